@@ -1,0 +1,41 @@
+# Each target sets up what it needs first: `make demo` and `make test` work in a fresh clone.
+# VENV=… puts the virtual environment elsewhere; PYTHON=… chooses the interpreter it is made with.
+VENV ?= .venv
+PYTEST_ARGS ?=
+export VENV
+
+PYTHON_IN_VENV = $(VENV)/bin/python
+CHECKED = $(wildcard src tests benchmarks examples)
+
+.PHONY: help demo test check format bench clean
+
+help:  ## say what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo:  ## set up, then run `kernelkeep demo`: no GPU needed
+	@scripts/setup demo
+	@$(PYTHON_IN_VENV) -m kernelkeep demo
+
+test:  ## set up with all backends, then run the tests; PYTEST_ARGS="-k name" selects
+	@scripts/setup test
+	$(PYTHON_IN_VENV) -m pytest $(PYTEST_ARGS)
+
+check:  ## ruff, mypy strict, import direction
+	@scripts/setup check
+	$(PYTHON_IN_VENV) -m ruff check $(CHECKED)
+	$(PYTHON_IN_VENV) -m ruff format --check $(CHECKED)
+	$(PYTHON_IN_VENV) -m mypy $(CHECKED)
+	$(PYTHON_IN_VENV) -m pytest -q tests/unit/test_layers.py
+
+format:  ## let ruff fix and format everything
+	@scripts/setup check
+	$(PYTHON_IN_VENV) -m ruff check --fix $(CHECKED)
+	$(PYTHON_IN_VENV) -m ruff format $(CHECKED)
+
+bench:  ## measure, side by side with the peers
+	@scripts/setup test
+	@scripts/bench
+
+clean:  ## remove the virtual environment and what tools left behind
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,31 @@
+"""The commands put together; everything here may count on typer and rich being installed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from .demo import demo
+from .devices import devices, doctor
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+for command in (demo, devices, doctor):
+    app.command(command.__name__)(command)
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+) -> None:
+    """Keep GPU compute programs and their state alive."""
+    if version:
+        print(f"kernelkeep {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)

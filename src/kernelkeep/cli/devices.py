@@ -1,0 +1,45 @@
+"""`kernelkeep devices` and `kernelkeep doctor`: what is here, and what is missing."""
+
+from __future__ import annotations
+
+import typer
+from rich.markup import escape
+
+from ..observe.doctor import diagnose
+from ..observe.inventory import find_devices
+from .common import AsJson, CacheDir, DeviceSpec, memory, print_json, print_line, print_table, table
+
+__all__ = ["devices", "doctor"]
+
+
+def devices(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
+    """List the devices that can be used, the best first."""
+    found = find_devices(device)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        print_line("No device was found; `kernelkeep doctor` says what is missing.")
+        return
+    made = table("device", "name", "vendor", "driver", "kind", "memory", right=("memory",))
+    for info in found:
+        kind = "GPU" if info.is_gpu else "CPU"
+        texts = (escape(text) for text in (info.spec, info.name, info.vendor, info.driver))
+        made.add_row(*texts, kind, memory(info.memory_bytes))
+    print_table(made)
+
+
+def doctor(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
+    """Say for each backend what is here, what is missing and how to get it. Ends with 1 if none is usable."""
+    found = diagnose(device, driver_cache_dir=cache_dir)
+    if as_json:
+        print_json(found)
+    else:
+        for health in found:
+            print_line(f"{health.backend}: {'usable' if health.usable else 'not usable'}")
+            for check in health.checks:
+                print_line(f"  [{'ok' if check.ok else 'no'}] {check.what}: {check.found}")
+                if check.fix:
+                    print_line(f"       to get it: {check.fix}")
+    if not any(health.usable for health in found):
+        raise typer.Exit(1)

@@ -1,0 +1,191 @@
+"""Checking a launch's arguments against the kernel's signature, before the driver sees anything.
+
+Each parameter has a converter from what the caller passed to what the backend needs: the array's handle for a buffer, a
+NumPy scalar for a scalar of known dtype, raw bytes where only the size is known. Whatever cannot work ends in a sentence
+a person can act on.
+
+`binder(…)` makes one function of them all. It is generated, as `dataclasses` does it, with the usual case of every argument
+inline: this runs on every launch, and four calls would cost as much as the driver's launch itself on a slow machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ArgumentError, DeviceError
+from ..programs.signature import Parameter
+from .array import Array
+
+if TYPE_CHECKING:
+    from .base import Device
+
+__all__ = ["Binder", "Converter", "LocalMemory", "binder", "converters", "dimensions"]
+
+Converter = Callable[[Any], Any]
+Binder = Callable[[tuple[Any, ...]], Any]
+
+
+class LocalMemory:
+    """`nbytes` of group-local memory, for an OpenCL kernel's `__local` pointer parameter."""
+
+    __slots__ = ("nbytes",)
+
+    def __init__(self, nbytes: int) -> None:
+        if not isinstance(nbytes, int) or nbytes <= 0:
+            raise ArgumentError(f"local memory takes a positive number of bytes, not {nbytes!r}")
+        self.nbytes = nbytes
+
+
+def converters(device: Device, kernel: str, params: tuple[Parameter, ...]) -> tuple[Converter, ...]:
+    """One converter for each parameter, in order."""
+    makers = {"buffer": _buffer, "scalar": _scalar, "local": _local, "any": _any}
+    return tuple(makers[p.kind](device, f"argument {i} ({p.name}) of {kernel}", p) for i, p in enumerate(params))
+
+
+def binder(device: Device, kernel: str, params: tuple[Parameter, ...], result: str | None = None) -> Binder:
+    """A function from a launch's arguments to checked values.
+
+    `result` is the expression it returns, in terms of v0, v1, …; a tuple of all of them by default.
+    """
+    names: dict[str, Any] = {"Array": Array, "device": device, "ArgumentError": ArgumentError}
+    count = len(params)
+    message = f'f"{kernel} takes {count} arguments, and {{len(args)}} were given"'
+    lines = ["def bind(args):", f"    if len(args) != {count}:", f"        raise ArgumentError({message})"]
+    if params:
+        lines.append(f"    {', '.join(f'a{i}' for i in range(count))}, = args")
+    for i, (param, convert) in enumerate(zip(params, converters(device, kernel, params), strict=True)):
+        names[f"c{i}"] = convert
+        if param.dtype is not None and param.kind in ("buffer", "scalar"):
+            names[f"t{i}"] = np.dtype(param.dtype) if param.kind == "buffer" else np.dtype(param.dtype).type
+        if param.kind == "buffer":
+            same = "" if param.dtype is None else f" and a{i}.dtype is t{i}"
+            usual = f"a{i}.__class__ is Array and a{i}.device is device{same} and a{i}.handle"
+            lines.append(f"    v{i} = ({usual}) or c{i}(a{i})")
+        elif f"t{i}" in names:
+            lines.append(f"    v{i} = a{i} if a{i}.__class__ is t{i} else c{i}(a{i})")
+        else:
+            lines.append(f"    v{i} = c{i}(a{i})")
+    everything = "(" + "".join(f"v{i}, " for i in range(count)) + ")"
+    lines.append(f"    return {result or everything}")
+    exec("\n".join(lines), names)
+    made: Binder = names["bind"]
+    return made
+
+
+def dimensions(value: Any, what: str) -> tuple[int, int, int]:
+    """A grid or group as three positive integers."""
+    sizes = value if isinstance(value, tuple | list) else (value,)
+    try:
+        parsed = tuple(int(size.__index__()) for size in sizes)
+    except AttributeError:
+        raise ArgumentError(f"{what} is an integer or up to three, not {value!r}") from None
+    if not 1 <= len(parsed) <= 3 or min(parsed) < 1:
+        raise ArgumentError(f"{what} is one to three positive integers, not {value!r}")
+    x, y, z = (*parsed, 1, 1)[:3]
+    return x, y, z
+
+
+def _buffer(device: Device, label: str, param: Parameter) -> Converter:
+    dtype = None if param.dtype is None else np.dtype(param.dtype)
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            raise ArgumentError(f"{label} is a NumPy array in host memory: pass device.array(…) of it")
+        if not isinstance(value, Array):
+            guest = device._guest_array(value)
+            if guest is None:
+                raise ArgumentError(f"{label} is a buffer and takes a device array, not {_described(value)}")
+            value = guest
+        if value.handle is None:
+            raise DeviceError(f"{label} is a closed array")
+        if value.device is not device:
+            raise ArgumentError(f"{label} is an array on {value.device.spec}, and the kernel runs on {device.spec}")
+        if dtype is not None and value.dtype != dtype:
+            raise ArgumentError(f"{label} is {dtype.name}, and the array is {value.dtype.name}")
+        return value.handle
+
+    return convert
+
+
+def _scalar(device: Device, label: str, param: Parameter) -> Converter:
+    if param.dtype is None:
+        return _opaque(label, param)
+    dtype = np.dtype(param.dtype)
+    exact = dtype.type
+    integer = dtype.kind in "iu"
+    low, high = (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) if integer else (0, 0)
+    largest = 0.0 if integer else float(np.finfo(dtype).max)
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            value = value[()]
+        if isinstance(value, np.generic) and value.dtype == dtype:
+            return value
+        if isinstance(value, bool) or (isinstance(value, int) and not isinstance(value, np.generic)):
+            if integer:
+                if not low <= value <= high:
+                    raise ArgumentError(f"{label} is {dtype.name}, and {value} does not fit")
+                return exact(value)
+            if not -largest <= value <= largest:
+                raise ArgumentError(f"{label} is {dtype.name}, and so large an integer does not fit")
+            return exact(value)
+        if isinstance(value, float) and not isinstance(value, np.generic) and not integer:
+            if np.isfinite(value) and abs(value) > largest:
+                raise ArgumentError(f"{label} is {dtype.name}, and {value} does not fit")
+            return exact(value)
+        raise ArgumentError(f"{label} is {dtype.name}, not {_described(value)}")
+
+    return convert
+
+
+def _opaque(label: str, param: Parameter) -> Converter:
+    """A scalar whose type nobody knows (a struct by value, a typedef): right by size, or refused."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+            raw = value.tobytes()
+        elif isinstance(value, bytes | bytearray):
+            raw = bytes(value)
+        else:
+            raise ArgumentError(
+                f"{label} has a type that is not known here: pass a NumPy scalar, not {_described(value)}"
+            )
+        if param.nbytes and len(raw) != param.nbytes:
+            raise ArgumentError(f"{label} takes {param.nbytes} bytes, and {_described(value)} has {len(raw)}")
+        return raw
+
+    return convert
+
+
+def _any(device: Device, label: str, param: Parameter) -> Converter:
+    """A parameter of which only the size is known: an array where a pointer fits, else a scalar by size."""
+    as_buffer, as_scalar = _buffer(device, label, param), _opaque(label, param)
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, Array):
+            if param.nbytes not in (0, 8):
+                raise ArgumentError(f"{label} takes {param.nbytes} bytes and cannot be an array")
+            return as_buffer(value)
+        return as_scalar(value)
+
+    return convert
+
+
+def _local(device: Device, label: str, param: Parameter) -> Converter:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, LocalMemory):
+            raise ArgumentError(f"{label} is local memory and takes kk.LocalMemory(nbytes), not {_described(value)}")
+        return value
+
+    return convert
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, np.generic):
+        return f"{value.dtype.name} {value}"
+    if isinstance(value, int | float):
+        return f"{type(value).__name__} {value}"
+    return f"a {type(value).__name__}"

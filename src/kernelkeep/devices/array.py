@@ -1,0 +1,170 @@
+"""An array in device memory: a shape, a dtype and the driver's handle."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ArgumentError, DeviceError
+
+if TYPE_CHECKING:
+    from .base import Device
+
+__all__ = ["Array", "host_view", "parse_dtype", "parse_shape"]
+
+
+class Array:
+    """Made by `device.array(…)` and `device.empty(…)`; always C-contiguous.
+
+    The memory is freed when the array is collected, or at once by `close()`. An array that shares memory with a
+    guest (a CuPy or PyTorch array) keeps the guest alive and frees nothing itself.
+    """
+
+    __slots__ = ("__weakref__", "_guest", "device", "dtype", "handle", "nbytes", "shape")
+
+    def __init__(
+        self, device: Device, shape: tuple[int, ...], dtype: np.dtype[Any], handle: Any, guest: object = None
+    ) -> None:
+        self.device = device
+        self.shape = shape
+        self.dtype = dtype
+        self.nbytes = math.prod(shape) * dtype.itemsize
+        self.handle = handle
+        self._guest = guest
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def numpy(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        """The contents on the host, once everything launched before is done; into `out` if it is given."""
+        self._check_open()
+        if out is None:
+            out = np.empty(self.shape, self.dtype)
+        elif (
+            out.dtype != self.dtype or out.shape != self.shape or not out.flags.c_contiguous or not out.flags.writeable
+        ):
+            raise ArgumentError(f"out must be a writable contiguous {self.dtype} array of shape {self.shape}")
+        if self.nbytes:
+            self.device._download(self.handle, out)
+        return out
+
+    def copy_from(self, other: Any) -> Array:
+        """Overwrite the contents from a host array, or from a device array of this device."""
+        self._check_open()
+        if isinstance(other, Array):
+            other._check_open()
+            if other.device is not self.device:
+                raise ArgumentError(f"the array to copy from is on {other.device.spec}, not on {self.device.spec}")
+            self._check_like(other.shape, other.dtype)
+            if self.nbytes:
+                self.device._copy(self.handle, other.handle, self.nbytes)
+            return self
+        host = host_view(other)
+        self._check_like(host.shape, host.dtype)
+        if self.nbytes:
+            self.device._upload(self.handle, host)
+        return self
+
+    def close(self) -> None:
+        """Free the memory now. Using the array afterwards is a `DeviceError`."""
+        handle, self.handle = self.handle, None
+        if handle is not None and self._guest is None:
+            self.device._free(handle)
+        self._guest = None
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter may be half gone
+            self.close()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array without dimensions has no length")
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError("device memory cannot be seen from the host without a copy")
+        host = self.numpy()
+        return host if dtype is None else host.astype(dtype, copy=False)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        interface = self.device._cuda_array_interface(self)
+        if interface is None:
+            raise AttributeError(f"arrays on {self.device.spec} have no __cuda_array_interface__")
+        return interface
+
+    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
+        self._check_open()
+        return self.device._dlpack(self)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device._dlpack_device()
+
+    def __repr__(self) -> str:
+        state = "" if self.handle is not None else ", closed"
+        return f"Array(shape={self.shape}, dtype={self.dtype.name}, device={self.device.spec!r}{state})"
+
+    def _check_open(self) -> None:
+        if self.handle is None:
+            raise DeviceError("this array is closed")
+        self.device._check_open()
+
+    def _check_like(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        if dtype != self.dtype:
+            raise ArgumentError(
+                f"the data is {dtype}, the array {self.dtype}; convert it with .astype({str(self.dtype)!r})"
+            )
+        if shape != self.shape:
+            raise ArgumentError(f"the data has shape {shape}, the array {self.shape}")
+
+
+def host_view(data: Any) -> np.ndarray[Any, Any]:
+    """`data` as a contiguous NumPy array in native byte order, copied only where it must be."""
+    if not isinstance(data, np.ndarray) and hasattr(data, "__dlpack__"):
+        try:
+            data = np.from_dlpack(data)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise ArgumentError(f"cannot read the {type(data).__name__} from host memory: {error}") from None
+    try:
+        host = np.asarray(data)
+    except Exception as error:
+        raise ArgumentError(f"cannot make an array of a {type(data).__name__}: {error}") from None
+    if host.dtype.hasobject:
+        raise ArgumentError(f"an array of dtype {host.dtype} holds Python objects and cannot go to a device")
+    if not host.dtype.isnative:
+        host = host.astype(host.dtype.newbyteorder("="))
+    return host if host.flags.c_contiguous else np.ascontiguousarray(host)
+
+
+def parse_shape(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of non-negative integers."""
+    try:
+        sizes = tuple(int(size.__index__()) for size in (shape if isinstance(shape, tuple | list) else (shape,)))
+    except AttributeError:
+        raise ArgumentError(f"a shape is an integer or a tuple of integers, not {shape!r}") from None
+    if any(size < 0 for size in sizes):
+        raise ArgumentError(f"a shape has no negative sizes, and this one is {sizes}")
+    return sizes
+
+
+def parse_dtype(dtype: Any) -> np.dtype[Any]:
+    """A dtype the device can hold."""
+    try:
+        parsed = np.dtype(dtype)
+    except TypeError:
+        raise ArgumentError(f"{dtype!r} is not a dtype") from None
+    if parsed.hasobject:
+        raise ArgumentError("an array of Python objects cannot go to a device")
+    native: np.dtype[Any] = parsed.newbyteorder("=")
+    return native

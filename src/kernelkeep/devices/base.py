@@ -1,0 +1,462 @@
+"""The small base every backend fulfils: Device, Program, Kernel, Fence, Queue, Timer.
+
+A backend is one file (or folder) with a subclass of `Device`, `Program` and `Kernel`. The base does what is the same
+everywhere, above all the checks that come before a driver call; a backend supplies the methods marked abstract, works
+in its driver's own handles, and translates its driver's errors into those of `kernelkeep.errors`.
+
+Order of work: everything given to one device without naming a queue runs in the order it was given, whichever thread
+gave it. `synchronize()` and `Array.numpy()` wait for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import weakref
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from ..errors import ArgumentError, DeviceError, Unsupported
+from ..programs.signature import KernelSignature, Parameter
+from ..programs.source import Source
+from .arguments import LocalMemory, binder, dimensions
+from .array import Array, host_view, parse_dtype, parse_shape
+from .fingerprint import Fingerprint
+
+__all__ = [
+    "Capabilities",
+    "Device",
+    "DeviceInfo",
+    "Fence",
+    "Kernel",
+    "LocalMemory",
+    "MemoryInfo",
+    "Program",
+    "Queue",
+    "Timer",
+]
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device as it is listed, before it is opened."""
+
+    spec: str
+    backend: str
+    name: str
+    vendor: str
+    driver: str
+    is_gpu: bool
+    index: int = 0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a device can do; what it cannot is refused by name with `Unsupported`."""
+
+    cooperative: bool = False  # a launch whose groups are all resident and may wait for each other
+    device_clock: bool = False  # a kernel can read a clock
+    mapped_ring: bool = False  # host memory a running kernel reads and writes while the host does
+    forward_progress: bool = False  # groups that are resident all make progress
+    float_atomics: bool = False  # 32-bit float add and exchange
+    float64: bool = False
+    int64: bool = False
+    int8: bool = False  # 8- and 16-bit integers
+    queues: bool = False  # more than one queue
+    pinned_memory: bool = False  # host memory the device copies from and to directly
+    program_binaries: bool = True  # a compiled program can be read back
+    ripening_binaries: bool = False  # a binary read back after a launch holds more native code than before
+    max_group_items: int = 1
+    max_group: tuple[int, int, int] = (1, 1, 1)
+    max_grid: tuple[int, int, int] = (1, 1, 1)
+    shared_bytes: int = 0
+
+    def require(self, name: str) -> None:
+        """Raise `Unsupported` unless the device has the capability `name`."""
+        if not getattr(self, name):
+            raise Unsupported(name)
+
+
+@dataclass(frozen=True)
+class MemoryInfo:
+    """Device memory; `free_bytes` is None where the driver does not say."""
+
+    total_bytes: int
+    free_bytes: int | None
+
+
+class Fence(ABC):
+    """A point in a queue's work."""
+
+    @property
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether everything before this point is finished. Never waits."""
+
+    @abstractmethod
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until it is; False if the timeout passed first."""
+
+
+class Timer(ABC):
+    """Measures the device's own time between entering and leaving a `with` block.
+
+    `seconds` waits for the block's work and is what the device's clock says, host overhead left out as far as the
+    driver can.
+    """
+
+    @abstractmethod
+    def __enter__(self) -> Self: ...
+
+    @abstractmethod
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    @property
+    @abstractmethod
+    def seconds(self) -> float:
+        """The measured time."""
+
+
+class Queue(ABC):
+    """A second order of work beside the device's own. Work in different queues may overlap."""
+
+    @abstractmethod
+    def fence(self) -> Fence:
+        """A point after everything given to this queue so far."""
+
+    @abstractmethod
+    def wait_for(self, fence: Fence) -> None:
+        """What is given to this queue from now on starts after `fence`; the host does not wait."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until this queue is empty."""
+
+
+class Kernel(ABC):
+    """One kernel of a loaded program. Safe to launch from several threads."""
+
+    def __init__(self, program: Program, signature: KernelSignature) -> None:
+        self.program = program
+        self.device = program.device
+        self.name = signature.name
+        self.params = signature.params
+        self.group = signature.group
+        limits = self.device.capabilities
+        self._max_x, self._max_y, self._max_z = limits.max_grid
+        self._max_items, self._max_group = limits.max_group_items, limits.max_group
+        self._bind = binder(self.device, self.name, signature.params or (), self._bound_form(signature.params or ()))
+
+    def launch(
+        self,
+        grid: int | tuple[int, ...],
+        args: tuple[Any, ...] = (),
+        group: int | tuple[int, ...] | None = None,
+        *,
+        queue: Queue | None = None,
+        shared_bytes: int = 0,
+        cooperative: bool = False,
+    ) -> None:
+        """Run `grid` groups of `group` work-items; returns at once, errors in the arguments raise before anything runs.
+
+        `group` may be left out where the kernel fixes it. `shared_bytes` is CUDA's dynamic shared memory.
+        """
+        if self.program.closed:
+            self._explain_closed()
+        values = self._bind(args)
+        x, y, z = (grid, 1, 1) if grid.__class__ is int else dimensions(grid, "grid")
+        if not (0 < x <= self._max_x and y <= self._max_y and z <= self._max_z):
+            limit = (self._max_x, self._max_y, self._max_z)
+            raise ArgumentError(f"grid {grid!r} is outside 1 to {limit}, the range of {self.device.spec}")
+        shape = self.group if group is None or group == self.group else self._check_group(group)
+        if shape is None:
+            raise ArgumentError(f"{self.name} does not fix its group size: pass group=…")
+        if cooperative:
+            self.device.capabilities.require("cooperative")
+        self._enqueue(values, (x, y, z), shape, queue, shared_bytes, cooperative)
+
+    def _bound_form(self, params: tuple[Parameter, ...]) -> str | None:
+        """How this backend wants the checked values: an expression of v0, v1, …; None for a plain tuple."""
+        return None
+
+    @abstractmethod
+    def _enqueue(
+        self,
+        values: Any,
+        grid: tuple[int, int, int],
+        group: tuple[int, int, int],
+        queue: Queue | None,
+        shared_bytes: int,
+        cooperative: bool,
+    ) -> None:
+        """Hand checked values to the driver."""
+
+    def _check_group(self, group: Any) -> tuple[int, int, int]:
+        shape = dimensions(group, "group")
+        if self.group is not None:
+            if shape != self.group:
+                raise ArgumentError(f"{self.name} is compiled for groups of {self.group}, not {group!r}")
+            return shape
+        if math.prod(shape) > self._max_items or any(n > most for n, most in zip(shape, self._max_group, strict=True)):
+            limit = f"{self._max_items} work-items, {self._max_group}"
+            raise ArgumentError(f"group {group!r} is larger than {self.device.spec} allows ({limit})")
+        return shape
+
+    def _explain_closed(self) -> None:
+        self.device._check_open()
+        raise DeviceError(f"the program of kernel {self.name} is closed")
+
+    def __repr__(self) -> str:
+        params = ", ".join(_described(p) for p in self.params or ())
+        return f"<Kernel {self.name}({params}) on {self.device.spec}>"
+
+
+def _described(param: Parameter) -> str:
+    return f"{param.name}: {param.dtype or '?'}{'[]' if param.kind == 'buffer' else ''}"
+
+
+class Program(ABC):
+    """A program loaded on a device."""
+
+    def __init__(self, device: Device, name: str, nbytes: int) -> None:
+        self.device = device
+        self.name = name
+        self.nbytes = nbytes
+        self.closed = False
+        self._kernels: dict[str, Kernel] = {}
+
+    @property
+    @abstractmethod
+    def kernel_names(self) -> tuple[str, ...]:
+        """The kernels in this program."""
+
+    @abstractmethod
+    def _make_kernel(self, name: str) -> Kernel:
+        """A kernel known to be in `kernel_names`."""
+
+    @abstractmethod
+    def _unload(self) -> None:
+        """Give the driver its program back."""
+
+    def kernel(self, name: str | None = None) -> Kernel:
+        """A kernel by name; the only one if there is one and no name is given."""
+        if name is None and len(self.kernel_names) == 1:
+            name = self.kernel_names[0]
+        found = self._kernels.get(name or "")
+        if found is not None and not self.closed:
+            return found
+        self.device._check_open()
+        if self.closed:
+            raise DeviceError(f"program {self.name} is closed")
+        if name not in self.kernel_names:
+            known = ", ".join(self.kernel_names) or "none"
+            raise ArgumentError(f"program {self.name} has no kernel {name!r}; it has: {known}")
+        return self._kernels.setdefault(name, self._make_kernel(name))
+
+    @abstractmethod
+    def binary(self) -> bytes:
+        """The program as bytes that `device.load` takes, as ripe as it is now."""
+
+    @property
+    def ripeness(self) -> int:
+        """Grows whenever a launch made the driver compile something that `binary()` would now hold."""
+        return 0
+
+    def close(self) -> None:
+        """Unload; launching its kernels afterwards is a `DeviceError`."""
+        if not self.closed:
+            self.closed = True
+            self._kernels.clear()
+            self._unload()
+
+    def _abandon(self) -> None:
+        """Unload a forgotten program. Called by the garbage collector, at any moment, in any thread."""
+        self._unload()
+
+    def __del__(self) -> None:
+        if not getattr(self, "closed", True):
+            self.closed = True
+            with contextlib.suppress(Exception):  # the interpreter may be half gone
+                self._abandon()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Program {self.name} on {self.device.spec}: {', '.join(self.kernel_names)}>"
+
+
+class Device(ABC):
+    """An opened device. Safe to use from several threads; a context manager that closes it."""
+
+    backend: str
+    language: str
+
+    def __init__(self, info: DeviceInfo, fingerprint: Fingerprint, capabilities: Capabilities) -> None:
+        self.info = info
+        self.spec = info.spec
+        self.fingerprint = fingerprint
+        self.capabilities = capabilities
+        self.closed = False
+        self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
+
+    # --- programs
+
+    def compile(self, source: Source) -> bytes:
+        """Compile to bytes that `load` takes, in this process or another. Raises `CompileError`."""
+        self._check_open()
+        self._check_language(source)
+        return self._compile(source)
+
+    def build(self, source: Source) -> Program:
+        """Compile and load in one step; `Program.binary()` gives the bytes. Raises `CompileError`."""
+        self._check_open()
+        self._check_language(source)
+        program = self._build(source)
+        self._programs.add(program)
+        return program
+
+    def load(self, binary: bytes) -> Program:
+        """Load what `compile` made. Raises `BinaryRejected` when the driver refuses it."""
+        self._check_open()
+        program = self._load(binary)
+        self._programs.add(program)
+        return program
+
+    @abstractmethod
+    def _compile(self, source: Source) -> bytes: ...
+
+    @abstractmethod
+    def _build(self, source: Source) -> Program: ...
+
+    @abstractmethod
+    def _load(self, binary: bytes) -> Program: ...
+
+    def _check_language(self, source: Source) -> None:
+        if not isinstance(source, Source):
+            raise ArgumentError(f"a kk.Source is compiled, not a {type(source).__name__}")
+        if source.language != self.language:
+            raise ArgumentError(f"source {source.name} is {source.language}, and {self.spec} takes {self.language}")
+
+    # --- memory
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> Array:
+        """An array with undefined contents."""
+        self._check_open()
+        parsed_shape, parsed_dtype = parse_shape(shape), parse_dtype(dtype)
+        nbytes = math.prod(parsed_shape) * parsed_dtype.itemsize
+        # Drivers refuse buffers of no bytes; NumPy users expect empty arrays to work.
+        return Array(self, parsed_shape, parsed_dtype, self._allocate(max(nbytes, 16)))
+
+    def array(self, data: Any) -> Array:
+        """A device array from NumPy, anything with DLPack or `__cuda_array_interface__`, or a nested list.
+
+        Host data is copied. Memory of this very device is shared, not copied: the array then keeps its owner alive.
+        """
+        self._check_open()
+        if isinstance(data, Array):
+            if data.device is not self:
+                return self.empty(data.shape, data.dtype).copy_from(data.numpy())
+            return self.empty(data.shape, data.dtype).copy_from(data)
+        guest = None if isinstance(data, np.ndarray) else self._guest_array(data)
+        if guest is not None:
+            return guest
+        host = host_view(data)
+        array = self.empty(host.shape, host.dtype)
+        if host.nbytes:
+            self._upload(array.handle, host)
+        return array
+
+    def pinned_empty(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> np.ndarray[Any, Any]:
+        """A NumPy array in host memory the device copies from and to directly, where it has such memory."""
+        self._check_open()
+        return np.empty(parse_shape(shape), parse_dtype(dtype))
+
+    @abstractmethod
+    def memory_info(self) -> MemoryInfo:
+        """How much memory the device has."""
+
+    @abstractmethod
+    def _allocate(self, nbytes: int) -> Any: ...
+
+    @abstractmethod
+    def _free(self, handle: Any) -> None:
+        """Free memory. May be called by the garbage collector, at any moment, in any thread."""
+
+    @abstractmethod
+    def _upload(self, handle: Any, host: np.ndarray[Any, Any]) -> None: ...
+
+    @abstractmethod
+    def _download(self, handle: Any, out: np.ndarray[Any, Any]) -> None: ...
+
+    @abstractmethod
+    def _copy(self, target: Any, origin: Any, nbytes: int) -> None: ...
+
+    def _guest_array(self, data: Any) -> Array | None:
+        """`data` as an array that shares its memory, or None where it is not memory of this device."""
+        return None
+
+    def _cuda_array_interface(self, array: Array) -> dict[str, Any] | None:
+        return None
+
+    def _dlpack(self, array: Array) -> Any:
+        raise BufferError(f"memory of {self.spec} cannot be shared through DLPack: use .numpy()")
+
+    def _dlpack_device(self) -> tuple[int, int]:
+        raise BufferError(f"memory of {self.spec} cannot be shared through DLPack: use .numpy()")
+
+    # --- order and time
+
+    @abstractmethod
+    def fence(self) -> Fence:
+        """A point after everything given to the device so far."""
+
+    @abstractmethod
+    def timer(self) -> Timer:
+        """Device time of a `with` block."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until everything given to the device is done, and raise what went wrong meanwhile."""
+
+    def queue(self) -> Queue:
+        """A second queue; `Unsupported` where the device has only one."""
+        self.capabilities.require("queues")
+        raise AssertionError("a device with queues overrides this")
+
+    # --- life
+
+    def close(self) -> None:
+        """Finish what is running, unload the programs and let the device go."""
+        if self.closed:
+            return
+        for program in list(self._programs):
+            program.close()
+        self.closed = True
+        self._close()
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Device {self.spec}: {self.info.name}{', closed' if self.closed else ''}>"
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise DeviceError(f"device {self.spec} is closed")

@@ -1,0 +1,82 @@
+"""What makes a compiled program belong to one device, driver and compiler, and to no other.
+
+The one normaliser: every backend hands its raw strings to `fingerprint`, and gets a folder name a person can read and
+a digest over all of them. The folder name ends in a piece of the digest, so two drivers whose names read alike
+still never share a folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+__all__ = ["Fingerprint", "cpu_identity"]
+
+_FILLER = re.compile(
+    r"\((?:r|tm|c)\)|\b(corporation|corp|inc|the|co|ltd|project|processor|cpu|gpu|graphics)\b\.?", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The identity of a device as far as compiled programs care.
+
+    Strings are kept as the driver gave them, but for white space; every one of them counts in the digest.
+    """
+
+    backend: str
+    vendor: str
+    model: str
+    driver: str
+    compiler: str
+    architecture: str
+
+    def __post_init__(self) -> None:
+        for name, value in self.__dict__.items():
+            object.__setattr__(self, name, " ".join(str(value).split()))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over every field, labelled and length-prefixed, in hexadecimal."""
+        digest = hashlib.sha256(b"kernelkeep fingerprint 1\0")
+        for name in ("backend", "vendor", "model", "driver", "compiler", "architecture"):
+            value = getattr(self, name).encode()
+            digest.update(f"{name}:{len(value)}:".encode() + value)
+        return digest.hexdigest()
+
+    @cached_property
+    def folder(self) -> str:
+        """A folder name: model, driver and compiler for people, the digest for certainty."""
+        parts = [self.backend, _slug(self.model, 40), _slug(self.driver, 24), _slug(self.compiler, 24)]
+        return "_".join(part for part in parts if part) + "_" + self.digest[:12]
+
+
+def _slug(text: str, length: int) -> str:
+    """Lower case, letters, digits, dots and dashes only."""
+    plain = _FILLER.sub(" ", text).lower()
+    return re.sub(r"[^a-z0-9.]+", "-", plain).strip("-.")[:length].strip("-.")
+
+
+@cache
+def cpu_identity() -> str:
+    """This machine's CPU: model and a digest of its instruction-set flags.
+
+    CPU drivers (PoCL, llvmpipe) compile for exactly the instructions at hand, and two machines with the same model
+    name may differ in them (virtual machines mask some).
+    """
+    model, flags = platform.machine(), ""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                model = value.strip()
+            elif name.strip() in ("flags", "Features"):
+                flags = " ".join(sorted(value.split()))
+                break
+    except OSError:
+        model = f"{model} {platform.processor()}".strip()
+    return f"{model} {hashlib.sha256(flags.encode()).hexdigest()[:12]}"

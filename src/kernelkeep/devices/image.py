@@ -1,0 +1,49 @@
+"""A compiled program as bytes: the driver's binary and the signatures of the kernels in it.
+
+Drivers lose signatures on the way to a binary (PoCL gives no argument info for a program made from one, a cubin has
+sizes but no types), so they travel beside it, and a program loaded in another process checks arguments just as well.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..errors import BinaryRejected
+from ..programs.signature import KernelSignature
+
+__all__ = ["Image"]
+
+_MAGIC = b"KKI1"
+
+
+class Image(msgspec.Struct, frozen=True):
+    """`payload` is what the driver made; `form` says what that is, in the backend's own words ("cubin", "poclbin")."""
+
+    backend: str
+    form: str
+    kernels: tuple[KernelSignature, ...]
+    payload: bytes
+    name: str = ""
+    numbers: dict[str, int] = {}  # what else the backend must remember, such as OpenGL's binary format
+    recipe: tuple[str, str] | None = None  # text and options, where a riper binary can only be had by building again
+
+    def encode(self) -> bytes:
+        """The image as bytes."""
+        return _MAGIC + _encoder.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes, backend: str) -> Image:
+        """Read an image made for `backend`; anything else is `BinaryRejected`."""
+        if data[:4] != _MAGIC:
+            raise BinaryRejected("these bytes are not a program image")
+        try:
+            image = _decoder.decode(memoryview(data)[4:])
+        except msgspec.DecodeError as error:
+            raise BinaryRejected(f"this program image is damaged: {error}") from None
+        if image.backend != backend:
+            raise BinaryRejected(f"this program image is for {image.backend}, not for {backend}")
+        return image
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Image)

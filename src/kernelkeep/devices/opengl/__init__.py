@@ -1,0 +1,10 @@
+"""OpenGL compute, headless, over EGL. No window system, no Python GL library: the few calls needed go through ctypes.
+
+PyOpenGL would cost a third of a second to import and a microsecond per call, and moderngl has no program binaries.
+"""
+
+from __future__ import annotations
+
+from .device import OpenGLDevice, list_devices, open_device
+
+__all__ = ["OpenGLDevice", "list_devices", "open_device"]

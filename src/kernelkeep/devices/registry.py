@@ -1,0 +1,91 @@
+"""Finding and opening devices: the only place that knows which backends exist."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from typing import TYPE_CHECKING, Protocol, cast
+
+from .. import settings
+from ..errors import ArgumentError, DeviceError
+
+if TYPE_CHECKING:
+    from .base import Device, DeviceInfo
+
+__all__ = ["BACKENDS", "backend_module", "list_devices", "open_device"]
+
+BACKENDS = ("cuda", "opencl", "opengl")
+_SPEC = re.compile(r"(cuda|opencl|opengl)(?::(\d+))?\Z")
+
+
+class _Backend(Protocol):
+    """What a backend's module offers the registry."""
+
+    def list_devices(self) -> list[DeviceInfo]:
+        """The devices here. `DeviceError` says in one sentence why there are none."""
+        ...
+
+    def open_device(self, index: int | None, driver_cache_dir: str | os.PathLike[str] | None) -> Device:
+        """Open a device by index, or the best one of this backend."""
+        ...
+
+
+def backend_module(name: str) -> _Backend:
+    """The module of a backend; its GPU library is only imported inside its functions."""
+    return cast(_Backend, importlib.import_module(f".{name}", __package__))
+
+
+def list_devices() -> list[DeviceInfo]:
+    """Every usable device, the best first: CUDA, OpenCL GPU, OpenGL GPU, OpenCL CPU, OpenGL CPU.
+
+    A backend that is not installed or has no device contributes nothing; `kernelkeep doctor` says why.
+    """
+    found = [info for name in BACKENDS for info in _list_backend(name)]
+    return sorted(found, key=lambda info: (not info.is_gpu, BACKENDS.index(info.backend), info.index))
+
+
+def open_device(spec: str | None = None, *, driver_cache_dir: str | os.PathLike[str] | None = None) -> Device:
+    """Open "cuda", "cuda:0", "opencl:1", "opengl", …; without a spec $KERNELKEEP_DEVICE, else the best one here.
+
+    `driver_cache_dir` is the folder in which an OpenGL driver keeps its own compiled shaders. It must be chosen before
+    the process's first OpenGL context; the other backends have no use for it.
+    """
+    spec = spec or settings.device_spec()
+    if spec is None:
+        return _open_best(driver_cache_dir)
+    match = _SPEC.match(spec) if isinstance(spec, str) else None
+    if match is None:
+        raise ArgumentError(
+            f"{spec!r} is not a device: write {', '.join(BACKENDS)}, or one with an index, like opencl:1"
+        )
+    backend, index = match.group(1), match.group(2)
+    return backend_module(backend).open_device(None if index is None else int(index), driver_cache_dir)
+
+
+def _list_backend(name: str) -> list[DeviceInfo]:
+    try:
+        return backend_module(name).list_devices()
+    except DeviceError:
+        return []
+
+
+def _open_best(driver_cache_dir: str | os.PathLike[str] | None) -> Device:
+    failures: list[str] = []
+    later: list[DeviceInfo] = []
+    for name in BACKENDS:
+        # BACKENDS is in order of preference, so the first GPU that opens is the best: look no further.
+        devices = _list_backend(name)
+        later.extend(info for info in devices if not info.is_gpu)
+        for info in (info for info in devices if info.is_gpu):
+            try:
+                return backend_module(info.backend).open_device(info.index, driver_cache_dir)
+            except DeviceError as error:
+                failures.append(f"{info.spec}: {error}")
+    for info in later:
+        try:
+            return backend_module(info.backend).open_device(info.index, driver_cache_dir)
+        except DeviceError as error:
+            failures.append(f"{info.spec}: {error}")
+    reasons = "; ".join(failures) or "none was found; `kernelkeep doctor` says what is missing"
+    raise DeviceError(f"no usable device ({reasons})")

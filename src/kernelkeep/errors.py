@@ -1,0 +1,89 @@
+"""Every error kernelkeep raises.
+
+    KernelKeepError
+    ├── ArgumentError     (also ValueError)   what the caller passed cannot work; nothing was launched
+    ├── CompileError                          the compiler said no: .log, .line, .name
+    ├── DeviceError                           a driver or device failed, is missing or is closed
+    │   ├── BinaryRejected                    the driver refuses this binary; compile again
+    │   └── OutOfMemory   (also MemoryError)  the device cannot hold it
+    ├── Unsupported                           the device lacks .capability
+    ├── CheckpointError                       a checkpoint cannot be read or does not fit
+    └── RemoteError                           a shared cache cannot be reached or is not to be trusted
+
+Driver errors are translated where they happen, in `devices/`; no driver's exception type crosses that line.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArgumentError",
+    "BinaryRejected",
+    "CheckpointError",
+    "CompileError",
+    "DeviceError",
+    "KernelKeepError",
+    "OutOfMemory",
+    "RemoteError",
+    "Unsupported",
+]
+
+
+class KernelKeepError(Exception):
+    """The root of the tree above."""
+
+
+class ArgumentError(KernelKeepError, ValueError):
+    """What the caller passed cannot work."""
+
+
+class CompileError(KernelKeepError):
+    """The compiler refused a source.
+
+    `log` is the compiler's own text, whole. `line` is the first line it complains about, counted in the text the
+    user wrote (for a portable kernel: in its body), or None when the log names no line.
+    """
+
+    def __init__(self, message: str, *, log: str = "", line: int | None = None, name: str = "") -> None:
+        super().__init__(message)
+        self.log = log
+        self.line = line
+        self.name = name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only fields do not survive the default pickling, and errors cross process pools.
+        return (_rebuild_compile_error, (str(self), self.log, self.line, self.name))
+
+
+def _rebuild_compile_error(message: str, log: str, line: int | None, name: str) -> CompileError:
+    return CompileError(message, log=log, line=line, name=name)
+
+
+class DeviceError(KernelKeepError):
+    """A driver or device failed, is missing or is closed."""
+
+
+class BinaryRejected(DeviceError):
+    """The driver refuses this binary; compiling again is the cure."""
+
+
+class OutOfMemory(DeviceError, MemoryError):
+    """The device cannot hold what was asked of it."""
+
+
+class Unsupported(KernelKeepError):
+    """The device lacks a capability; `capability` names it."""
+
+    def __init__(self, capability: str, message: str | None = None) -> None:
+        super().__init__(message or f"this device has no {capability}")
+        self.capability = capability
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Unsupported, (self.capability, str(self)))
+
+
+class CheckpointError(KernelKeepError):
+    """A checkpoint cannot be read or does not fit."""
+
+
+class RemoteError(KernelKeepError):
+    """A shared cache cannot be reached or is not to be trusted."""

@@ -1,0 +1,1 @@
+"""Looking at what is here and what happened: diagnosis, measurements, reports."""

@@ -1,0 +1,109 @@
+"""Running a sample kernel on a device, checked and measured: the work behind `kernelkeep demo`."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..devices.base import Device, DeviceInfo
+from ..devices.registry import open_device
+from ..errors import KernelKeepError
+from ..kernels.samples import SAMPLES, Sample
+
+__all__ = ["SampleRun", "run_sample", "run_samples"]
+
+
+@dataclass(frozen=True)
+class SampleRun:
+    """One sample on one device. Times are None, and `problem` says why, where it could not be run.
+
+    `first_launch_seconds` and `launch_seconds` are from the launch to the end of its work, seen from the host; the
+    latter is the median of `launches`. Drivers keep caches of their own, so `compile_seconds` is not always cold.
+    """
+
+    device: str
+    device_name: str
+    sample: str
+    ok: bool
+    compile_seconds: float | None = None
+    load_seconds: float | None = None
+    first_launch_seconds: float | None = None
+    launch_seconds: float | None = None
+    launches: int = 0
+    max_error: float | None = None
+    problem: str = ""
+
+
+def run_sample(device: Device, sample: Sample, *, launches: int = 50) -> SampleRun:
+    """Compile, load and launch a sample, compare its result with the reference, then time `launches` more."""
+    inputs = sample.inputs()
+    arguments = {name: device.array(v) if isinstance(v, np.ndarray) else v for name, v in inputs.items()}
+    args = tuple(arguments[param.name] for param in sample.kernel.params)
+    source = sample.kernel.source(device)
+
+    started = time.perf_counter()
+    binary = device.compile(source)
+    compiled = time.perf_counter()
+    with device.load(binary) as program:
+        kernel = program.kernel(sample.name)
+        loaded = time.perf_counter()
+        device.synchronize()
+
+        def launch() -> float:
+            before = time.perf_counter()
+            kernel.launch(sample.grid, args)
+            device.synchronize()
+            return time.perf_counter() - before
+
+        first = launch()
+        # Compared before the timed launches: a kernel that updates in place has a result for one launch only.
+        difference = np.abs(arguments[sample.output].numpy() - sample.reference(inputs))
+        median = statistics.median(launch() for _ in range(launches)) if launches else None
+    max_error = float(difference.max())
+    ok = max_error <= sample.tolerance  # false for NaN as well
+    problem = "" if ok else f"the result differs from NumPy's by {max_error:.3g}, and {sample.tolerance:.3g} is allowed"
+    return SampleRun(
+        device=device.spec,
+        device_name=device.info.name,
+        sample=sample.name,
+        ok=ok,
+        compile_seconds=compiled - started,
+        load_seconds=loaded - compiled,
+        first_launch_seconds=first,
+        launch_seconds=median,
+        launches=launches,
+        max_error=max_error,
+        problem=problem,
+    )
+
+
+def run_samples(
+    devices: Iterable[DeviceInfo],
+    samples: Iterable[Sample] = SAMPLES,
+    *,
+    launches: int = 50,
+    driver_cache_dir: str | os.PathLike[str] | None = None,
+) -> Iterator[SampleRun]:
+    """Every sample on every device, one after the other. A failure is a run that is not ok, and the rest goes on."""
+    samples = tuple(samples)
+    for info in devices:
+        try:
+            device = open_device(info.spec, driver_cache_dir=driver_cache_dir)
+        except KernelKeepError as error:
+            yield from (_failed(info, sample, error) for sample in samples)
+            continue
+        with device:
+            for sample in samples:
+                try:
+                    yield run_sample(device, sample, launches=launches)
+                except KernelKeepError as error:
+                    yield _failed(info, sample, error)
+
+
+def _failed(info: DeviceInfo, sample: Sample, error: KernelKeepError) -> SampleRun:
+    return SampleRun(info.spec, info.name, sample.name, ok=False, problem=str(error))

@@ -1,0 +1,1 @@
+"""WHAT runs: sources, the headers they include, kernel signatures, and portable kernels."""

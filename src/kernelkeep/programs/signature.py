@@ -1,0 +1,149 @@
+"""What a kernel takes: its parameters, so that a wrong argument is an error before the launch, not after.
+
+A signature comes from one of three places, the first that speaks:
+
+1. A declaration comment in the text, which portable kernels always carry and any author may write:
+       //kk: kernel saxpy group(256,1,1) x:buffer:f4:r y:buffer:f4:rw a:scalar:f4 n:scalar:i4
+2. The driver's own reflection (OpenCL argument info, GL program interface queries).
+3. Reading the `__global__` or `__kernel` function's head, best effort: a type this does not know stays unknown, and
+   an unknown type is simply not checked.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from .includes import without_comments
+
+__all__ = ["CTYPES", "DTYPES", "KernelSignature", "Parameter", "declaration", "declared", "read_heads", "same_kernel"]
+
+# NumPy's short name → bytes, the C type, and the type in GLSL (None: GLSL 4.30 has none).
+DTYPES: dict[str, tuple[int, str, str | None]] = {
+    "i1": (1, "signed char", None),
+    "u1": (1, "unsigned char", None),
+    "i2": (2, "short", None),
+    "u2": (2, "unsigned short", None),
+    "i4": (4, "int", "int"),
+    "u4": (4, "unsigned int", "uint"),
+    "i8": (8, "long long", "int64_t"),
+    "u8": (8, "unsigned long long", "uint64_t"),
+    "f4": (4, "float", "float"),
+    "f8": (8, "double", "double"),
+}
+
+# How people spell these types, once `const`, `restrict` and the like are gone.
+CTYPES: dict[str, str] = {
+    "char": "i1", "signed char": "i1", "int8_t": "i1", "cl_char": "i1",
+    "unsigned char": "u1", "uchar": "u1", "uint8_t": "u1",
+    "short": "i2", "short int": "i2", "int16_t": "i2",
+    "unsigned short": "u2", "ushort": "u2", "uint16_t": "u2",
+    "int": "i4", "signed int": "i4", "signed": "i4", "int32_t": "i4",
+    "unsigned int": "u4", "unsigned": "u4", "uint": "u4", "uint32_t": "u4",
+    "long long": "i8", "long long int": "i8", "int64_t": "i8",
+    "unsigned long long": "u8", "unsigned long long int": "u8", "uint64_t": "u8", "size_t": "u8",
+    "long": "i8", "long int": "i8", "unsigned long": "u8", "ulong": "u8",  # LP64, as CUDA on Linux and OpenCL C
+    "float": "f4", "double": "f8",
+    "half": "f2", "__half": "f2",
+}  # fmt: skip
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One parameter. `dtype` is None where it is unknown; `nbytes` is the size of a scalar, 0 where unknown."""
+
+    name: str
+    kind: str  # "buffer" | "scalar" | "local"
+    dtype: str | None = None
+    access: str = "rw"
+    nbytes: int = 0
+    slot: int = -1  # where the backend binds it: a binding point, an offset, a location
+    place: str = ""  # OpenGL scalars: "block" (slot is an offset) or "uniform" (slot is a location)
+
+
+class KernelSignature(msgspec.Struct, frozen=True):
+    """One kernel. `params` is None where nothing is known of them; `group` where the launch decides it."""
+
+    name: str
+    params: tuple[Parameter, ...] | None = None
+    group: tuple[int, int, int] | None = None
+    symbol: str = ""  # the name the driver knows it by, where it differs
+
+
+_DECLARATION = re.compile(
+    r"^[ \t]*//kk:[ \t]*kernel[ \t]+(\w+)(?:[ \t]+group\((\d+),(\d+),(\d+)\))?([^\n]*)$", re.MULTILINE
+)
+
+
+def declaration(signature: KernelSignature) -> str:
+    """The comment that declares `signature`; `declared` reads it back."""
+    group = "" if signature.group is None else " group({},{},{})".format(*signature.group)
+    words = [f"{p.name}:{p.kind}:{p.dtype or '?'}:{p.access}" for p in signature.params or ()]
+    return " ".join([f"//kk: kernel {signature.name}{group}", *words])
+
+
+def declared(text: str) -> dict[str, KernelSignature]:
+    """The signatures declared by comments in the text."""
+    found = {}
+    for match in _DECLARATION.finditer(text):
+        name, x, y, z, rest = match.groups()
+        params = []
+        for word in rest.split():
+            part_name, kind, dtype, *access = word.split(":")
+            known = dtype if dtype != "?" else None
+            size = DTYPES[dtype][0] if dtype in DTYPES and kind == "scalar" else 0
+            params.append(Parameter(part_name, kind, known, access[0] if access else "rw", size))
+        group = (int(x), int(y), int(z)) if x else None
+        found[name] = KernelSignature(name, tuple(params), group)
+    return found
+
+
+_HEAD = re.compile(
+    r"(?:__global__|__kernel|\bkernel)\b([^;{}]*?)\bvoid\b"
+    r"([^;{}()]*(?:\([^;{}()]*\))*[^;{}()]*?)\b(\w+)\s*\(([^{};]*)\)\s*\{"
+)
+_NOISE = re.compile(
+    r"\b(const|volatile|restrict|__restrict__|__restrict|__global|global|__constant|constant|struct|__grid_constant__)\b"
+)
+
+
+def read_heads(text: str) -> dict[str, KernelSignature]:
+    """Signatures read from the heads of kernel functions in CUDA C or OpenCL C."""
+    found = {}
+    for match in _HEAD.finditer(without_comments(text)):
+        name, inside = match.group(3), match.group(4).strip()
+        pieces = [] if inside in ("", "void") else _split(inside)
+        found[name] = KernelSignature(name, tuple(_read_parameter(piece) for piece in pieces))
+    return found
+
+
+def _split(inside: str) -> list[str]:
+    pieces, depth, current = [], 0, ""
+    for character in inside:
+        depth += (character in "(<[") - (character in ")>]")
+        if character == "," and depth == 0:
+            pieces.append(current)
+            current = ""
+        else:
+            current += character
+    return [*pieces, current]
+
+
+def _read_parameter(piece: str) -> Parameter:
+    words = " ".join(_NOISE.sub(" ", piece).split())
+    name_match = re.search(r"(\w+)\s*(\[\s*\w*\s*\])?$", words)
+    name = name_match.group(1) if name_match else "?"
+    kind_text = words[: name_match.start()].strip() if name_match else words
+    pointer = "*" in kind_text or bool(name_match and name_match.group(2))
+    dtype = CTYPES.get(kind_text.replace("*", " ").strip())
+    if re.search(r"\b(__local|local)\b", piece) and pointer:
+        return Parameter(name, "local")
+    if pointer:
+        read_only = re.search(r"\bconst\b", piece.split("*")[0]) is not None
+        return Parameter(name, "buffer", dtype, "r" if read_only else "rw")
+    return Parameter(name, "scalar", dtype, "r", DTYPES[dtype][0] if dtype in DTYPES else 0)
+
+
+def same_kernel(symbol: str, name: str) -> bool:
+    """Whether a driver's symbol is the kernel a person calls `name`; C++ mangles `axpy` to `_Z4axpyPff`."""
+    return symbol == name or re.match(rf"_Z{len(name)}{re.escape(name)}(?![a-z0-9]*\d*_Z)", symbol) is not None

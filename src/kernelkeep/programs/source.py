@@ -1,0 +1,103 @@
+"""A `Source`: everything the user says about a program before any device is involved."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ArgumentError
+
+if TYPE_CHECKING:
+    from .includes import Header
+
+__all__ = ["LANGUAGES", "Source"]
+
+LANGUAGES = ("cuda", "opencl", "glsl")
+_SUFFIXES = {".cu": "cuda", ".cl": "opencl", ".comp": "glsl", ".glsl": "glsl"}
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A program's text and how it is to be compiled.
+
+    `name` is a label for people: it appears in tables and file names and never decides identity. For GLSL, whose
+    only entry point is `main`, it is also the name of the kernel.
+
+    Values of `defines`: str, int and float are written as they are, True is 1, and False or None leave the macro
+    undefined and defined-without-value respectively.
+    """
+
+    text: str
+    name: str = "program"
+    language: str = "opencl"
+    options: tuple[str, ...] = ()
+    defines: Mapping[str, Any] = field(default_factory=dict)
+    include_dirs: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise ArgumentError(f"a source's text is a str, not {type(self.text).__name__}")
+        if self.language not in LANGUAGES:
+            raise ArgumentError(f"unknown language {self.language!r}: choose one of {', '.join(LANGUAGES)}")
+        if not isinstance(self.name, str) or not self.name:
+            raise ArgumentError("a source's name is a non-empty str")
+        if isinstance(self.options, str):
+            raise ArgumentError("options is a sequence of separate options, for example ('-cl-fast-relaxed-math',)")
+        for option in self.options:
+            if not isinstance(option, str):
+                raise ArgumentError(f"option {option!r} is not a str")
+        for macro, value in self.defines.items():
+            if not isinstance(macro, str) or not _IDENTIFIER.match(macro):
+                raise ArgumentError(f"define {macro!r} is not a macro name")
+            if isinstance(value, str) and "\n" in value:
+                raise ArgumentError(f"the value of define {macro} has a line break")
+        object.__setattr__(self, "options", tuple(self.options))
+        object.__setattr__(self, "defines", MappingProxyType(dict(self.defines)))
+        object.__setattr__(self, "include_dirs", tuple(Path(folder) for folder in _several(self.include_dirs)))
+
+    @classmethod
+    def from_file(cls, path: str | Path, **fields: Any) -> Source:
+        """Read a source file. Its own folder is searched first for headers; the suffix tells the language."""
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArgumentError(f"cannot read the source {path}: {error}") from None
+        fields.setdefault("name", path.stem)
+        if "language" not in fields:
+            if path.suffix not in _SUFFIXES:
+                raise ArgumentError(f"cannot tell the language of {path}: name it, or use {', '.join(_SUFFIXES)}")
+            fields["language"] = _SUFFIXES[path.suffix]
+        fields["include_dirs"] = (path.parent, *_several(fields.get("include_dirs", ())))
+        return cls(text, **fields)
+
+    @cached_property
+    def macros(self) -> dict[str, str]:
+        """The defines as the compiler sees them, in the order of their names; "" is defined without a value."""
+        macros = {}
+        for name in sorted(self.defines):
+            value = self.defines[name]
+            if value is False:
+                continue
+            macros[name] = "" if value is None else "1" if value is True else str(value)
+        return macros
+
+    @cached_property
+    def headers(self) -> tuple[Header, ...]:
+        """The headers this source really includes, nested ones too, with their contents, read once."""
+        from .includes import find_headers
+
+        return find_headers(self)
+
+    def __repr__(self) -> str:
+        return f"Source({self.name!r}, language={self.language!r}, {len(self.text)} characters)"
+
+
+def _several(folders: Iterable[str | Path] | str | Path) -> tuple[str | Path, ...]:
+    return (folders,) if isinstance(folders, str | Path) else tuple(folders)

@@ -1,0 +1,52 @@
+"""The translation unit: the one text a compiler is given, and what its complaints mean in the user's own lines."""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import CompileError
+from .includes import expand_includes
+from .source import Source
+
+__all__ = ["compile_error", "translation_unit"]
+
+_VERSION = re.compile(r"\A(?:[ \t]*(?://[^\n]*)?\n)*[ \t]*#[ \t]*version[^\n]*\n")
+_BODY = "\n#line 1\n"
+
+
+def translation_unit(source: Source) -> str:
+    """Defines, then the text with its headers pasted in.
+
+    Defines are written into the text rather than passed as options: no shell-like quoting to get wrong, and the same
+    in all three languages.
+    """
+    text = expand_includes(source)
+    defines = "".join(f"#define {name} {value}\n" for name, value in source.macros.items())
+    if not defines:
+        return text
+    version = _VERSION.match(text) if source.language == "glsl" else None
+    if version is None:
+        return f"{defines}#line 1\n{text}"
+    head = version.group()
+    return f"{head}{defines}#line {head.count(chr(10)) + 1}\n{text[len(head) :]}"
+
+
+def compile_error(source: Source, log: str, *patterns: re.Pattern[str]) -> CompileError:
+    """The error for a compiler's log; a pattern finds the first complaint, with groups `line` and `message`."""
+    log = log.strip("\0 \n")
+    complaints = [found for pattern in patterns if (found := pattern.search(log))]
+    found = min(complaints, key=lambda match: match.start(), default=None)
+    if found is None:
+        first = next((line for line in log.splitlines() if line.strip()), "the compiler gave no reason")
+        return CompileError(f"{source.name}: {first.strip()}", log=log, name=source.name)
+    line = int(found.group("line"))
+    said = f"{source.name}, line {line}: {found.group('message').strip()}"
+    written = _user_lines(source)
+    if 1 <= line <= len(written) and written[line - 1].strip():
+        said += f"\n    {written[line - 1].strip()}"
+    return CompileError(said, log=log, line=line, name=source.name)
+
+
+def _user_lines(source: Source) -> list[str]:
+    # A lowered portable kernel restarts the count where the user's body begins.
+    return source.text.rpartition(_BODY)[2].split("\n")

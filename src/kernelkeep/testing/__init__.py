@@ -1,0 +1,18 @@
+"""Test suites that ship with the package, for every backend, ours or yours.
+
+    from kernelkeep.testing import DeviceTests
+
+    class TestOpenCL(DeviceTests):
+        backend = "opencl"
+
+Importing this needs pytest. A backend that is not on the machine is skipped, and `skipped_backends()` says which and
+why, so that a test run can print it at its end; one that KERNELKEEP_REQUIRE names fails instead.
+"""
+
+from __future__ import annotations
+
+from .device_tests import DeviceTests
+from .process import run_python
+from .skipped import note_skipped, skipped_backends
+
+__all__ = ["DeviceTests", "note_skipped", "run_python", "skipped_backends"]

@@ -1,0 +1,1 @@
+"""The parts of `DeviceTests`, one question per file."""

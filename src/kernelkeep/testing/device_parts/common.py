@@ -1,0 +1,109 @@
+"""What the parts share: the device under test, and small kernels in every language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from ... import settings
+from ...devices.array import Array
+from ...devices.base import Device, Kernel
+from ...devices.registry import open_device
+from ...errors import DeviceError
+from ...programs.portable import Buffer, PortableKernel, Scalar
+from ...programs.source import Source
+from ..skipped import note_skipped
+
+__all__ = ["GROUP", "SAXPY", "DevicePart", "groups", "handwritten", "handwritten_saxpy"]
+
+GROUP = 64
+
+SAXPY = PortableKernel(
+    "saxpy",
+    params=[Buffer("x", "f4", "r"), Buffer("y", "f4", "rw"), Scalar("a", "f4"), Scalar("n", "i4")],
+    body="int i = kk_global_id(0);\nif (i < n) y[i] = a * x[i] + y[i];",
+    group=GROUP,
+)
+
+
+def groups(items: int, group: int = GROUP) -> int:
+    """How many groups cover `items`."""
+    return -(-items // group)
+
+
+_HEADS = {
+    "cuda": 'extern "C" __global__ void {name}(const {kind}* x, {kind}* y, {kind} a, int n) {{\n'
+    "int i = blockIdx.x * blockDim.x + threadIdx.x;\n",
+    "opencl": "__kernel void {name}(__global const {kind}* x, __global {kind}* y, {kind} a, int n) {{\n"
+    "int i = get_global_id(0);\n",
+    "glsl": "layout(local_size_x = 64) in;\n"
+    "layout(std430, binding = 0) readonly buffer X {{ {kind} x[]; }};\n"
+    "layout(std430, binding = 1) buffer Y {{ {kind} y[]; }};\n"
+    "layout(location = 0) uniform {kind} a;\n"
+    "layout(location = 1) uniform int n;\n"
+    "void main() {{\n"
+    "int i = int(gl_GlobalInvocationID.x);\n",
+}
+
+
+def handwritten(language: str, statement: str, *, name: str = "byhand", kind: str = "int", before: str = "") -> str:
+    """A kernel `name(x, y, a, n)` a user of that language might have written; `before` goes above it."""
+    version = "#version 430\n" if language == "glsl" else ""
+    return f"{version}{before}{_HEADS[language].format(name=name, kind=kind)}{statement}\n}}\n"
+
+
+def handwritten_saxpy(language: str) -> Source:
+    """saxpy in the device's own language, without a declaration: only reflection can tell what it takes."""
+    text = handwritten(language, "if (i < n) y[i] = a * x[i] + y[i];", name="saxpy", kind="float")
+    return Source(text, name="saxpy", language=language)
+
+
+class DevicePart:
+    """A part of the suite: the device fixture and a few short cuts."""
+
+    backend: ClassVar[str]
+    spec: ClassVar[str | None] = None
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def device(cls) -> Iterator[Device]:
+        """The device under test, opened once for the class."""
+        try:
+            opened = open_device(cls.spec or cls.backend)
+        except DeviceError as error:
+            if cls.backend in settings.required_backends():
+                pytest.fail(f"KERNELKEEP_REQUIRE names {cls.backend}: {error}", pytrace=False)
+            note_skipped(cls.backend, str(error))
+            pytest.skip(f"{cls.backend}: {error}")
+        with opened:
+            yield opened
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def saxpy(cls, device: Device) -> Kernel:
+        """saxpy, compiled and loaded."""
+        return cls.build(device, SAXPY)
+
+    @staticmethod
+    def build(device: Device, kernel: PortableKernel) -> Kernel:
+        """Compile, load, and take the only kernel."""
+        return device.load(device.compile(kernel.source(device))).kernel(kernel.name)
+
+    @staticmethod
+    def check_saxpy(device: Device, kernel: Kernel, items: int = 1001, group: int | None = None) -> None:
+        """Launch a saxpy and compare it with NumPy."""
+        host_x = np.arange(items, dtype="f4")
+        host_y = np.linspace(-1, 1, items, dtype="f4")
+        x, y = device.array(host_x), device.array(host_y)
+        kernel.launch(groups(items), (x, y, np.float32(0.5), np.int32(items)), group)
+        np.testing.assert_allclose(y.numpy(), np.float32(0.5) * host_x + host_y, rtol=1e-6, atol=1e-6)
+
+    @staticmethod
+    def run(device: Device, kernel: PortableKernel, grid: int | tuple[int, ...], *args: Any) -> list[Any]:
+        """Build a kernel, launch it once, and give back the arrays among its arguments as NumPy."""
+        arguments: Sequence[Any] = [device.array(a) if isinstance(a, np.ndarray) and a.ndim else a for a in args]
+        DevicePart.build(device, kernel).launch(grid, tuple(arguments))
+        return [a.numpy() for a in arguments if isinstance(a, Array)]

@@ -1,0 +1,116 @@
+"""Sixteen threads at once."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from ...devices.array import Array
+from ...devices.base import Device, Kernel
+from ...programs.portable import Buffer, PortableKernel, Scalar
+from .common import SAXPY, DevicePart
+
+__all__ = ["ThreadTests"]
+
+_THREADS, _LAUNCHES, _ITEMS = 16, 50, 257
+
+_PARAMS = [Buffer("y", "i4", "w"), Scalar("a", "i4"), Scalar("b", "i4"), Scalar("n", "i4")]
+
+
+def _together(work: Callable[[int], Any]) -> list[Any]:
+    """Run `work` in every thread, all starting at once; what one raises is raised here."""
+    start = threading.Barrier(_THREADS)
+
+    def run(number: int) -> Any:
+        start.wait(60)
+        return work(number)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(run, range(_THREADS)))
+
+
+class ThreadTests(DevicePart):
+    """A device, its programs and its kernels are safe to use from several threads."""
+
+    def test_each_thread_with_its_own_kernel(self, device: Device) -> None:
+        ids = np.arange(_ITEMS)
+
+        def work(number: int) -> None:
+            kernel = self.build(
+                device,
+                PortableKernel(
+                    f"own_{number}",
+                    params=_PARAMS,
+                    body=f"int i = kk_global_id(0); if (i < n) y[i] = i * a + b + {number * 1000};",
+                    group=32,
+                ),
+            )
+            y = device.empty(_ITEMS, "i4")
+            for launch in range(_LAUNCHES):
+                kernel.launch(9, (y, launch, number, _ITEMS))
+                np.testing.assert_array_equal(y.numpy(), ids * launch + number + number * 1000)
+            kernel.program.close()
+
+        _together(work)
+
+    def test_all_threads_with_one_kernel(self, device: Device) -> None:
+        # Many launches before each look, so that threads really meet between setting arguments and launching.
+        kernel = self.build(
+            device,
+            PortableKernel(
+                "shared_kernel", params=_PARAMS, body="int i = kk_global_id(0); if (i < n) y[i] = i * a + b;", group=32
+            ),
+        )
+        ids = np.arange(_ITEMS)
+
+        def work(number: int) -> None:
+            arrays = [device.array(np.full(_ITEMS, -1, "i4")) for _ in range(_LAUNCHES)]
+            for launch, y in enumerate(arrays):
+                kernel.launch(9, (y, launch + 1, number * 10_000, _ITEMS))
+            for launch, y in enumerate(arrays):
+                np.testing.assert_array_equal(y.numpy(), ids * (launch + 1) + number * 10_000)
+
+        _together(work)
+
+    def test_all_threads_load_the_same_bytes(self, device: Device) -> None:
+        binary = device.compile(SAXPY.source(device))
+
+        def work(number: int) -> None:
+            with device.load(binary) as program:
+                self.check_saxpy(device, program.kernel(), 100 + number)
+
+        _together(work)
+
+    def test_arrays_cross_threads(self, device: Device, saxpy: Kernel) -> None:
+        def make(number: int) -> Array:
+            return device.array(np.full(_ITEMS, number, "f4"))
+
+        made = _together(make)
+
+        def use(number: int) -> Array:
+            theirs, y = made[(number + 1) % _THREADS], device.array(np.zeros(_ITEMS, "f4"))
+            saxpy.launch(5, (theirs, y, 2.0, _ITEMS))
+            return y
+
+        for number, y in enumerate(_together(use)):
+            assert (y.numpy() == 2 * ((number + 1) % _THREADS)).all()
+
+    def test_arrays_are_collected_in_another_thread(self, device: Device, saxpy: Kernel) -> None:
+        piles = _together(lambda number: [device.array(np.full(_ITEMS, number, "f4")) for _ in range(50)])
+        assert sum(len(pile) for pile in piles) == 50 * _THREADS
+
+        def drop(number: int) -> None:
+            pile = piles[(number + 7) % _THREADS]
+            y = device.array(np.zeros(_ITEMS, "f4"))
+            while pile:
+                saxpy.launch(5, (pile.pop(), y, 1.0, _ITEMS))
+            gc.collect()
+            assert (y.numpy() == 50 * ((number + 7) % _THREADS)).all()
+
+        _together(drop)
+        self.check_saxpy(device, saxpy)

@@ -1,0 +1,103 @@
+"""The conformance suite on CUDA, and what works without a GPU: compiling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.devices import cuda
+from kernelkeep.devices.image import Image
+from kernelkeep.testing import DeviceTests
+
+pytestmark = pytest.mark.cuda
+
+SAXPY = """extern "C" __global__ void saxpy(const float* x, float* y, float a, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a * x[i] + y[i];
+}
+"""
+
+
+class TestCUDA(DeviceTests):
+    backend = "cuda"
+
+
+def source(text: str = SAXPY, **fields: object) -> kk.Source:
+    return kk.Source(text, name="saxpy", language="cuda", **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_compiling_needs_no_gpu(architecture: str) -> None:
+    image = Image.decode(cuda.compile_for(source(), architecture), "cuda")
+    assert (image.form, image.name) == ("cubin", "saxpy")
+    assert image.payload.startswith(b"\x7fELF")
+    (signature,) = image.kernels
+    assert signature.name == "saxpy"
+    assert [(p.name, p.kind, p.dtype) for p in signature.params or ()] == [
+        ("x", "buffer", "f4"),
+        ("y", "buffer", "f4"),
+        ("a", "scalar", "f4"),
+        ("n", "scalar", "i4"),
+    ]
+
+
+def test_architectures_give_different_binaries() -> None:
+    assert cuda.compile_for(source(), "sm_80") != cuda.compile_for(source(), "sm_90")
+
+
+def test_portable_kernels_compile_without_a_gpu() -> None:
+    class Target:
+        language = "cuda"
+        capabilities = kk.Capabilities(float_atomics=True, float64=True, int64=True, int8=True)
+
+    kernel = kk.PortableKernel(
+        "everything",
+        params=[kk.Buffer("x", "f4"), kk.Buffer("c", "i4"), kk.Buffer("d", "f8"), kk.Scalar("n", "i8")],
+        body="""kk_shared(float, tile, 8, 9);
+                int i = kk_global_id(0);
+                tile[kk_local_id(0)][0] = x[i];
+                kk_barrier();
+                kk_atomic_add(x[0], 1.0f); kk_atomic_sub(x[0], 1.0f); kk_atomic_min(x[0], 1.0f);
+                kk_atomic_max(x[0], 1.0f); kk_atomic_exchange(x[0], 1.0f);
+                kk_atomic_add(c[0], 1); kk_atomic_cas(c[0], 1, 2); kk_atomic_xor(c[0], 3);
+                d[i] = kk_double(i) + sqrt(fabs(x[i])) + rsqrt(2.0f) + kk_float(n);""",
+        group=8,
+    )
+    image = Image.decode(cuda.compile_for(kernel.source(Target()), "sm_90"), "cuda")
+    (signature,) = image.kernels
+    assert (signature.name, signature.group, signature.params) == ("everything", (8, 1, 1), kernel.signature.params)
+
+
+def test_syntax_error_names_the_line() -> None:
+    with pytest.raises(kk.CompileError, match="saxpy, line 3") as caught:
+        cuda.compile_for(source(SAXPY.replace("a * x[i]", "no_such_thing * x[i]"), defines={"A": 1}), "sm_90")
+    assert caught.value.line == 3
+    assert "no_such_thing" in caught.value.log
+
+
+def test_headers_without_a_gpu(tmp_path: Path) -> None:
+    (tmp_path / "scale.h").write_text("#define SCALE 2\nthis is wrong\n")
+    text = '#include "scale.h"\n' + SAXPY
+    with pytest.raises(kk.CompileError):
+        cuda.compile_for(source(text, include_dirs=(tmp_path,)), "sm_90")
+    (tmp_path / "scale.h").write_text("#define SCALE 2\n")
+    assert cuda.compile_for(source(text, include_dirs=(tmp_path,)), "sm_90")
+
+
+@pytest.mark.parametrize("architecture", ["sm_1", "90", "", "sm_banana"])
+def test_an_architecture_nobody_has(architecture: str) -> None:
+    with pytest.raises((kk.ArgumentError, kk.Unsupported, kk.CompileError)):
+        cuda.compile_for(source(), architecture)
+
+
+def test_opening_a_device_that_is_not_there() -> None:
+    if any(info.backend == "cuda" for info in kk.list_devices()):
+        pytest.skip("there is a CUDA device here")
+    for spec in ("cuda", "cuda:0"):
+        with pytest.raises(kk.DeviceError) as caught:
+            kk.open_device(spec)
+        sentence = str(caught.value)
+        assert "\n" not in sentence
+        assert "CUDA" in sentence or "NVIDIA" in sentence

@@ -1,0 +1,194 @@
+"""The conformance suite on OpenCL, and what is particular to PoCL: the linker, and binaries that ripen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kernelkeep as kk
+from kernelkeep import settings
+from kernelkeep.testing import DeviceTests, note_skipped, run_python
+
+pytestmark = pytest.mark.opencl
+
+# Compiled in a process in which PoCL remembers nothing: here it may already know the kernel, and then it is born ripe.
+MAKE = """
+import sys
+from pathlib import Path
+import numpy as np
+import kernelkeep as kk
+
+stencil = kk.PortableKernel(
+    "stencil",
+    params=[kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4", "w"), kk.Scalar("n", "i4")],
+    body="int i = kk_global_id(0);\\n"
+    "if (i < n) y[i] = i > 0 && i < n - 1 ? 0.25f * x[i - 1] + 0.5f * x[i] + 0.25f * x[i + 1] : x[i];",
+    group=48,
+)
+spec, folder = sys.argv[1], Path(sys.argv[2])
+with kk.open_device(spec) as device:
+    binary = device.compile(stencil.source(device))
+    (folder / "unripe.image").write_bytes(binary)
+    with device.load(binary) as program:
+        seen = [program.ripeness]
+        x, y = device.array(np.ones(1001, "f4")), device.empty(1001)
+        for _ in range(2):
+            program.kernel().launch(21, (x, y, 1001))
+            device.synchronize()
+            seen.append(program.ripeness)
+        (folder / "ripe.image").write_bytes(program.binary())
+print(*seen)
+"""
+
+CHILD = """
+import sys
+from pathlib import Path
+import numpy as np
+import kernelkeep as kk
+
+spec, path, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
+with kk.open_device(spec) as device:
+    program = device.load(Path(path).read_bytes())
+    x, y = device.array(np.ones(n, "f4")), device.array(np.zeros(n, "f4"))
+    try:
+        program.kernel().launch(-(-n // 48), (x, y, n))
+    except kk.DeviceError as error:
+        print("refused:", error)
+    else:
+        assert (y.numpy() == 1).all()
+        print("ripeness", program.ripeness)
+"""
+
+COMPILE = """
+import sys
+import kernelkeep as kk
+with kk.open_device(sys.argv[1]) as device:
+    source = kk.Source("__kernel void f(__global int* x) { x[0] = 1; }", name="f")
+    try:
+        device.compile(source)
+    except kk.DeviceError as error:
+        print("refused:", error)
+    print(device.array([1, 2]).numpy().tolist())
+"""
+
+
+class TestOpenCL(DeviceTests):
+    backend = "opencl"
+
+
+@pytest.fixture(scope="module")
+def pocl() -> Iterator[kk.Device]:
+    """PoCL, whatever other OpenCL devices there are."""
+    from kernelkeep.devices import opencl
+
+    try:
+        found = [info for info in opencl.list_devices() if "portable" in info.driver.lower()]
+        reason = "no PoCL among the OpenCL devices"
+    except kk.DeviceError as error:
+        found, reason = [], str(error)
+    if not found:
+        if "opencl" in settings.required_backends() and not kk.list_devices():
+            pytest.fail(reason)
+        note_skipped("pocl", reason)
+        pytest.skip(reason)
+    with kk.open_device(found[0].spec) as device:
+        yield device
+
+
+@pytest.fixture
+def cold(tmp_path: Path) -> dict[str, str]:
+    """An environment in which PoCL remembers nothing between processes."""
+    return {"POCL_KERNEL_CACHE": "0", "POCL_CACHE_DIR": str(tmp_path / "pocl")}
+
+
+@pytest.fixture
+def no_linker(tmp_path: Path, cold: dict[str, str]) -> dict[str, str]:
+    """An environment whose PATH has no linker."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    return {**cold, "PATH": os.fspath(tmp_path / "bin")}
+
+
+@pytest.fixture
+def images(pocl: kk.Device, tmp_path: Path, cold: dict[str, str]) -> tuple[Path, Path]:
+    """A stencil's image before its first launch and after it, in files."""
+    said = run_python(MAKE, pocl.spec, tmp_path, environment=cold).stdout.split()
+    assert said == ["0", "1", "1"], "the first launch ripens the program, the second of its kind does not"
+    return tmp_path / "unripe.image", tmp_path / "ripe.image"
+
+
+def test_a_launch_ripens_the_binary(images: tuple[Path, Path]) -> None:
+    unripe, ripe = images
+    assert ripe.stat().st_size > unripe.stat().st_size
+
+
+def test_a_ripe_binary_stays_as_it_is_in_a_fresh_process(
+    pocl: kk.Device, images: tuple[Path, Path], cold: dict[str, str]
+) -> None:
+    unripe, ripe = images
+    assert run_python(CHILD, pocl.spec, ripe, 1001, environment=cold).stdout.split() == ["ripeness", "0"]
+    assert run_python(CHILD, pocl.spec, unripe, 1001, environment=cold).stdout.split() == ["ripeness", "1"]
+
+
+def test_a_large_grid_ripens_once_more(pocl: kk.Device, images: tuple[Path, Path], cold: dict[str, str]) -> None:
+    said = run_python(CHILD, pocl.spec, images[1], 200_003, environment=cold).stdout.split()
+    assert said == ["ripeness", "1"]
+
+
+def test_compiling_without_a_linker_is_an_error_not_an_abort(pocl: kk.Device, no_linker: dict[str, str]) -> None:
+    lines = run_python(COMPILE, pocl.spec, environment=no_linker).stdout.splitlines()
+    assert "ld" in lines[0]
+    assert "binutils" in lines[0]
+    assert lines[0].startswith("refused: ")
+    assert lines[1] == "[1, 2]", "the device still works"
+
+
+def test_a_ripe_binary_needs_no_linker(pocl: kk.Device, images: tuple[Path, Path], no_linker: dict[str, str]) -> None:
+    said = run_python(CHILD, pocl.spec, images[1], 1001, environment=no_linker).stdout.split()
+    assert said == ["ripeness", "0"]
+
+
+def test_an_unripe_binary_without_a_linker_is_an_error(
+    pocl: kk.Device, images: tuple[Path, Path], no_linker: dict[str, str]
+) -> None:
+    unripe, ripe = images
+    for path, items in ((unripe, 1001), (ripe, 200_003)):  # ripe for small grids only
+        said = run_python(CHILD, pocl.spec, path, items, environment=no_linker).stdout
+        assert said.startswith("refused: ")
+        assert "binutils" in said
+
+
+def test_local_memory_as_an_argument(pocl: kk.Device) -> None:
+    text = """__kernel void rotate_group(__global int* x, __local int* tile) {
+        int l = get_local_id(0);
+        tile[l] = x[get_global_id(0)];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        x[get_global_id(0)] = tile[(l + 1) % get_local_size(0)];
+    }"""
+    kernel = pocl.load(pocl.compile(kk.Source(text, name="local"))).kernel()
+    x = pocl.array(np.arange(16, dtype="i4"))
+    kernel.launch(2, (x, kk.LocalMemory(8 * 4)), 8)
+    assert x.numpy().tolist() == [*range(1, 8), 0, *range(9, 16), 8]
+    for wrong in (32, x, None):
+        with pytest.raises(kk.ArgumentError, match="LocalMemory"):
+            kernel.launch(2, (x, wrong), 8)
+    with pytest.raises(kk.ArgumentError, match="LocalMemory"):
+        kernel.launch(2, (x, kk.LocalMemory(32)), 8, shared_bytes=64)
+
+
+def test_compiler_options_reach_the_compiler(pocl: kk.Device) -> None:
+    text = "__kernel void f(__global int* x) { x[0] = VALUE; }"
+    kernel = pocl.load(pocl.compile(kk.Source(text, name="f", options=("-DVALUE=42",)))).kernel()
+    x = pocl.array(np.zeros(1, "i4"))
+    kernel.launch(1, (x,), 1)
+    assert x.numpy()[0] == 42
+
+
+def test_a_device_that_is_not_there() -> None:
+    with pytest.raises(kk.DeviceError, match="opencl:99"):
+        kk.open_device("opencl:99")

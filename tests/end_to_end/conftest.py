@@ -1,0 +1,22 @@
+"""What the end-to-end tests share."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelkeep import settings
+from kernelkeep.devices.registry import backend_module
+from kernelkeep.errors import DeviceError
+from kernelkeep.testing import note_skipped
+
+
+@pytest.fixture(scope="session")
+def opencl_device() -> str:
+    """The spec of an OpenCL device. Without one the test is skipped, or fails where OpenCL is required."""
+    try:
+        return backend_module("opencl").list_devices()[0].spec
+    except (DeviceError, IndexError) as error:
+        if "opencl" in settings.required_backends():
+            pytest.fail(f"OpenCL is required and not here: {error}")
+        note_skipped("opencl", str(error))
+        pytest.skip(f"no OpenCL device: {error}")

@@ -1,0 +1,151 @@
+"""The command as a person runs it: a process, its output and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kernelkeep as kk
+
+SOURCES = str(Path(kk.__file__).parents[1])
+
+
+def kernelkeep(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kernelkeep", *arguments]
+    env = {**os.environ, "PYTHONPATH": SOURCES, "NO_COLOR": "1", **environment}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+
+
+def fields(text: str) -> Any:
+    return json.loads(text)
+
+
+def one_sentence(done: subprocess.CompletedProcess[str]) -> str:
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("kernelkeep: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_version() -> None:
+    done = kernelkeep("--version")
+    assert (done.returncode, done.stdout) == (0, f"kernelkeep {kk.__version__}\n")
+
+
+def test_help_names_every_command() -> None:
+    done = kernelkeep("--help")
+    assert done.returncode == 0
+    for command in ("demo", "devices", "doctor"):
+        assert command in done.stdout
+
+
+def test_no_command_shows_the_help_and_is_wrong_use() -> None:
+    done = kernelkeep()
+    assert done.returncode == 2
+    assert "Usage" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [("dance",), ("devices", "--fast"), ("demo", "--device"), ("doctor", "extra"), ("--nope",)]
+)
+def test_wrong_use_is_one_sentence_and_2(arguments: tuple[str, ...]) -> None:
+    done = kernelkeep(*arguments)
+    assert done.returncode == 2
+    assert "--help" in one_sentence(done)
+
+
+@pytest.mark.parametrize("command", ["devices", "doctor", "demo"])
+def test_a_malformed_device_is_wrong_use(command: str) -> None:
+    done = kernelkeep(command, "--device", "abacus")
+    assert done.returncode == 2
+    assert "abacus" in one_sentence(done)
+
+
+@pytest.mark.parametrize("command", ["devices", "demo"])
+def test_a_device_that_is_not_here_is_1(opencl_device: str, command: str) -> None:
+    done = kernelkeep(command, "--device", "opencl:99")
+    assert done.returncode == 1
+    assert "opencl:99" in one_sentence(done)
+
+
+def test_devices_as_a_table(opencl_device: str) -> None:
+    done = kernelkeep("devices")
+    assert done.returncode == 0, done.stderr
+    assert opencl_device in done.stdout
+
+
+def test_devices_as_json(opencl_device: str) -> None:
+    done = kernelkeep("devices", "--json", "--device", "opencl")
+    assert done.returncode == 0, done.stderr
+    listed = fields(done.stdout)
+    assert opencl_device in [info["spec"] for info in listed]
+    assert {"spec", "backend", "name", "vendor", "driver", "is_gpu", "memory_bytes"} <= set(listed[0])
+
+
+def test_doctor_looks_at_every_backend(opencl_device: str) -> None:
+    done = kernelkeep("doctor", "--json")
+    assert done.returncode == 0, done.stderr
+    found = {health["backend"]: health for health in fields(done.stdout)}
+    assert set(found) == {"cuda", "opencl", "opengl"}
+    assert found["opencl"]["usable"]
+    for health in found.values():
+        assert health["checks"]
+        # What is missing says how to get it; only the final run of a kernel has its reason alone.
+        assert all(c["ok"] or c["fix"] or c["what"].endswith("runs a kernel") for c in health["checks"])
+
+
+def test_doctor_as_text(opencl_device: str) -> None:
+    done = kernelkeep("doctor", "--device", opencl_device)
+    assert done.returncode == 0, done.stderr
+    assert "opencl: usable" in done.stdout
+
+
+def test_doctor_says_when_the_linker_is_missing(opencl_device: str, tmp_path: Path) -> None:
+    if "Portable" not in kernelkeep("devices", "--device", opencl_device).stdout:
+        pytest.skip("only PoCL needs a linker")
+    done = kernelkeep("doctor", "--device", opencl_device, PATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "apt-get install binutils" in done.stdout
+
+
+def test_demo_as_a_table(opencl_device: str) -> None:
+    done = kernelkeep("demo", "--device", opencl_device)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "saxpy" in done.stdout
+    assert "stencil" in done.stdout
+    assert "failed" not in done.stdout
+
+
+def test_demo_as_json_on_every_device(opencl_device: str, tmp_path: Path) -> None:
+    done = kernelkeep("demo", "--json", "--cache-dir", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = fields(done.stdout)
+    assert result["ok"] is True
+    specs = {info["spec"] for info in result["devices"]}
+    assert {(run["device"], run["sample"]) for run in result["runs"]} == {
+        (spec, name) for spec in specs for name in ("saxpy", "stencil")
+    }
+    assert all(run["launch_seconds"] > 0 for run in result["runs"])
+
+
+def test_demo_that_cannot_run_is_1_and_says_why(opencl_device: str, tmp_path: Path) -> None:
+    if "Portable" not in kernelkeep("devices", "--device", opencl_device).stdout:
+        pytest.skip("only PoCL needs a linker")
+    done = kernelkeep("demo", "--device", opencl_device, PATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "binutils" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_without_typer_the_command_says_what_to_install(tmp_path: Path) -> None:
+    # A module that fails to import stands in for one that is not installed.
+    (tmp_path / "typer.py").write_text("raise ImportError('No module named typer')\n")
+    done = kernelkeep("devices", PYTHONPATH=f"{tmp_path}{os.pathsep}{SOURCES}")
+    assert done.returncode == 2
+    assert "pip install 'kernelkeep[cli]'" in one_sentence(done)

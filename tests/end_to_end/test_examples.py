@@ -1,0 +1,28 @@
+"""Every example runs and ends well."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kernelkeep as kk
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example(example: Path, opencl_device: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "KERNELKEEP_DEVICE": opencl_device, "PYTHONPATH": str(Path(kk.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()

@@ -1,0 +1,114 @@
+"""Checking launch arguments: scalars, raw bytes, grids. Buffers are checked with a real device in the conformance suite."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.devices.arguments import Converter, converters, dimensions
+from kernelkeep.programs.signature import DTYPES, Parameter
+
+
+def scalar(dtype: str | None, nbytes: int = 0, kind: str = "scalar") -> Converter:
+    """The converter of one parameter `s` of a kernel `f`; scalars never look at the device."""
+    (convert,) = converters(cast(Any, None), "f", (Parameter("s", kind, dtype, "r", nbytes),))
+    return convert
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_numpy_scalar_of_the_dtype_passes_as_it_is(dtype: str) -> None:
+    value = np.dtype(dtype).type(5)
+    assert scalar(dtype)(value) is value
+    assert scalar(dtype)(np.array(5, dtype)) == value
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d[0] in "iu"])
+def test_integers_up_to_the_edge(dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    for value in (int(limits.min), int(limits.max), 0, True):
+        assert scalar(dtype)(value) == value
+    for value in (int(limits.min) - 1, int(limits.max) + 1, 10**30):
+        with pytest.raises(kk.ArgumentError, match=r"argument 0 \(s\) of f is u?int\d+, and .* does not fit"):
+            scalar(dtype)(value)
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d[0] in "iu"])
+@pytest.mark.parametrize("value", [1.0, np.float32(1), np.float64(1), "1", None, 1j, [1], np.ones(1)], ids=repr)
+def test_no_silent_conversion_to_an_integer(dtype: str, value: Any) -> None:
+    with pytest.raises(kk.ArgumentError, match=r"argument 0 \(s\) of f"):
+        scalar(dtype)(value)
+
+
+def test_floats() -> None:
+    for value in (1.5, 3, -0.0, float("inf"), float("-inf"), 3.4e38, 1e-45):
+        assert scalar("f4")(value) == value
+        assert scalar("f8")(value) == value
+    assert np.isnan(scalar("f4")(float("nan")))
+    assert scalar("f8")(1e300) == 1e300
+    for value in (1e39, -1e39, 10**39, 10**400):
+        with pytest.raises(kk.ArgumentError, match="does not fit"):
+            scalar("f4")(value)
+    with pytest.raises(kk.ArgumentError, match="does not fit"):
+        scalar("f8")(10**400)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("f4", np.float64(1)), ("f8", np.float32(1)), ("f4", np.float16(1)), ("f4", np.int32(1))]
+)
+def test_numpy_scalars_of_another_dtype_are_refused(dtype: str, value: Any) -> None:
+    with pytest.raises(kk.ArgumentError, match=value.dtype.name):
+        scalar(dtype)(value)
+
+
+def test_raw_bytes_where_only_the_size_is_known() -> None:
+    convert = scalar(None, 8)
+    assert convert(b"12345678") == b"12345678"
+    assert convert(np.float64(1)) == np.float64(1).tobytes()
+    pair = np.array((1, 2), dtype=[("a", "i4"), ("b", "i4")])
+    assert convert(pair) == pair.tobytes()
+    for wrong in (b"1234", np.float32(1), 5, 5.0, "12345678"):
+        with pytest.raises(kk.ArgumentError, match=r"argument 0 \(s\) of f"):
+            convert(wrong)
+
+
+def test_a_parameter_of_which_nothing_is_known() -> None:
+    convert = scalar(None, 4, "any")
+    assert convert(np.int32(7)) == np.int32(7).tobytes()
+    with pytest.raises(kk.ArgumentError):
+        convert(np.int64(7))
+
+
+def test_local_memory() -> None:
+    convert = scalar(None, 0, "local")
+    memory = kk.LocalMemory(64)
+    assert convert(memory) is memory
+    with pytest.raises(kk.ArgumentError, match="LocalMemory"):
+        convert(64)
+    for wrong in (0, -1, 1.5, "64"):
+        with pytest.raises(kk.ArgumentError):
+            kk.LocalMemory(cast(Any, wrong))
+
+
+@pytest.mark.parametrize(
+    ("value", "parsed"),
+    [
+        (5, (5, 1, 1)),
+        ((5,), (5, 1, 1)),
+        ([2, 3], (2, 3, 1)),
+        ((2, 3, 4), (2, 3, 4)),
+        (np.int64(7), (7, 1, 1)),
+        ((np.uint8(2), 1), (2, 1, 1)),
+    ],
+)
+def test_dimensions(value: Any, parsed: tuple[int, int, int]) -> None:
+    assert dimensions(value, "grid") == parsed
+    assert all(type(n) is int for n in dimensions(value, "grid"))
+
+
+@pytest.mark.parametrize("value", [0, -1, (), (1, 2, 3, 4), 1.0, "5", None, (1, None), (1, 0), {1: 2}, np.float32(1)])
+def test_wrong_dimensions(value: Any) -> None:
+    with pytest.raises(kk.ArgumentError, match="grid"):
+        dimensions(value, "grid")

@@ -1,0 +1,137 @@
+"""Lowering a portable kernel: what the text of each language must have, and what is refused before that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.programs.signature import declared
+
+LANGUAGES = ["cuda", "opencl", "glsl"]
+ALL = kk.Capabilities(float_atomics=True, float64=True, int64=True, int8=True)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device as far as lowering looks at it."""
+
+    language: str
+    capabilities: kk.Capabilities = field(default=ALL)
+
+
+def kernel(body: str = "y[0] = x[0];", **fields: Any) -> kk.PortableKernel:
+    params = fields.pop("params", [kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4"), kk.Scalar("n", "i4")])
+    return kk.PortableKernel(fields.pop("name", "f"), params=params, body=body, **fields)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_source_carries_name_language_defines_and_signature(language: str) -> None:
+    made = kernel(group=(8, 4), defines={"TILE": 4}, options=["-o"])
+    source = made.source(Target(language))
+    assert (source.name, source.language, source.options, dict(source.defines)) == ("f", language, ("-o",), {"TILE": 4})
+    assert declared(source.text) == {"f": made.signature}
+    assert made.signature.group == (8, 4, 1)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_body_stands_behind_line_1_as_it_was_written(language: str) -> None:
+    body = "int i = 0;\n  // a comment\ny[i] = 2.0f;"
+    text = kernel(body).source(Target(language)).text
+    assert text.split("\n#line 1\n")[1].startswith(body)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_shared_arrays_leave_the_line_numbers_alone(language: str) -> None:
+    body = "int i = 0;\nkk_shared(float, tile,\n  16, 16 + 1);\ny[i] = tile[0][0];"
+    text = kernel(body).source(Target(language)).text
+    after = text.split("\n#line 1\n")[1].split("\n")
+    assert after[3] == "y[i] = tile[0][0];"
+    qualifier = {"cuda": "__shared__", "opencl": "__local", "glsl": "shared"}[language]
+    assert f"{qualifier} float tile[16][16 + 1];" in text
+
+
+def test_the_same_kernel_gives_the_same_text() -> None:
+    for language in LANGUAGES:
+        assert kernel().source(Target(language)).text == kernel().source(Target(language)).text
+
+
+def test_read_only_buffers_say_so() -> None:
+    assert "const float* x, float* y" in kernel().source(Target("cuda")).text
+    assert "__global const float* x, __global float* y" in kernel().source(Target("opencl")).text
+    assert "readonly buffer" in kernel().source(Target("glsl")).text
+
+
+def test_glsl_begins_with_its_version() -> None:
+    assert kernel().source(Target("glsl")).text.startswith("#version 430\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["in", "out", "buffer", "kernel", "global", "main", "float", "gl_x", "kk_x", "__x", "2x", "a b", ""]
+)
+def test_parameter_names_that_break_somewhere(name: str) -> None:
+    for made in (kk.Buffer, kk.Scalar):
+        with pytest.raises(kk.ArgumentError):
+            made(name, "f4")
+
+
+@pytest.mark.parametrize("dtype", ["f2", "float", "i3", "", "c8"])
+def test_dtypes_nobody_has(dtype: str) -> None:
+    with pytest.raises(kk.ArgumentError, match="dtype"):
+        kk.Buffer("x", dtype)
+
+
+def test_wrong_access() -> None:
+    with pytest.raises(kk.ArgumentError, match="access"):
+        kk.Buffer("x", "f4", "read")
+
+
+@pytest.mark.parametrize("name", ["main", "2f", "", "a-b", "kernel"])
+def test_wrong_kernel_names(name: str) -> None:
+    with pytest.raises(kk.ArgumentError):
+        kernel(name=name)
+
+
+@pytest.mark.parametrize("group", [0, -1, (), (1, 2, 3, 4), (8, 0), (8, 1.5), "8"])
+def test_wrong_groups(group: Any) -> None:
+    with pytest.raises(kk.ArgumentError, match="group"):
+        kernel(group=group)
+
+
+def test_two_parameters_of_one_name() -> None:
+    with pytest.raises(kk.ArgumentError, match="two parameters named x"):
+        kernel(params=[kk.Buffer("x", "f4"), kk.Scalar("x", "i4")])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "capability"), [("f8", "float64"), ("i8", "int64"), ("u8", "int64"), ("i1", "int8"), ("u2", "int8")]
+)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_the_device_lacks_is_named(language: str, dtype: str, capability: str) -> None:
+    for param in (kk.Buffer("x", dtype), kk.Scalar("x", dtype)):
+        with pytest.raises(kk.Unsupported, match=dtype) as caught:
+            kernel("", params=[param]).source(Target(language, kk.Capabilities()))
+        assert caught.value.capability == capability
+
+
+def test_shared_doubles_need_doubles() -> None:
+    with pytest.raises(kk.Unsupported) as caught:
+        kernel("kk_shared(double, tile, 4);").source(Target("opencl", kk.Capabilities()))
+    assert caught.value.capability == "float64"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_float_atomics(language: str) -> None:
+    add = kernel("kk_atomic_add(y[0], 1.0f);")
+    assert "kk_atomic_add(y[0], 1.0f);" in add.source(Target(language)).text
+    with pytest.raises(kk.Unsupported, match="kk_atomic_add on float y") as caught:
+        add.source(Target(language, kk.Capabilities()))
+    assert caught.value.capability == "float_atomics"
+    with pytest.raises(kk.Unsupported):
+        kernel("kk_atomic_xor(y[0], 1.0f);").source(Target(language))
+    integers = kernel("kk_atomic_xor(c[0], 1);", params=[kk.Buffer("c", "i4")])
+    assert integers.source(Target(language, kk.Capabilities())).text
+    with pytest.raises(kk.Unsupported):
+        kernel("kk_shared(float, t, 4); kk_atomic_add(t[0], 1.0f);").source(Target(language, kk.Capabilities()))

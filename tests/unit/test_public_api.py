@@ -1,0 +1,35 @@
+"""The public surface: sorted, pinned, and every name there."""
+
+from __future__ import annotations
+
+import pytest
+
+import kernelkeep as kk
+
+PUBLIC = [
+    "ArgumentError", "Array", "BinaryRejected", "Buffer", "Capabilities", "CheckpointError", "CompileError", "Device",
+    "DeviceError", "DeviceInfo", "Fence", "Fingerprint", "Kernel", "KernelKeepError", "LocalMemory", "OutOfMemory",
+    "PortableKernel", "Program", "RemoteError", "Scalar", "Source", "Unsupported", "list_devices", "open_device",
+]  # fmt: skip
+
+
+def test_all_is_pinned_and_sorted() -> None:
+    assert kk.__all__ == PUBLIC
+    assert sorted(kk.__all__) == kk.__all__
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_name_resolves_and_is_documented(name: str) -> None:
+    value = getattr(kk, name)
+    assert value.__name__ == name
+    assert value.__doc__
+    assert name in dir(kk)
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
+        _ = kk.no_such_name  # type: ignore[attr-defined]
+
+
+def test_version() -> None:
+    assert kk.__version__.count(".") == 2

@@ -1,0 +1,86 @@
+"""`Source`: what may be said about a program, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kernelkeep as kk
+
+
+def test_defaults() -> None:
+    source = kk.Source("text")
+    assert (source.name, source.language, source.options, dict(source.defines), source.include_dirs) == (
+        "program", "opencl", (), {}, (),
+    )  # fmt: skip
+
+
+def test_sequences_become_tuples_and_paths(tmp_path: Path) -> None:
+    source = kk.Source("", options=["-a", "-b"], include_dirs=[str(tmp_path), tmp_path])  # type: ignore[arg-type]
+    assert source.options == ("-a", "-b")
+    assert source.include_dirs == (tmp_path, tmp_path)
+    assert kk.Source("", include_dirs=str(tmp_path)).include_dirs == (tmp_path,)  # type: ignore[arg-type]
+
+
+def test_macros_are_ordered_and_written_out() -> None:
+    source = kk.Source("", defines={"B": 2, "A": 1.5, "ON": True, "OFF": False, "BARE": None, "TEXT": "float4"})
+    assert list(source.macros.items()) == [("A", "1.5"), ("B", "2"), ("BARE", ""), ("ON", "1"), ("TEXT", "float4")]
+
+
+def test_a_source_does_not_change() -> None:
+    defines = {"A": 1}
+    source = kk.Source("", defines=defines)
+    defines["A"] = 2
+    assert source.defines["A"] == 1
+    with pytest.raises(TypeError):
+        source.defines["A"] = 3  # type: ignore[index]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        source.text = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"text": b"bytes"}, "str"),
+        ({"language": "hlsl"}, "hlsl"),
+        ({"name": ""}, "name"),
+        ({"options": "-a -b"}, "sequence"),
+        ({"options": [1]}, "option"),
+        ({"defines": {"2X": 1}}, "2X"),
+        ({"defines": {"A B": 1}}, "A B"),
+        ({"defines": {"A": "1\n#error"}}, "line break"),
+    ],
+)
+def test_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(kk.ArgumentError, match=said):
+        kk.Source(**{"text": "", **fields})
+
+
+@pytest.mark.parametrize(
+    ("suffix", "language"), [(".cl", "opencl"), (".cu", "cuda"), (".comp", "glsl"), (".glsl", "glsl")]
+)
+def test_from_file(tmp_path: Path, suffix: str, language: str) -> None:
+    path = tmp_path / f"blur{suffix}"
+    path.write_text("text — with ünicode", encoding="utf-8")
+    source = kk.Source.from_file(path, defines={"A": 1})
+    assert (source.text, source.name, source.language) == ("text — with ünicode", "blur", language)
+    assert source.include_dirs == (tmp_path,)
+
+
+def test_from_file_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(kk.ArgumentError, match="nowhere"):
+        kk.Source.from_file(tmp_path / "nowhere.cl")
+    (tmp_path / "kernel.txt").write_text("")
+    with pytest.raises(kk.ArgumentError, match="language"):
+        kk.Source.from_file(tmp_path / "kernel.txt")
+    assert kk.Source.from_file(tmp_path / "kernel.txt", language="cuda").language == "cuda"
+    (tmp_path / "binary.cl").write_bytes(b"\xff\xfe\0")
+    with pytest.raises(kk.ArgumentError, match="binary"):
+        kk.Source.from_file(tmp_path / "binary.cl")
+
+
+def test_repr_is_short() -> None:
+    assert repr(kk.Source("x" * 10_000, name="long")) == "Source('long', language='opencl', 10000 characters)"
