@@ -8,14 +8,25 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.devices.arguments import Converter, converters, dimensions
+from kernelkeep.devices.arguments import Converter, binder, dimensions
 from kernelkeep.programs.signature import DTYPES, Parameter
 
 
 def scalar(dtype: str | None, nbytes: int = 0, kind: str = "scalar") -> Converter:
-    """The converter of one parameter `s` of a kernel `f`; scalars never look at the device."""
-    (convert,) = converters(cast(Any, None), "f", (Parameter("s", kind, dtype, "r", nbytes),))
-    return convert
+    """What becomes of one parameter `s` of a kernel `f`; scalars never look at the device."""
+    bind = binder(cast(Any, None), "f", (Parameter("s", kind, dtype, "r", nbytes),))
+    return lambda value: bind((value,))[0]
+
+
+def test_the_count_of_arguments() -> None:
+    two = (Parameter("a", "scalar", "i4"), Parameter("b", "scalar", "f4"))
+    assert binder(cast(Any, None), "f", two)((1, 2.5)) == (1, 2.5)
+    assert binder(cast(Any, None), "f", ())(()) == ()
+    for name in ("f", 'a "name"', "{oops} \\ '\n"):
+        for args in ((), (1,), (1, 2.0, 3)):
+            with pytest.raises(kk.ArgumentError) as caught:
+                binder(cast(Any, None), name, two)(args)
+            assert str(caught.value) == f"{name} takes 2 arguments, and {len(args)} were given"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

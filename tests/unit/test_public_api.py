@@ -28,7 +28,7 @@ def test_every_name_resolves_and_is_documented(name: str) -> None:
 
 def test_unknown_name() -> None:
     with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
-        _ = kk.no_such_name  # type: ignore[attr-defined]
+        _ = kk.no_such_name
 
 
 def test_version() -> None:

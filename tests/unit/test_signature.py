@@ -64,7 +64,8 @@ SAXPY = [("x", "buffer", "f4"), ("y", "buffer", "f4"), ("a", "scalar", "f4"), ("
         "__global__ __launch_bounds__(64) void saxpy(const float* x, float* y, float a, int n) {",
         "__kernel void saxpy(__global const float* x, __global float* y, float a, int n) {",
         "kernel void saxpy(global const float* restrict x, global float* y, const float a, const int n) {",
-        "__kernel __attribute__((reqd_work_group_size(8, 1, 1))) void saxpy(__global const float* x, __global float* y, float a, int n) {",
+        "__kernel __attribute__((reqd_work_group_size(8, 1, 1))) void\n"
+        "saxpy(__global const float* x, __global float* y, float a, int n) {",
         "__kernel void saxpy(__constant float* x, __global float* y, /* scale */ float a, int n // how many\n) {",
     ],
 )

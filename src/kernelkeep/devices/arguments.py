@@ -45,14 +45,22 @@ def converters(device: Device, kernel: str, params: tuple[Parameter, ...]) -> tu
     return tuple(makers[p.kind](device, f"argument {i} ({p.name}) of {kernel}", p) for i, p in enumerate(params))
 
 
-def binder(device: Device, kernel: str, params: tuple[Parameter, ...], result: str | None = None) -> Binder:
+def binder(
+    device: Device,
+    kernel: str,
+    params: tuple[Parameter, ...],
+    result: str | None = None,
+    helpers: dict[str, Any] | None = None,
+) -> Binder:
     """A function from a launch's arguments to checked values.
 
-    `result` is the expression it returns, in terms of v0, v1, …; a tuple of all of them by default.
+    `result` is the expression it returns, in terms of v0, v1, … and `helpers`; a tuple of all values by default.
     """
-    names: dict[str, Any] = {"Array": Array, "device": device, "ArgumentError": ArgumentError}
+    # The kernel's name is data, not code: a GLSL kernel is called whatever its source is called.
+    names: dict[str, Any] = {"Array": Array, "device": device, "ArgumentError": ArgumentError, "kernel": kernel}
+    names.update(helpers or {})
     count = len(params)
-    message = f'f"{kernel} takes {count} arguments, and {{len(args)}} were given"'
+    message = f'f"{{kernel}} takes {count} arguments, and {{len(args)}} were given"'
     lines = ["def bind(args):", f"    if len(args) != {count}:", f"        raise ArgumentError({message})"]
     if params:
         lines.append(f"    {', '.join(f'a{i}' for i in range(count))}, = args")

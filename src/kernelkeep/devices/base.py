@@ -152,7 +152,8 @@ class Kernel(ABC):
         limits = self.device.capabilities
         self._max_x, self._max_y, self._max_z = limits.max_grid
         self._max_items, self._max_group = limits.max_group_items, limits.max_group
-        self._bind = binder(self.device, self.name, signature.params or (), self._bound_form(signature.params or ()))
+        params = signature.params or ()
+        self._bind = binder(self.device, self.name, params, *self._bound_form(params))
 
     def launch(
         self,
@@ -182,9 +183,9 @@ class Kernel(ABC):
             self.device.capabilities.require("cooperative")
         self._enqueue(values, (x, y, z), shape, queue, shared_bytes, cooperative)
 
-    def _bound_form(self, params: tuple[Parameter, ...]) -> str | None:
-        """How this backend wants the checked values: an expression of v0, v1, …; None for a plain tuple."""
-        return None
+    def _bound_form(self, params: tuple[Parameter, ...]) -> tuple[str | None, dict[str, Any]]:
+        """How this backend wants the checked values: an expression of v0, v1, … and the helpers it calls."""
+        return None, {}
 
     @abstractmethod
     def _enqueue(
@@ -431,6 +432,7 @@ class Device(ABC):
 
     def queue(self) -> Queue:
         """A second queue; `Unsupported` where the device has only one."""
+        self._check_open()
         self.capabilities.require("queues")
         raise AssertionError("a device with queues overrides this")
 

@@ -159,7 +159,7 @@ class OpenCLDevice(Device):
         recipe = (translation_unit(source), " ".join((*source.options, "-cl-kernel-arg-info")))
         program = self._new_program(recipe)
         try:
-            program.build(recipe[1].encode(), [self.cl_device])
+            self._build_program(program, recipe[1])
         except cl.Error as error:
             log = program.get_build_info(self.cl_device, cl.program_build_info.LOG)
             if (
@@ -177,12 +177,16 @@ class OpenCLDevice(Device):
         # The class below pyopencl.Program: the public one keeps a cache of its own behind the user's back.
         return self.cl._cl._Program(self.cl_context, recipe[0])
 
+    def _build_program(self, program: Any, options: str) -> None:
+        # The call below _Program.build, which warns whenever a compiler says anything at all, as NVIDIA's always does.
+        program._build(options=options.encode(), devices=[self.cl_device])
+
     def _load(self, binary: bytes) -> OpenCLProgram:
         image = Image.decode(binary, "opencl")
         cl = self.cl
         try:
             program = cl._cl._Program(self.cl_context, [self.cl_device], [image.payload])
-            program.build(b"", [self.cl_device])
+            self._build_program(program, "")
         except (cl.Error, ValueError) as error:
             raise BinaryRejected(f"{self.spec} refuses the binary of {image.name}: {error}") from None
         return OpenCLProgram(self, image, program)
@@ -368,7 +372,7 @@ class OpenCLProgram(Program):
         keep_unread = device.is_pocl and not _pocl_caches() and not self._kinds
         if recipe is not None and (keep_unread or not self._unread):
             program = device._new_program(recipe)
-            program.build(recipe[1].encode(), [device.cl_device])
+            device._build_program(program, recipe[1])
         else:
             self._unread = False
         payload: bytes = program.get_info(cl.program_info.BINARIES)[0]
@@ -407,11 +411,11 @@ class OpenCLKernel(Kernel):
         self._launch = cl.enqueue_nd_range_kernel
         self._error = cl.Error
 
-    def _bound_form(self, params: tuple[Parameter, ...]) -> str | None:
+    def _bound_form(self, params: tuple[Parameter, ...]) -> tuple[str | None, dict[str, Any]]:
         kinds: dict[str, str] = {"buffer": "", "scalar": "", "other": ""}
         for i, p in enumerate(params):
             kinds[p.kind if p.kind in kinds else "other"] += f"{i}, v{i}, "
-        return f"(({kinds['buffer']}), ({kinds['scalar']}), ({kinds['other']}))"
+        return f"(({kinds['buffer']}), ({kinds['scalar']}), ({kinds['other']}))", {}
 
     def _set_others(self, values: tuple[Any, ...]) -> None:
         for i, value in zip(values[::2], values[1::2], strict=True):

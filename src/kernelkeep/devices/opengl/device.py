@@ -42,6 +42,7 @@ _COMPLAINTS = (
 )
 _CODES = dict(i1="b", u1="B", i2="h", u2="H", i4="i", u4="I", i8="q", u8="Q", f4="f", f8="d")
 _LARGEST_BATCH = 64
+_Values = tuple[tuple[int, ...], bytes, tuple[Any, ...]]  # buffers, the scalar block, loose uniforms
 
 
 def _describe(index: int, context: Context) -> DeviceInfo:
@@ -129,7 +130,7 @@ class OpenGLDevice(Device):
         )
         super().__init__(info, fingerprint, capabilities)
         self.driver_cache_dir = None if driver_cache_dir is None else Path(driver_cache_dir).absolute()
-        self._waiting: list[tuple[OpenGLKernel, tuple[Any, ...], tuple[int, int, int]]] = []
+        self._waiting: list[_Launch] = []
         self._batch = 1
         self._bound: dict[int, int] = {}
         self._used = 0
@@ -210,48 +211,57 @@ class OpenGLDevice(Device):
         if waiting:
             self._waiting = []
             offsets = self._upload_scalars(gl, waiting)
-            bound, storage, dispatch, barrier = (
-                self._bound,
-                C.SHADER_STORAGE_BUFFER,
+            bound, storage = self._bound, C.SHADER_STORAGE_BUFFER
+            dispatch, barrier, bind, everything = (
                 gl.glDispatchCompute,
                 gl.glMemoryBarrier,
+                gl.glBindBufferBase,
+                C.ALL_BARRIER_BITS,
             )
-            bind, bind_range = gl.glBindBufferBase, gl.glBindBufferRange
-            for (kernel, values, (x, y, z)), offset in zip(waiting, offsets, strict=True):
-                if kernel.gl_program != self._used:
-                    self._used = kernel.gl_program
-                    gl.glUseProgram(self._used)
-                for place, binding in kernel.buffers:
-                    handle = values[place]
-                    if bound.get(binding) != handle:
-                        bound[binding] = handle
-                        bind(storage, binding, handle)
-                if kernel.block_bytes:
-                    bind_range(C.UNIFORM_BUFFER, kernel.block_binding, self._scalars, offset, kernel.block_bytes)
-                for place, location, set_uniform in kernel.uniforms:
-                    set_uniform(gl, location, values[place])
+            last: OpenGLKernel | None = None
+            last_buffers: tuple[int, ...] = ()
+            last_block = b""
+            for kernel, (buffers, block, loose), (x, y, z) in waiting:
+                # A loop launches one kernel on the same arrays again and again; what is set already stays set.
+                if kernel is not last:
+                    last, last_buffers, last_block = kernel, (), b""
+                    if kernel.gl_program != self._used:
+                        self._used = kernel.gl_program
+                        gl.glUseProgram(self._used)
+                if buffers != last_buffers:
+                    last_buffers = buffers
+                    for binding, handle in zip(kernel.bindings, buffers, strict=True):
+                        if bound.get(binding) != handle:
+                            bound[binding] = handle
+                            bind(storage, binding, handle)
+                if block != last_block:
+                    last_block = block
+                    gl.glBindBufferRange(
+                        C.UNIFORM_BUFFER, kernel.block_binding, self._scalars, offsets[block], len(block)
+                    )
+                if loose:
+                    for (location, set_uniform), value in zip(kernel.uniforms, loose, strict=True):
+                        set_uniform(gl, location, value)
                 dispatch(x, y, z)
-                barrier(C.ALL_BARRIER_BITS)
+                barrier(everything)
             self._batch = min(self._batch * 2, _LARGEST_BATCH)
             self._check(gl, "launching")
         if self._dead_buffers or self._dead_objects:
             self._bury(gl)
 
-    def _upload_scalars(
-        self, gl: Any, waiting: list[tuple[OpenGLKernel, tuple[Any, ...], tuple[int, int, int]]]
-    ) -> list[int]:
-        """All scalar blocks of a batch in one buffer; the offset of each."""
-        offsets, blocks, at = [], [], 0
-        for kernel, values, _ in waiting:
-            offsets.append(at)
-            if kernel.block_bytes:
-                block = kernel.pack(*[values[place] for place in kernel.scalars])
-                blocks.append(block + b"\0" * (-len(block) % self._alignment))
-                at += len(blocks[-1])
+    def _upload_scalars(self, gl: Any, waiting: list[_Launch]) -> dict[bytes, int]:
+        """The different scalar blocks of a batch in one buffer, and where each begins."""
+        offsets: dict[bytes, int] = {}
+        at = 0
+        for _, (_, block, _), _ in waiting:
+            if block and block not in offsets:
+                offsets[block] = at
+                at += len(block) + -len(block) % self._alignment
         if at:
+            data = b"".join(block + b"\0" * (-len(block) % self._alignment) for block in offsets)
             gl.glBindBuffer(C.UNIFORM_BUFFER, self._scalars)
             # New storage each time: the old may still be read by launches under way.
-            gl.glBufferData(C.UNIFORM_BUFFER, at, b"".join(blocks), C.STREAM_DRAW)
+            gl.glBufferData(C.UNIFORM_BUFFER, at, data, C.STREAM_DRAW)
         return offsets
 
     def _bury(self, gl: Any) -> None:
@@ -416,25 +426,26 @@ class OpenGLKernel(Kernel):
     """A kernel: which argument goes to which binding, offset or location."""
 
     def __init__(self, program: OpenGLProgram, signature: KernelSignature) -> None:
-        super().__init__(program, signature)
         self._device = program._device
         self.gl_program = program.gl_program
         params = signature.params or ()
-        self.buffers = [(place, p.slot) for place, p in enumerate(params) if p.kind == "buffer"]
-        block = sorted((p.slot, place, p) for place, p in enumerate(params) if p.place == "block")
-        self.scalars = [place for _, place, _ in block]
-        layout = struct.Struct(_layout([p for _, _, p in block]))
-        self.pack = layout.pack
-        self.block_bytes = layout.size
+        self.bindings = [p.slot for p in params if p.kind == "buffer"]
         self.block_binding = program.image.numbers.get("block", 0)
-        self.uniforms = [
-            (place, p.slot, _SETTERS[p.dtype or ""]) for place, p in enumerate(params) if p.place == "uniform"
-        ]
-        self._max_buffer = self._device._max_bytes
+        self.uniforms = [(p.slot, _SETTERS[p.dtype or ""]) for p in params if p.place == "uniform"]
+        super().__init__(program, signature)
+
+    def _bound_form(self, params: tuple[Parameter, ...]) -> tuple[str | None, dict[str, Any]]:
+        """Buffers by binding, the scalar block packed, loose uniforms."""
+        block = sorted((p.slot, place, p) for place, p in enumerate(params) if p.place == "block")
+        pack = struct.Struct(_layout([p for _, _, p in block])).pack
+        buffers = "".join(f"v{i}, " for i, p in enumerate(params) if p.kind == "buffer")
+        packed = f"pack({', '.join(f'v{place}' for _, place, _ in block)})" if block else 'b""'
+        loose = "".join(f"v{i}, " for i, p in enumerate(params) if p.place == "uniform")
+        return f"(({buffers}), {packed}, ({loose}))", {"pack": pack}
 
     def _enqueue(
         self,
-        values: tuple[Any, ...],
+        values: _Values,
         grid: tuple[int, int, int],
         group: tuple[int, int, int],
         queue: Queue | None,
@@ -452,6 +463,9 @@ class OpenGLKernel(Kernel):
                 with device.context.current() as gl:
                     device._submit(gl)
                     gl.glFlush()
+
+
+_Launch = tuple[OpenGLKernel, _Values, tuple[int, int, int]]
 
 
 def _layout(params: list[Parameter]) -> str:

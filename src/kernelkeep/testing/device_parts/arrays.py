@@ -37,7 +37,7 @@ def _pattern(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
     kind = np.dtype(dtype)
     count = int(np.prod(shape))
     if kind.kind in "?b":
-        return (np.arange(count) % 3 == 0).reshape(shape)
+        return np.array(np.arange(count) % 3 == 0).reshape(shape)
     if kind.names:
         host = np.zeros(count, kind)
         host["id"], host["weight"] = np.arange(count), np.arange(count) / 7

@@ -70,7 +70,7 @@ class LaunchTests(DevicePart):
         grid, group = np.array([5, 3, 2]), np.array([2, 3, 4])
         size = grid * group
         (y,) = self.run(device, kernel, (5, 3, 2), np.full((*size[::-1], 6, 3), -1, "i4"))
-        ids = np.stack(np.indices(size[::-1])[::-1], axis=-1)
+        ids = np.moveaxis(np.indices(size[::-1])[::-1], 0, -1)
         np.testing.assert_array_equal(y[..., 0, :], ids)
         np.testing.assert_array_equal(y[..., 1, :], ids % group)
         np.testing.assert_array_equal(y[..., 2, :], ids // group)

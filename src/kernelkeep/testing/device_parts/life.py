@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -68,7 +70,7 @@ class LifeTests(DevicePart):
         assert other.closed
         assert program.closed
         assert "closed" in repr(other)
-        uses = [
+        uses: list[Callable[[], object]] = [
             lambda: other.compile(source), lambda: other.load(binary), lambda: other.empty(4),
             lambda: other.array([1.0]), lambda: other.pinned_empty(4), other.memory_info, other.synchronize,
             other.fence, other.timer, other.queue, array.numpy, lambda: array.copy_from(np.ones(4, "f4")),

@@ -126,6 +126,19 @@ class ProgramTests(DevicePart):
             with pytest.raises(ArgumentError, match="group"):
                 kernel.launch(1, (device.empty(1), device.empty(1), 1.0, 1))
 
+    def test_a_name_is_only_a_label(self, device: Device) -> None:
+        wild = 'my "kernel" {n} \\ ünï'
+        kernel_name = wild if device.language == "glsl" else "byhand"
+        text = handwritten(device.language, "if (i < n) y[i] = x[i] + a;")
+        program = device.load(device.compile(Source(text, name=wild, language=device.language)))
+        assert program.kernel_names == (kernel_name,)
+        x, y = device.array(np.arange(9, dtype="i4")), device.empty(9, "i4")
+        program.kernel(kernel_name).launch(1, (x, y, 5, 9), GROUP)
+        assert (y.numpy() == np.arange(9) + 5).all()
+        with pytest.raises(ArgumentError) as caught:
+            program.kernel().launch(1, (x, y, 5), GROUP)
+        assert str(caught.value) == f"{kernel_name} takes 4 arguments, and 3 were given"
+
     def test_several_kernels_in_one_program(self, device: Device) -> None:
         if device.language == "glsl":
             pytest.skip("a GLSL program has one entry point")

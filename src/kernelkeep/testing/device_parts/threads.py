@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,19 +20,25 @@ __all__ = ["ThreadTests"]
 
 _THREADS, _LAUNCHES, _ITEMS = 16, 50, 257
 
-_PARAMS = [Buffer("y", "i4", "w"), Scalar("a", "i4"), Scalar("b", "i4"), Scalar("n", "i4")]
+_PARAMS: list[Buffer | Scalar] = [Buffer("y", "i4", "w"), Scalar("a", "i4"), Scalar("b", "i4"), Scalar("n", "i4")]
 
 
 def _together(work: Callable[[int], Any]) -> list[Any]:
     """Run `work` in every thread, all starting at once; what one raises is raised here."""
     start = threading.Barrier(_THREADS)
+    # Python changes threads every 5 ms, which is fifty launches: far too seldom to meet inside one.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
 
     def run(number: int) -> Any:
         start.wait(60)
         return work(number)
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(run, range(_THREADS)))
+    try:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return list(pool.map(run, range(_THREADS)))
+    finally:
+        sys.setswitchinterval(interval)
 
 
 class ThreadTests(DevicePart):
