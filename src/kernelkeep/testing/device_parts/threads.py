@@ -77,10 +77,12 @@ class ThreadTests(DevicePart):
 
         def work(number: int) -> None:
             arrays = [device.array(np.full(_ITEMS, -1, "i4")) for _ in range(_LAUNCHES)]
-            for launch, y in enumerate(arrays):
-                kernel.launch(9, (y, launch + 1, number * 10_000, _ITEMS))
-            for launch, y in enumerate(arrays):
-                np.testing.assert_array_equal(y.numpy(), ids * (launch + 1) + number * 10_000)
+            for turn in range(8):
+                b = number * 10_000 + turn
+                for launch, y in enumerate(arrays):
+                    kernel.launch(9, (y, launch + 1, b, _ITEMS))
+                for launch, y in enumerate(arrays):
+                    np.testing.assert_array_equal(y.numpy(), ids * (launch + 1) + b)
 
         _together(work)
 

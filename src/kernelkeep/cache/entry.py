@@ -1,0 +1,129 @@
+"""One compiled program as one self-contained file, which proves itself.
+
+    offset  size
+    0       4     magic "KKEN"
+    4       1     schema, 1
+    5       1     codec: 0 as it is, 1 zstd
+    6       2     zero
+    8       32    the key's digest
+    40      4     length of the facts          little-endian, as all numbers here
+    44      4     length of the stored payload
+    48      4     length of the payload once decompressed
+    52      4     zero
+    56      32    SHA-256 of bytes 0 to 56, the facts and the stored payload
+    88            the facts, JSON; then the stored payload
+
+Nothing in a cache is trusted: every byte of the file takes part in the check, and a file that fails it is `Damaged`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import sys
+from typing import Any
+
+import msgspec
+
+from .key import Key
+
+if sys.version_info >= (3, 14):  # in the standard library from there on
+    from compression import zstd
+else:
+    from backports import zstd
+
+__all__ = ["Damaged", "Entry", "Facts", "decode", "decode_facts", "encode"]
+
+_HEADER = struct.Struct("<4sBBH32sIIII")
+_CHECK = 32
+_MAGIC = b"KKEN"
+_SCHEMA = 1
+_LARGEST_PAYLOAD = 1 << 30
+# Programs are small, written once and read for ever after; above this level zstd gains next to nothing on them.
+_LEVEL = 6
+
+
+class Damaged(Exception):
+    """These bytes are not a whole, unchanged entry of this key. Stays inside the cache."""
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is known of a program beside its bytes; the readable `.meta` file is a copy of this."""
+
+    name: str
+    language: str
+    device: str  # the fingerprint's folder
+    key: Key
+    created: float  # seconds since 1970
+    compile_seconds: float
+    version: str  # of kernelkeep
+    kernels: tuple[str, ...] = ()
+    payload_bytes: int = 0
+    ripened: int = 0  # how often it was saved again after use
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A program's bytes, as `device.load` takes them, and the facts."""
+
+    facts: Facts
+    payload: bytes
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Facts)
+
+
+def encode(entry: Entry) -> bytes:
+    """The entry as the bytes of its file."""
+    packed = zstd.compress(entry.payload, level=_LEVEL)
+    codec, stored = (1, packed) if len(packed) < len(entry.payload) else (0, entry.payload)
+    facts = _encoder.encode(entry.facts)
+    digest = bytes.fromhex(entry.facts.key.digest)
+    header = _HEADER.pack(_MAGIC, _SCHEMA, codec, 0, digest, len(facts), len(stored), len(entry.payload), 0)
+    check = hashlib.sha256(header)
+    check.update(facts)
+    check.update(stored)
+    return b"".join((header, check.digest(), facts, stored))
+
+
+def decode(data: bytes, digest: str) -> Entry:
+    """The entry of the key `digest`, every byte checked; `Damaged` says what is wrong."""
+    facts_bytes, stored, codec, size = _verified(data, digest)
+    try:
+        payload = zstd.decompress(stored) if codec == 1 else bytes(stored)
+        facts = _decoder.decode(facts_bytes)
+    except (zstd.ZstdError, msgspec.MsgspecError, MemoryError) as error:
+        raise Damaged(f"what it holds cannot be read: {error}") from None
+    if len(payload) != size:
+        raise Damaged("its payload has the wrong length")
+    if facts.key.digest != digest:
+        raise Damaged("its facts are those of another program")
+    return Entry(facts, payload)
+
+
+def decode_facts(data: bytes) -> Facts:
+    """The facts of a `.meta` file. Good enough to show, never to decide by."""
+    return _decoder.decode(data)
+
+
+def _verified(data: bytes, digest: str) -> tuple[Any, Any, int, int]:
+    start = _HEADER.size + _CHECK
+    if len(data) < start:
+        raise Damaged(f"it is cut off after {len(data)} bytes")
+    magic, schema, codec, zero, key, facts_size, stored_size, size, reserved = _HEADER.unpack_from(data)
+    if magic != _MAGIC:
+        raise Damaged("it is not a kernelkeep entry")
+    if schema != _SCHEMA:
+        raise Damaged(f"it has schema {schema}, and this version reads {_SCHEMA}")
+    view = memoryview(data)
+    if len(data) != start + facts_size + stored_size:
+        raise Damaged(f"it has {len(data)} bytes instead of {start + facts_size + stored_size}")
+    check = hashlib.sha256(view[: _HEADER.size])
+    check.update(view[start:])
+    if check.digest() != view[_HEADER.size : start]:
+        raise Damaged("its checksum is wrong")
+    if key.hex() != digest:
+        raise Damaged("it belongs to another key")
+    if codec not in (0, 1) or zero or reserved or size > _LARGEST_PAYLOAD:
+        raise Damaged("its header makes no sense")
+    return view[start : start + facts_size], view[start + facts_size :], codec, size

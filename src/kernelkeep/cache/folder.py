@@ -1,0 +1,434 @@
+"""The folder of one GPU, driver and compiler on disk.
+
+    <GPU>/manifest.json                            what this folder belongs to, how much is in it
+    <GPU>/programs/<3 digits>/<name>-<key>.bin     one entry, complete in itself (`entry.py`)
+    <GPU>/programs/<3 digits>/<name>-<key>.meta    its facts, to read; may be deleted at any time
+    <GPU>/names/<name>                             the keys that were saved under a name
+    <GPU>/diary/<day>                              which entries were written or used that day, a line each
+    <GPU>/driver/                                  the driver's own shader cache (OpenGL)
+    <GPU>/set-aside/                               files that failed their check, the last few
+    <GPU>/locks/, <GPU>/tmp/                       under way
+
+Entries are published by writing a temporary file and renaming it, so a reader sees a whole one or none. Nothing is synced:
+after a power cut a file may be damaged, which its checksum tells.
+
+The diary is what makes pruning cheap. Lines are only ever added at the end, in order of time; the least recently used
+entry is the first line whose file has not been used since. So pruning reads from the oldest line on and stops when it is
+done, however many entries there are. An entry's last use is its file's modification time, refreshed at most hourly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from . import entry as entries
+from .entry import Damaged, Entry, Facts
+from .single_flight import FileLock, LockUnavailable
+
+__all__ = ["GpuFolder", "Stored", "slug"]
+
+_REFRESH_SECONDS = 3600.0
+_LOCK_SECONDS = 10.0
+_KEPT_ASIDE = 20
+_STALE_TEMPORARY_SECONDS = 3600.0
+_FILE = re.compile(r"(?P<name>.+)-(?P<digest>[0-9a-f]{64})\.bin\Z")
+
+
+def slug(name: str) -> str:
+    """A program's name as part of a file name: short, plain, and never a path."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:48].strip("-.")
+    return plain or "program"
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """An entry file as a listing shows it; `facts` is None where the entry is damaged."""
+
+    path: Path
+    digest: str
+    nbytes: int
+    last_used: float
+    facts: Facts | None
+    damage: str = ""
+
+
+class GpuFolder:
+    """Entries of one GPU, driver and compiler. Raises `OSError`; what to make of that is the tier's affair."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.driver = path / "driver"
+        self._programs = path / "programs"
+        self._names = path / "names"
+        self._diary = path / "diary"
+        self._aside = path / "set-aside"
+        self._tmp = path / "tmp"
+        self._manifest = path / "manifest.json"
+        self._lock_path = path / "locks" / "folder.lock"
+
+    # --- the folder itself
+
+    def prepare(self, facts: dict[str, Any]) -> None:
+        """Create the folder, or note that it is in use; clear away what killed writers left."""
+        for folder in (self.path, self._programs, self._tmp):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        now = time.time()
+        with self._locked():
+            manifest = self.manifest()
+            if now - float(manifest.get("last_used", 0)) > _REFRESH_SECONDS or manifest.get("schema") != 1:
+                manifest = {"schema": 1, "created": now, "entries": 0, "bytes": 0} | manifest | facts
+                machines = manifest.get("machines")
+                manifest["machines"] = {**(machines if isinstance(machines, dict) else {}), _machine(): now}
+                manifest["last_used"] = now
+                self._write_manifest(manifest)
+        for leftover in self._tmp.iterdir():
+            with contextlib.suppress(OSError):
+                if now - leftover.stat().st_mtime > _STALE_TEMPORARY_SECONDS:
+                    leftover.unlink()
+
+    def manifest(self) -> dict[str, Any]:
+        """The manifest, or an empty one where it is missing or damaged: it holds nothing that cannot be counted again."""
+        try:
+            found = json.loads(self._manifest.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def used_here(self) -> bool:
+        """Whether this machine is among those that used the folder."""
+        machines = self.manifest().get("machines")
+        return isinstance(machines, dict) and _machine() in machines
+
+    def count(self) -> tuple[int, int]:
+        """Entries and their bytes, as the manifest has it: no entry is looked at."""
+        manifest = self.manifest()
+        try:
+            return max(0, int(manifest.get("entries", 0))), max(0, int(manifest.get("bytes", 0)))
+        except (TypeError, ValueError):
+            return self.recount()
+
+    def recount(self) -> tuple[int, int]:
+        """Count again what is really there, and write it down. Looks at every entry."""
+        number = total = 0
+        for path in self._files():
+            with contextlib.suppress(OSError):
+                total += path.stat().st_size
+                number += 1
+        with contextlib.suppress(OSError), self._locked():
+            self._write_manifest(self.manifest() | {"entries": number, "bytes": total})
+        return number, total
+
+    def driver_bytes(self) -> int:
+        """The size of the driver's own cache."""
+        total = 0
+        for path in self.driver.rglob("*"):
+            with contextlib.suppress(OSError):
+                total += path.stat().st_size
+        return total
+
+    # --- entries
+
+    def read(self, digest: str, name: str) -> Entry | None:
+        """The entry, verified; None where there is none. `Damaged` says what is wrong with it."""
+        path = self._path(digest, name)
+        try:
+            data, used = _read_regular(path)
+        except FileNotFoundError:
+            other = self._under_another_name(digest)
+            if other is None:
+                return None
+            path = other
+            data, used = _read_regular(path)
+        found = entries.decode(data, digest)
+        now = time.time()
+        if not -_REFRESH_SECONDS < now - used < _REFRESH_SECONDS:
+            self._refresh(path, digest, now)
+        return found
+
+    def write(self, entry: Entry) -> int:
+        """Publish an entry, over an older one of the same key; how many bytes the file has."""
+        digest, data = entry.facts.key.digest, entries.encode(entry)
+        path = self._under_another_name(digest) or self._path(digest, entry.facts.name)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = self._temporary(data)
+        try:
+            with self._locked():
+                before = _size(path)
+                self._note(path, digest, time.time())
+                if before is None:
+                    self._append(self._names / slug(entry.facts.name), f"{digest}\n")
+                self._count_change(entries=int(before is None), size=len(data) - (before or 0))
+                _replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        with contextlib.suppress(OSError):  # only for people
+            facts = msgspec.json.format(msgspec.json.encode(entry.facts), indent=2)
+            _replace(self._temporary(facts), path.with_suffix(".meta"))
+        return len(data)
+
+    def set_aside(self, digest: str, name: str) -> None:
+        """Move a bad file out of the way, whatever it is, and keep the last few to look at."""
+        path = self._path(digest, name)
+        if not os.path.lexists(path):
+            path = self._under_another_name(digest) or path
+        self._move_aside(path)
+
+    def _move_aside(self, path: Path) -> None:
+        size = _size(path)
+        self._aside.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another process was first
+            path.rename(self._aside / f"{path.stem[:120]}.{secrets.token_hex(4)}")
+            with contextlib.suppress(OSError, LockUnavailable), self._locked():
+                self._count_change(entries=-1, size=-(size or 0))
+        path.with_suffix(".meta").unlink(missing_ok=True)
+        kept = sorted(self._aside.iterdir(), key=lambda found: found.lstat().st_mtime)
+        for old in kept[:-_KEPT_ASIDE]:
+            _remove(old)
+
+    def find_name(self, name: str) -> list[str]:
+        """The keys of the entries saved under a name, oldest first."""
+        with contextlib.suppress(OSError):
+            lines = (self._names / slug(name)).read_text(encoding="ascii", errors="replace").split()
+            return list(dict.fromkeys(line for line in lines if re.fullmatch(r"[0-9a-f]{64}", line)))
+        return []
+
+    def scan(self) -> Iterator[Stored]:
+        """Every entry, each checked to the last byte."""
+        for path in self._files():
+            yield self.look(path)
+
+    def look(self, path: Path) -> Stored:
+        """One entry file, checked."""
+        match = _FILE.match(path.name)
+        digest = match.group("digest") if match else ""
+        try:
+            data, used = _read_regular(path)
+            found = entries.decode(data, digest)
+            return Stored(path, digest, len(data), used, found.facts)
+        except Damaged as damage:
+            return Stored(path, digest, _size(path) or 0, 0.0, None, str(damage))
+        except OSError as error:
+            return Stored(path, digest, 0, 0.0, None, error.strerror or str(error))
+
+    def repair(self, stored: Stored) -> None:
+        """Set a damaged entry aside."""
+        self._move_aside(stored.path)
+
+    # --- pruning
+
+    def days(self) -> list[str]:
+        """The days the diary has, oldest first."""
+        with contextlib.suppress(OSError):
+            return sorted(day.name for day in self._diary.iterdir())
+        return []
+
+    def prune_day(self, day: str, before: float | None, excess_bytes: int | None) -> tuple[int, int]:
+        """Remove what the diary of a day lists, oldest first: what was not used since `before`, or until `excess_bytes` are gone.
+
+        Returns how many entries and bytes went. Lines that are dealt with are removed from the diary.
+        """
+        removed = freed = 0
+        path = self._diary / day
+        with self._locked():
+            try:
+                lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            except OSError:
+                return 0, 0
+            kept: list[str] = []
+            for number, line in enumerate(lines):
+                if before is None and (excess_bytes is None or freed >= excess_bytes):
+                    kept.extend(lines[number:])
+                    break
+                verdict, size = self._prune_line(line, before)
+                if verdict == "keep":
+                    kept.append(line)
+                elif verdict == "removed":
+                    removed, freed = removed + 1, freed + size
+            if removed:
+                self._count_change(entries=-removed, size=-freed)
+            if kept:
+                _replace(self._temporary(("\n".join(kept) + "\n").encode()), path)
+            else:
+                path.unlink(missing_ok=True)
+        return removed, freed
+
+    def _prune_line(self, line: str, before: float | None) -> tuple[str, int]:
+        try:
+            noted, digest, name = line.split(" ", 2)
+            path = self._programs / digest[:3] / name
+            if not _FILE.match(name):
+                return "forget", 0
+            found = path.lstat()
+        except (ValueError, OSError):
+            return "forget", 0  # a torn line, or an entry that is gone
+        with contextlib.suppress(ValueError):
+            if found.st_mtime > float(noted) + _REFRESH_SECONDS / 2:
+                return "forget", 0  # used since; a later line says so
+        if before is not None and found.st_mtime >= before:
+            return "keep", 0
+        _remove(path)
+        path.with_suffix(".meta").unlink(missing_ok=True)
+        return "removed", found.st_size
+
+    def prune_driver(self, before: float) -> int:
+        """Remove the driver's cache if nothing in it was used since `before`; the bytes that went."""
+        newest = max((p.stat().st_mtime for p in self.driver.rglob("*") if p.is_file()), default=None)
+        if newest is None or newest >= before:
+            return 0
+        size = self.driver_bytes()
+        shutil.rmtree(self.driver, ignore_errors=True)
+        return size
+
+    def remove(self) -> None:
+        """Remove the whole folder."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def lock(self, digest: str) -> FileLock:
+        """The lock under which one process compiles a key."""
+        return FileLock(self.path / "locks" / f"{digest}.lock")
+
+    # --- inside
+
+    def _path(self, digest: str, name: str) -> Path:
+        return self._programs / digest[:3] / f"{slug(name)}-{digest}.bin"
+
+    def _under_another_name(self, digest: str) -> Path | None:
+        """A name is a label: the program may have been saved under another one."""
+        with contextlib.suppress(OSError), os.scandir(self._programs / digest[:3]) as found:
+            for item in found:
+                if item.name.endswith(f"-{digest}.bin"):
+                    return Path(item.path)
+        return None
+
+    def _files(self) -> Iterator[Path]:
+        with contextlib.suppress(FileNotFoundError):
+            for shard in sorted(self._programs.iterdir()):
+                with contextlib.suppress(OSError):
+                    yield from sorted(path for path in shard.iterdir() if path.suffix == ".bin")
+
+    def _refresh(self, path: Path, digest: str, now: float) -> None:
+        with contextlib.suppress(OSError, LockUnavailable):  # a read-only cache serves all the same
+            os.utime(path, (now, now))
+            with self._locked():
+                self._note(path, digest, now)
+
+    def _note(self, path: Path, digest: str, now: float) -> None:
+        day = time.strftime("%Y-%m-%d", time.gmtime(now))
+        self._append(self._diary / day, f"{now:.0f} {digest} {path.name}\n")
+
+    def _append(self, path: Path, line: str) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+
+    def _count_change(self, *, entries: int, size: int) -> None:
+        manifest = self.manifest()
+        try:
+            manifest["entries"] = max(0, int(manifest.get("entries", 0)) + entries)
+            manifest["bytes"] = max(0, int(manifest.get("bytes", 0)) + size)
+        except (TypeError, ValueError):
+            manifest["entries"], manifest["bytes"] = max(0, entries), max(0, size)
+        self._write_manifest(manifest)
+
+    def _write_manifest(self, manifest: dict[str, Any]) -> None:
+        _replace(self._temporary(json.dumps(manifest, indent=2).encode()), self._manifest)
+
+    def _temporary(self, data: bytes) -> Path:
+        self._tmp.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._tmp / f"{os.getpid()}-{secrets.token_hex(8)}"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+        return path
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = FileLock(self._lock_path)
+        try:
+            lock.acquire(_LOCK_SECONDS)
+        except LockUnavailable:
+            # Counts may drift, which counting again cures; entries themselves need no lock.
+            yield
+            return
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _read_regular(path: Path) -> tuple[bytes, float]:
+    """A regular file's bytes and modification time; a link or folder in its place is `Damaged`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if path.is_symlink():
+            raise Damaged("a link stands where it should be") from error
+        raise
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise Damaged("something that is no file stands where it should be")
+        parts = []
+        while part := os.read(descriptor, max(found.st_size + 1, 65536)):
+            parts.append(part)
+        return b"".join(parts), found.st_mtime
+    finally:
+        os.close(descriptor)
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    try:
+        temporary.replace(path)
+    except IsADirectoryError:
+        shutil.rmtree(path, ignore_errors=True)  # not ours, and in the way
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return None
+
+
+def _machine() -> str:
+    """This machine, as far as the folder cares: shared homes hold the folders of several."""
+    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        with contextlib.suppress(OSError):
+            text = Path(path).read_text(encoding="ascii").strip()
+            if text:
+                return text[:32]
+    return os.uname().nodename

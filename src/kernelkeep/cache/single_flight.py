@@ -1,0 +1,149 @@
+"""One compile per key, across threads and processes.
+
+Threads of one process share a future. Processes share a lock file per key: `flock`, which the kernel lets go of when
+the holder dies, however it dies, so a killed compiler is taken over at once. The file is removed with the lock; a waiter
+that gets the lock of a removed file notices (the path leads elsewhere by then) and starts over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Generic, TypeVar
+
+__all__ = ["FileLock", "Flights", "LockUnavailable"]
+
+T = TypeVar("T")
+
+
+class Flights(Generic[T]):
+    """Calls under way in this process, by key."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._flying: dict[str, Future[T]] = {}
+
+    def join(self, key: str, work: Callable[[], T]) -> tuple[T, bool]:
+        """The result of `work`, done by one thread for all that ask meanwhile; and whether it was this one."""
+        with self._lock:
+            flight = self._flying.get(key)
+            leading = flight is None
+            if flight is None:
+                flight = self._flying[key] = Future()
+        if not leading:
+            return flight.result(), False
+        try:
+            result = work()
+        except BaseException as error:
+            with self._lock:
+                del self._flying[key]
+            # Every waiter gets the error itself; a KeyboardInterrupt is this thread's own affair.
+            if isinstance(error, Exception):
+                flight.set_exception(error)
+            else:
+                flight.set_exception(RuntimeError("the thread that was compiling was interrupted"))
+            raise
+        with self._lock:
+            del self._flying[key]
+        flight.set_result(result)
+        return result, True
+
+
+class LockUnavailable(Exception):
+    """The file system gives no locks, or the time is up: do without. Stays inside the cache."""
+
+
+# Locks this process holds. A forked child inherits the open files, and with them the locks: it must close its copies,
+# or a killed parent's lock would live on in the child.
+_held: set[int] = set()
+
+
+def _close_inherited() -> None:
+    for descriptor in _held:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+class FileLock:
+    """A lock between processes, and between threads that use different `FileLock` objects."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self, timeout_seconds: float) -> None:
+        """Wait for the lock; `LockUnavailable` when it cannot be had."""
+        deadline = time.monotonic() + timeout_seconds
+        pause = 0.0005
+        while True:
+            try:
+                if self._try():
+                    return
+            except OSError as error:
+                raise LockUnavailable(f"{self.path}: {error.strerror}") from None
+            if time.monotonic() >= deadline:
+                raise LockUnavailable(f"{self.path} is still held after {timeout_seconds:g} s")
+            time.sleep(pause)
+            pause = min(pause * 2, 0.02)
+
+    def _try(self) -> bool:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            descriptor = os.open(self.path, flags, 0o600)
+        except FileNotFoundError:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.path, flags, 0o600)
+        _held.add(descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._is_current(descriptor):
+                self._descriptor = descriptor
+                return True
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EINTR):
+                self._close(descriptor)
+                raise
+        self._close(descriptor)
+        return False
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            there = os.stat(self.path, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        mine = os.fstat(descriptor)
+        return (there.st_ino, there.st_dev) == (mine.st_ino, mine.st_dev)
+
+    def release(self) -> None:
+        """Let go and remove the file."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+            self._close(descriptor)
+
+    @staticmethod
+    def _close(descriptor: int) -> None:
+        _held.discard(descriptor)
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def held(self, timeout_seconds: float) -> Iterator[None]:
+        """The lock for the length of a block."""
+        self.acquire(timeout_seconds)
+        try:
+            yield
+        finally:
+            self.release()
