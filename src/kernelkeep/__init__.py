@@ -8,12 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .cache.disk import CacheWarning as CacheWarning
+    from .cache.memory import Lease as Lease
+    from .cache.program_cache import ProgramCache as ProgramCache
+    from .cache.report import Explanation as Explanation
+    from .cache.report import PreloadReport as PreloadReport
+    from .cache.stats import CacheStats as CacheStats
     from .devices.array import Array as Array
     from .devices.base import Capabilities as Capabilities
     from .devices.base import Device as Device
     from .devices.base import DeviceInfo as DeviceInfo
     from .devices.base import Fence as Fence
     from .devices.base import Kernel as Kernel
+    from .devices.base import LocalMemory as LocalMemory
     from .devices.base import Program as Program
     from .devices.fingerprint import Fingerprint as Fingerprint
     from .devices.registry import list_devices as list_devices
@@ -39,20 +46,26 @@ _HOMES = {
     "Array": "devices.array",
     "BinaryRejected": "errors",
     "Buffer": "programs.portable",
+    "CacheStats": "cache.stats",
+    "CacheWarning": "cache.disk",
     "Capabilities": "devices.base",
     "CheckpointError": "errors",
     "CompileError": "errors",
     "Device": "devices.base",
     "DeviceError": "errors",
     "DeviceInfo": "devices.base",
+    "Explanation": "cache.report",
     "Fence": "devices.base",
     "Fingerprint": "devices.fingerprint",
     "Kernel": "devices.base",
     "KernelKeepError": "errors",
+    "Lease": "cache.memory",
     "LocalMemory": "devices.base",
     "OutOfMemory": "errors",
     "PortableKernel": "programs.portable",
+    "PreloadReport": "cache.report",
     "Program": "devices.base",
+    "ProgramCache": "cache.program_cache",
     "RemoteError": "errors",
     "Scalar": "programs.portable",
     "Source": "programs.source",
@@ -66,20 +79,26 @@ __all__ = [
     "Array",
     "BinaryRejected",
     "Buffer",
+    "CacheStats",
+    "CacheWarning",
     "Capabilities",
     "CheckpointError",
     "CompileError",
     "Device",
     "DeviceError",
     "DeviceInfo",
+    "Explanation",
     "Fence",
     "Fingerprint",
     "Kernel",
     "KernelKeepError",
+    "Lease",
     "LocalMemory",
     "OutOfMemory",
     "PortableKernel",
+    "PreloadReport",
     "Program",
+    "ProgramCache",
     "RemoteError",
     "Scalar",
     "Source",

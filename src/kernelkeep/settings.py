@@ -1,6 +1,7 @@
 """Every KERNELKEEP_* variable and its default, in one place.
 
     KERNELKEEP_DEVICE     the device `open_device()` opens, for example "opencl:0" or "cuda"
+    KERNELKEEP_CACHE_DIR  where compiled programs are kept; by default `kernelkeep` in the user's cache folder
     KERNELKEEP_REQUIRE    comma-separated backends whose absence fails the tests instead of skipping them
 
 Variables are read when they are asked for, so a program may set them after importing kernelkeep.
@@ -9,8 +10,32 @@ Variables are read when they are asked for, so a program may set them after impo
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-__all__ = ["device_spec", "required_backends"]
+__all__ = [
+    "COMPILE_WAIT_SECONDS",
+    "MAX_DISK_BYTES",
+    "MAX_PROGRAMS",
+    "cache_dir",
+    "device_spec",
+    "required_backends",
+]
+
+MAX_PROGRAMS = 100  # resident in memory
+MAX_DISK_BYTES = 1 << 30
+COMPILE_WAIT_SECONDS = 120.0  # how long one process waits for another's compile before it compiles for itself
+
+
+def cache_dir(chosen: str | os.PathLike[str] | None = None) -> Path:
+    """Where compiled programs are kept: what was chosen, else $KERNELKEEP_CACHE_DIR, else the user's cache folder."""
+    if chosen is not None:
+        return Path(chosen).expanduser().absolute()
+    named = os.environ.get("KERNELKEEP_CACHE_DIR")
+    if named:
+        return Path(named).expanduser().absolute()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("kernelkeep", appauthor=False)
 
 
 def device_spec() -> str | None:

@@ -119,7 +119,7 @@ class FileLock:
 
     def _is_current(self, descriptor: int) -> bool:
         try:
-            there = os.stat(self.path, follow_symlinks=False)
+            there = self.path.lstat()
         except FileNotFoundError:
             return False
         mine = os.fstat(descriptor)

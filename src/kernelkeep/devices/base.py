@@ -16,11 +16,11 @@ import weakref
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ..errors import ArgumentError, DeviceError, Unsupported
+from ..errors import ArgumentError, DeviceError, OutOfMemory, Unsupported
 from ..programs.signature import KernelSignature, Parameter
 from ..programs.source import Source
 from .arguments import LocalMemory, binder, dimensions
@@ -297,6 +297,10 @@ class Program(ABC):
         return f"<Program {self.name} on {self.device.spec}: {', '.join(self.kernel_names)}>"
 
 
+class _Reliever(Protocol):
+    def relieve(self, nbytes: int | None) -> bool: ...
+
+
 class Device(ABC):
     """An opened device. Safe to use from several threads; a context manager that closes it."""
 
@@ -310,6 +314,7 @@ class Device(ABC):
         self.capabilities = capabilities
         self.closed = False
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
+        self._relievers: weakref.WeakSet[_Reliever] = weakref.WeakSet()
 
     # --- programs
 
@@ -357,7 +362,20 @@ class Device(ABC):
         parsed_shape, parsed_dtype = parse_shape(shape), parse_dtype(dtype)
         nbytes = math.prod(parsed_shape) * parsed_dtype.itemsize
         # Drivers refuse buffers of no bytes; NumPy users expect empty arrays to work.
-        return Array(self, parsed_shape, parsed_dtype, self._allocate(max(nbytes, 16)))
+        return Array(self, parsed_shape, parsed_dtype, self._allocate_or_relieve(max(nbytes, 16)))
+
+    def add_reliever(self, reliever: _Reliever) -> None:
+        """When memory runs out, `reliever.relieve(nbytes)` is asked to free some; if any did, it is tried once more."""
+        self._relievers.add(reliever)
+
+    def _allocate_or_relieve(self, nbytes: int) -> Any:
+        try:
+            return self._allocate(nbytes)
+        except OutOfMemory:
+            relieved = [reliever.relieve(nbytes) for reliever in list(self._relievers)]  # all of them, not the first
+            if not any(relieved):
+                raise
+            return self._allocate(nbytes)
 
     def array(self, data: Any) -> Array:
         """A device array from NumPy, anything with DLPack or `__cuda_array_interface__`, or a nested list.

@@ -369,6 +369,8 @@ class OpenCLProgram(Program):
         program, recipe = self.cl_program, self.image.recipe
         if program is None:
             raise DeviceError(f"program {self.name} is closed")
+        if device.is_pocl and not _pocl_caches() and not self._unread:
+            return self.image.payload  # nothing riper can be had
         keep_unread = device.is_pocl and not _pocl_caches() and not self._kinds
         if recipe is not None and (keep_unread or not self._unread):
             program = device._new_program(recipe)

@@ -12,8 +12,9 @@ from ..errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
     from .base import Device, DeviceInfo
+    from .fingerprint import Fingerprint
 
-__all__ = ["BACKENDS", "backend_module", "list_devices", "open_device"]
+__all__ = ["BACKENDS", "backend_module", "fingerprints_here", "list_devices", "open_device"]
 
 BACKENDS = ("cuda", "opencl", "opengl")
 _SPEC = re.compile(r"(cuda|opencl|opengl)(?::(\d+))?\Z")
@@ -61,6 +62,18 @@ def open_device(spec: str | None = None, *, driver_cache_dir: str | os.PathLike[
         )
     backend, index = match.group(1), match.group(2)
     return backend_module(backend).open_device(None if index is None else int(index), driver_cache_dir)
+
+
+def fingerprints_here() -> list[Fingerprint]:
+    """The fingerprints of every device that can be opened here."""
+    found = []
+    for info in list_devices():
+        try:
+            with backend_module(info.backend).open_device(info.index, None) as device:
+                found.append(device.fingerprint)
+        except DeviceError:
+            continue
+    return found
 
 
 def _list_backend(name: str) -> list[DeviceInfo]:

@@ -127,6 +127,7 @@ class PortableKernel:
         if not 1 <= len(group) <= 3 or any(not isinstance(n, int) or n < 1 for n in group):
             raise ArgumentError(f"group of kernel {self.name} is one to three positive integers, not {self.group!r}")
         object.__setattr__(self, "params", tuple(self.params))
+        object.__setattr__(self, "_sources", {})
 
     @property
     def signature(self) -> KernelSignature:
@@ -145,9 +146,12 @@ class PortableKernel:
         """This kernel in the language of `device`. Raises `Unsupported` where the device lacks what it uses."""
         language, capabilities = device.language, device.capabilities
         self._require(language, capabilities)
-        text = _LOWER[language](self)
-        options = tuple(self.options)
-        return Source(text, name=self.name, language=language, options=options, defines=self.defines)
+        # The same Source each time, so that a cache finds its program without hashing anything.
+        sources: dict[str, Source] = self.__dict__["_sources"]
+        if language not in sources:
+            text, options = _LOWER[language](self), tuple(self.options)
+            sources[language] = Source(text, name=self.name, language=language, options=options, defines=self.defines)
+        return sources[language]
 
     def _require(self, language: str, capabilities: _Capable) -> None:
         shared = {name: _SHARED_TYPES.get(kind, "i4") for kind, name, _ in _SHARED.findall(self.body)}

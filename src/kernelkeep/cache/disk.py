@@ -1,0 +1,218 @@
+"""The disk tier: the folder of this GPU, and the bounds and upkeep of the whole cache folder.
+
+A cache problem never breaks the user's program. Reading that fails is a miss. Writing that fails (a read-only, full or
+missing file system) leaves the programs in memory, says so once, and is tried again after a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .entry import Damaged, Entry
+from .folder import GpuFolder, Stored
+from .single_flight import FileLock, LockUnavailable
+
+__all__ = ["CacheWarning", "DiskTier", "Pruned", "gpu_folders"]
+
+log = logging.getLogger("kernelkeep")
+_RETRY_SECONDS = 30.0
+_ROOM = 0.9  # pruning by bytes goes on to this share of the bound, so that it is not needed again at once
+_DAY_SECONDS = 86400.0
+
+
+class CacheWarning(UserWarning):
+    """The cache on disk cannot be used as it should; programs stay in memory."""
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """What pruning removed."""
+
+    entries: int = 0
+    bytes: int = 0
+    folders: tuple[str, ...] = ()
+
+
+def gpu_folders(root: Path) -> list[GpuFolder]:
+    """The folders of all GPUs in a cache, by name."""
+    with contextlib.suppress(OSError):
+        return [GpuFolder(path) for path in sorted(root.iterdir()) if (path / "manifest.json").exists()]
+    return []
+
+
+class DiskTier:
+    """Entries of one device, and the upkeep of the cache folder they are in."""
+
+    def __init__(self, root: Path, folder: str, fingerprint: dict[str, Any], max_bytes: int) -> None:
+        self.root = root
+        self.max_bytes = max_bytes
+        self.folder = GpuFolder(root / folder)
+        self.corrupt = 0
+        self.errors = 0
+        self._lock = threading.Lock()
+        self._warned = False
+        self._writes_again_at = 0.0
+        self._other_bytes = 0
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_private(root)
+            self.folder.prepare({"fingerprint": fingerprint})
+            self._other_bytes = self._bytes_elsewhere()
+        except OSError as error:
+            self._trouble(error)
+
+    @property
+    def writable(self) -> bool:
+        """Whether entries are written at the moment."""
+        return time.monotonic() >= self._writes_again_at
+
+    # --- entries
+
+    def get(self, digest: str, name: str) -> Entry | None:
+        """A verified entry or None; a damaged one is set aside and counted."""
+        try:
+            return self.folder.read(digest, name)
+        except Damaged as damage:
+            self.reject(digest, name, str(damage))
+        except OSError as error:
+            self.errors += 1
+            log.debug("cannot read %s: %s", name, error)
+        return None
+
+    def put(self, entry: Entry) -> bool:
+        """Publish an entry; False where that is not possible now. Keeps the cache folder within its bound."""
+        if not self.writable:
+            return False
+        try:
+            size = self.folder.write(entry)
+        except OSError as error:
+            self._trouble(error)
+            return False
+        if self.folder.count()[1] + self._other_bytes > self.max_bytes or size > self.max_bytes:
+            with contextlib.suppress(OSError):
+                self.prune(max_bytes=int(self.max_bytes * _ROOM))
+        return True
+
+    def reject(self, digest: str, name: str, reason: str) -> None:
+        """Set an entry aside that failed its check or that the driver refused."""
+        with self._lock:
+            self.corrupt += 1
+        log.info("the entry of %s is set aside: %s", name, reason)
+        with contextlib.suppress(OSError):
+            self.folder.set_aside(digest, name)
+
+    def scan(self) -> Iterator[Stored]:
+        """Every entry of this device."""
+        return self.folder.scan()
+
+    def find_name(self, name: str) -> list[str]:
+        """The keys of the entries saved under a name."""
+        return self.folder.find_name(name)
+
+    @contextlib.contextmanager
+    def alone(self, digest: str, timeout_seconds: float) -> Iterator[bool]:
+        """Keep other processes from compiling the same key during the block. False: no lock could be had, go on anyway."""
+        lock: FileLock = self.folder.lock(digest)
+        try:
+            lock.acquire(timeout_seconds)
+        except LockUnavailable as error:
+            log.info("compiling without a lock: %s", error)
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    # --- upkeep
+
+    def count(self) -> tuple[int, int]:
+        """Entries and bytes of this device, the driver's own cache included."""
+        entries, size = self.folder.count()
+        return entries, size + self.folder.driver_bytes()
+
+    def prune(
+        self,
+        max_age_days: float | None = None,
+        max_bytes: int | None = None,
+        gone: Callable[[GpuFolder], bool] | None = None,
+    ) -> Pruned:
+        """Remove folders that `gone` names, entries not used for `max_age_days`, and the oldest down to `max_bytes`."""
+        folders = gpu_folders(self.root)
+        removed: list[str] = []
+        number = size = 0
+        for folder in list(folders):
+            if gone is not None and folder.path != self.folder.path and gone(folder):
+                entries, held = folder.count()
+                number, size = number + entries, size + held + folder.driver_bytes()
+                folder.remove()
+                folders.remove(folder)
+                removed.append(folder.path.name)
+        if max_age_days is not None:
+            before = time.time() - max_age_days * _DAY_SECONDS
+            for folder in folders:
+                last_day = time.strftime("%Y-%m-%d", time.gmtime(before))
+                for day in folder.days():
+                    if day <= last_day:
+                        went = folder.prune_day(day, before, None)
+                        number, size = number + went[0], size + went[1]
+                if folder.path != self.folder.path:  # our own driver has its cache open
+                    size += folder.prune_driver(before)
+        if max_bytes is not None:
+            went = self._prune_to(folders, max_bytes)
+            number, size = number + went[0], size + went[1]
+        self._other_bytes = self._bytes_elsewhere()
+        return Pruned(number, size, tuple(removed))
+
+    def _prune_to(self, folders: list[GpuFolder], max_bytes: int) -> tuple[int, int]:
+        """The least recently used entries of all folders, until the rest fits."""
+        number = size = 0
+        excess = sum(folder.count()[1] + folder.driver_bytes() for folder in folders) - max_bytes
+        pages = sorted((day, index) for index, folder in enumerate(folders) for day in folder.days())
+        for day, index in pages:
+            if excess - size <= 0:
+                return number, size
+            went = folders[index].prune_day(day, None, excess - size)
+            number, size = number + went[0], size + went[1]
+        if excess - size > 0:
+            # The diaries are at their end and the counts still say too much: they have drifted.
+            for folder in folders:
+                folder.recount()
+        return number, size
+
+    def _bytes_elsewhere(self) -> int:
+        folders = gpu_folders(self.root)
+        others = sum(f.count()[1] + f.driver_bytes() for f in folders if f.path != self.folder.path)
+        return others + self.folder.driver_bytes()
+
+    def _trouble(self, error: OSError) -> None:
+        """Stop writing for a while, and say so once."""
+        with self._lock:
+            self.errors += 1
+            self._writes_again_at = time.monotonic() + _RETRY_SECONDS
+            first, self._warned = not self._warned, True
+        if first:
+            reason = error.strerror or str(error)
+            text = f"programs cannot be kept in {self.root} ({reason}); they are kept in memory only"
+            log.info(text)
+            with contextlib.suppress(Warning):  # where warnings are errors, this one still breaks nothing
+                warnings.warn(text, CacheWarning, stacklevel=2)
+
+
+def _check_private(root: Path) -> None:
+    """A folder that others may write to could hold anybody's programs."""
+    found = root.stat()
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        if found.st_uid != os.getuid():
+            raise PermissionError(1, "others may write to it and it is not yours")
+        root.chmod(0o700)

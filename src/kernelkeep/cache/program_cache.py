@@ -1,0 +1,511 @@
+"""`ProgramCache`: compile once, run forever.
+
+One way for every program: memory → disk → compile → save → add to memory. Whoever asks while it is under way waits for
+it, in this process (a future) and in others (a lock file), and one compile serves all.
+
+This is the only module of `cache/` that knows devices; the tiers see keys and bytes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import math
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from .. import __version__, settings
+from ..errors import ArgumentError, BinaryRejected, CompileError, DeviceError, KernelKeepError, OutOfMemory, Unsupported
+from ..programs.portable import PortableKernel
+from ..programs.source import Source
+from .disk import DiskTier, Pruned, gpu_folders
+from .entry import Entry, Facts
+from .folder import GpuFolder
+from .key import Key, key_of
+from .memory import Lease, MemoryTier, Slot
+from .progress import progress_bar
+from .report import Difference, Explanation, PreloadFailure, PreloadReport
+from .single_flight import Flights
+from .stats import COUNTERS, CacheStats, Counters, add_to_file, read_file
+
+if TYPE_CHECKING:
+    from ..devices.base import Device, Program
+
+__all__ = ["ProgramCache"]
+
+log = logging.getLogger("kernelkeep")
+_open_caches: weakref.WeakSet[ProgramCache] = weakref.WeakSet()
+
+
+class _Residence:
+    """What the cache remembers of a program beside the program."""
+
+    __slots__ = ("facts", "on_disk", "ripening", "unripe")
+
+    def __init__(self, facts: Facts, on_disk: bool) -> None:
+        self.facts = facts
+        self.on_disk = on_disk
+        self.ripening = False
+        self.unripe = 0  # what was still unripe after the last saving: no use trying for that again
+
+
+class ProgramCache:
+    """Compiled programs of one device, in memory and on disk. Safe under threads, processes and `kill -9`.
+
+    `max_programs` and `max_bytes` bound what is resident, `max_disk_bytes` the whole cache folder. The cache does not own
+    the device. A context manager; an open one is closed when the interpreter ends.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        cache_dir: str | os.PathLike[str] | None = None,
+        max_programs: int = settings.MAX_PROGRAMS,
+        max_bytes: int | None = None,
+        max_disk_bytes: int = settings.MAX_DISK_BYTES,
+        remote: None = None,
+        *,
+        auto_save: bool = True,
+        compile_wait_seconds: float = settings.COMPILE_WAIT_SECONDS,
+    ) -> None:
+        if remote is not None:
+            raise Unsupported("remote", "this version keeps programs in memory and on disk only")
+        if not isinstance(max_programs, int) or max_programs < 1:
+            raise ArgumentError(f"max_programs is a positive integer, not {max_programs!r}")
+        for name, bound in (("max_bytes", max_bytes), ("max_disk_bytes", max_disk_bytes)):
+            if bound is not None and (not isinstance(bound, int | float) or not bound >= 0):
+                raise ArgumentError(f"{name} is a number of bytes, not {bound!r}")
+        self.device = device
+        self.cache_dir = settings.cache_dir(cache_dir)
+        self.auto_save = auto_save
+        self.closed = False
+        self._compile_wait_seconds = compile_wait_seconds
+        self._fingerprint = device.fingerprint.digest
+        self._ripens = device.capabilities.ripening_binaries
+        self._memory = MemoryTier(max_programs, None if max_bytes is None else int(max_bytes))
+        facts = asdict(device.fingerprint) | {"digest": self._fingerprint}
+        most = int(min(max_disk_bytes, 1 << 60)) if not math.isinf(max_disk_bytes) else 1 << 60
+        self._disk = DiskTier(self.cache_dir, device.fingerprint.folder, facts, most)
+        self._flights: Flights[tuple[Slot, str]] = Flights()
+        self._counters = Counters()
+        self._saved_counts = dict.fromkeys(COUNTERS, 0.0)
+        self._saving = threading.Lock()
+        self._savers: ThreadPoolExecutor | None = None
+        self._pending: set[Future[None]] = set()
+        # The hot path's own names: a lookup and a tick.
+        self._hot = self._memory.hot
+        self._tick = self._memory.next_tick
+        device.add_reliever(self)
+        _open_caches.add(self)
+
+    # --- looking up
+
+    def get(self, source: Source | PortableKernel) -> Lease:
+        """A lease on the loaded program. Compiles at most once per key, whoever asks, wherever.
+
+        Raises `CompileError` with the compiler's log, to everyone who waited for it; nothing is cached then.
+        """
+        slot = self._hot.get(source)
+        if slot is not None:
+            slot.tick = self._tick()
+            return Lease(slot, "memory")
+        return self._get_slowly(source)
+
+    def _get_slowly(self, asked: Source | PortableKernel) -> Lease:
+        source, key = self._identify(asked)
+        slot = self._memory.find(key.digest, asked)
+        if slot is None:
+            (slot, origin), leading = self._flights.join(key.digest, lambda: self._bring(source, key, asked))
+            if leading and origin != "memory":
+                return Lease(slot, origin)
+            if not leading:
+                self._counters.add(waits=1)
+                self._memory.find(key.digest, asked)  # the hot path knows this Source too from now on
+        slot.tick = self._tick()
+        return Lease(slot, "memory")
+
+    def _identify(self, asked: Source | PortableKernel) -> tuple[Source, Key]:
+        self._check_open()
+        source = asked.source(self.device) if isinstance(asked, PortableKernel) else asked
+        if not isinstance(source, Source):
+            raise ArgumentError(f"a cache is asked for a kk.Source or kk.PortableKernel, not a {type(source).__name__}")
+        if source.language != self.device.language:
+            takes = f"{self.device.spec} takes {self.device.language}"
+            raise ArgumentError(f"source {source.name} is {source.language}, and {takes}")
+        return source, self.key(source)
+
+    def key(self, source: Source) -> Key:
+        """The key of a source on this device, computed once for each `Source`."""
+        keys: dict[str, Key] = source.__dict__.setdefault("_keys", {})
+        key = keys.get(self._fingerprint)
+        if key is None:
+            key = keys[self._fingerprint] = key_of(source, self._fingerprint, self.device.fingerprint.folder)
+        return key
+
+    def _bring(self, source: Source, key: Key, alias: Source | PortableKernel) -> tuple[Slot, str]:
+        """Bring a program into memory: the whole way of a program, done by one thread."""
+        slot = self._memory.find(key.digest, alias)
+        if slot is not None:  # the flight before ours had just landed
+            return slot, "memory"
+        slot = self._from_disk(key.digest, source.name, alias)
+        if slot is not None:
+            return slot, "disk"
+        asked_at = time.monotonic()
+        with self._disk.alone(key.digest, self._compile_wait_seconds):
+            # Another process may have compiled it while we waited for the lock.
+            slot = self._from_disk(key.digest, source.name, alias)
+            if slot is not None:
+                self._counters.add(waits=1)
+                self._say(
+                    "waited %.0f ms for another process to compile", source.name, (time.monotonic() - asked_at) * 1e3
+                )
+                return slot, "disk"
+            return self._compile(source, key, alias), "compiled"
+
+    def _from_disk(self, digest: str, name: str, alias: Any) -> Slot | None:
+        entry = self._disk.get(digest, name)
+        if entry is None:
+            return None
+        start = time.perf_counter()
+        try:
+            program = self._with_relief(lambda: self.device.load(entry.payload))
+        except BinaryRejected as error:
+            self._disk.reject(digest, name, str(error))
+            return None
+        seconds = time.perf_counter() - start
+        saved = max(0.0, entry.facts.compile_seconds - seconds)
+        self._counters.add(hits_disk=1, compile_seconds_saved=saved)
+        self._say("loaded from disk in %.2f ms", entry.facts.name, seconds * 1e3)
+        return self._settle(program, _Residence(entry.facts, on_disk=True), digest, alias)
+
+    def _compile(self, source: Source, key: Key, alias: Any) -> Slot:
+        start = time.perf_counter()
+        try:
+            program = self._with_relief(lambda: self.device.build(source))
+        except CompileError:
+            self._counters.add(misses=1, compile_errors=1)
+            raise
+        seconds = time.perf_counter() - start
+        self._counters.add(misses=1, compiles=1, compile_seconds=seconds)
+        self._say("compiled in %.0f ms", source.name, seconds * 1e3)
+        facts = Facts(
+            name=source.name,
+            language=source.language,
+            device=self.device.fingerprint.folder,
+            key=key,
+            created=time.time(),
+            compile_seconds=seconds,
+            version=__version__,
+            kernels=program.kernel_names,
+        )
+        residence = _Residence(facts, on_disk=False)
+        if self.auto_save:
+            self._save(program, residence)
+        slot = self._settle(program, residence, key.digest, alias)
+        self._save_stats()
+        return slot
+
+    def _settle(self, program: Program, residence: _Residence, digest: str, alias: Any) -> Slot:
+        slot = Slot(self._memory, digest, program, residence)
+        if self._ripens and self.auto_save:
+            slot.on_release = self._ripen_later
+        self._memory.add(slot, alias)
+        return slot
+
+    def _with_relief(self, work: Any) -> Any:
+        """Do it; if the device has no memory for it, evict every idle program and try once more."""
+        try:
+            return work()
+        except OutOfMemory:
+            if not self.relieve(None):
+                raise
+            return work()
+
+    def relieve(self, nbytes: int | None) -> bool:
+        """The device is out of memory: evict idle programs. Whether anything went."""
+        evicted = self._memory.evictions
+        self._memory.trim(0)
+        return self._memory.evictions > evicted
+
+    # --- saving
+
+    def _save(self, program: Program, residence: _Residence) -> bool:
+        """Write a program to disk. A failure to do so is no failure of the program."""
+        if not self.device.capabilities.program_binaries:
+            self._say("not saved: this driver gives no program binaries", residence.facts.name)
+            return False
+        try:
+            payload = program.binary()
+        except KernelKeepError as error:
+            self._say("not saved: %s", residence.facts.name, error)
+            return False
+        residence.facts = msgspec.structs.replace(residence.facts, payload_bytes=len(payload))
+        residence.on_disk = self._disk.put(Entry(residence.facts, payload))
+        residence.unripe = program.ripeness
+        return residence.on_disk
+
+    def _ripen_later(self, slot: Slot) -> None:
+        """A lease was released: if its launches made the driver compile more, save that too, in the background."""
+        residence: _Residence = slot.extra
+        if slot.program.ripeness > residence.unripe and not residence.ripening and not self.closed:
+            residence.ripening = True
+            with self._saving:
+                if self._savers is None:
+                    self._savers = ThreadPoolExecutor(1, thread_name_prefix="kernelkeep-save")
+                with contextlib.suppress(RuntimeError):  # the interpreter is ending; closing saves it then
+                    future = self._savers.submit(self._ripen, slot)
+                    self._pending.add(future)
+                    future.add_done_callback(self._pending.discard)
+
+    def _ripen(self, slot: Slot) -> None:
+        residence: _Residence = slot.extra
+        try:
+            if slot.program.closed or slot.program.ripeness <= residence.unripe:
+                return
+            self.device.synchronize()  # the driver compiles when the launch begins, not when it is asked for
+            before = residence.facts
+            residence.facts = msgspec.structs.replace(before, ripened=before.ripened + 1)
+            if self._save(slot.program, residence):
+                self._counters.add(ripened=1)
+                self._memory.grew(slot)
+                self._say("saved again after use", residence.facts.name)
+        except KernelKeepError as error:
+            self._say("not saved again: %s", residence.facts.name, error)
+        finally:
+            residence.ripening = False
+
+    def persist(self) -> int:
+        """Write every resident program that is not on disk, or riper than there; how many were written."""
+        self._check_open()
+        self._finish_saving()
+        written = 0
+        for slot in self._memory:
+            residence: _Residence = slot.extra
+            if not residence.on_disk or slot.program.ripeness > residence.unripe:
+                self.device.synchronize()
+                written += self._save(slot.program, residence)
+        self._save_stats()
+        return written
+
+    def _finish_saving(self) -> None:
+        for future in list(self._pending):
+            future.result()
+
+    # --- preloading
+
+    def preload(
+        self, items: Iterable[Source | PortableKernel | str], progress: bool = False, workers: int | None = None
+    ) -> PreloadReport:
+        """Bring programs into memory, several at a time: sources, or names of programs known on disk.
+
+        A program that fails does not stop the others; the report says which and why.
+        """
+        self._check_open()
+        wanted = list(items)
+        start = time.perf_counter()
+        origins: dict[str, int] = {"memory": 0, "disk": 0, "remote": 0, "compiled": 0}
+        failures: list[PreloadFailure] = []
+        counting = threading.Lock()
+
+        def bring(item: Source | PortableKernel | str) -> None:
+            name = item if isinstance(item, str) else getattr(item, "name", repr(item))
+            try:
+                found = self._bring_named(item) if isinstance(item, str) else [self.get(item)]
+            except Exception as error:
+                with counting:
+                    failures.append(PreloadFailure(name, error))
+            else:
+                with counting:
+                    for lease in found:
+                        origins[lease.origin] += 1
+                        lease.release()
+            step(name)
+
+        count = workers or min(32, (os.cpu_count() or 1) + 1)
+        with progress_bar("preloading", len(wanted), progress) as step:
+            with ThreadPoolExecutor(
+                max(1, min(count, len(wanted) or 1)), thread_name_prefix="kernelkeep-preload"
+            ) as pool:
+                list(pool.map(bring, wanted))
+        return PreloadReport(**origins, failed=tuple(failures), seconds=time.perf_counter() - start)
+
+    def _bring_named(self, name: str) -> list[Lease]:
+        digests = self._disk.find_name(name)
+        found = []
+        for digest in digests:
+            slot = self._memory.find(digest, (name, digest))
+            if slot is not None:
+                found.append(Lease(slot, "memory"))
+                continue
+
+            def load(digest: str = digest) -> tuple[Slot, str]:
+                loaded = self._from_disk(digest, name, (name, digest))
+                if loaded is None:
+                    raise LookupError(digest)
+                return loaded, "disk"
+
+            with contextlib.suppress(LookupError):  # pruned, or damaged and set aside
+                (slot, origin), _ = self._flights.join(digest, load)
+                found.append(Lease(slot, origin))
+        if not found:
+            raise ArgumentError(f"no program named {name!r} is on disk for {self.device.spec}")
+        return found
+
+    # --- upkeep
+
+    def trim(self, target_bytes: int = 0) -> int:
+        """Evict idle programs from memory until at most `target_bytes` are resident; how many bytes went."""
+        self._check_open()
+        return self._memory.trim(target_bytes)
+
+    def prune(self, max_age_days: float | None = 30, max_bytes: int | None = None, *, gone: bool = False) -> Pruned:
+        """Remove from disk what was not used for `max_age_days`, then the oldest down to `max_bytes`, in all GPU folders.
+
+        With `gone`, also the folders of GPUs, drivers and compilers that this machine used and no longer has.
+        """
+        self._check_open()
+        is_gone = None
+        if gone:
+            from ..devices.registry import fingerprints_here
+
+            here = {fingerprint.folder for fingerprint in fingerprints_here()} | {self.device.fingerprint.folder}
+
+            def is_gone(folder: GpuFolder) -> bool:
+                return folder.used_here and folder.path.name not in here
+
+        return self._disk.prune(max_age_days, max_bytes, is_gone)
+
+    def stats(self) -> CacheStats:
+        """The numbers of this cache object since it was made; programs and bytes as they are now."""
+        on_disk, disk_bytes = self._disk.count()
+        return CacheStats(
+            programs=len(self._memory),
+            over_bound=self._memory.over,
+            on_disk=on_disk,
+            memory_bytes=self._memory.nbytes,
+            disk_bytes=disk_bytes,
+            **_typed(self._counts()),
+        )
+
+    def lifetime_stats(self) -> CacheStats:
+        """The same, summed over every process that ever used this cache folder, this one included."""
+        self._save_stats()
+        now = self.stats()
+        sums = read_file(self.cache_dir / "cache_stats.json")
+        unsaved = {name: value - self._saved_counts[name] for name, value in self._counts().items()}
+        return msgspec.structs.replace(now, **_typed({name: sums[name] + unsaved[name] for name in COUNTERS}))
+
+    def _counts(self) -> dict[str, float]:
+        counts = self._counters.read()
+        counts["hits_memory"] = self._memory.hits
+        counts["evictions"] = self._memory.evictions
+        counts["corrupt_entries"] = self._disk.corrupt
+        return counts
+
+    def _save_stats(self) -> None:
+        with self._saving:
+            counts = self._counts()
+            new = {name: value - self._saved_counts[name] for name, value in counts.items()}
+            if self._disk.writable and add_to_file(self.cache_dir / "cache_stats.json", new):
+                self._saved_counts = counts
+
+    def explain(self, source: Source | PortableKernel) -> Explanation:
+        """Why a lookup hits or misses, field by field, against the nearest entry."""
+        source, key = self._identify(source)
+        note = ""
+        if not self.device.capabilities.program_binaries:
+            note = "This driver gives no program binaries, so nothing is kept on disk."
+        found = None
+        if any(slot.digest == key.digest for slot in self._memory):
+            found = "memory"
+        elif self._disk.get(key.digest, source.name) is not None:
+            found = "disk"
+        if found:
+            return Explanation(source.name, found, key.digest, key.fields, note=note)
+        nearest: Facts | None = None
+        fewest: tuple[Difference, ...] = ()
+        for facts in self._relatives(source.name):
+            differences = _differences(facts.key, key)
+            if nearest is None or len(differences) < len(fewest):
+                nearest, fewest = facts, differences
+        described = None
+        if nearest is not None:
+            saved = time.strftime("%Y-%m-%d %H:%M", time.localtime(nearest.created))
+            described = f"{nearest.name} {nearest.key.digest[:16]} of {saved}"
+        return Explanation(source.name, None, key.digest, key.fields, described, fewest, note)
+
+    def _relatives(self, name: str) -> Iterable[Facts]:
+        """Entries saved under the same name, for this device first, then for the others."""
+        others = [folder for folder in gpu_folders(self.cache_dir) if folder.path != self._disk.folder.path]
+        for folder in (self._disk.folder, *others):
+            for digest in folder.find_name(name):
+                entry = None
+                with contextlib.suppress(Exception):
+                    entry = folder.read(digest, name)
+                if entry is not None:
+                    yield entry.facts
+
+    # --- life
+
+    def close(self) -> None:
+        """Save what is still to be saved, let the programs go, and add up the statistics. The device stays open."""
+        if self.closed:
+            return
+        self.closed = True
+        _open_caches.discard(self)
+        self._finish_saving()
+        if self._savers is not None:
+            self._savers.shutdown(wait=True)
+        if self.auto_save and self._ripens and not self.device.closed:
+            for slot in self._memory:
+                self._ripen(slot)
+        self._memory.clear()
+        self._save_stats()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<ProgramCache for {self.device.spec} in {self.cache_dir}: {len(self._memory)} programs>"
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise DeviceError("this cache is closed")
+
+    def _say(self, text: str, name: str, *values: Any) -> None:
+        log.info("%s: %s: " + text, threading.current_thread().name, name, *values)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of this device inside the cache folder."""
+        return self._disk.folder.path
+
+
+def _differences(stored: Key, asked: Key) -> tuple[Difference, ...]:
+    labels = dict.fromkeys([*asked.fields, *stored.fields])
+    pairs = ((label, stored.fields.get(label), asked.fields.get(label)) for label in labels)
+    return tuple(Difference(label, then, now) for label, then, now in pairs if then != now)
+
+
+def _typed(counts: dict[str, float]) -> dict[str, Any]:
+    return {name: value if name.startswith("compile_seconds") else int(value) for name, value in counts.items()}
+
+
+@atexit.register
+def _close_all() -> None:
+    for cache in list(_open_caches):
+        with contextlib.suppress(Exception):
+            cache.close()

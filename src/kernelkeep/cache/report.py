@@ -1,0 +1,93 @@
+"""What the cache tells people: reports of preloading, and why a lookup hits or misses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Difference", "Explanation", "PreloadFailure", "PreloadReport"]
+
+
+@dataclass(frozen=True)
+class PreloadFailure:
+    """A program that could not be preloaded, and why."""
+
+    name: str
+    error: Exception
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.error}"
+
+
+@dataclass(frozen=True)
+class PreloadReport:
+    """How many programs came from where, what failed and why, and how long it all took."""
+
+    memory: int
+    disk: int
+    remote: int
+    compiled: int
+    failed: tuple[PreloadFailure, ...]
+    seconds: float
+
+    @property
+    def loaded(self) -> int:
+        """How many programs are ready now."""
+        return self.memory + self.disk + self.remote + self.compiled
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that was asked for is ready."""
+        return not self.failed
+
+    def __str__(self) -> str:
+        parts = [f"{self.disk} from disk", f"{self.compiled} compiled"]
+        if self.memory:
+            parts.append(f"{self.memory} already in memory")
+        if self.remote:
+            parts.append(f"{self.remote} from afar")
+        text = f"{self.loaded} programs ready in {self.seconds * 1e3:.0f} ms: {', '.join(parts)}"
+        return "\n".join([text, *(f"failed: {failure}" for failure in self.failed)])
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field of the key that differs; None where one side lacks it."""
+
+    field: str
+    stored: str | None
+    asked: str | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a lookup hits or misses. `str()` says it to a person."""
+
+    name: str
+    found: str | None  # "memory", "disk" or None
+    digest: str
+    fields: dict[str, str]
+    nearest: str | None = None
+    differences: tuple[Difference, ...] = ()
+    note: str = ""
+
+    def __str__(self) -> str:
+        if self.found:
+            lines = [
+                f"{self.name} is found {'in' if self.found == 'memory' else 'on'} {self.found}, key {self.digest[:16]}"
+            ]
+        elif self.nearest is None:
+            lines = [f"{self.name} is not found, and no other version of it is known; key {self.digest[:16]}"]
+        else:
+            lines = [
+                f"{self.name} is not found, key {self.digest[:16]}; the nearest entry is {self.nearest}, which differs in:"
+            ]
+            for difference in self.differences:
+                lines.append(f"  {difference.field}: {_side(difference.stored)} there, {_side(difference.asked)} here")
+        if self.note:
+            lines.append(self.note)
+        lines += [f"  {'=' if self.found else ' '} {label}: {value}" for label, value in self.fields.items()]
+        return "\n".join(lines)
+
+
+def _side(value: str | None) -> str:
+    return "absent" if value is None else "defined without a value" if value == "" else value
