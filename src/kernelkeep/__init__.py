@@ -5,7 +5,7 @@ Importing this package loads no GPU library and no NumPy; each name below is loa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # what type checkers take for True; importing `typing` for it would take longest of all
 
 if TYPE_CHECKING:
     from .cache.disk import CacheWarning as CacheWarning

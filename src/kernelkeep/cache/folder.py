@@ -23,8 +23,6 @@ import contextlib
 import json
 import os
 import re
-import secrets
-import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -190,7 +188,7 @@ class GpuFolder:
         size = _size(path)
         self._aside.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # another process was first
-            path.rename(self._aside / f"{path.stem[:120]}.{secrets.token_hex(4)}")
+            path.rename(self._aside / f"{path.stem[:120]}.{os.urandom(4).hex()}")
             with contextlib.suppress(OSError, LockUnavailable), self._locked():
                 self._count_change(entries=-1, size=-(size or 0))
         path.with_suffix(".meta").unlink(missing_ok=True)
@@ -289,12 +287,12 @@ class GpuFolder:
         if newest is None or newest >= before:
             return 0
         size = self.driver_bytes()
-        shutil.rmtree(self.driver, ignore_errors=True)
+        _remove(self.driver)
         return size
 
     def remove(self) -> None:
         """Remove the whole folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove(self.path)
 
     def lock(self, digest: str) -> FileLock:
         """The lock under which one process compiles a key."""
@@ -351,7 +349,7 @@ class GpuFolder:
 
     def _temporary(self, data: bytes) -> Path:
         self._tmp.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._tmp / f"{os.getpid()}-{secrets.token_hex(8)}"
+        path = self._tmp / f"{os.getpid()}-{os.urandom(8).hex()}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             view = memoryview(data)
@@ -403,7 +401,7 @@ def _replace(temporary: Path, path: Path) -> None:
     try:
         temporary.replace(path)
     except IsADirectoryError:
-        shutil.rmtree(path, ignore_errors=True)  # not ours, and in the way
+        _remove(path)  # not ours, and in the way
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -412,6 +410,8 @@ def _replace(temporary: Path, path: Path) -> None:
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
+        import shutil  # rarely needed, and start-up counts
+
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

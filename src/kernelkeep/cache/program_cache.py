@@ -16,8 +16,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -33,13 +32,14 @@ from .entry import Entry, Facts
 from .folder import GpuFolder
 from .key import Key, key_of
 from .memory import Lease, MemoryTier, Slot
-from .progress import progress_bar
-from .report import Difference, Explanation, PreloadFailure, PreloadReport
 from .single_flight import Flights
 from .stats import COUNTERS, CacheStats, Counters, add_to_file, read_file
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     from ..devices.base import Device, Program
+    from .report import Difference, Explanation, PreloadFailure, PreloadReport
 
 __all__ = ["ProgramCache"]
 
@@ -218,7 +218,7 @@ class ProgramCache:
     def _settle(self, program: Program, residence: _Residence, digest: str, alias: Any) -> Slot:
         slot = Slot(self._memory, digest, program, residence)
         if self._ripens and self.auto_save:
-            slot.on_release = self._ripen_later
+            program.on_ripening = _to_be_saved(slot, self._ripen_later)
         self._memory.add(slot, alias)
         return slot
 
@@ -255,12 +255,15 @@ class ProgramCache:
         return residence.on_disk
 
     def _ripen_later(self, slot: Slot) -> None:
-        """A lease was released: if its launches made the driver compile more, save that too, in the background."""
+        """A lease was released whose launches made the driver compile more: save that too, in the background."""
+        slot.on_release = None
         residence: _Residence = slot.extra
         if slot.program.ripeness > residence.unripe and not residence.ripening and not self.closed:
             residence.ripening = True
             with self._saving:
                 if self._savers is None:
+                    from concurrent.futures import ThreadPoolExecutor
+
                     self._savers = ThreadPoolExecutor(1, thread_name_prefix="kernelkeep-save")
                 with contextlib.suppress(RuntimeError):  # the interpreter is ending; closing saves it then
                     future = self._savers.submit(self._ripen, slot)
@@ -310,6 +313,11 @@ class ProgramCache:
 
         A program that fails does not stop the others; the report says which and why.
         """
+        from concurrent.futures import ThreadPoolExecutor
+
+        from .progress import progress_bar
+        from .report import PreloadFailure, PreloadReport
+
         self._check_open()
         wanted = list(items)
         start = time.perf_counter()
@@ -421,6 +429,8 @@ class ProgramCache:
 
     def explain(self, source: Source | PortableKernel) -> Explanation:
         """Why a lookup hits or misses, field by field, against the nearest entry."""
+        from .report import Explanation
+
         source, key = self._identify(source)
         note = ""
         if not self.device.capabilities.program_binaries:
@@ -494,7 +504,21 @@ class ProgramCache:
         return self._disk.folder.path
 
 
+def _to_be_saved(slot: Slot, save: Callable[[Slot], None]) -> Callable[[], None]:
+    """Have `save` called at the next release of a lease. Holds the slot weakly: it must not look as if it were in use."""
+    held = weakref.ref(slot)
+
+    def note() -> None:
+        found = held()
+        if found is not None:
+            found.on_release = save
+
+    return note
+
+
 def _differences(stored: Key, asked: Key) -> tuple[Difference, ...]:
+    from .report import Difference
+
     labels = dict.fromkeys([*asked.fields, *stored.fields])
     pairs = ((label, stored.fields.get(label), asked.fields.get(label)) for label in labels)
     return tuple(Difference(label, then, now) for label, then, now in pairs if then != now)

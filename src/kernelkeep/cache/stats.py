@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import threading
 from pathlib import Path
 from typing import Any
@@ -142,7 +141,7 @@ def add_to_file(path: Path, amounts: dict[str, float]) -> bool:
             total = (value if isinstance(value, int | float) else 0) + amount
             found[name] = round(total, 6) if isinstance(total, float) and not total.is_integer() else int(total)
         found.setdefault("schema", 1)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=2)

@@ -14,6 +14,7 @@ import contextlib
 import math
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -231,6 +232,7 @@ class Program(ABC):
         self.name = name
         self.nbytes = nbytes
         self.closed = False
+        self.on_ripening: Callable[[], None] | None = None  # called when `ripeness` has grown
         self._kernels: dict[str, Kernel] = {}
 
     @property

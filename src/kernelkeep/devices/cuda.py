@@ -215,7 +215,12 @@ def list_devices() -> list[DeviceInfo]:
     return [_info(index) for index in range(_count(_driver()))]
 
 
-def open_device(index: int | None = None, driver_cache_dir: str | os.PathLike[str] | None = None) -> CudaDevice:
+def open_device(
+    index: int | None = None,
+    *,
+    driver_cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> CudaDevice:
     """Open a device by index, the first by default. A cubin is native code: there is no driver's cache to place."""
     count = _count(_driver())
     index = index or 0

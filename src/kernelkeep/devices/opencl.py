@@ -89,7 +89,12 @@ def list_devices() -> list[DeviceInfo]:
     return [_info(index, device) for index, device in enumerate(_found())]
 
 
-def open_device(index: int | None = None, driver_cache_dir: str | os.PathLike[str] | None = None) -> OpenCLDevice:
+def open_device(
+    index: int | None = None,
+    *,
+    driver_cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> OpenCLDevice:
     """Open a device by its place in `list_devices()`, by default the first GPU, else the first.
 
     OpenCL binaries hold native code, so there is no driver's cache to place.
@@ -386,6 +391,8 @@ class OpenCLProgram(Program):
         if kind not in self.image.payload:
             self._device.require_linker()
             self._kinds.add(kind)
+            if self.on_ripening is not None:
+                self.on_ripening()
 
 
 def _pocl_caches() -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["BACKENDS", "backend_module", "fingerprints_here", "list_devices", "open_device"]
 
 BACKENDS = ("cuda", "opencl", "opengl")
+_Folder = str | os.PathLike[str] | None
 _SPEC = re.compile(r"(cuda|opencl|opengl)(?::(\d+))?\Z")
 
 
@@ -27,7 +28,7 @@ class _Backend(Protocol):
         """The devices here. `DeviceError` says in one sentence why there are none."""
         ...
 
-    def open_device(self, index: int | None, driver_cache_dir: str | os.PathLike[str] | None) -> Device:
+    def open_device(self, index: int | None = None, *, driver_cache_dir: _Folder, cache_dir: _Folder) -> Device:
         """Open a device by index, or the best one of this backend."""
         ...
 
@@ -46,22 +47,29 @@ def list_devices() -> list[DeviceInfo]:
     return sorted(found, key=lambda info: (not info.is_gpu, BACKENDS.index(info.backend), info.index))
 
 
-def open_device(spec: str | None = None, *, driver_cache_dir: str | os.PathLike[str] | None = None) -> Device:
+def open_device(
+    spec: str | None = None,
+    *,
+    cache_dir: str | os.PathLike[str] | None = None,
+    driver_cache_dir: str | os.PathLike[str] | None = None,
+) -> Device:
     """Open "cuda", "cuda:0", "opencl:1", "opengl", …; without a spec $KERNELKEEP_DEVICE, else the best one here.
 
-    `driver_cache_dir` is the folder in which an OpenGL driver keeps its own compiled shaders. It must be chosen before
-    the process's first OpenGL context; the other backends have no use for it.
+    An OpenGL driver keeps its own compiled shaders, by default in the GPU's folder of the cache. `cache_dir` names another
+    cache folder, `driver_cache_dir` the very folder for the shaders. It can be chosen until the process's first OpenGL
+    device; the other backends have no use for it.
     """
+    folders = {"cache_dir": cache_dir, "driver_cache_dir": driver_cache_dir}
     spec = spec or settings.device_spec()
     if spec is None:
-        return _open_best(driver_cache_dir)
+        return _open_best(folders)
     match = _SPEC.match(spec) if isinstance(spec, str) else None
     if match is None:
         raise ArgumentError(
             f"{spec!r} is not a device: write {', '.join(BACKENDS)}, or one with an index, like opencl:1"
         )
     backend, index = match.group(1), match.group(2)
-    return backend_module(backend).open_device(None if index is None else int(index), driver_cache_dir)
+    return backend_module(backend).open_device(None if index is None else int(index), **folders)
 
 
 def fingerprints_here() -> list[Fingerprint]:
@@ -69,7 +77,7 @@ def fingerprints_here() -> list[Fingerprint]:
     found = []
     for info in list_devices():
         try:
-            with backend_module(info.backend).open_device(info.index, None) as device:
+            with backend_module(info.backend).open_device(info.index, cache_dir=None, driver_cache_dir=None) as device:
                 found.append(device.fingerprint)
         except DeviceError:
             continue
@@ -83,7 +91,7 @@ def _list_backend(name: str) -> list[DeviceInfo]:
         return []
 
 
-def _open_best(driver_cache_dir: str | os.PathLike[str] | None) -> Device:
+def _open_best(folders: dict[str, _Folder]) -> Device:
     failures: list[str] = []
     later: list[DeviceInfo] = []
     for name in BACKENDS:
@@ -92,12 +100,12 @@ def _open_best(driver_cache_dir: str | os.PathLike[str] | None) -> Device:
         later.extend(info for info in devices if not info.is_gpu)
         for info in (info for info in devices if info.is_gpu):
             try:
-                return backend_module(info.backend).open_device(info.index, driver_cache_dir)
+                return backend_module(info.backend).open_device(info.index, **folders)
             except DeviceError as error:
                 failures.append(f"{info.spec}: {error}")
     for info in later:
         try:
-            return backend_module(info.backend).open_device(info.index, driver_cache_dir)
+            return backend_module(info.backend).open_device(info.index, **folders)
         except DeviceError as error:
             failures.append(f"{info.spec}: {error}")
     reasons = "; ".join(failures) or "none was found; `kernelkeep doctor` says what is missing"

@@ -14,49 +14,17 @@ This is the third, and the switch is paid once for many launches: see `OpenGLDev
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from ...errors import ArgumentError, DeviceError
+from ...errors import DeviceError
+from .driver_cache import note_display
 from .libgl import Constants as C
 from .libgl import library
 
-__all__ = ["Context", "count_devices", "place_driver_cache"]
-
-_no_display_yet = True
-_driver_cache: Path | None = None
-_environment = threading.Lock()
-
-
-def place_driver_cache(folder: str | os.PathLike[str]) -> None:
-    """Have the driver keep its own compiled shaders in `folder`, which is created.
-
-    An OpenGL program binary is not native code; the native code is in the driver's own shader cache, whose place is
-    read from the environment when the driver starts. So this works before the first context only.
-    """
-    global _driver_cache
-    path = Path(folder).absolute()
-    with _environment:
-        if _driver_cache == path:
-            return
-        if not _no_display_yet:
-            where = _driver_cache or "the driver's default"
-            raise ArgumentError(
-                f"the OpenGL driver already keeps its shader cache in {where}; choose before opening a device"
-            )
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ArgumentError(f"the driver's shader cache cannot be kept in {path}: {error.strerror}") from None
-        os.environ["MESA_SHADER_CACHE_DIR"] = str(path)
-        os.environ["__GL_SHADER_DISK_CACHE"] = "1"  # NVIDIA leaves it off for root
-        os.environ["__GL_SHADER_DISK_CACHE_PATH"] = str(path)
-        os.environ["__GL_SHADER_DISK_CACHE_SKIP_CLEANUP"] = "1"  # pruning is ours
-        _driver_cache = path
+__all__ = ["Context", "count_devices"]
 
 
 def _devices() -> list[Any]:
@@ -84,7 +52,6 @@ class Context:
     """An OpenGL 4.3 core context without any surface."""
 
     def __init__(self, index: int, *, probing: bool = False) -> None:
-        global _no_display_yet
         devices = _devices()
         if index >= len(devices):
             raise DeviceError(f"there is no device opengl:{index}; EGL has {len(devices)} here")
@@ -93,12 +60,11 @@ class Context:
         self._display = egl.eglGetPlatformDisplayEXT(C.EGL_PLATFORM_DEVICE_EXT, devices[index], None)
         if not self._display:
             raise DeviceError(f"EGL device {index} gives no display")
-        # A look round must not fix the driver's cache folder, and must not end a display that others use.
+        # A look round must not end a display that others use.
         self._ours_to_end = probing and not egl.eglQueryString(self._display, C.EGL_VERSION)
-        with _environment:
-            if not probing:
-                _no_display_yet = False
-            initialised = egl.eglInitialize(self._display, None, None)
+        initialised = egl.eglInitialize(self._display, None, None)
+        vendor = (egl.eglQueryString(self._display, C.EGL_VENDOR) or b"") if initialised else b""
+        note_display(vendor.decode("utf-8", "replace"), probing)
         if not initialised:
             raise DeviceError(f"EGL device {index} cannot be initialised (EGL error 0x{egl.eglGetError():x})")
         self._context = self._create(index)

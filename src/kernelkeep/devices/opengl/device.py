@@ -15,7 +15,6 @@ import re
 import struct
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,7 +27,8 @@ from ...programs.unit import compile_error, translation_unit
 from ..base import Capabilities, Device, DeviceInfo, Fence, Kernel, MemoryInfo, Program, Queue, Timer
 from ..fingerprint import Fingerprint, cpu_identity
 from ..image import Image
-from .context import Context, count_devices, place_driver_cache
+from .context import Context, count_devices
+from .driver_cache import driver_cache_of, family_of, place, place_by_default, remember
 from .libgl import ERROR_NAMES
 from .libgl import Constants as C
 from .reflection import reflect
@@ -64,6 +64,19 @@ def _describe(index: int, context: Context) -> DeviceInfo:
     )
 
 
+def _fingerprint(info: DeviceInfo, context: Context) -> Fingerprint:
+    with context.current() as gl:
+        glsl = (gl.glGetString(C.SHADING_LANGUAGE_VERSION) or b"").decode("utf-8", "replace")
+    return Fingerprint(
+        backend="opengl",
+        vendor=info.vendor,
+        model=info.name,
+        driver=info.driver,
+        compiler=f"glsl {glsl}",
+        architecture="" if info.is_gpu else cpu_identity(),
+    )
+
+
 def _memory(gl: Any) -> tuple[int, int | None]:
     """Total and free bytes, from the driver where it says, else the host's total."""
     total = gl.integer(C.GPU_MEMORY_INFO_TOTAL_NVX)
@@ -75,8 +88,8 @@ def _memory(gl: Any) -> tuple[int, int | None]:
     return total * 1024, free * 1024
 
 
-def list_devices() -> list[DeviceInfo]:
-    """Every EGL device that can do OpenGL 4.3."""
+def _look_round() -> list[tuple[DeviceInfo, Fingerprint]]:
+    """Every EGL device that can do OpenGL 4.3; `DeviceError` says why there is none."""
     found = []
     reasons = []
     for index in range(count_devices()):
@@ -86,7 +99,8 @@ def list_devices() -> list[DeviceInfo]:
             reasons.append(str(error))
             continue
         try:
-            found.append(_describe(index, context))
+            info = _describe(index, context)
+            found.append((info, _fingerprint(info, context)))
         finally:
             context.close()
     if not found:
@@ -94,15 +108,50 @@ def list_devices() -> list[DeviceInfo]:
     return found
 
 
-def open_device(index: int | None = None, driver_cache_dir: str | os.PathLike[str] | None = None) -> OpenGLDevice:
-    """Open a device by index, by default the first GPU, else the first."""
+def folders_by_family() -> dict[str, str]:
+    """The GPU folder's name for each family of drivers, by its first device."""
+    try:
+        found = _look_round()
+    except DeviceError:
+        return {}
+    return {family_of(info.vendor): fingerprint.folder for info, fingerprint in reversed(found)}
+
+
+def list_devices() -> list[DeviceInfo]:
+    """Every EGL device that can do OpenGL 4.3."""
+    place_by_default(None, folders_by_family)
+    return [info for info, _ in _look_round()]
+
+
+def open_device(
+    index: int | None = None,
+    *,
+    driver_cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> OpenGLDevice:
+    """Open a device by index, by default the first GPU, else the first.
+
+    The driver keeps its own compiled shaders in `driver_cache_dir`, by default in the GPU's folder under `cache_dir`.
+    """
     if driver_cache_dir is not None:
-        place_driver_cache(driver_cache_dir)
+        place(driver_cache_dir)
+    else:
+        place_by_default(cache_dir, folders_by_family)
     if index is None:
         index = 0
         if count_devices() > 1:
-            index = min(list_devices(), key=lambda info: (not info.is_gpu, info.index)).index
-    return OpenGLDevice(index, driver_cache_dir)
+            index = min((info for info, _ in _look_round()), key=lambda info: (not info.is_gpu, info.index)).index
+    device = OpenGLDevice(index)
+    if driver_cache_dir is None:
+        _remember_if_changed(device)
+    return device
+
+
+def _remember_if_changed(device: OpenGLDevice) -> None:
+    """After a driver update the folder has another name: know it next time."""
+    used = device.driver_cache_dir
+    if used is not None and used.parent.name != device.fingerprint.folder and used.name == "driver":
+        remember(used.parent.parent, {family_of(device.info.vendor): device.fingerprint.folder})
 
 
 class OpenGLDevice(Device):
@@ -111,25 +160,16 @@ class OpenGLDevice(Device):
     backend = "opengl"
     language = "glsl"
 
-    def __init__(self, index: int, driver_cache_dir: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, index: int) -> None:
         self.context = Context(index)
         info = _describe(index, self.context)
         with self.context.current() as gl:
-            glsl = (gl.glGetString(C.SHADING_LANGUAGE_VERSION) or b"").decode("utf-8", "replace")
             capabilities = self._read_capabilities(gl)
             self._max_bytes = gl.integer(C.MAX_SHADER_STORAGE_BLOCK_SIZE)
             self._alignment = max(16, gl.integer(C.UNIFORM_BUFFER_OFFSET_ALIGNMENT))
             self._scalars = _new_buffer(gl)
-        fingerprint = Fingerprint(
-            backend="opengl",
-            vendor=info.vendor,
-            model=info.name,
-            driver=info.driver,
-            compiler=f"glsl {glsl}",
-            architecture="" if info.is_gpu else cpu_identity(),
-        )
-        super().__init__(info, fingerprint, capabilities)
-        self.driver_cache_dir = None if driver_cache_dir is None else Path(driver_cache_dir).absolute()
+        super().__init__(info, _fingerprint(info, self.context), capabilities)
+        self.driver_cache_dir = driver_cache_of(info.vendor)
         self._waiting: list[_Launch] = []
         self._batch = 1
         self._bound: dict[int, int] = {}

@@ -18,6 +18,7 @@ class Constants:
     # EGL
     NONE = 0x3038
     EGL_EXTENSIONS = 0x3055
+    EGL_VENDOR = 0x3053
     EGL_VERSION = 0x3054
     EGL_SURFACE_TYPE = 0x3033
     EGL_PBUFFER_BIT = 0x0001

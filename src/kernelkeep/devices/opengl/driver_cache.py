@@ -1,0 +1,148 @@
+"""Where an OpenGL driver keeps its own compiled shaders, decided before it starts.
+
+An OpenGL program binary is not native code: loading one is quick, and the first launch then compiles (measured: 27 ms on
+an H200, 20 ms on llvmpipe). The native code lives in the driver's own shader cache, whose place the driver reads from
+the environment. So that cache is pointed into the folder of the GPU, where it is counted, bounded and pruned with the
+rest.
+
+The trouble is the order. The folder is named after model and driver, which a context tells, and the place must be set
+before the first context: NVIDIA's driver reads it once, when it is loaded; Mesa reads it whenever a display is
+initialised. So the names are remembered in the cache folder (`opengl-devices.json`) by the driver's family. Where they
+are not known yet, they are found out first: in a child process where there is an NVIDIA driver, else right here. A
+remembered name may be out of date after a driver update; then the driver's cache stays in the old folder for that one
+run, which does no harm, since drivers check what they find in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from ... import settings
+from ...errors import ArgumentError
+
+__all__ = ["driver_cache_of", "family_of", "note_display", "place", "place_by_default", "remember"]
+
+_MAX_BYTES = 256 << 20
+_lock = threading.Lock()
+_placed: dict[str, Path] = {}
+_started: set[str] = set()  # families whose place can no longer change
+_nvidia_signs = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/sys/module/nvidia/version")
+
+
+def family_of(vendor: str) -> str:
+    """ "nvidia" or "mesa", which is everybody else: each has its own variables."""
+    return "nvidia" if "nvidia" in vendor.lower() else "mesa"
+
+
+def driver_cache_of(vendor: str) -> Path | None:
+    """Where the driver of that vendor keeps its shaders, if it was placed here."""
+    return _placed.get(family_of(vendor))
+
+
+def place(folder: str | os.PathLike[str]) -> None:
+    """Have every OpenGL driver of this process keep its shaders in `folder`, which is created."""
+    path = Path(folder).expanduser().absolute()
+    with _lock:
+        late = [family for family in _started if _placed.get(family) != path]
+        if late:
+            where = _placed.get(late[0], "its own default folder")
+            raise ArgumentError(
+                f"the OpenGL driver already keeps its shaders in {where}: choose before the first device"
+            )
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArgumentError(f"the OpenGL driver cannot keep its shaders in {path}: {error.strerror}") from None
+        for family in ("mesa", "nvidia"):
+            _point(family, path)
+
+
+def place_by_default(root: str | os.PathLike[str] | None, find_out: Callable[[], dict[str, str]]) -> None:
+    """Have each driver keep its shaders in its GPU's folder under the cache folder `root`.
+
+    `find_out` opens the devices of this process and gives the folder's name for each family of drivers. What the user
+    set in the environment stays; a cache folder that cannot be written to leaves everything as it is.
+    """
+    with _lock:
+        if _placed or _started or any(name in os.environ for names in _VARIABLES.values() for name in names):
+            return
+    folder = settings.cache_dir(root)
+    known = _recall(folder)
+    if not known:
+        known = _ask_child() if any(Path(sign).exists() for sign in _nvidia_signs) else find_out()
+        remember(folder, known)
+    with _lock:
+        for family, name in known.items():
+            path = folder / name / "driver"
+            with contextlib.suppress(OSError):
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _point(family, path)
+
+
+def note_display(vendor: str, probing: bool) -> None:
+    """A display of that vendor was initialised."""
+    family = family_of(vendor)
+    if family == "nvidia" or not probing:
+        _started.add(family)
+
+
+def remember(root: Path, known: dict[str, str]) -> None:
+    """Write down which folder belongs to which family of drivers."""
+    if not known:
+        return
+    with contextlib.suppress(OSError):
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        text = json.dumps(_recall(root) | known, indent=2)
+        temporary = root / f".opengl-devices.{os.getpid()}"
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(root / "opengl-devices.json")
+
+
+def _recall(root: Path) -> dict[str, str]:
+    try:
+        found = json.loads((root / "opengl-devices.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    # A name is one folder below the root, whatever the file says.
+    return {
+        k: v for k, v in found.items() if k in _VARIABLES and isinstance(v, str) and v == Path(v).name and v != ".."
+    }
+
+
+_ASK = "import json\nfrom kernelkeep.devices.opengl.device import folders_by_family\nprint(json.dumps(folders_by_family()))"
+
+
+def _ask_child() -> dict[str, str]:
+    try:
+        answer = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, timeout=30, check=True).stdout
+        found = json.loads(answer)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return {}
+    return {str(family): str(name) for family, name in found.items()}
+
+
+_VARIABLES = {
+    "mesa": ("MESA_SHADER_CACHE_DIR",),
+    "nvidia": ("__GL_SHADER_DISK_CACHE_PATH",),
+}
+
+
+def _point(family: str, path: Path) -> None:
+    _placed[family] = path
+    for name in _VARIABLES[family]:
+        os.environ[name] = str(path)
+    if family == "nvidia":
+        os.environ["__GL_SHADER_DISK_CACHE"] = "1"  # NVIDIA leaves it off for root
+        os.environ["__GL_SHADER_DISK_CACHE_SKIP_CLEANUP"] = "1"  # pruning is ours
+        os.environ.setdefault("__GL_SHADER_DISK_CACHE_SIZE", str(_MAX_BYTES))
+    else:
+        os.environ.setdefault("MESA_SHADER_CACHE_MAX_SIZE", f"{_MAX_BYTES >> 20}M")
