@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from kernelkeep import settings
 from kernelkeep.devices.registry import backend_module
 from kernelkeep.errors import DeviceError
 from kernelkeep.testing import note_skipped
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the user's own cache out of it, also in the processes that tests start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELKEEP_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,12 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example(example: Path, opencl_device: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "KERNELKEEP_DEVICE": opencl_device, "PYTHONPATH": str(Path(kk.__file__).parents[1])}
+    environment = {
+        **os.environ,
+        "KERNELKEEP_DEVICE": opencl_device,
+        "KERNELKEEP_CACHE_DIR": str(tmp_path / "cache"),
+        "PYTHONPATH": str(Path(kk.__file__).parents[1]),
+    }
     done = subprocess.run(
         [sys.executable, str(example)], capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path
     )

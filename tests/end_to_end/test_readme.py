@@ -14,6 +14,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 def test_the_python_in_the_readme_runs(opencl_device: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KERNELKEEP_DEVICE", opencl_device)
+    monkeypatch.setenv("KERNELKEEP_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = list(BLOCK.finditer(text))

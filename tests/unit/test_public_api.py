@@ -7,9 +7,10 @@ import pytest
 import kernelkeep as kk
 
 PUBLIC = [
-    "ArgumentError", "Array", "BinaryRejected", "Buffer", "Capabilities", "CheckpointError", "CompileError", "Device",
-    "DeviceError", "DeviceInfo", "Fence", "Fingerprint", "Kernel", "KernelKeepError", "LocalMemory", "OutOfMemory",
-    "PortableKernel", "Program", "RemoteError", "Scalar", "Source", "Unsupported", "list_devices", "open_device",
+    "ArgumentError", "Array", "BinaryRejected", "Buffer", "CacheStats", "CacheWarning", "Capabilities", "CheckpointError",
+    "CompileError", "Device", "DeviceError", "DeviceInfo", "Explanation", "Fence", "Fingerprint", "Kernel",
+    "KernelKeepError", "Lease", "LocalMemory", "OutOfMemory", "PortableKernel", "PreloadReport", "Program",
+    "ProgramCache", "RemoteError", "Scalar", "Source", "Unsupported", "list_devices", "open_device",
 ]  # fmt: skip
 
 

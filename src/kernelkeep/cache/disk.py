@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ __all__ = ["CacheWarning", "DiskTier", "Pruned", "gpu_folders"]
 log = logging.getLogger("kernelkeep")
 _RETRY_SECONDS = 30.0
 _ROOM = 0.9  # pruning by bytes goes on to this share of the bound, so that it is not needed again at once
-_DAY_SECONDS = 86400.0
 
 
 class CacheWarning(UserWarning):
@@ -43,10 +42,16 @@ class Pruned(msgspec.Struct, frozen=True):
     folders: tuple[str, ...] = ()
 
 
-def gpu_folders(root: Path) -> list[GpuFolder]:
-    """The folders of all GPUs in a cache, by name."""
+def gpu_folders(root: Path, only: Collection[str] | None = None) -> list[GpuFolder]:
+    """The folders of all GPUs in a cache, or of those named, in order. A folder that merely has a manifest is none."""
     with contextlib.suppress(OSError):
-        return [GpuFolder(path) for path in sorted(root.iterdir()) if (path / "manifest.json").exists()]
+        return [
+            GpuFolder(path)
+            for path in sorted(root.iterdir())
+            if (only is None or path.name in only)
+            and (path / "manifest.json").exists()
+            and (path / "programs").is_dir()
+        ]
     return []
 
 
@@ -148,47 +153,15 @@ class DiskTier:
         gone: Callable[[GpuFolder], bool] | None = None,
     ) -> Pruned:
         """Remove folders that `gone` names, entries not used for `max_age_days`, and the oldest down to `max_bytes`."""
-        folders = gpu_folders(self.root)
-        removed: list[str] = []
-        number = size = 0
-        for folder in list(folders):
-            if gone is not None and folder.path != self.folder.path and gone(folder):
-                entries, held = folder.count()
-                number, size = number + entries, size + held + folder.driver_bytes()
-                folder.remove()
-                folders.remove(folder)
-                removed.append(folder.path.name)
-        if max_age_days is not None:
-            before = time.time() - max_age_days * _DAY_SECONDS
-            for folder in folders:
-                last_day = time.strftime("%Y-%m-%d", time.gmtime(before))
-                for day in folder.days():
-                    if day <= last_day:
-                        went = folder.prune_day(day, before, None)
-                        number, size = number + went[0], size + went[1]
-                if folder.path != self.folder.path:  # our own driver has its cache open
-                    size += folder.prune_driver(before)
-        if max_bytes is not None:
-            went = self._prune_to(folders, max_bytes)
-            number, size = number + went[0], size + went[1]
-        self._other_bytes = self._bytes_elsewhere()
-        return Pruned(number, size, tuple(removed))
+        from .upkeep import prune_root  # rarely needed, and start-up counts
 
-    def _prune_to(self, folders: list[GpuFolder], max_bytes: int) -> tuple[int, int]:
-        """The least recently used entries of all folders, until the rest fits."""
-        number = size = 0
-        excess = sum(folder.count()[1] + folder.driver_bytes() for folder in folders) - max_bytes
-        pages = sorted((day, index) for index, folder in enumerate(folders) for day in folder.days())
-        for day, index in pages:
-            if excess - size <= 0:
-                return number, size
-            went = folders[index].prune_day(day, None, excess - size)
-            number, size = number + went[0], size + went[1]
-        if excess - size > 0:
-            # The diaries are at their end and the counts still say too much: they have drifted.
-            for folder in folders:
-                folder.recount()
-        return number, size
+        try:
+            pruned = prune_root(self.root, max_age_days, max_bytes, gone, in_use=self.folder.path)
+            self._other_bytes = self._bytes_elsewhere()
+        except OSError as error:
+            self._trouble(error)
+            return Pruned()
+        return pruned
 
     def _bytes_elsewhere(self) -> int:
         folders = gpu_folders(self.root)

@@ -5,6 +5,7 @@
     <GPU>/programs/<3 digits>/<name>-<key>.meta    its facts, to read; may be deleted at any time
     <GPU>/names/<name>                             the keys that were saved under a name
     <GPU>/diary/<day>                              which entries were written or used that day, a line each
+    <GPU>/diary/<day>.done                         how far pruning has come in it
     <GPU>/driver/                                  the driver's own shader cache (OpenGL)
     <GPU>/set-aside/                               files that failed their check, the last few
     <GPU>/locks/, <GPU>/tmp/                       under way
@@ -20,12 +21,14 @@ done, however many entries there are. An entry's last use is its file's modifica
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
 import stat
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +43,12 @@ __all__ = ["GpuFolder", "Stored", "slug"]
 _REFRESH_SECONDS = 3600.0
 _LOCK_SECONDS = 10.0
 _KEPT_ASIDE = 20
+_PARTS = ("programs", "names", "diary", "driver", "set-aside", "tmp", "locks")
 _STALE_TEMPORARY_SECONDS = 3600.0
 _FILE = re.compile(r"(?P<name>.+)-(?P<digest>[0-9a-f]{64})\.bin\Z")
 
 
+@lru_cache(maxsize=1024)
 def slug(name: str) -> str:
     """A program's name as part of a file name: short, plain, and never a path."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:48].strip("-.")
@@ -60,6 +65,11 @@ class Stored(msgspec.Struct, frozen=True):
     facts: Facts | None
     damage: str = ""
 
+    @property
+    def folder(self) -> str:
+        """The name of the GPU's folder it lies in."""
+        return self.path.parents[2].name
+
 
 class GpuFolder:
     """Entries of one GPU, driver and compiler. Raises `OSError`; what to make of that is the tier's affair."""
@@ -68,6 +78,7 @@ class GpuFolder:
         self.path = path
         self.driver = path / "driver"
         self._programs = path / "programs"
+        self._prefix = f"{self._programs}/"
         self._names = path / "names"
         self._diary = path / "diary"
         self._aside = path / "set-aside"
@@ -79,13 +90,21 @@ class GpuFolder:
 
     def prepare(self, facts: dict[str, Any]) -> None:
         """Create the folder, or note that it is in use; clear away what killed writers left."""
-        for folder in (self.path, self._programs, self._tmp):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self._programs, self._tmp):
+            _make_folder(folder)
         now = time.time()
         with self._locked():
             manifest = self.manifest()
-            if now - float(manifest.get("last_used", 0)) > _REFRESH_SECONDS or manifest.get("schema") != 1:
-                manifest = {"schema": 1, "created": now, "entries": 0, "bytes": 0} | manifest | facts
+            lost = (
+                not {"entries", "bytes"} <= manifest.keys()
+            )  # a new folder, or one whose manifest was deleted or damaged
+            used = manifest.get("last_used")
+            recent = isinstance(used, int | float) and -_REFRESH_SECONDS < now - used < _REFRESH_SECONDS
+            if not recent or manifest.get("schema") != 1 or lost:
+                manifest = {"schema": 1, "created": now} | manifest | facts
+                if lost:
+                    manifest["entries"], manifest["bytes"] = self._what_is_there()
                 machines = manifest.get("machines")
                 manifest["machines"] = {**(machines if isinstance(machines, dict) else {}), _machine(): now}
                 manifest["last_used"] = now
@@ -99,9 +118,15 @@ class GpuFolder:
         """The manifest, or an empty one where it is missing or damaged: it holds nothing that cannot be counted again."""
         try:
             found = json.loads(self._manifest.read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        if not isinstance(found, dict):
+            return {}
+        for name in ("entries", "bytes", "last_used"):
+            value = found.get(name)
+            if not (isinstance(value, int | float) and abs(value) < 1e18):  # what it says cannot be counted on
+                found.pop(name, None)
+        return found
 
     @property
     def used_here(self) -> bool:
@@ -118,48 +143,81 @@ class GpuFolder:
             return self.recount()
 
     def recount(self) -> tuple[int, int]:
-        """Count again what is really there, and write it down. Looks at every entry."""
-        number = total = 0
-        for path in self._files():
+        """Count again what is really there, and write it down, the diary too. Looks at every entry."""
+        with self._locked():
+            number, total = self._what_is_there()
             with contextlib.suppress(OSError):
-                total += path.stat().st_size
+                self._write_manifest(self.manifest() | {"entries": number, "bytes": total})
+                self._write_diary()
+        return number, total
+
+    def _write_diary(self) -> None:
+        """The diary anew, from the entries' last uses: lines may have been lost, and what has none is never pruned."""
+        pages: dict[str, list[str]] = {}
+        for used, path in sorted((path.lstat().st_mtime, path) for path in self.files()):
+            match = _FILE.match(path.name)
+            if match:
+                pages.setdefault(_day(used), []).append(f"{used:.0f} {match.group('digest')} {path.name}\n")
+        for day in self.days():
+            _remove(self._diary / f"{day}.done")  # it counts in the old page
+            if day not in pages:
+                _remove(self._diary / day)
+        for day, lines in pages.items():
+            _make_folder(self._diary)
+            _replace(self._temporary("".join(lines).encode()), self._diary / day)
+
+    def _what_is_there(self) -> tuple[int, int]:
+        number = total = 0
+        for path in self.files():
+            with contextlib.suppress(OSError):
+                total += path.lstat().st_size
                 number += 1
-        with contextlib.suppress(OSError), self._locked():
-            self._write_manifest(self.manifest() | {"entries": number, "bytes": total})
         return number, total
 
     def driver_bytes(self) -> int:
         """The size of the driver's own cache."""
-        total = 0
-        for path in self.driver.rglob("*"):
-            with contextlib.suppress(OSError):
-                total += path.stat().st_size
-        return total
+        return sum(found.st_size for found in self._driver_files())
+
+    def driver_used(self) -> float | None:
+        """When the driver last wrote to its own cache; None where there is none."""
+        return max((found.st_mtime for found in self._driver_files()), default=None)
+
+    def _driver_files(self) -> Iterator[os.stat_result]:
+        for folder, _, names in os.walk(self.driver):  # what cannot be read is passed over
+            for name in names:
+                with contextlib.suppress(OSError):
+                    yield os.lstat(os.path.join(folder, name))  # noqa: PTH118
+
+    def count_aside(self) -> int:
+        """How many files that failed their check are kept to look at."""
+        with contextlib.suppress(OSError):
+            return sum(1 for _ in self._aside.iterdir())
+        return 0
 
     # --- entries
 
     def read(self, digest: str, name: str) -> Entry | None:
         """The entry, verified; None where there is none. `Damaged` says what is wrong with it."""
-        path = self._path(digest, name)
+        path = f"{self._prefix}{digest[:3]}/{slug(name)}-{digest}.bin"  # a str: pathlib would be a tenth of a hit
         try:
             data, used = _read_regular(path)
         except FileNotFoundError:
             other = self._under_another_name(digest)
             if other is None:
                 return None
-            path = other
+            path = str(other)
             data, used = _read_regular(path)
         found = entries.decode(data, digest)
         now = time.time()
         if not -_REFRESH_SECONDS < now - used < _REFRESH_SECONDS:
-            self._refresh(path, digest, now)
+            self._refresh(Path(path), digest, now)
         return found
 
     def write(self, entry: Entry) -> int:
         """Publish an entry, over an older one of the same key; how many bytes the file has."""
         digest, data = entry.facts.key.digest, entries.encode(entry)
         path = self._under_another_name(digest) or self._path(digest, entry.facts.name)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folder(path.parent)
         temporary = self._temporary(data)
         try:
             with self._locked():
@@ -186,7 +244,7 @@ class GpuFolder:
 
     def _move_aside(self, path: Path) -> None:
         size = _size(path)
-        self._aside.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folder(self._aside)
         with contextlib.suppress(FileNotFoundError):  # another process was first
             path.rename(self._aside / f"{path.stem[:120]}.{os.urandom(4).hex()}")
             with contextlib.suppress(OSError, LockUnavailable), self._locked():
@@ -205,7 +263,7 @@ class GpuFolder:
 
     def scan(self) -> Iterator[Stored]:
         """Every entry, each checked to the last byte."""
-        for path in self._files():
+        for path in self.files():
             yield self.look(path)
 
     def look(self, path: Path) -> Stored:
@@ -230,37 +288,42 @@ class GpuFolder:
     def days(self) -> list[str]:
         """The days the diary has, oldest first."""
         with contextlib.suppress(OSError):
-            return sorted(day.name for day in self._diary.iterdir())
+            return sorted(page.name for page in self._diary.iterdir() if page.suffix != ".done")
         return []
 
     def prune_day(self, day: str, before: float | None, excess_bytes: int | None) -> tuple[int, int]:
         """Remove what the diary of a day lists, oldest first: what was not used since `before`, or until `excess_bytes` are gone.
 
-        Returns how many entries and bytes went. Lines that are dealt with are removed from the diary.
+        Returns how many entries and bytes went. How far it got is written down, so that no line is read twice.
         """
         removed = freed = 0
-        path = self._diary / day
+        page, done = self._diary / day, self._diary / f"{day}.done"
         with self._locked():
+            at = _read_number(done)
+            finished = True
             try:
-                lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-            except OSError:
-                return 0, 0
-            kept: list[str] = []
-            for number, line in enumerate(lines):
-                if before is None and (excess_bytes is None or freed >= excess_bytes):
-                    kept.extend(lines[number:])
-                    break
-                verdict, size = self._prune_line(line, before)
-                if verdict == "keep":
-                    kept.append(line)
-                elif verdict == "removed":
-                    removed, freed = removed + 1, freed + size
+                with page.open("rb") as lines:
+                    lines.seek(at)
+                    for line in lines:
+                        if before is None and (excess_bytes is None or freed >= excess_bytes):
+                            finished = False
+                            break
+                        verdict, size = self._prune_line(line.decode("utf-8", "replace").rstrip("\n"), before)
+                        if verdict == "keep":  # and what comes after is younger still
+                            finished = False
+                            break
+                        at += len(line)
+                        if verdict == "removed":
+                            removed, freed = removed + 1, freed + size
+            except FileNotFoundError:
+                pass
             if removed:
                 self._count_change(entries=-removed, size=-freed)
-            if kept:
-                _replace(self._temporary(("\n".join(kept) + "\n").encode()), path)
+            if finished and day < _day(time.time()):
+                page.unlink(missing_ok=True)
+                done.unlink(missing_ok=True)
             else:
-                path.unlink(missing_ok=True)
+                _replace(self._temporary(str(at).encode()), done)
         return removed, freed
 
     def _prune_line(self, line: str, before: float | None) -> tuple[str, int]:
@@ -270,11 +333,10 @@ class GpuFolder:
             if not _FILE.match(name):
                 return "forget", 0
             found = path.lstat()
-        except (ValueError, OSError):
-            return "forget", 0  # a torn line, or an entry that is gone
-        with contextlib.suppress(ValueError):
             if found.st_mtime > float(noted) + _REFRESH_SECONDS / 2:
                 return "forget", 0  # used since; a later line says so
+        except (ValueError, OSError):
+            return "forget", 0  # a torn line, or an entry that is gone
         if before is not None and found.st_mtime >= before:
             return "keep", 0
         _remove(path)
@@ -283,16 +345,20 @@ class GpuFolder:
 
     def prune_driver(self, before: float) -> int:
         """Remove the driver's cache if nothing in it was used since `before`; the bytes that went."""
-        newest = max((p.stat().st_mtime for p in self.driver.rglob("*") if p.is_file()), default=None)
-        if newest is None or newest >= before:
+        used = self.driver_used()
+        if used is None or used >= before:
             return 0
         size = self.driver_bytes()
         _remove(self.driver)
         return size
 
     def remove(self) -> None:
-        """Remove the whole folder."""
-        _remove(self.path)
+        """Remove everything of ours in the folder, and the folder itself unless something else is in it."""
+        for part in (*_PARTS, "manifest.json"):
+            with contextlib.suppress(OSError):
+                _remove(self.path / part)
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
 
     def lock(self, digest: str) -> FileLock:
         """The lock under which one process compiles a key."""
@@ -311,7 +377,8 @@ class GpuFolder:
                     return Path(item.path)
         return None
 
-    def _files(self) -> Iterator[Path]:
+    def files(self) -> Iterator[Path]:
+        """Every entry file, unread."""
         with contextlib.suppress(FileNotFoundError):
             for shard in sorted(self._programs.iterdir()):
                 with contextlib.suppress(OSError):
@@ -324,14 +391,16 @@ class GpuFolder:
                 self._note(path, digest, now)
 
     def _note(self, path: Path, digest: str, now: float) -> None:
-        day = time.strftime("%Y-%m-%d", time.gmtime(now))
-        self._append(self._diary / day, f"{now:.0f} {digest} {path.name}\n")
+        self._append(self._diary / _day(now), f"{now:.0f} {digest} {path.name}\n")
 
     def _append(self, path: Path, line: str) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folder(path.parent)
+        if path.is_dir() or path.is_symlink():
+            _remove(path)  # not ours, and in the way
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.write(descriptor, line.encode())
+            if os.write(descriptor, line.encode()) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(descriptor)
 
@@ -348,7 +417,7 @@ class GpuFolder:
         _replace(self._temporary(json.dumps(manifest, indent=2).encode()), self._manifest)
 
     def _temporary(self, data: bytes) -> Path:
-        self._tmp.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folder(self._tmp)
         path = self._tmp / f"{os.getpid()}-{os.urandom(8).hex()}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -377,24 +446,33 @@ class GpuFolder:
             lock.release()
 
 
-def _read_regular(path: Path) -> tuple[bytes, float]:
+def _read_regular(path: str | Path) -> tuple[bytes, float]:
     """A regular file's bytes and modification time; a link or folder in its place is `Damaged`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        if path.is_symlink():
+        if Path(path).is_symlink():
             raise Damaged("a link stands where it should be") from error
         raise
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise Damaged("something that is no file stands where it should be")
-        parts = []
-        while part := os.read(descriptor, max(found.st_size + 1, 65536)):
-            parts.append(part)
-        return b"".join(parts), found.st_mtime
+        data = os.read(descriptor, found.st_size + 1)
+        while len(data) < found.st_size and (more := os.read(descriptor, found.st_size - len(data))):
+            data += more
+        return data, found.st_mtime
     finally:
         os.close(descriptor)
+
+
+def _make_folder(path: Path) -> None:
+    """A folder inside the cache's own; a file in its place is not ours, and in the way."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        path.unlink()
+        path.mkdir(mode=0o700, exist_ok=True)
 
 
 def _replace(temporary: Path, path: Path) -> None:
@@ -406,6 +484,18 @@ def _replace(temporary: Path, path: Path) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _day(moment: float) -> str:
+    # A file's time may be anything; four digits of a year are enough.
+    return time.strftime("%Y-%m-%d", time.gmtime(min(max(moment, 0.0), 253_402_300_799.0)))
+
+
+def _read_number(path: Path) -> int:
+    try:
+        return max(0, int(path.read_bytes()))
+    except (OSError, ValueError):
+        return 0
 
 
 def _remove(path: Path) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from ..programs.source import Source
 
-__all__ = ["SCHEMA", "Key", "key_of", "normalised_options"]
+__all__ = ["SCHEMA", "Key", "digest_of", "key_of", "normalised_options"]
 
 SCHEMA = 1
 
@@ -29,43 +29,50 @@ class Key(msgspec.Struct, frozen=True):
     fields: dict[str, str]
 
 
-def key_of(source: Source, fingerprint: str, fingerprint_name: str = "") -> Key:
-    """The key of `source` on a device with that fingerprint digest. Reads the headers, so it may raise `CompileError`."""
-    fields: list[tuple[str, str, str]] = [  # label, value that is hashed, value that is shown
-        ("language", source.language, source.language),
-        ("fingerprint", fingerprint, fingerprint_name or fingerprint),
-        ("source", source.text, _short(source.text.encode())),
-    ]
-    if source.language == "glsl":
-        fields.append(("entry", source.name, source.name))
-    for header in source.headers:
-        content = header.content.hex()
-        fields.append((f"header {header.spelled}", content, _short(header.content)))
-    for number, option in enumerate(normalised_options(source.options), start=1):
-        fields.append((f"option {number}", option, option))
-    for name, value in source.macros.items():
-        fields.append((f"define {name}", value, value))
+def digest_of(source: Source, fingerprint: str) -> str:
+    """The digest of `source` on a device with that fingerprint. Reads the headers, so it may raise `CompileError`."""
     digest = hashlib.sha256(f"kernelkeep key {SCHEMA}\0".encode())
-    for label, value, _ in fields:
-        for part in (label.encode(), value.encode("utf-8", "surrogatepass")):
-            digest.update(f"{len(part)}:".encode())
-            digest.update(part)
-    return Key(digest.hexdigest(), {label: shown for label, _, shown in fields})
+    for label, value in (*_fields(source), ("fingerprint", fingerprint.encode())):
+        name = label.encode()
+        digest.update(b"%d:%b%d:" % (len(name), name, len(value)))
+        digest.update(value)
+    return digest.hexdigest()
+
+
+def key_of(source: Source, fingerprint: str, fingerprint_name: str = "") -> Key:
+    """The digest, and the fields in a readable form."""
+    shown = {}
+    for label, value in _fields(source):
+        is_content = label == "source" or label.startswith("header ")
+        shown[label] = _short(value) if is_content else value.decode("utf-8", "surrogatepass")
+    shown["fingerprint"] = fingerprint_name or fingerprint
+    return Key(digest_of(source, fingerprint), shown)
+
+
+def _fields(source: Source) -> list[tuple[str, bytes]]:
+    fields = [("language", source.language.encode()), ("source", source.text.encode("utf-8", "surrogatepass"))]
+    if source.language == "glsl":
+        fields.append(("entry", source.name.encode("utf-8", "surrogatepass")))
+    spelled: dict[str, int] = {}
+    for header in source.headers:
+        # Headers in different folders may be spelled alike.
+        times = spelled[header.spelled] = spelled.get(header.spelled, 0) + 1
+        fields.append((f"header {header.spelled}" + (f" ({times})" if times > 1 else ""), header.content))
+    for number, option in enumerate(normalised_options(source.options), start=1):
+        fields.append((f"option {number}", option.encode("utf-8", "surrogatepass")))
+    for name, value in source.macros.items():
+        fields.append((f"define {name}", value.encode("utf-8", "surrogatepass")))
+    return fields
 
 
 def normalised_options(options: Iterable[str]) -> tuple[str, ...]:
-    """Options without needless white space; a flag and its value given apart become one."""
-    result: list[str] = []
-    for option in options:
-        words = option.split()
-        if not words:
-            continue
-        text = " ".join(words)
-        if result and not text.startswith("-") and result[-1].startswith("-"):
-            result[-1] += " " + text
-        else:
-            result.append(text)
-    return tuple(result)
+    """Options without needless white space. Inside quotes it is not needless, and stays."""
+    stripped = (option.strip() for option in options)
+    return tuple(
+        option if '"' in option or "'" in option or "\\" in option else " ".join(option.split())
+        for option in stripped
+        if option
+    )
 
 
 def _short(content: bytes) -> str:

@@ -42,7 +42,7 @@ class Slot:
         self.digest = digest
         self.program = program
         self.nbytes = int(program.nbytes)
-        self.tick = 0
+        self.tick: float = 0
         self.aliases: list[Hashable] = []
         self.on_release: Callable[[Slot], None] | None = None
         self.extra = extra
@@ -143,7 +143,7 @@ class MemoryTier:
     def hits(self) -> int:
         """How many leases were given from memory."""
         ticks: Any = self.next_tick.__self__  # type: ignore[attr-defined]
-        return int(ticks.__reduce__()[1][0]) - 1
+        return int(repr(ticks)[len("count(") : -1]) - 1  # the only way to look at a counter without counting
 
     def find(self, digest: str, alias: Hashable) -> Slot | None:
         """The slot of a digest; `alias` finds it on the hot path from now on."""
@@ -158,7 +158,7 @@ class MemoryTier:
         with self._lock:
             self._slots[slot.digest] = slot
             self._bytes += slot.nbytes
-            slot.tick = self.hits + 1
+            slot.tick = self.hits + 0.5  # after the last use, before the next
             self._remember(slot, alias)
         self.shrink()
 

@@ -30,7 +30,7 @@ from ..programs.source import Source
 from .disk import DiskTier, Pruned, gpu_folders
 from .entry import Entry, Facts
 from .folder import GpuFolder
-from .key import Key, key_of
+from .key import Key, digest_of, key_of
 from .memory import Lease, MemoryTier, Slot
 from .single_flight import Flights
 from .stats import COUNTERS, CacheStats, Counters, add_to_file, read_file
@@ -122,19 +122,19 @@ class ProgramCache:
         return self._get_slowly(source)
 
     def _get_slowly(self, asked: Source | PortableKernel) -> Lease:
-        source, key = self._identify(asked)
-        slot = self._memory.find(key.digest, asked)
+        source, digest = self._identify(asked)
+        slot = self._memory.find(digest, asked)
         if slot is None:
-            (slot, origin), leading = self._flights.join(key.digest, lambda: self._bring(source, key, asked))
+            (slot, origin), leading = self._flights.join(digest, lambda: self._bring(source, digest, asked))
             if leading and origin != "memory":
                 return Lease(slot, origin)
             if not leading:
                 self._counters.add(waits=1)
-                self._memory.find(key.digest, asked)  # the hot path knows this Source too from now on
+                self._memory.find(digest, asked)  # the hot path knows this Source too from now on
         slot.tick = self._tick()
         return Lease(slot, "memory")
 
-    def _identify(self, asked: Source | PortableKernel) -> tuple[Source, Key]:
+    def _identify(self, asked: Source | PortableKernel) -> tuple[Source, str]:
         self._check_open()
         source = asked.source(self.device) if isinstance(asked, PortableKernel) else asked
         if not isinstance(source, Source):
@@ -142,35 +142,35 @@ class ProgramCache:
         if source.language != self.device.language:
             takes = f"{self.device.spec} takes {self.device.language}"
             raise ArgumentError(f"source {source.name} is {source.language}, and {takes}")
-        return source, self.key(source)
+        digests: dict[str, str] = source.__dict__.setdefault("_digests", {})  # computed once for each Source
+        digest = digests.get(self._fingerprint)
+        if digest is None:
+            digest = digests[self._fingerprint] = digest_of(source, self._fingerprint)
+        return source, digest
 
     def key(self, source: Source) -> Key:
-        """The key of a source on this device, computed once for each `Source`."""
-        keys: dict[str, Key] = source.__dict__.setdefault("_keys", {})
-        key = keys.get(self._fingerprint)
-        if key is None:
-            key = keys[self._fingerprint] = key_of(source, self._fingerprint, self.device.fingerprint.folder)
-        return key
+        """The key of a source on this device, with its fields in a readable form."""
+        return key_of(source, self._fingerprint, self.device.fingerprint.folder)
 
-    def _bring(self, source: Source, key: Key, alias: Source | PortableKernel) -> tuple[Slot, str]:
+    def _bring(self, source: Source, digest: str, alias: Source | PortableKernel) -> tuple[Slot, str]:
         """Bring a program into memory: the whole way of a program, done by one thread."""
-        slot = self._memory.find(key.digest, alias)
+        slot = self._memory.find(digest, alias)
         if slot is not None:  # the flight before ours had just landed
             return slot, "memory"
-        slot = self._from_disk(key.digest, source.name, alias)
+        slot = self._from_disk(digest, source.name, alias)
         if slot is not None:
             return slot, "disk"
         asked_at = time.monotonic()
-        with self._disk.alone(key.digest, self._compile_wait_seconds):
+        with self._disk.alone(digest, self._compile_wait_seconds):
             # Another process may have compiled it while we waited for the lock.
-            slot = self._from_disk(key.digest, source.name, alias)
+            slot = self._from_disk(digest, source.name, alias)
             if slot is not None:
                 self._counters.add(waits=1)
                 self._say(
                     "waited %.0f ms for another process to compile", source.name, (time.monotonic() - asked_at) * 1e3
                 )
                 return slot, "disk"
-            return self._compile(source, key, alias), "compiled"
+            return self._compile(source, digest, alias), "compiled"
 
     def _from_disk(self, digest: str, name: str, alias: Any) -> Slot | None:
         entry = self._disk.get(digest, name)
@@ -178,7 +178,7 @@ class ProgramCache:
             return None
         start = time.perf_counter()
         try:
-            program = self._with_relief(lambda: self.device.load(entry.payload))
+            program = self._with_relief(lambda: self.device.load(entry.payload, eager=False))
         except BinaryRejected as error:
             self._disk.reject(digest, name, str(error))
             return None
@@ -188,7 +188,7 @@ class ProgramCache:
         self._say("loaded from disk in %.2f ms", entry.facts.name, seconds * 1e3)
         return self._settle(program, _Residence(entry.facts, on_disk=True), digest, alias)
 
-    def _compile(self, source: Source, key: Key, alias: Any) -> Slot:
+    def _compile(self, source: Source, digest: str, alias: Any) -> Slot:
         start = time.perf_counter()
         try:
             program = self._with_relief(lambda: self.device.build(source))
@@ -202,7 +202,7 @@ class ProgramCache:
             name=source.name,
             language=source.language,
             device=self.device.fingerprint.folder,
-            key=key,
+            key=self.key(source),
             created=time.time(),
             compile_seconds=seconds,
             version=__version__,
@@ -211,7 +211,7 @@ class ProgramCache:
         residence = _Residence(facts, on_disk=False)
         if self.auto_save:
             self._save(program, residence)
-        slot = self._settle(program, residence, key.digest, alias)
+        slot = self._settle(program, residence, digest, alias)
         self._save_stats()
         return slot
 
@@ -266,9 +266,14 @@ class ProgramCache:
 
                     self._savers = ThreadPoolExecutor(1, thread_name_prefix="kernelkeep-save")
                 with contextlib.suppress(RuntimeError):  # the interpreter is ending; closing saves it then
-                    future = self._savers.submit(self._ripen, slot)
+                    future = self._savers.submit(self._ripen_held, [slot])
                     self._pending.add(future)
                     future.add_done_callback(self._pending.discard)
+
+    def _ripen_held(self, held: list[Slot]) -> None:
+        self._ripen(held.pop())  # and nothing here holds the slot any longer
+        if self._memory.over:
+            self._memory.shrink()
 
     def _ripen(self, slot: Slot) -> None:
         residence: _Residence = slot.extra
@@ -336,7 +341,9 @@ class ProgramCache:
                 with counting:
                     for lease in found:
                         origins[lease.origin] += 1
-                        lease.release()
+                for lease in found:
+                    with lease:
+                        lease.program.make_resident()
             step(name)
 
         count = workers or min(32, (os.cpu_count() or 1) + 1)
@@ -431,7 +438,8 @@ class ProgramCache:
         """Why a lookup hits or misses, field by field, against the nearest entry."""
         from .report import Explanation
 
-        source, key = self._identify(source)
+        source, _ = self._identify(source)
+        key = self.key(source)
         note = ""
         if not self.device.capabilities.program_binaries:
             note = "This driver gives no program binaries, so nothing is kept on disk."
@@ -496,7 +504,8 @@ class ProgramCache:
             raise DeviceError("this cache is closed")
 
     def _say(self, text: str, name: str, *values: Any) -> None:
-        log.info("%s: %s: " + text, threading.current_thread().name, name, *values)
+        if log.isEnabledFor(logging.INFO):
+            log.info("%s: %s: " + text, threading.current_thread().name, name, *values)
 
     @property
     def folder(self) -> Path:

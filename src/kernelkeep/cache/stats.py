@@ -119,9 +119,7 @@ def read_file(path: Path) -> dict[str, float]:
     sums = dict.fromkeys(COUNTERS, 0.0)
     found = _load(path)
     for name in COUNTERS:
-        value = found.get(name, 0)
-        if isinstance(value, int | float):
-            sums[name] = value
+        sums[name] = _number(found.get(name))
     return sums
 
 
@@ -137,8 +135,7 @@ def add_to_file(path: Path, amounts: dict[str, float]) -> bool:
     try:
         found = _load(path)
         for name, amount in amounts.items():
-            value = found.get(name, 0)
-            total = (value if isinstance(value, int | float) else 0) + amount
+            total = _number(found.get(name)) + amount
             found[name] = round(total, 6) if isinstance(total, float) and not total.is_integer() else int(total)
         found.setdefault("schema", 1)
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
@@ -158,6 +155,11 @@ def add_to_file(path: Path, amounts: dict[str, float]) -> bool:
 def _load(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _number(value: Any) -> float:
+    """What a damaged file says may be no number, or none that can be counted on."""
+    return value if isinstance(value, int | float) and abs(value) < 1e18 else 0

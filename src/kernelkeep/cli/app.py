@@ -7,13 +7,15 @@ from typing import Annotated
 import typer
 
 from .. import __version__
+from .cache import clear, ls, prune, show, stats, verify
 from .demo import demo
 from .devices import devices, doctor
+from .programs import explain, warm
 
 __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-for command in (demo, devices, doctor):
+for command in (demo, devices, doctor, ls, show, stats, explain, warm, prune, verify, clear):
     app.command(command.__name__)(command)
 
 

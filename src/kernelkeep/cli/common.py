@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["AsJson", "CacheDir", "DeviceSpec", "memory", "print_json", "print_line", "print_table", "table"]
+__all__ = [
+    "AsJson",
+    "CacheDir",
+    "DeviceSpec",
+    "ago",
+    "memory",
+    "print_json",
+    "print_line",
+    "print_table",
+    "size",
+    "size_from",
+    "table",
+]
 
 CacheDir = Annotated[
     Path | None,
-    typer.Option("--cache-dir", help="Folder for what is kept, here the OpenGL driver's compiled shaders."),
+    typer.Option("--cache-dir", help="The cache folder, instead of $KERNELKEEP_CACHE_DIR or the user's own."),
 ]
 DeviceSpec = Annotated[
     str | None,
@@ -46,13 +61,21 @@ def print_table(made: Table) -> None:
 
 
 def print_line(text: str = "") -> None:
-    """Print a line exactly as it is: device names and error texts may hold square brackets."""
-    _console().print(text, markup=False)
+    """Print a line exactly as it is: names may hold square brackets, and a path is copied whole."""
+    _console().print(text, markup=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """Print dataclasses, lists and dicts of them as JSON."""
-    print(json.dumps(value, default=dataclasses.asdict, indent=2, ensure_ascii=False))
+    """Print dataclasses, structs, paths, errors, and lists and dicts of them as JSON."""
+    print(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Path | Exception):
+        return str(value)
+    return msgspec.structs.asdict(value)
 
 
 def memory(nbytes: int) -> str:
@@ -60,3 +83,33 @@ def memory(nbytes: int) -> str:
     if not nbytes:
         return "-"
     return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.0f} MiB"
+
+
+def size(nbytes: int) -> str:
+    """A size on disk for people."""
+    amount, unit = float(nbytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def size_from(text: str) -> int:
+    """The bytes a person means by 4096, 500M, 1.5G or 2GiB; units are powers of 1024."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not a size; write it like 500M or 2G")
+    return int(float(match.group(1)) * 1024 ** " kmgt".index(match.group(2).lower() or " "))
+
+
+def ago(then: float | None) -> str:
+    """How long ago a time was, for people."""
+    if not then:
+        return "-"
+    seconds = max(0.0, time.time() - then)
+    for length, unit in ((86400 * 365, "year"), (86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= length:
+            count = int(seconds // length)
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"

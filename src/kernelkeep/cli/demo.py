@@ -1,4 +1,4 @@
-"""`kernelkeep demo`: two kernels on every device, checked against NumPy."""
+"""`kernelkeep demo`: what is here, what a kernel costs on it, and what the program cache is worth at start-up."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from rich.markup import escape
 from ..errors import DeviceError
 from ..observe.inventory import find_devices
 from ..observe.samples import SampleRun, run_samples
+from ..observe.warm_start import Start, compare_starts
 from .common import AsJson, CacheDir, DeviceSpec, print_json, print_line, print_table, table
 
 __all__ = ["demo"]
@@ -16,22 +17,32 @@ _CAPTION = (
     "Launches are timed from the launch to the end of its work. Drivers keep caches of their own: a second run may "
     "compile faster."
 )
+_STARTS_CAPTION = (
+    "Each line is a fresh process, timed from the open device to the first results of all programs, each compared with "
+    "NumPy. The cold one has an empty cache folder, which the warm one takes over; drivers' own caches outside it start empty "
+    "in both."
+)
 
 
 def demo(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
-    """Run two small kernels on every device, compare them with NumPy and show how long each step takes."""
+    """Run two kernels on every device, then start eight of them cold and warm, and show how long everything takes."""
     found = find_devices(device)
     if not found:
         raise DeviceError("no device was found; `kernelkeep doctor` says what is missing")
     if not as_json:
         for info in found:
             print_line(f"found {info.spec}: {info.name}, {info.driver}, {'GPU' if info.is_gpu else 'CPU'}")
-    runs = list(run_samples(found, driver_cache_dir=cache_dir))
-    ok = all(run.ok for run in runs)
-    if as_json:
-        print_json({"devices": found, "runs": runs, "ok": ok})
-    else:
+    runs = list(run_samples(found, cache_dir=cache_dir))
+    if not as_json:
         _show(runs)
+        print_line()
+        print_line("starting the same programs in two fresh processes on each device, which takes a while …")
+    starts = list(compare_starts(found))
+    ok = all(run.ok for run in runs) and all(start.ok for start in starts)
+    if as_json:
+        print_json({"devices": found, "runs": runs, "starts": starts, "ok": ok})
+    else:
+        _show_starts(starts)
     if not ok:
         raise typer.Exit(1)
 
@@ -54,6 +65,22 @@ def _show(runs: list[SampleRun]) -> None:
     for run in runs:
         if not run.ok:
             print_line(f"{run.sample} failed on {run.device}: {run.problem}")
+
+
+def _show_starts(starts: list[Start]) -> None:
+    numbers = ("programs", "compiled", "from disk", "first results ms", "speed-up", "saved ms")
+    made = table("device", "start", *numbers, "result", right=numbers)
+    made.caption = _STARTS_CAPTION
+    for start in starts:
+        counts = (str(start.programs), str(start.compiled), str(start.from_disk))
+        speed_up = "-" if start.speed_up is None else f"{start.speed_up:,.1f}×"
+        times = (_scaled(start.seconds, 1e3, 1), speed_up, _scaled(start.saved_seconds, 1e3, 1))
+        result = "[green]ok[/]" if start.ok else "[red]failed[/]"
+        made.add_row(escape(start.device), start.start, *counts, *times, result)
+    print_table(made)
+    for start in starts:
+        if not start.ok:
+            print_line(f"the {start.start} start on {start.device} failed: {start.problem}")
 
 
 def _scaled(seconds: float | None, factor: float, digits: int) -> str:

@@ -31,7 +31,7 @@ def devices(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJs
 
 def doctor(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
     """Say for each backend what is here, what is missing and how to get it. Ends with 1 if none is usable."""
-    found = diagnose(device, driver_cache_dir=cache_dir)
+    found = diagnose(device, cache_dir=cache_dir)
     if as_json:
         print_json(found)
     else:

@@ -11,6 +11,8 @@ inline: this runs on every launch, and four calls would cost as much as the driv
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,9 +80,15 @@ def binder(
             lines.append(f"    v{i} = c{i}(a{i})")
     everything = "(" + "".join(f"v{i}, " for i in range(count)) + ")"
     lines.append(f"    return {result or everything}")
-    exec("\n".join(lines), names)
+    exec(_compiled("\n".join(lines)), names)
     made: Binder = names["bind"]
     return made
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> CodeType:
+    # Compiling takes a fifth of a millisecond, and kernels with parameters alike share the text.
+    return compile(text, "<kernelkeep binder>", "exec")
 
 
 def dimensions(value: Any, what: str) -> tuple[int, int, int]:

@@ -24,7 +24,7 @@ import numpy as np
 from ..errors import ArgumentError, DeviceError, OutOfMemory, Unsupported
 from ..programs.signature import KernelSignature, Parameter
 from ..programs.source import Source
-from .arguments import LocalMemory, binder, dimensions
+from .arguments import Binder, LocalMemory, binder, dimensions
 from .array import Array, host_view, parse_dtype, parse_shape
 from .fingerprint import Fingerprint
 
@@ -148,13 +148,17 @@ class Kernel(ABC):
         self.program = program
         self.device = program.device
         self.name = signature.name
-        self.params = signature.params
+        self.signature = signature
         self.group = signature.group
         limits = self.device.capabilities
         self._max_x, self._max_y, self._max_z = limits.max_grid
         self._max_items, self._max_group = limits.max_group_items, limits.max_group
-        params = signature.params or ()
-        self._bind = binder(self.device, self.name, params, *self._bound_form(params))
+        self._bind: Binder = self._make_binder
+
+    @property
+    def params(self) -> tuple[Parameter, ...] | None:
+        """The parameters, as far as they are known."""
+        return self.signature.params
 
     def launch(
         self,
@@ -183,6 +187,12 @@ class Kernel(ABC):
         if cooperative:
             self.device.capabilities.require("cooperative")
         self._enqueue(values, (x, y, z), shape, queue, shared_bytes, cooperative)
+
+    def _make_binder(self, args: tuple[Any, ...]) -> Any:
+        """Stands in for the binder until the first launch: a kernel that is never launched needs none."""
+        params = self.params or ()
+        self._bind = binder(self.device, self.name, params, *self._bound_form(params))
+        return self._bind(args)
 
     def _bound_form(self, params: tuple[Parameter, ...]) -> tuple[str | None, dict[str, Any]]:
         """How this backend wants the checked values: an expression of v0, v1, … and the helpers it calls."""
@@ -263,6 +273,10 @@ class Program(ABC):
             raise ArgumentError(f"program {self.name} has no kernel {name!r}; it has: {known}")
         return self._kernels.setdefault(name, self._make_kernel(name))
 
+    def make_resident(self) -> None:
+        """Have all code on the device now. Beside a kernel that never exits, code that is not there yet cannot be loaded."""
+        return None
+
     @abstractmethod
     def binary(self) -> bytes:
         """The program as bytes that `device.load` takes, as ripe as it is now."""
@@ -334,10 +348,14 @@ class Device(ABC):
         self._programs.add(program)
         return program
 
-    def load(self, binary: bytes) -> Program:
-        """Load what `compile` made. Raises `BinaryRejected` when the driver refuses it."""
+    def load(self, binary: bytes, *, eager: bool = True) -> Program:
+        """Load what `compile` made. Raises `BinaryRejected` when the driver refuses it.
+
+        With `eager=False` a driver that can may leave the code in host memory until the first launch (CUDA; see
+        `Program.make_resident`).
+        """
         self._check_open()
-        program = self._load(binary)
+        program = self._load(binary) if eager else self._load_lazily(binary)
         self._programs.add(program)
         return program
 
@@ -349,6 +367,9 @@ class Device(ABC):
 
     @abstractmethod
     def _load(self, binary: bytes) -> Program: ...
+
+    def _load_lazily(self, binary: bytes) -> Program:
+        return self._load(binary)
 
     def _check_language(self, source: Source) -> None:
         if not isinstance(source, Source):

@@ -290,19 +290,24 @@ class CudaDevice(Device):
         return self._load(self._compile(source))
 
     def _load(self, binary: bytes) -> CudaProgram:
+        program = self._load_lazily(binary)
+        try:
+            program.make_resident()
+        except DeviceError:
+            program.close()
+            raise
+        return program
+
+    def _load_lazily(self, binary: bytes) -> CudaProgram:
         image = Image.decode(binary, "cuda")
         self._enter()
         driver = self.driver
-        status, module = driver.cuModuleLoadData(image.payload)
-        if status != self._success:
+        status, library = driver.cuLibraryLoadData(image.payload, [], [], 0, [], [], 0)
+        if status is not self._success:
             if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
                 raise self._translated(status, f"loading {image.name}")
             raise BinaryRejected(f"{self.spec} refuses the binary of {image.name}: {status.name}")
-        try:
-            return CudaProgram(self, image, module)
-        except DeviceError:
-            driver.cuModuleUnload(module)
-            raise
+        return CudaProgram(self, image, library)
 
     # --- memory
 
@@ -471,52 +476,58 @@ class _Pinned:
 
 
 class CudaProgram(Program):
-    """A loaded module, all its kernels with it."""
+    """A loaded library of kernels."""
 
-    def __init__(self, device: CudaDevice, image: Image, module: Any) -> None:
+    def __init__(self, device: CudaDevice, image: Image, library: Any) -> None:
         super().__init__(device, image.name, len(image.payload))
+        self._device = device
         self.image = image
-        self.cu_module = module
-        self._functions: dict[str, Any] = {}
+        self.cu_library = library
         self._signatures = {signature.name: signature for signature in image.kernels}
-        driver = device.driver
-        for signature in image.kernels:
-            symbol = (signature.symbol or signature.name).encode()
-            status, function = driver.cuModuleGetFunction(module, symbol)
-            if status != device._success:
-                raise BinaryRejected(f"the binary of {image.name} has no kernel {signature.name}")
-            device._call(driver.cuFuncLoad, function, doing=f"loading {signature.name}")
-            self._functions[signature.name] = function
 
     @property
     def kernel_names(self) -> tuple[str, ...]:
-        return tuple(self._functions)
+        return tuple(self._signatures)
+
+    def make_resident(self) -> None:
+        device, driver = self._device, self._device.driver
+        device._enter()
+        for signature in self.image.kernels:
+            status, _ = driver.cuKernelGetFunction(self._find(signature))
+            if status is not device._success:
+                if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+                    raise device._translated(status, f"loading {self.name}")
+                raise BinaryRejected(f"{device.spec} refuses kernel {signature.name} of {self.name}: {status.name}")
+
+    def _find(self, signature: KernelSignature) -> Any:
+        symbol = (signature.symbol or signature.name).encode()
+        status, kernel = self._device.driver.cuLibraryGetKernel(self.cu_library, symbol)
+        if status is not self._device._success:
+            raise BinaryRejected(f"the binary of {self.name} has no kernel {signature.name}")
+        return kernel
 
     def _make_kernel(self, name: str) -> Kernel:
         signature = self._signatures[name]
-        function = self._functions[name]
-        params = _confirmed(self.device, function, signature)  # type: ignore[arg-type]
-        return CudaKernel(self, KernelSignature(name, params, signature.group), function)
+        return CudaKernel(self, signature, self._find(signature))
 
     def _unload(self) -> None:
-        device = self.device
-        assert isinstance(device, CudaDevice)
+        device = self._device
         device._enter()
         # A launch of it may still be running, and unloading does not wait for one.
         device.driver.cuStreamSynchronize(device.cu_stream)
-        device.driver.cuModuleUnload(self.cu_module)
+        device.driver.cuLibraryUnload(self.cu_library)
 
     def binary(self) -> bytes:
         return self.image.encode()
 
 
-def _confirmed(device: CudaDevice, function: Any, signature: KernelSignature) -> tuple[Parameter, ...]:
+def _confirmed(device: CudaDevice, kernel: Any, signature: KernelSignature) -> tuple[Parameter, ...]:
     """The signature as far as the driver agrees with it: where the sizes differ, the driver's sizes and no types."""
     driver = device.driver
     layout: list[tuple[int, int]] = []
     while True:
-        status, offset, size = driver.cuFuncGetParamInfo(function, len(layout))
-        if status != device._success:
+        status, offset, size = driver.cuKernelGetParamInfo(kernel, len(layout))
+        if status is not device._success:
             break
         layout.append((int(offset), int(size)))
     params = signature.params or ()
@@ -532,24 +543,35 @@ def _confirmed(device: CudaDevice, function: Any, signature: KernelSignature) ->
 class CudaKernel(Kernel):
     """A kernel. Its arguments are packed into one buffer that the driver reads during the launch call."""
 
-    def __init__(self, program: CudaProgram, signature: KernelSignature, function: Any) -> None:
+    def __init__(self, program: CudaProgram, signature: KernelSignature, kernel: Any) -> None:
         super().__init__(program, signature)
-        device = program.device
-        assert isinstance(device, CudaDevice)
-        self._device = device
-        self._function = function
-        params = signature.params or ()
+        self._device = program._device
+        self._cu_kernel = kernel
+        self._confirmed: tuple[Parameter, ...] | None = None
+        self._lock = threading.Lock()
+        self._launch = self._device.driver.cuLaunchKernel
+        self._success = self._device._success
+        self._stream = self._device.cu_stream
+
+    @property
+    def params(self) -> tuple[Parameter, ...]:
+        # Asked of the driver when somebody wants to know: at the first launch, as a rule.
+        if self._confirmed is None:
+            self._device._enter()
+            self._confirmed = _confirmed(self._device, self._cu_kernel, self.signature)
+        return self._confirmed
+
+    def _bound_form(self, params: tuple[Parameter, ...]) -> tuple[str | None, dict[str, Any]]:
         layout = struct.Struct(_layout(params))
         self._pack = layout.pack_into
         self._buffer = ctypes.create_string_buffer(max(layout.size, 8))
         address = ctypes.addressof(self._buffer)
         self._pointers = (ctypes.c_void_p * max(len(params), 1))(*(address + p.slot for p in params))
         self._arguments = ctypes.addressof(self._pointers)
-        self._lock = threading.Lock()
-        self._launch = device.driver.cuLaunchKernel
-        self._success = device._success
-        self._stream = device.cu_stream
         self._loose = any(p.kind == "any" for p in params)
+        # The driver takes a CUkernel for a CUfunction; the bindings want to be told.
+        self._function = self._device.driver.CUfunction(int(self._cu_kernel))
+        return None, {}
 
     def _enqueue(
         self,

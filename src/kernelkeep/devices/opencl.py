@@ -16,6 +16,7 @@ import re
 import shutil
 import threading
 import time
+from functools import cache
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -25,7 +26,7 @@ import numpy as np
 from ..errors import ArgumentError, BinaryRejected, DeviceError, KernelKeepError, OutOfMemory
 from ..programs.signature import CTYPES, DTYPES, KernelSignature, Parameter, declared
 from ..programs.source import Source
-from ..programs.unit import compile_error, translation_unit
+from ..programs.unit import compile_error, translation_unit, user_line
 from .array import parse_dtype, parse_shape
 from .base import Capabilities, Device, DeviceInfo, Fence, Kernel, LocalMemory, MemoryInfo, Program, Queue, Timer
 from .fingerprint import Fingerprint, cpu_identity
@@ -53,6 +54,39 @@ def _pyopencl() -> Any:
             f"OpenCL needs pyopencl ({error}); install it with: pip install 'kernelkeep[opencl]'"
         ) from None
     return pyopencl
+
+
+class _QuickKernels(threading.local):
+    on = False
+
+
+_quick = _QuickKernels()
+
+
+@cache
+def _teach_pyopencl_quick_kernels() -> None:
+    """Have pyopencl make kernels without generating Python code for each, in the thread and for the moment we ask for it.
+
+    That code serves `kernel(queue, …)`, which is never called here, and takes a millisecond per kernel: more than
+    loading the program. Everybody else's kernels are made as ever.
+    """
+    from pyopencl import invoker
+
+    original = getattr(invoker, "generate_enqueue_and_set_args", None)
+    if original is not None:
+
+        def generate(*args: Any, **options: Any) -> Any:
+            return (None, None) if _quick.on else original(*args, **options)
+
+        invoker.generate_enqueue_and_set_args = generate
+
+
+def _new_kernel(cl: Any, program: Any, name: str) -> Any:
+    _quick.on = True
+    try:
+        return cl.Kernel(program, name)
+    finally:
+        _quick.on = False
 
 
 def _found() -> list[Any]:
@@ -116,6 +150,7 @@ class OpenCLDevice(Device):
 
     def __init__(self, info: DeviceInfo, device: Any) -> None:
         cl = self.cl = _pyopencl()
+        self._ignores_line_markers = "nvidia" in device.platform.name.lower()
         self.is_pocl = "portable computing language" in device.platform.name.lower()
         fingerprint = Fingerprint(
             backend="opencl",
@@ -134,6 +169,7 @@ class OpenCLDevice(Device):
             raise DeviceError(f"cannot open {info.spec} ({info.name}): {error}") from None
         self._max_alloc_bytes = int(device.max_mem_alloc_size)
         self._profiling_queue: Any = None
+        _teach_pyopencl_quick_kernels()
 
     def _read_capabilities(self, device: Any) -> Capabilities:
         extensions = device.extensions.split()
@@ -171,7 +207,9 @@ class OpenCLDevice(Device):
                 error.code in (cl.status_code.BUILD_PROGRAM_FAILURE, cl.status_code.INVALID_BUILD_OPTIONS)
                 or log.strip()
             ):
-                raise compile_error(source, log or str(error), *_COMPLAINTS) from None
+                # NVIDIA's compiler counts physical lines, whatever #line says.
+                locate = (lambda line: user_line(recipe[0], line)) if self._ignores_line_markers else None
+                raise compile_error(source, log or str(error), *_COMPLAINTS, locate=locate) from None
             raise self._translated(error) from None
         signatures = tuple(self._reflect(program, name, declared(source.text)) for name in _kernel_names(cl, program))
         form = "poclbin" if self.is_pocl else "binary"
@@ -200,7 +238,7 @@ class OpenCLDevice(Device):
         if name in known:
             return known[name]
         cl = self.cl
-        kernel = cl.Kernel(program, name)
+        kernel = _new_kernel(cl, program, name)
         x, y, z = kernel.get_work_group_info(cl.kernel_work_group_info.COMPILE_WORK_GROUP_SIZE, self.cl_device)
         group = (int(x), int(y), int(z)) if x else None
         try:
@@ -413,7 +451,7 @@ class OpenCLKernel(Kernel):
         self._seen: set[tuple[tuple[int, int, int], bool]] = set()
         self._last: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None
         self._lock = threading.Lock()
-        self._kernel = cl.Kernel(program.cl_program, signature.name)
+        self._kernel = _new_kernel(cl, program.cl_program, signature.name)
         # What pyopencl's own generated code calls; its public set_arg tries every kind of argument in turn.
         self._set_buffers = self._kernel._set_arg_multi
         self._set_scalars = self._kernel._set_arg_buf_multi

@@ -46,12 +46,12 @@ class BackendHealth:
     checks: tuple[Check, ...]
 
 
-def diagnose(spec: str | None = None, *, driver_cache_dir: str | os.PathLike[str] | None = None) -> list[BackendHealth]:
+def diagnose(spec: str | None = None, *, cache_dir: str | os.PathLike[str] | None = None) -> list[BackendHealth]:
     """Look at every backend, or at the one (or the one device) that `spec` names. Raises for a malformed spec only."""
-    return [_examine(backend, spec, driver_cache_dir) for backend in backends_of(spec)]
+    return [_examine(backend, spec, cache_dir) for backend in backends_of(spec)]
 
 
-def _examine(backend: str, spec: str | None, driver_cache_dir: str | os.PathLike[str] | None) -> BackendHealth:
+def _examine(backend: str, spec: str | None, cache_dir: str | os.PathLike[str] | None) -> BackendHealth:
     checks: list[Check] = []
     for check in _NEEDS[backend]():
         checks.append(check)
@@ -65,14 +65,14 @@ def _examine(backend: str, spec: str | None, driver_cache_dir: str | os.PathLike
     checks.append(Check("a device", True, ", ".join(info.name for info in devices)))
     if backend == "opencl" and any("portable computing language" in info.driver.lower() for info in devices):
         checks.append(_linker())
-    runs = [_runs(info, driver_cache_dir) for info in devices]
+    runs = [_runs(info, cache_dir) for info in devices]
     return BackendHealth(backend, any(check.ok for check in runs), devices, (*checks, *runs))
 
 
-def _runs(info: DeviceInfo, driver_cache_dir: str | os.PathLike[str] | None) -> Check:
+def _runs(info: DeviceInfo, cache_dir: str | os.PathLike[str] | None) -> Check:
     what = f"{info.spec} runs a kernel"
     try:
-        with open_device(info.spec, driver_cache_dir=driver_cache_dir) as device:
+        with open_device(info.spec, cache_dir=cache_dir) as device:
             run = run_sample(device, SAXPY, launches=0)
     except Exception as error:
         return Check(what, False, _sentence(error))

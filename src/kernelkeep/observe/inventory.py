@@ -1,14 +1,20 @@
-"""Which devices a person means by a spec such as "opencl" or "cuda:0"."""
+"""Which devices a person means by a spec such as "opencl" or "cuda:0", and which folders of a cache are theirs."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
 
-from ..devices.base import DeviceInfo
-from ..devices.registry import BACKENDS, backend_module, list_devices
+from .. import settings
+from ..cache.folder import GpuFolder
+from ..devices.base import Device, DeviceInfo
+from ..devices.registry import BACKENDS, backend_module, list_devices, open_device
 from ..errors import ArgumentError, DeviceError
 
-__all__ = ["backends_of", "find_devices"]
+__all__ = ["backends_of", "find_devices", "folders_of", "gone_from_here", "open_device_for"]
+
+_TAKES = {"cuda": "cuda", "opencl": "opencl", "glsl": "opengl"}  # the backend that takes a language
 
 _SPEC = re.compile(rf"({'|'.join(BACKENDS)})(:\d+)?\Z")
 
@@ -37,3 +43,34 @@ def find_devices(spec: str | None = None) -> list[DeviceInfo]:
     if not found:
         raise DeviceError(f"there is no device {spec}; {backend} has {len(of_backend)} here")
     return found
+
+
+def open_device_for(
+    language: str, spec: str | None = None, *, cache_dir: str | os.PathLike[str] | None = None
+) -> Device:
+    """Open the device that `spec` or $KERNELKEEP_DEVICE names, else the best one that takes the language."""
+    return open_device(spec or settings.device_spec() or _TAKES[language], cache_dir=cache_dir)
+
+
+def folders_of(spec: str | None, *, cache_dir: str | os.PathLike[str] | None = None) -> frozenset[str] | None:
+    """The names of the cache folders of the devices a spec names, which are opened for that; None, all, for None."""
+    if spec is None:
+        return None
+    return frozenset(_folder(info, cache_dir) for info in find_devices(spec))
+
+
+def gone_from_here(*, cache_dir: str | os.PathLike[str] | None = None) -> Callable[[GpuFolder], bool]:
+    """Says of a cache folder whether its GPU, driver or compiler was used on this machine and is no longer here."""
+    here = set()
+    for info in list_devices():
+        try:
+            here.add(_folder(info, cache_dir))
+        except DeviceError as error:
+            # A device that is here and cannot be opened now is not gone, and which folder is its own is not known.
+            raise DeviceError(f"{info.spec} cannot be opened, so what is gone cannot be told: {error}") from None
+    return lambda folder: folder.used_here and folder.path.name not in here
+
+
+def _folder(info: DeviceInfo, cache_dir: str | os.PathLike[str] | None) -> str:
+    with open_device(info.spec, cache_dir=cache_dir) as device:
+        return device.fingerprint.folder

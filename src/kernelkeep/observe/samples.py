@@ -87,13 +87,13 @@ def run_samples(
     samples: Iterable[Sample] = SAMPLES,
     *,
     launches: int = 50,
-    driver_cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> Iterator[SampleRun]:
     """Every sample on every device, one after the other. A failure is a run that is not ok, and the rest goes on."""
     samples = tuple(samples)
     for info in devices:
         try:
-            device = open_device(info.spec, driver_cache_dir=driver_cache_dir)
+            device = open_device(info.spec, cache_dir=cache_dir)
         except KernelKeepError as error:
             yield from (_failed(info, sample, error) for sample in samples)
             continue

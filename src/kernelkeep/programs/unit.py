@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from ..errors import CompileError
 from .includes import expand_includes
 from .source import Source
 
-__all__ = ["compile_error", "translation_unit"]
+__all__ = ["compile_error", "translation_unit", "user_line"]
 
 _VERSION = re.compile(r"\A(?:[ \t]*(?://[^\n]*)?\n)*[ \t]*#[ \t]*version[^\n]*\n")
 _BODY = "\n#line 1\n"
@@ -31,15 +32,30 @@ def translation_unit(source: Source) -> str:
     return f"{head}{defines}#line {head.count(chr(10)) + 1}\n{text[len(head) :]}"
 
 
-def compile_error(source: Source, log: str, *patterns: re.Pattern[str]) -> CompileError:
-    """The error for a compiler's log; a pattern finds the first complaint, with groups `line` and `message`."""
+def user_line(unit: str, line: int) -> int:
+    """Where a line of the translation unit is in the user's text, for compilers that do not heed `#line`."""
+    number = line
+    for at, text in enumerate(unit.split("\n")[: line - 1], start=1):
+        marker = re.match(r"#line (\d+)", text)
+        if marker:
+            number = int(marker.group(1)) + line - at - 1
+    return number
+
+
+def compile_error(
+    source: Source, log: str, *patterns: re.Pattern[str], locate: Callable[[int], int] | None = None
+) -> CompileError:
+    """The error for a compiler's log; a pattern finds the first complaint, with groups `line` and `message`.
+
+    `locate` turns the compiler's line into the user's, where the compiler does not do so itself.
+    """
     log = log.strip("\0 \n")
     complaints = [found for pattern in patterns if (found := pattern.search(log))]
     found = min(complaints, key=lambda match: match.start(), default=None)
     if found is None:
         first = next((line for line in log.splitlines() if line.strip()), "the compiler gave no reason")
         return CompileError(f"{source.name}: {first.strip()}", log=log, name=source.name)
-    line = int(found.group("line"))
+    line = int(found.group("line")) if locate is None else locate(int(found.group("line")))
     said = f"{source.name}, line {line}: {found.group('message').strip()}"
     written = _user_lines(source)
     if 1 <= line <= len(written) and written[line - 1].strip():

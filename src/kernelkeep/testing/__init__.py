@@ -11,8 +11,9 @@ why, so that a test run can print it at its end; one that KERNELKEEP_REQUIRE nam
 
 from __future__ import annotations
 
+from .cache_tests import CacheTests
 from .device_tests import DeviceTests
 from .process import run_python
 from .skipped import note_skipped, skipped_backends
 
-__all__ = ["DeviceTests", "note_skipped", "run_python", "skipped_backends"]
+__all__ = ["CacheTests", "DeviceTests", "note_skipped", "run_python", "skipped_backends"]

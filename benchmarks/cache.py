@@ -1,0 +1,423 @@
+"""The program cache against its peers, in the same run.
+
+    python benchmarks/cache.py [section …] [--json]      sections: start memory disk scale resident
+
+- *start*: ten programs in a fresh process, from the opened device to the first correct results of all ten. Every
+  contender is a process of its own; importing and opening the device are left out for all alike. Cold figures have the
+  drivers' own caches emptied first; warm ones have them as the contender's last run left them.
+- *disk*: one program from disk to a callable kernel in this process (CUDA), verified, against cuda.core's file cache.
+- *memory*: taking and giving back a loaded program, against cuda.core's in-memory cache of bytes; and under threads.
+- *resident*: what 100 loaded programs cost in memory.
+- *scale*: opening, getting, putting and pruning with 100 and with 10,000 entries on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kernelkeep as kk
+from common import interleaved, show
+
+PROGRAMS = 10
+ROUNDS = 5
+N = 1024
+
+
+def kernel(number: int) -> kk.PortableKernel:
+    body = (
+        "int i = kk_global_id(0); if (i < n) { float s = 0.0f; "
+        f"for (int j = 0; j < 8; j++) s += x[(i + j * {number + 1}) % n] * {number}.25f; y[i] = a * s + y[i]; }}"
+    )
+    params: list[kk.Buffer | kk.Scalar] = [
+        kk.Buffer("x", "f4", "r"),
+        kk.Buffer("y", "f4", "rw"),
+        kk.Scalar("a", "f4"),
+        kk.Scalar("n", "i4"),
+    ]
+    return kk.PortableKernel(f"work{number}", params=params, body=body)
+
+
+def expected(number: int, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    s = sum(x[(np.arange(N) + j * (number + 1)) % N] * np.float32(number + 0.25) for j in range(8))
+    return np.asarray(2 * s + 1)
+
+
+# --- children: each prints the milliseconds from the opened device to the first results
+
+
+def check(results: list[np.ndarray[Any, Any]], x: np.ndarray[Any, Any]) -> None:
+    for number, result in enumerate(results):
+        np.testing.assert_allclose(result, expected(number, x), rtol=1e-5)
+
+
+def child_kernelkeep(spec: str, folder: str) -> None:
+    device = kk.open_device(spec, cache_dir=folder)
+    kernels = [kernel(number) for number in range(PROGRAMS)]
+    kk.ProgramCache  # noqa: B018 (import it now, as the peers' libraries are imported)
+    x = np.linspace(0, 1, N, dtype="f4")
+    start = time.perf_counter()
+    with kk.ProgramCache(device, folder) as cache:
+        dx = device.array(x)
+        outputs = []
+        for k in kernels:
+            y = device.array(np.ones(N, "f4"))
+            with cache.get(k) as lease:
+                lease.kernel().launch(N // 256, (dx, y, np.float32(2), np.int32(N)))
+            outputs.append(y)
+        results = [y.numpy() for y in outputs]
+        print(json.dumps({"ms": (time.perf_counter() - start) * 1e3, "compiles": cache.stats().compiles}))
+        check(results, x)
+
+
+def opencl_programs(build: Callable[[Any, Any, int, str], Any]) -> None:
+    import pyopencl as cl
+
+    device = cl.get_platforms()[0].get_devices()[0]
+    context = cl.Context([device])
+    queue = cl.CommandQueue(context)
+    with kk.open_device("opencl") as ours:
+        texts = [kernel(number).source(ours).text for number in range(PROGRAMS)]
+    x = np.linspace(0, 1, N, dtype="f4")
+    start = time.perf_counter()
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    dx = cl.Buffer(context, flags, hostbuf=x)
+    outputs, programs = [], []
+    for number, text in enumerate(texts):
+        y = cl.Buffer(context, flags, hostbuf=np.ones(N, "f4"))
+        program = build(context, device, number, text)
+        function = cl.Kernel(program, f"work{number}")
+        function(queue, (N,), (256,), dx, y, np.float32(2), np.int32(N))
+        outputs.append(y)
+        programs.append(program)
+    results = []
+    for y in outputs:
+        host = np.empty(N, "f4")
+        cl.enqueue_copy(queue, host, y)
+        results.append(host)
+    print(json.dumps({"ms": (time.perf_counter() - start) * 1e3}))
+    check(results, x)
+    for number, program in enumerate(programs):
+        raw = Path(os.environ["BENCH_FOLDER"]) / f"raw{number}.bin"
+        if not raw.exists():
+            raw.write_bytes(program.get_info(cl.program_info.BINARIES)[0])
+
+
+def child_pyopencl(spec: str, folder: str) -> None:
+    import pyopencl as cl
+
+    opencl_programs(lambda context, device, number, text: cl.Program(context, text).build())
+
+
+def child_raw_binaries(spec: str, folder: str) -> None:
+    import pyopencl as cl
+
+    def load(context: Any, device: Any, number: int, text: str) -> Any:
+        data = (Path(folder) / f"raw{number}.bin").read_bytes()
+        return cl.Program(context, [device], [data]).build()
+
+    opencl_programs(load)
+
+
+def child_compiling(spec: str, folder: str) -> None:
+    """The same programs with the device layer alone: compile, launch, read."""
+    device = kk.open_device(spec, driver_cache_dir=folder) if spec.startswith("opengl") else kk.open_device(spec)
+    kernels = [kernel(number) for number in range(PROGRAMS)]
+    x = np.linspace(0, 1, N, dtype="f4")
+    start = time.perf_counter()
+    dx = device.array(x)
+    outputs = []
+    for k in kernels:
+        y = device.array(np.ones(N, "f4"))
+        device.build(k.source(device)).kernel().launch(N // 256, (dx, y, np.float32(2), np.int32(N)))
+        outputs.append(y)
+    results = [y.numpy() for y in outputs]
+    print(json.dumps({"ms": (time.perf_counter() - start) * 1e3}))
+    check(results, x)
+
+
+CHILDREN = {
+    "kernelkeep": child_kernelkeep,
+    "pyopencl": child_pyopencl,
+    "raw binaries": child_raw_binaries,
+    "compiling": child_compiling,
+}
+
+
+def run_child(who: str, spec: str, folder: Path, extra: dict[str, str] | None = None) -> dict[str, Any]:
+    environment = os.environ | {"BENCH_FOLDER": str(folder)} | (extra or {})
+    command = [sys.executable, __file__, "--child", who, spec, str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{who} on {spec} failed:\n{done.stderr}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def median_ms(who: str, spec: str, folder: Path, extra: dict[str, str] | None = None, *, cold: bool = False) -> float:
+    times: list[float] = []
+    for round_number in range(ROUNDS):
+        if cold:
+            # Nothing of an earlier run helps: a new folder for every cache there is.
+            fresh = folder / f"cold{round_number}"
+            fresh.mkdir(parents=True, exist_ok=True)
+            caches = {"POCL_CACHE_DIR": str(fresh), "XDG_CACHE_HOME": str(fresh), "CUDA_CACHE_DISABLE": "1"}
+            times.append(run_child(who, spec, fresh, caches)["ms"])
+            shutil.rmtree(fresh, ignore_errors=True)
+        else:
+            times.append(run_child(who, spec, folder, extra)["ms"])
+    return statistics.median(times)
+
+
+def section_start(rows: list[list[Any]]) -> None:
+    for info in kk.list_devices():
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            own = {"POCL_CACHE_DIR": f"{name}/pocl", "XDG_CACHE_HOME": f"{name}/xdg"}
+            for cache in own.values():
+                Path(cache).mkdir()
+            what = f"{PROGRAMS} programs, fresh process, {info.spec} {info.name}"
+            run_child("kernelkeep", info.spec, folder / "kk", own)  # fills the cache
+            ours = median_ms("kernelkeep", info.spec, folder / "kk", own)
+            assert run_child("kernelkeep", info.spec, folder / "kk", own)["compiles"] == 0
+            rows.append([what, "kernelkeep, warm", ours, "ms", 1.0])
+            compiling = median_ms("compiling", info.spec, folder / "c", cold=True)
+            rows.append([what, "compiling, caches off", compiling, "ms", ours / compiling])
+            if info.backend == "opencl":
+                cold = median_ms("pyopencl", info.spec, folder / "p", cold=True)
+                rows.append([what, "PyOpenCL, cold", cold, "ms", ours / cold])
+                for _ in range(2):
+                    run_child("pyopencl", info.spec, folder, own)
+                warm = median_ms("pyopencl", info.spec, folder, own)
+                rows.append([what, "PyOpenCL, its and the driver's caches warm", warm, "ms", ours / warm])
+                raw = median_ms("raw binaries", info.spec, folder, own)
+                rows.append([what, "raw binaries, loaded by hand", raw, "ms", ours / raw])
+
+
+# --- in this process
+
+
+def section_disk(rows: list[list[Any]]) -> None:
+    device: Any = open_or_none("cuda")
+    if device is None:
+        return
+    from cuda.core import Device, Program, ProgramOptions
+    from cuda.core.utils import FileStreamProgramCache
+
+    core_device = Device(device.info.index)
+    core_device.set_current()
+    with tempfile.TemporaryDirectory() as name:
+        sources = [kernel(number).source(device) for number in range(200)]
+        with kk.ProgramCache(device, f"{name}/kk", max_programs=300) as cache:
+            cache.preload(sources)
+        peer = FileStreamProgramCache(f"{name}/core")
+        options = ProgramOptions(arch=device.architecture)
+        for source in sources:
+            Program(source.text, "c++", options).compile("cubin", cache=peer)
+
+        def with_core() -> None:
+            kept = []  # as our cache keeps them; all are let go at the end, as ours are when it closes
+            for source in sources:
+                module = Program(source.text, "c++", options).compile("cubin", cache=peer)
+                kept.append((module, module.get_kernel(source.name)))
+
+        def with_ours() -> None:
+            # New Source objects and a new cache, so that nothing is in memory and every key is computed.
+            with kk.ProgramCache(device, f"{name}/kk", max_programs=300) as again:
+                for source in sources:
+                    fresh = kk.Source(source.text, source.name, "cuda")
+                    with again.get(fresh) as lease:
+                        lease.kernel(source.name)
+
+        def ours_open_close() -> None:
+            with kk.ProgramCache(device, f"{name}/kk", max_programs=300):
+                pass
+
+        times = interleaved({"core": with_core, "kk": with_ours, "overhead": ours_open_close}, rounds=7)
+        core, ours = (times[k] / len(sources) * 1e6 for k in ("core", "kk"))
+        what = "disk hit to a callable kernel, CUDA"
+        rows.append([what, "kernelkeep (verified; opening and closing the cache included)", ours, "µs", 1.0])
+        rows.append([what, "cuda.core FileStreamProgramCache + get_kernel (not verified)", core, "µs", ours / core])
+
+        start = time.perf_counter()
+        with kk.ProgramCache(device, f"{name}/kk") as again:
+            again.preload(sources[:10], workers=1)
+            seconds = time.perf_counter() - start
+            assert again.stats().compiles == 0
+        rows.append(["start-up beyond the device context, 10 programs, CUDA", "kernelkeep", seconds * 1e3, "ms", 1.0])
+    device.close()
+
+
+class Unsynchronised:
+    """What `ProgramCache.get` would be if it cared nothing for threads: a plain counter, which may lose counts."""
+
+    def __init__(self, cache: kk.ProgramCache) -> None:
+        self._hot = cache._hot
+        self._count = 0
+
+    def get(self, source: kk.Source) -> kk.Lease:
+        slot = self._hot[source]
+        self._count += 1
+        slot.tick = self._count
+        return kk.Lease(slot, "memory")
+
+
+def section_memory(rows: list[list[Any]]) -> None:
+    loops = 100_000
+    device: Any = open_or_none("cuda") or kk.open_device()
+    with tempfile.TemporaryDirectory() as name, kk.ProgramCache(device, name) as cache:
+        source = kernel(0).source(device)
+        cache.get(source).release()
+
+        def ours() -> None:
+            get = cache.get
+            for _ in range(loops):
+                get(source).release()
+
+        def ours_in_threads(get: Callable[[Any], Any] = cache.get, count: int = 4) -> None:
+            def work() -> None:
+                for _ in range(loops // count):
+                    get(source).release()
+
+            threads = [threading.Thread(target=work) for _ in range(count)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        twin = Unsynchronised(cache)
+
+        def twin_in_threads() -> None:
+            ours_in_threads(twin.get)
+
+        contenders: dict[str, Callable[[], None]] = {
+            "kernelkeep": ours,
+            "kernelkeep, 4 threads": ours_in_threads,
+            "the same path without any synchronisation, 4 threads": twin_in_threads,
+        }
+        try:
+            from cuda.core.utils import InMemoryProgramCache
+
+            peer = InMemoryProgramCache()
+            peer[b"k" * 32] = b"x" * 6000
+
+            def core() -> None:
+                get, key = peer.get, b"k" * 32
+                for _ in range(loops):
+                    get(key)
+
+            contenders["cuda.core InMemoryProgramCache.get (bytes only)"] = core
+        except ImportError as error:
+            print(f"cuda.core is left out: {error}")
+        times = interleaved(contenders, rounds=9)
+        for who, seconds in times.items():
+            row = ["memory hit: get and release", who, seconds / loops * 1e6, "µs", times["kernelkeep"] / seconds]
+            rows.append(row)
+    device.close()
+
+
+def section_resident(rows: list[list[Any]]) -> None:
+    for info in kk.list_devices():
+        with kk.open_device(info.spec) as device, tempfile.TemporaryDirectory() as name:
+            sources = [kernel(number).source(device) for number in range(100)]
+            with kk.ProgramCache(device, name) as cache:
+                cache.preload(sources)
+            with kk.ProgramCache(device, name) as cache:
+                before = _resident_bytes()
+                cache.preload(sources)
+                grown = _resident_bytes() - before
+                assert cache.stats().programs == 100
+                rows.append([f"100 programs resident, {info.spec} {info.name}", "kernelkeep", grown / 1e6, "MB", 1.0])
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def section_scale(rows: list[list[Any]]) -> None:
+    from kernelkeep.cache.disk import DiskTier
+    from kernelkeep.cache.entry import Entry, Facts
+    from kernelkeep.cache.key import Key
+
+    rng = np.random.default_rng(1)
+
+    def entry(number: int) -> Entry:
+        digest = f"{number:08x}" + rng.bytes(28).hex()
+        facts = Facts(f"p{number % 50}", "opencl", "gpu", Key(digest[::-1], {}), time.time(), 0.1, "0", ("k",))
+        return Entry(facts, rng.bytes(2000))
+
+    def measure(count: int) -> dict[str, float]:
+        results = {}
+
+        def timed(what: str, work: Callable[[], Any]) -> None:
+            times = []
+            for _ in range(15):
+                start = time.perf_counter()
+                work()
+                times.append(time.perf_counter() - start)
+            results[what] = statistics.median(times) * 1e6
+
+        with tempfile.TemporaryDirectory() as name:
+            tier = DiskTier(Path(name), "gpu", {}, 1 << 40)
+            stored = [entry(number) for number in range(count)]
+            for item in stored:
+                tier.put(item)
+            timed("open", lambda: DiskTier(Path(name), "gpu", {}, 1 << 40))
+            order = iter(rng.permutation(count).tolist() * 3)
+            timed("get", lambda: tier.get((facts := stored[next(order)].facts).key.digest, facts.name))
+            timed("get, a miss", lambda: tier.get(rng.bytes(32).hex(), "p1"))
+            new = iter([entry(count + number) for number in range(15)])
+            timed("put", lambda: tier.put(next(new)))
+            timed("prune, nothing to remove", lambda: tier.prune(max_age_days=30, max_bytes=1 << 40))
+            timed("prune, one entry to remove", lambda: tier.prune(None, tier.folder.count()[1] - 1))
+        return results
+
+    few, many = measure(100), measure(10_000)
+    for what, time_of_few in few.items():
+        rows.append([f"{what}, 100 entries on disk", "kernelkeep", time_of_few, "µs", 1.0])
+        rows.append([f"{what}, 10,000 entries", "kernelkeep", many[what], "µs", time_of_few / many[what]])
+
+
+def open_or_none(spec: str) -> Any:
+    try:
+        return kk.open_device(spec)
+    except kk.DeviceError as error:
+        print(f"{spec} is left out: {error}")
+        return None
+
+
+SECTIONS = {
+    "start": section_start,
+    "disk": section_disk,
+    "memory": section_memory,
+    "resident": section_resident,
+    "scale": section_scale,
+}
+
+
+def main() -> None:
+    if "--child" in sys.argv:
+        who, spec, folder = sys.argv[sys.argv.index("--child") + 1 :][:3]
+        CHILDREN[who](spec, folder)
+        return
+    rows: list[list[Any]] = []
+    for name in [argument for argument in sys.argv[1:] if argument in SECTIONS] or list(SECTIONS):
+        SECTIONS[name](rows)
+    show("The program cache", ["what", "who", "figure", "unit", "kernelkeep ÷ it"], rows)
+
+
+if __name__ == "__main__":
+    main()

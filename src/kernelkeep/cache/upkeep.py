@@ -1,0 +1,252 @@
+"""Looking after a whole cache folder, with no device at hand: list, count, prune, verify, clear.
+
+Every function takes the cache folder (`kernelkeep.settings.cache_dir()`) and, in `only`, the names of the GPU folders to
+look at, by default all of them. Other processes may use the cache meanwhile: they compile again what goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import ArgumentError
+from .disk import Pruned, gpu_folders
+from .folder import GpuFolder, Stored, slug
+from .stats import CacheStats, read_file
+
+__all__ = [
+    "CacheSurvey",
+    "FolderSurvey",
+    "Verified",
+    "clear_root",
+    "find_entries",
+    "list_entries",
+    "prune_root",
+    "survey_root",
+    "verify_root",
+]
+
+_DAY_SECONDS = 86400.0
+_DIGEST_START = re.compile(r"[0-9a-f]{6,64}\Z")
+
+
+class FolderSurvey(msgspec.Struct, frozen=True):
+    """How much is kept for one GPU, driver and compiler. `driver_bytes` is the driver's own cache (OpenGL)."""
+
+    folder: str
+    entries: int
+    bytes: int
+    driver_bytes: int
+    set_aside: int
+    last_used: float | None
+    fingerprint: dict[str, Any]
+
+
+class CacheSurvey(msgspec.Struct, frozen=True):
+    """A cache folder: what it holds, and what all processes together did with it."""
+
+    root: Path
+    folders: tuple[FolderSurvey, ...]
+    lifetime: CacheStats
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """The outcome of checking every entry to its last byte. With `repaired`, the damaged ones were set aside."""
+
+    entries: int
+    bytes: int
+    damaged: tuple[Stored, ...]
+    repaired: bool
+
+    @property
+    def ok(self) -> bool:
+        """Whether no damage is left."""
+        return self.repaired or not self.damaged
+
+
+def list_entries(root: Path, only: Collection[str] | None = None) -> Iterator[Stored]:
+    """Every entry, each checked to the last byte."""
+    for folder in gpu_folders(root, only):
+        yield from folder.scan()
+
+
+def find_entries(root: Path, wanted: str, only: Collection[str] | None = None) -> list[Stored]:
+    """The entries saved under a name, or whose key starts with these six or more hexadecimal digits."""
+    by_key = bool(_DIGEST_START.match(wanted))
+    plain = slug(wanted)
+    found = []
+    for folder in gpu_folders(root, only):
+        for path in folder.files():
+            name, _, rest = path.stem.rpartition("-")
+            if not (name == plain or (by_key and rest.startswith(wanted))):
+                continue
+            stored = folder.look(path)
+            # File names are shortened and simplified; what the entry itself says decides, where it can be read.
+            if stored.facts is None or stored.facts.name == wanted or (by_key and rest.startswith(wanted)):
+                found.append(stored)
+    return found
+
+
+def survey_root(root: Path, only: Collection[str] | None = None) -> CacheSurvey:
+    """Count what is kept. The sums over all processes are those of the whole cache folder, also with `only`."""
+    folders = tuple(_survey(folder) for folder in gpu_folders(root, only))
+    sums = read_file(root / "cache_stats.json")
+    typed = {name: value if name.startswith("compile_seconds") else int(value) for name, value in sums.items()}
+    lifetime = CacheStats(
+        on_disk=sum(folder.entries for folder in folders),
+        disk_bytes=sum(folder.bytes + folder.driver_bytes for folder in folders),
+        **typed,  # type: ignore[arg-type]
+    )
+    return CacheSurvey(root, folders, lifetime)
+
+
+def _survey(folder: GpuFolder) -> FolderSurvey:
+    manifest = folder.manifest()
+    entries, size = folder.count()
+    used, fingerprint = manifest.get("last_used"), manifest.get("fingerprint")
+    return FolderSurvey(
+        folder=folder.path.name,
+        entries=entries,
+        bytes=size,
+        driver_bytes=folder.driver_bytes(),
+        set_aside=folder.count_aside(),
+        last_used=float(used) if isinstance(used, int | float) else None,
+        fingerprint=fingerprint if isinstance(fingerprint, dict) else {},
+    )
+
+
+def verify_root(root: Path, *, repair: bool = False, only: Collection[str] | None = None) -> Verified:
+    """Check every entry. With `repair`, set the damaged ones aside, where the last few are kept, and count again."""
+    number = size = 0
+    damaged = []
+    for folder in gpu_folders(root, only):
+        for stored in folder.scan():
+            number, size = number + 1, size + stored.nbytes
+            if stored.facts is None:
+                damaged.append(stored)
+                if repair:
+                    folder.repair(stored)
+        if repair:
+            folder.recount()
+    return Verified(number, size, tuple(damaged), repair)
+
+
+def clear_root(root: Path, only: Collection[str] | None = None) -> Pruned:
+    """Remove the folders of all GPUs, with the drivers' own caches. The statistics stay."""
+    number = size = 0
+    removed = []
+    for folder in gpu_folders(root, only):
+        entries, held = folder.count()
+        number, size = number + entries, size + held + folder.driver_bytes()
+        folder.remove()
+        removed.append(folder.path.name)
+    return Pruned(number, size, tuple(removed))
+
+
+def prune_root(
+    root: Path,
+    max_age_days: float | None = None,
+    max_bytes: int | None = None,
+    gone: Callable[[GpuFolder], bool] | None = None,
+    *,
+    in_use: Path | None = None,
+    only: Collection[str] | None = None,
+    dry_run: bool = False,
+) -> Pruned:
+    """Remove folders that `gone` names, entries not used for `max_age_days`, and the oldest down to `max_bytes`.
+
+    The folder `in_use` is never gone, and its driver's cache, which is open, stays. A `dry_run` removes nothing and says
+    what would go; it looks at every entry, which pruning does not.
+    """
+    for name, value in (("max_age_days", max_age_days), ("max_bytes", max_bytes)):
+        if value is not None and not value >= 0:
+            raise ArgumentError(f"{name} is 0 or more, not {value}")
+    before = None
+    if max_age_days is not None and not math.isinf(max_age_days):
+        before = max(0.0, time.time() - max_age_days * _DAY_SECONDS)
+    folders = gpu_folders(root, only)
+    leaving = [f for f in folders if gone is not None and f.path != in_use and gone(f)]
+    staying = [f for f in folders if f not in leaving]
+    number = size = 0
+    for folder in leaving:
+        entries, held = folder.count()
+        number, size = number + entries, size + held + folder.driver_bytes()
+        if not dry_run:
+            folder.remove()
+    prune = _would_prune if dry_run else _prune
+    went = prune(staying, before, max_bytes, in_use)
+    return Pruned(number + went[0], size + went[1], tuple(folder.path.name for folder in leaving))
+
+
+def _prune(
+    folders: list[GpuFolder], before: float | None, max_bytes: int | None, in_use: Path | None
+) -> tuple[int, int]:
+    number = size = 0
+    if before is not None:
+        last_day = time.strftime("%Y-%m-%d", time.gmtime(before))
+        for folder in folders:
+            for day in folder.days():
+                if day <= last_day:
+                    went = folder.prune_day(day, before, None)
+                    number, size = number + went[0], size + went[1]
+            if folder.path != in_use:
+                size += folder.prune_driver(before)
+    if max_bytes is not None:
+        went = _prune_to(folders, max_bytes)
+        number, size = number + went[0], size + went[1]
+    return number, size
+
+
+def _prune_to(folders: list[GpuFolder], max_bytes: int) -> tuple[int, int]:
+    """The least recently used entries of all folders, until the rest fits."""
+    number, size, left = _prune_oldest(folders, max_bytes)
+    if left > 0:
+        # The diaries are at their end and the counts still say too much: one of the two has drifted.
+        for folder in folders:
+            folder.recount()
+        went = _prune_oldest(folders, max_bytes)
+        number, size = number + went[0], size + went[1]
+    return number, size
+
+
+def _prune_oldest(folders: list[GpuFolder], max_bytes: int) -> tuple[int, int, int]:
+    """What went by the diaries, entries and bytes, and how many bytes are still too many."""
+    number = size = 0
+    excess = sum(folder.count()[1] + folder.driver_bytes() for folder in folders) - max_bytes
+    pages = sorted((day, index) for index, folder in enumerate(folders) for day in folder.days())
+    for day, index in pages:
+        if excess - size <= 0:
+            break
+        went = folders[index].prune_day(day, None, excess - size)
+        number, size = number + went[0], size + went[1]
+    return number, size, excess - size
+
+
+def _would_prune(
+    folders: list[GpuFolder], before: float | None, max_bytes: int | None, in_use: Path | None
+) -> tuple[int, int]:
+    number = size = driver = 0
+    held: list[tuple[float, int]] = []
+    for folder in folders:
+        driver_size, driver_used = folder.driver_bytes(), folder.driver_used()
+        if before is not None and folder.path != in_use and driver_used is not None and driver_used < before:
+            size += driver_size
+        else:
+            driver += driver_size
+        for path in folder.files():
+            with contextlib.suppress(OSError):
+                found = path.lstat()
+                held.append((found.st_mtime, found.st_size))
+    excess = -1 if max_bytes is None else driver + sum(nbytes for _, nbytes in held) - max_bytes
+    for used, nbytes in sorted(held):
+        if not (excess > 0 or (before is not None and used < before)):
+            break
+        number, size, excess = number + 1, size + nbytes, excess - nbytes
+    return number, size

@@ -1,0 +1,257 @@
+"""`kernelkeep ls`, `show`, `stats`, `prune`, `verify` and `clear`: the cache folder itself.
+
+They need no device and load no GPU library, unless `--device` or `--gone` asks which folders belong to a device.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from .. import settings
+from ..cache.folder import Stored
+from ..cache.upkeep import clear_root, find_entries, list_entries, prune_root, survey_root, verify_root
+from ..errors import ArgumentError, KernelKeepError
+from ..observe.inventory import folders_of, gone_from_here
+from .common import AsJson, CacheDir, DeviceSpec, ago, print_json, print_line, print_table, size, size_from, table
+
+__all__ = ["clear", "ls", "prune", "show", "stats", "verify"]
+
+
+def ls(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
+    """List the programs on disk, each of them checked."""
+    root, only = _where(cache_dir, device)
+    found = list(list_entries(root, only))
+    if as_json:
+        print_json({"cache_dir": root, "entries": [_as_json(stored) for stored in found]})
+        return
+    if not found:
+        print_line(f"No program is kept in {root}.")
+        return
+    numbers = ("size", "compile ms", "saved again")
+    for folder in dict.fromkeys(stored.folder for stored in found):
+        print_line(folder)
+        made = table("name", "key", "kernels", *numbers, "last used", right=numbers)
+        for stored in (stored for stored in found if stored.folder == folder):
+            made.add_row(*_row(stored))
+        print_table(made)
+    damaged = sum(stored.facts is None for stored in found)
+    print_line(f"{_count(len(found))}, {size(sum(stored.nbytes for stored in found))}, in {root}")
+    if damaged:
+        print_line(f"{damaged} damaged: `kernelkeep verify` says what is wrong, with --repair it sets them aside")
+
+
+def _row(stored: Stored) -> tuple[str, ...]:
+    facts = stored.facts
+    if facts is None:
+        return (escape(_label(stored)), stored.digest[:12], "[red]damaged[/]", size(stored.nbytes), "-", "-", "-")
+    kernels = ", ".join(facts.kernels[:4]) + (f" and {len(facts.kernels) - 4} more" if len(facts.kernels) > 4 else "")
+    return (
+        escape(facts.name),
+        stored.digest[:12],
+        escape(kernels),
+        size(stored.nbytes),
+        f"{facts.compile_seconds * 1e3:,.1f}",
+        str(facts.ripened),
+        ago(stored.last_used),
+    )
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="A program's name, or the first six or more digits of its key.")],
+    cache_dir: CacheDir = None,
+    device: DeviceSpec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show everything that is known of a program, key field by key field. Ends with 1 if there is no such program."""
+    root, only = _where(cache_dir, device)
+    found = find_entries(root, name, only)
+    if not found:
+        raise KernelKeepError(f"no program named {name!r} is kept in {root}")
+    if as_json:
+        print_json({"cache_dir": root, "entries": [_as_json(stored) for stored in found]})
+        return
+    for number, stored in enumerate(found):
+        if number:
+            print_line()
+        for label, value in _facts(stored):
+            print_line(f"{label:<15} {value}")
+
+
+def _facts(stored: Stored) -> list[tuple[str, str]]:
+    rows = [("name", _label(stored)), ("key", stored.digest), ("folder", stored.folder), ("file", str(stored.path))]
+    rows.append(("size on disk", size(stored.nbytes)))
+    facts = stored.facts
+    if facts is None:
+        return [*rows, ("damaged", stored.damage)]
+    rows += [
+        ("program size", size(facts.payload_bytes)),
+        ("kernels", ", ".join(facts.kernels)),
+        ("compiled in", f"{facts.compile_seconds * 1e3:,.1f} ms"),
+        ("compiled on", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts.created))),
+        ("by kernelkeep", facts.version),
+        ("last used", ago(stored.last_used)),
+        ("saved again", f"{facts.ripened} times"),
+    ]
+    return rows + [("key field", f"{label}: {value}") for label, value in facts.key.fields.items()]
+
+
+def stats(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
+    """Show how much is kept for each GPU, and what all processes together did with the cache."""
+    root, only = _where(cache_dir, device)
+    survey = survey_root(root, only)
+    sums = survey.lifetime
+    if as_json:
+        lifetime = {name: getattr(sums, name) for name in sums.__struct_fields__}
+        # Of the memory of processes that have ended nothing is to be told.
+        for name in ("programs", "memory_bytes", "over_bound"):
+            del lifetime[name]
+        lifetime["hit_rate"] = sums.hit_rate
+        print_json({"cache_dir": root, "folders": survey.folders, "lifetime": lifetime})
+        return
+    numbers = ("programs", "size", "driver's cache", "set aside")
+    print_line(f"kept in {root}{'' if survey.folders else ': nothing'}")
+    kept = table("GPU, driver and compiler", *numbers, "last used", right=numbers)
+    for folder in survey.folders:
+        sizes = (str(folder.entries), size(folder.bytes), size(folder.driver_bytes), str(folder.set_aside))
+        kept.add_row(escape(folder.folder), *sizes, ago(folder.last_used))
+    if survey.folders:
+        print_table(kept)
+    done = table("all processes so far", "", right=("",))
+    for label, value in (
+        ("hits in memory", f"{sums.hits_memory:,}"),
+        ("hits on disk", f"{sums.hits_disk:,}"),
+        ("misses", f"{sums.misses:,}"),
+        ("hit rate", f"{sums.hit_rate:.1%}"),
+        ("compiles", f"{sums.compiles:,}"),
+        ("compiles that failed", f"{sums.compile_errors:,}"),
+        ("compile time spent", f"{sums.compile_seconds:,.3f} s"),
+        ("compile time saved", f"{sums.compile_seconds_saved:,.3f} s"),
+        ("waits for another's compile", f"{sums.waits:,}"),
+        ("saved again after use", f"{sums.ripened:,}"),
+        ("evictions from memory", f"{sums.evictions:,}"),
+        ("corrupt entries set aside", f"{sums.corrupt_entries:,}"),
+    ):
+        done.add_row(label, value)
+    print_table(done)
+
+
+def prune(
+    max_age_days: Annotated[float, typer.Option(help="Remove what was not used for so many days.")] = 30,
+    max_bytes: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Then remove the least recently used down to 500M, 2G, …")
+    ] = None,
+    gone: Annotated[bool, typer.Option("--gone", help="Also remove GPUs and drivers that are no longer here.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing, say what would go.")] = False,
+    cache_dir: CacheDir = None,
+    device: DeviceSpec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove programs that were not used for a while."""
+    most = None if max_bytes is None else size_from(max_bytes)
+    root, only = _where(cache_dir, device)
+    is_gone = gone_from_here(cache_dir=cache_dir) if gone else None
+    went = prune_root(root, max_age_days, most, is_gone, only=only, dry_run=dry_run)
+    if as_json:
+        print_json({"cache_dir": root, "dry_run": dry_run, "pruned": went})
+        return
+    for folder in went.folders:
+        print_line(f"{folder}: no longer here")
+    print_line(f"{_count(went.entries)}, {size(went.bytes)}, {'would go' if dry_run else 'removed'} from {root}")
+
+
+def verify(
+    repair: Annotated[bool, typer.Option("--repair", help="Set damaged entries aside and count again.")] = False,
+    cache_dir: CacheDir = None,
+    device: DeviceSpec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check every byte of every entry. Ends with 1 if one is damaged and not repaired."""
+    root, only = _where(cache_dir, device)
+    outcome = verify_root(root, repair=repair, only=only)
+    if as_json:
+        damaged = [_as_json(stored) for stored in outcome.damaged]
+        counts = {"entries": outcome.entries, "bytes": outcome.bytes, "repaired": outcome.repaired}
+        print_json({"cache_dir": root, "ok": outcome.ok, **counts, "damaged": damaged})
+    else:
+        for stored in outcome.damaged:
+            done = ", set aside" if repair else ""
+            print_line(f"{stored.path.relative_to(root)}: {stored.damage}{done}")
+        checked = f"{_count(outcome.entries)}, {size(outcome.bytes)}, checked in {root}"
+        print_line(f"{checked}: {len(outcome.damaged)} damaged" if outcome.damaged else f"{checked}: all are whole")
+    if not outcome.ok:
+        raise typer.Exit(1)
+
+
+def clear(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    cache_dir: CacheDir = None,
+    device: DeviceSpec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove every program from the cache, with the drivers' own caches in it. The statistics stay."""
+    root, only = _where(cache_dir, device)
+    if not yes:
+        if as_json:
+            raise ArgumentError("with --json nobody is asked; say --yes")
+        held = survey_root(root, only).lifetime
+        if not _agreed(f"Remove {_count(held.on_disk)}, {size(held.disk_bytes)}, from {root}?"):
+            print_line("Nothing was removed.")
+            raise typer.Exit(1)
+    went = clear_root(root, only)
+    if as_json:
+        print_json({"cache_dir": root, "removed": went})
+    else:
+        print_line(f"{_count(went.entries)}, {size(went.bytes)}, removed from {root}")
+
+
+def _agreed(question: str) -> bool:
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        print(file=sys.stderr)
+        raise ArgumentError("nobody is here to answer; say --yes to go on without being asked")
+    return answer.strip().lower() in ("y", "yes")
+
+
+def _where(cache_dir: Path | None, device: str | None) -> tuple[Path, frozenset[str] | None]:
+    return settings.cache_dir(cache_dir), folders_of(device, cache_dir=cache_dir)
+
+
+def _label(stored: Stored) -> str:
+    """The name, of a damaged entry as its file has it."""
+    return stored.facts.name if stored.facts else stored.path.stem.removesuffix(f"-{stored.digest}")
+
+
+def _count(entries: int) -> str:
+    return f"{entries:,} program{'' if entries == 1 else 's'}"
+
+
+def _as_json(stored: Stored) -> dict[str, Any]:
+    facts = stored.facts
+    common = {
+        "folder": stored.folder,
+        "name": _label(stored),
+        "digest": stored.digest,
+        "path": stored.path,
+        "bytes": stored.nbytes,
+        "damage": stored.damage or None,
+    }
+    if facts is None:
+        return common
+    return common | {
+        "language": facts.language,
+        "kernels": facts.kernels,
+        "payload_bytes": facts.payload_bytes,
+        "compile_seconds": facts.compile_seconds,
+        "created": facts.created,
+        "last_used": stored.last_used,
+        "saved_again": facts.ripened,
+        "version": facts.version,
+        "key": facts.key.fields,
+    }

@@ -1,0 +1,145 @@
+"""What the cache is worth at start-up: the same kernels in two fresh processes, one after the other.
+
+The first process starts with an empty cache folder and compiles, the second finds what the first has left. Both are real
+processes that share nothing else: other caches of drivers and libraries are turned off or start empty in each of them.
+The clock runs inside the process, from when the device is open until every kernel has given its first result and that
+result was found right. Python's start, the imports and opening the device are the same in both and not counted.
+
+`python -m kernelkeep.observe.warm_start opencl:0` is such a process; it uses $KERNELKEEP_CACHE_DIR.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..cache.program_cache import ProgramCache
+from ..devices.base import Device, DeviceInfo
+from ..devices.registry import open_device
+from ..errors import DeviceError, KernelKeepError
+from ..kernels.sample_set import SAMPLE_SET
+from ..kernels.samples import Sample
+
+__all__ = ["Start", "compare_starts", "measure_start"]
+
+_PACKAGE_PARENT = Path(__file__).resolve().parents[2]
+_TIMEOUT_SECONDS = 120
+# Where this process's OpenGL driver keeps its shaders is not where the children's shall.
+_NOT_INHERITED = ("MESA_SHADER_CACHE_DIR", "__GL_SHADER_DISK_CACHE_PATH")
+
+
+@dataclass(frozen=True)
+class Start:
+    """One process's start on one device. `speed_up` and `saved_seconds` compare a warm start with the cold one before it.
+
+    Where `ok` is false, `problem` says why and the numbers mean nothing.
+    """
+
+    device: str
+    start: str  # "cold" or "warm"
+    ok: bool
+    programs: int = 0
+    compiled: int = 0
+    from_disk: int = 0
+    seconds: float | None = None
+    speed_up: float | None = None
+    saved_seconds: float | None = None
+    problem: str = ""
+
+
+def compare_starts(devices: Iterable[DeviceInfo]) -> Iterator[Start]:
+    """A cold and a warm start on each device, each in a process of its own, with a cache folder that is removed after."""
+    for info in devices:
+        with tempfile.TemporaryDirectory(prefix="kernelkeep-demo-", ignore_cleanup_errors=True) as folder:
+            cold = _start_process(info.spec, "cold", Path(folder))
+            yield cold
+            if not cold.ok:
+                continue
+            warm = _start_process(info.spec, "warm", Path(folder))
+            if cold.seconds and warm.seconds:
+                speed_up, saved = cold.seconds / warm.seconds, cold.seconds - warm.seconds
+                warm = dataclasses.replace(warm, speed_up=speed_up, saved_seconds=saved)
+            yield warm
+
+
+def _start_process(spec: str, start: str, folder: Path) -> Start:
+    elsewhere = folder / f"others-{start}"
+    elsewhere.mkdir()
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+    environment |= {
+        "KERNELKEEP_CACHE_DIR": str(folder / "cache"),
+        "POCL_CACHE_DIR": str(elsewhere),
+        "XDG_CACHE_HOME": str(elsewhere),
+        "CUDA_CACHE_DISABLE": "1",
+        "CUDA_CACHE_PATH": str(elsewhere),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(_PACKAGE_PARENT), os.environ.get("PYTHONPATH")])),
+    }
+    command = [sys.executable, "-P", "-m", __name__, spec]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return Start(spec, start, ok=False, problem=f"the process took longer than {_TIMEOUT_SECONDS} s")
+    try:
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return Start(spec, start, **found)
+    except (IndexError, ValueError, TypeError):
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        reason = said[-1].strip() if said else f"it ended with {done.returncode}"
+        return Start(spec, start, ok=False, problem=f"the process failed: {reason}")
+
+
+def measure_start(device: Device, samples: Iterable[Sample] = SAMPLE_SET) -> dict[str, Any]:
+    """Bring every sample through a new `ProgramCache` to a first, checked result; the fields of a `Start`."""
+    work = []
+    for sample in samples:
+        inputs = sample.inputs()
+        work.append((sample, inputs, sample.reference(inputs)))
+    origins: list[str] = []
+    wrong: list[str] = []
+    begun = time.perf_counter()
+    with ProgramCache(device) as cache:
+        for sample, inputs, expected in work:
+            with cache.get(sample.kernel) as lease:
+                values = {n: device.array(v) if isinstance(v, np.ndarray) else v for n, v in inputs.items()}
+                args = tuple(values[param.name] for param in sample.kernel.params)
+                lease.kernel(sample.name).launch(sample.grid, args)
+                result = values[sample.output].numpy()
+                origins.append(lease.origin)
+            off = float(np.abs(result.astype(np.float64) - expected).max())
+            if not off <= sample.tolerance:  # also for NaN
+                wrong.append(f"{sample.name} differs from NumPy's result by {off:.3g}")
+        # Saving goes on in the background and at the end of the block; results are what a program waits for.
+        seconds = time.perf_counter() - begun
+    return {
+        "ok": not wrong,
+        "programs": len(origins),
+        "compiled": origins.count("compiled"),
+        "from_disk": origins.count("disk"),
+        "seconds": seconds,
+        "problem": "; ".join(wrong),
+    }
+
+
+def _main(spec: str) -> None:
+    try:
+        with open_device(spec) as device:
+            found = measure_start(device)
+    except KernelKeepError as error:
+        kind = "device" if isinstance(error, DeviceError) else "program"
+        found = {"ok": False, "problem": f"the {kind} failed: {error}"}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])

@@ -1,0 +1,1 @@
+"""The parts of `CacheTests`, one file per question."""

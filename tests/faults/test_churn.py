@@ -1,0 +1,114 @@
+"""64 threads take, use and let go of programs under a bound of 4: no leak, and no use of an evicted program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import kernelkeep as kk
+from kernelkeep import settings
+from kernelkeep.testing import note_skipped, run_python
+
+CHURN = """
+import gc, json, os, random, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+import kernelkeep as kk
+
+spec, root, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+THREADS, PROGRAMS, BOUND = 64, 12, 4
+
+def resident_bytes():
+    gc.collect()
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+def kernel(number):
+    return kk.PortableKernel(
+        f"program{number}",
+        params=[kk.Buffer("y", "i4", "w")],
+        body=f"int i = kk_global_id(0); y[i] = i * {number + 2} + {number};",
+        group=32,
+    )
+
+with kk.open_device(spec) as device:
+    sources = [kernel(number).source(device) for number in range(PROGRAMS)]
+    expected = [np.arange(32) * (number + 2) + number for number in range(PROGRAMS)]
+    with kk.ProgramCache(device, root) as cache:  # onto disk, and ripe
+        for source in sources:
+            with cache.get(source) as lease:
+                lease.kernel().launch(1, (device.empty(32, "i4"),))
+    most = 0
+    with kk.ProgramCache(device, root, max_programs=BOUND) as cache:
+
+        def churn(thread, until):
+            global most
+            rng = random.Random(thread)
+            uses = wrong = 0
+            y = device.array(np.zeros(32, "i4"))
+            while time.monotonic() < until:
+                number = min(rng.randrange(PROGRAMS), rng.randrange(PROGRAMS))
+                with cache.get(sources[number]) as lease:
+                    kernel = lease.kernel()
+                    if rng.random() < 0.02:
+                        cache.trim(0)
+                    kernel.launch(1, (y,))
+                    wrong += not (y.numpy() == expected[number]).all()
+                    uses += 1
+                    most = max(most, len(cache._memory))
+            return uses, wrong
+
+        def go(length):
+            with ThreadPoolExecutor(THREADS) as pool:
+                return list(pool.map(churn, range(THREADS), [time.monotonic() + length] * THREADS))
+
+        go(seconds * 0.3)
+        before, files = resident_bytes(), len(os.listdir("/proc/self/fd"))
+        results = go(seconds * 0.7)
+        after = resident_bytes()
+        cache._finish_saving()
+        cache._memory.shrink()
+        stats = cache.stats()
+        print(json.dumps({
+            "uses": sum(uses for uses, _ in results), "wrong": sum(wrong for _, wrong in results),
+            "grown": after - before, "files": len(os.listdir("/proc/self/fd")) - files,
+            "programs": stats.programs, "over": stats.over_bound, "evictions": stats.evictions,
+            "compiles": stats.compiles, "corrupt": stats.corrupt_entries, "most": most,
+            "loaded": stats.hits_disk, "lookups": stats.hits + stats.misses,
+        }))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backend", "seconds"),
+    [
+        pytest.param("opencl", 20, marks=pytest.mark.opencl),
+        pytest.param("opengl", 10, marks=pytest.mark.opengl),
+    ],
+)
+def test_churn_under_a_bound(backend: str, seconds: int, tmp_path: Path) -> None:
+    try:
+        with kk.open_device(backend) as device:
+            spec = device.spec
+    except kk.DeviceError as error:
+        if backend in settings.required_backends():
+            pytest.fail(str(error))
+        note_skipped(backend, str(error))
+        pytest.skip(str(error))
+    # A lease that was lost would be a ResourceWarning, and is an error here.
+    said = run_python(
+        CHURN, spec, tmp_path / "cache", seconds, environment={"PYTHONWARNINGS": "error::ResourceWarning"}
+    )
+    assert "never released" not in said.stderr
+    found = json.loads(said.stdout)
+    assert found["wrong"] == 0
+    assert found["uses"] > 200 and found["evictions"] > 50, found
+    assert found["compiles"] == 0 and found["corrupt"] == 0, "everything came from disk"
+    assert found["programs"] <= 4 and not found["over"], found
+    assert found["most"] <= 12
+    assert found["evictions"] == found["loaded"] - found["programs"], found
+    assert found["grown"] < 40 << 20, found
+    assert found["files"] <= 0, found
