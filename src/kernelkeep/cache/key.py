@@ -31,12 +31,11 @@ class Key(msgspec.Struct, frozen=True):
 
 def digest_of(source: Source, fingerprint: str) -> str:
     """The digest of `source` on a device with that fingerprint. Reads the headers, so it may raise `CompileError`."""
-    digest = hashlib.sha256(f"kernelkeep key {SCHEMA}\0".encode())
+    parts = [b"kernelkeep key %d\0" % SCHEMA]
     for label, value in (*_fields(source), ("fingerprint", fingerprint.encode())):
         name = label.encode()
-        digest.update(b"%d:%b%d:" % (len(name), name, len(value)))
-        digest.update(value)
-    return digest.hexdigest()
+        parts.append(b"%d:%b%d:%b" % (len(name), name, len(value), value))
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def key_of(source: Source, fingerprint: str, fingerprint_name: str = "") -> Key:
@@ -58,10 +57,12 @@ def _fields(source: Source) -> list[tuple[str, bytes]]:
         # Headers in different folders may be spelled alike.
         times = spelled[header.spelled] = spelled.get(header.spelled, 0) + 1
         fields.append((f"header {header.spelled}" + (f" ({times})" if times > 1 else ""), header.content))
-    for number, option in enumerate(normalised_options(source.options), start=1):
-        fields.append((f"option {number}", option.encode("utf-8", "surrogatepass")))
-    for name, value in source.macros.items():
-        fields.append((f"define {name}", value.encode("utf-8", "surrogatepass")))
+    if source.options:
+        for number, option in enumerate(normalised_options(source.options), start=1):
+            fields.append((f"option {number}", option.encode("utf-8", "surrogatepass")))
+    if source.defines:
+        for name, value in source.macros.items():
+            fields.append((f"define {name}", value.encode("utf-8", "surrogatepass")))
     return fields
 
 

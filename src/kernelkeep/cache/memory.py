@@ -160,7 +160,9 @@ class MemoryTier:
             self._bytes += slot.nbytes
             slot.tick = self.hits + 0.5  # after the last use, before the next
             self._remember(slot, alias)
-        self.shrink()
+            fits = self._fits(self.max_programs, self.max_bytes)
+        if not fits:
+            self.shrink()
 
     def grew(self, slot: Slot) -> None:
         """The program's size changed."""

@@ -246,8 +246,8 @@ class ProgramCache:
             return False
         try:
             payload = program.binary()
-        except KernelKeepError as error:
-            self._say("not saved: %s", residence.facts.name, error)
+        except (KernelKeepError, UnicodeError) as error:  # a name from an undecodable file name cannot be written down
+            self._say("not saved: %r", residence.facts.name, error)
             return False
         residence.facts = msgspec.structs.replace(residence.facts, payload_bytes=len(payload))
         residence.on_disk = self._disk.put(Entry(residence.facts, payload))
@@ -393,7 +393,8 @@ class ProgramCache:
         if gone:
             from ..devices.registry import fingerprints_here
 
-            here = {fingerprint.folder for fingerprint in fingerprints_here()} | {self.device.fingerprint.folder}
+            here = {fingerprint.folder for fingerprint in fingerprints_here(self.cache_dir)}
+            here.add(self.device.fingerprint.folder)
 
             def is_gone(folder: GpuFolder) -> bool:
                 return folder.used_here and folder.path.name not in here

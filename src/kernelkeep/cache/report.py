@@ -45,7 +45,8 @@ class PreloadReport:
             parts.append(f"{self.memory} already in memory")
         if self.remote:
             parts.append(f"{self.remote} from afar")
-        text = f"{self.loaded} programs ready in {self.seconds * 1e3:.0f} ms: {', '.join(parts)}"
+        noun = "program" if self.loaded == 1 else "programs"
+        text = f"{self.loaded} {noun} ready in {self.seconds * 1e3:.0f} ms: {', '.join(parts)}"
         return "\n".join([text, *(f"failed: {failure}" for failure in self.failed)])
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from ..errors import ArgumentError
-from .disk import Pruned, gpu_folders
+from .disk import Pruned, gpu_folders, room_for_entries
 from .folder import GpuFolder, Stored, slug
 from .stats import CacheStats, read_file
 
@@ -199,9 +199,20 @@ def _prune(
             if folder.path != in_use:
                 size += folder.prune_driver(before)
     if max_bytes is not None:
+        size += _prune_drivers(folders, max_bytes, in_use)
         went = _prune_to(folders, max_bytes)
         number, size = number + went[0], size + went[1]
     return number, size
+
+
+def _prune_drivers(folders: list[GpuFolder], max_bytes: int, in_use: Path | None) -> int:
+    """If all together is too much, the caches of drivers that were not used for a day; the bytes that went."""
+    size = 0
+    excess = sum(folder.count()[1] + folder.driver_bytes() for folder in folders) - max_bytes
+    for folder in sorted(folders, key=lambda folder: folder.driver_used() or 0.0):
+        if size < excess and folder.path != in_use:
+            size += folder.prune_driver(time.time() - _DAY_SECONDS)
+    return size
 
 
 def _prune_to(folders: list[GpuFolder], max_bytes: int) -> tuple[int, int]:
@@ -219,7 +230,8 @@ def _prune_to(folders: list[GpuFolder], max_bytes: int) -> tuple[int, int]:
 def _prune_oldest(folders: list[GpuFolder], max_bytes: int) -> tuple[int, int, int]:
     """What went by the diaries, entries and bytes, and how many bytes are still too many."""
     number = size = 0
-    excess = sum(folder.count()[1] + folder.driver_bytes() for folder in folders) - max_bytes
+    driver = sum(folder.driver_bytes() for folder in folders)
+    excess = sum(folder.count()[1] for folder in folders) - room_for_entries(max_bytes, driver)
     pages = sorted((day, index) for index, folder in enumerate(folders) for day in folder.days())
     for day, index in pages:
         if excess - size <= 0:
@@ -244,7 +256,7 @@ def _would_prune(
             with contextlib.suppress(OSError):
                 found = path.lstat()
                 held.append((found.st_mtime, found.st_size))
-    excess = -1 if max_bytes is None else driver + sum(nbytes for _, nbytes in held) - max_bytes
+    excess = -1 if max_bytes is None else sum(nbytes for _, nbytes in held) - room_for_entries(max_bytes, driver)
     for used, nbytes in sorted(held):
         if not (excess > 0 or (before is not None and used < before)):
             break

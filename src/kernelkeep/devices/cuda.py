@@ -300,6 +300,9 @@ class CudaDevice(Device):
 
     def _load_lazily(self, binary: bytes) -> CudaProgram:
         image = Image.decode(binary, "cuda")
+        if image.form == "cubin" and not _is_whole_cubin(image.payload):
+            # The driver would find out only when the code is first needed, which is too late to compile again.
+            raise BinaryRejected(f"the binary of {image.name} is not a whole cubin")
         self._enter()
         driver = self.driver
         status, library = driver.cuLibraryLoadData(image.payload, [], [], 0, [], [], 0)
@@ -453,6 +456,20 @@ class CudaDevice(Device):
         if status == self.driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             return OutOfMemory(f"{where}: out of memory")
         return DeviceError(f"{where}: {said}")
+
+
+# 64-bit little-endian ELF for CUDA: magic, machine 190, and where its tables of segments and sections are.
+_ELF = struct.Struct("<4sBB10x2xH4x8xQQ4x2xHHHH")
+
+
+def _is_whole_cubin(payload: bytes) -> bool:
+    """Whether these bytes are an ELF file for CUDA that is not cut off."""
+    if len(payload) < _ELF.size:
+        return False
+    magic, kind, order, machine, segments_at, sections_at, *sizes = _ELF.unpack_from(payload)
+    segment_size, segments, section_size, sections = sizes
+    end = max(segments_at + segment_size * segments, sections_at + section_size * sections)
+    return bool((magic, kind, order, machine) == (b"\x7fELF", 2, 1, 190) and sections and end <= len(payload))
 
 
 class _Pinned:

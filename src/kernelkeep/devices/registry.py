@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .base import Device, DeviceInfo
     from .fingerprint import Fingerprint
 
-__all__ = ["BACKENDS", "backend_module", "fingerprints_here", "list_devices", "open_device"]
+__all__ = ["BACKENDS", "backend_module", "fingerprints_here", "list_devices", "open_device", "parse_spec"]
 
 BACKENDS = ("cuda", "opencl", "opengl")
 _Folder = str | os.PathLike[str] | None
@@ -72,15 +72,27 @@ def open_device(
     return backend_module(backend).open_device(None if index is None else int(index), **folders)
 
 
-def fingerprints_here() -> list[Fingerprint]:
-    """The fingerprints of every device that can be opened here."""
+def parse_spec(spec: str) -> tuple[str, int | None]:
+    """The backend and index of "cuda" or "opencl:1"."""
+    match = _SPEC.match(spec) if isinstance(spec, str) else None
+    if match is None:
+        raise ArgumentError(
+            f"{spec!r} is not a device: write {', '.join(BACKENDS)}, or one with an index, like opencl:1"
+        )
+    backend, index = match.groups()
+    return backend, None if index is None else int(index)
+
+
+def fingerprints_here(cache_dir: str | os.PathLike[str] | None = None) -> list[Fingerprint]:
+    """The fingerprints of every device here. `DeviceError` where one cannot be opened: it is here all the same."""
     found = []
     for info in list_devices():
         try:
-            with backend_module(info.backend).open_device(info.index, cache_dir=None, driver_cache_dir=None) as device:
+            module = backend_module(info.backend)
+            with module.open_device(info.index, cache_dir=cache_dir, driver_cache_dir=None) as device:
                 found.append(device.fingerprint)
-        except DeviceError:
-            continue
+        except DeviceError as error:
+            raise DeviceError(f"{info.spec} cannot be opened, so what is here cannot be told: {error}") from None
     return found
 
 

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 
 from .. import settings
 from ..cache.folder import GpuFolder
 from ..devices.base import Device, DeviceInfo
-from ..devices.registry import BACKENDS, backend_module, list_devices, open_device
-from ..errors import ArgumentError, DeviceError
+from ..devices.registry import BACKENDS, backend_module, fingerprints_here, list_devices, open_device, parse_spec
+from ..errors import DeviceError
 
 __all__ = ["backends_of", "find_devices", "folders_of", "gone_from_here", "open_device_for"]
 
 _TAKES = {"cuda": "cuda", "opencl": "opencl", "glsl": "opengl"}  # the backend that takes a language
-
-_SPEC = re.compile(rf"({'|'.join(BACKENDS)})(:\d+)?\Z")
 
 
 def backends_of(spec: str | None) -> tuple[str, ...]:
     """The backends a spec names: all of them for None."""
     if spec is None:
         return BACKENDS
-    match = _SPEC.match(spec)
-    if match is None:
-        names = ", ".join(BACKENDS)
-        raise ArgumentError(f"{spec!r} is not a device: write {names}, or one with an index, like opencl:1")
-    return (match.group(1),)
+    return (parse_spec(spec)[0],)
 
 
 def find_devices(spec: str | None = None) -> list[DeviceInfo]:
@@ -61,13 +54,7 @@ def folders_of(spec: str | None, *, cache_dir: str | os.PathLike[str] | None = N
 
 def gone_from_here(*, cache_dir: str | os.PathLike[str] | None = None) -> Callable[[GpuFolder], bool]:
     """Says of a cache folder whether its GPU, driver or compiler was used on this machine and is no longer here."""
-    here = set()
-    for info in list_devices():
-        try:
-            here.add(_folder(info, cache_dir))
-        except DeviceError as error:
-            # A device that is here and cannot be opened now is not gone, and which folder is its own is not known.
-            raise DeviceError(f"{info.spec} cannot be opened, so what is gone cannot be told: {error}") from None
+    here = {fingerprint.folder for fingerprint in fingerprints_here(cache_dir)}
     return lambda folder: folder.used_here and folder.path.name not in here
 
 

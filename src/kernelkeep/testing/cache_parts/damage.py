@@ -15,6 +15,7 @@ from ...cache.entry import Entry
 from ...cache.program_cache import ProgramCache
 from ...devices.base import Device
 from ...devices.image import Image
+from ...programs.source import Source
 from .common import CachePart, OpenCache, adder, check_adder, entry_file
 
 __all__ = ["DamageTests"]
@@ -147,6 +148,17 @@ class DamageTests(CachePart):
             entry_file(cache, sources[1]).unlink()
         with open_cache() as cache:
             assert not cache.preload(["twice"]).ok
+
+    def test_a_name_from_an_undecodable_file_name(self, device: Device, cache: ProgramCache) -> None:
+        text = adder(device, 1).text
+        source = Source(text, name="bad\udc80name", language=device.language)
+        for origin in ("compiled", "memory"):
+            with cache.get(source) as lease:
+                assert lease.origin == origin
+                check_adder(device, lease, 1)
+        cache.persist()
+        assert cache.preload([source, "bad\udc80name"]).memory == 1
+        assert cache.explain(source).found == "memory"
 
     def test_a_cache_folder_that_is_a_file(self, device: Device, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("precious")

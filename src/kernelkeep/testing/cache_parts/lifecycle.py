@@ -7,12 +7,15 @@ import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ...cache import program_cache
+from ...cache.key import digest_of
 from ...cache.program_cache import ProgramCache
-from ...devices.base import Device
+from ...devices.base import Device, Program
 from ...errors import ArgumentError, CompileError, DeviceError, OutOfMemory, Unsupported
 from ...programs.source import Source
 from ..device_parts.common import SAXPY, handwritten
@@ -65,6 +68,24 @@ class LifecycleTests(CachePart):
         assert (fresh["origin"], fresh["compiles"], fresh["hits_disk"]) == ("disk", 0, 1)
         assert fresh["result"] == [3 * i + 7 for i in range(100)]
         assert fresh["saved"] > 0
+
+    def test_a_source_is_hashed_once(
+        self, device: Device, cache: ProgramCache, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hashed = []
+
+        def counted(source: Source, fingerprint: str) -> str:
+            hashed.append(source)
+            return digest_of(source, fingerprint)
+
+        monkeypatch.setattr(program_cache, "digest_of", counted)
+        source = adder(device, 1)
+        for _ in range(3):
+            cache.get(source).release()
+        cache._finish_saving()
+        cache.trim(0)
+        cache.get(source).release()
+        assert len(hashed) == 1
 
     def test_a_portable_kernel(self, device: Device, cache: ProgramCache) -> None:
         for origin in ("compiled", "memory"):
@@ -314,6 +335,30 @@ class LifecycleTests(CachePart):
         check_adder(device, held, 1)
         held.release()
 
+    def test_a_program_that_does_not_fit_evicts_idle_ones_and_is_tried_once_more(
+        self, device: Device, cache: ProgramCache, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The driver's refusal is made up, since no test can fill a device with programs; the rest is real."""
+        sources = [adder(device, term) for term in range(3)]
+        cache.get(sources[0]).release()
+        cache._finish_saving()
+        real, tries = type(device).build, []
+
+        def full(self: Device, source: Source) -> Program:
+            tries.append(len(cache._memory))
+            if len(cache._memory) > 0:
+                raise OutOfMemory("no room for another program")
+            return real(self, source)
+
+        monkeypatch.setattr(type(device), "build", full)
+        held = cache.get(sources[1])
+        assert tries == [1, 0] and held.origin == "compiled"
+        check_adder(device, held, 1)
+        with pytest.raises(OutOfMemory):
+            cache.get(sources[2])
+        assert tries == [1, 0, 1], "nothing idle is left, so it is not tried again"
+        held.release()
+
     def test_memory_bound_in_bytes(self, device: Device, open_cache: OpenCache) -> None:
         with open_cache() as cache:
             cache.get(adder(device, 1)).release()
@@ -358,9 +403,15 @@ class LifecycleTests(CachePart):
         other = "cuda" if device.language != "cuda" else "opencl"
         with pytest.raises(ArgumentError, match=other):
             cache.get(Source("x", language=other))
-        for settings in ({"max_programs": 0}, {"max_bytes": -1}, {"max_disk_bytes": "much"}, {"max_programs": 1.5}):
+        wrong_settings: tuple[dict[str, Any], ...] = (
+            {"max_programs": 0},
+            {"max_programs": 1.5},
+            {"max_bytes": -1},
+            {"max_disk_bytes": "much"},
+        )
+        for settings in wrong_settings:
             with pytest.raises(ArgumentError):
-                ProgramCache(device, tmp_path / "other", **settings)  # type: ignore[arg-type]
+                ProgramCache(device, tmp_path / "other", **settings)
         with pytest.raises(Unsupported):
             ProgramCache(device, tmp_path / "other", remote="redis://x")  # type: ignore[arg-type]
 
