@@ -85,10 +85,10 @@ class ProgramCache:
         for name, bound in (("max_bytes", max_bytes), ("max_disk_bytes", max_disk_bytes)):
             if bound is not None and (not isinstance(bound, int | float) or not bound >= 0):
                 raise ArgumentError(f"{name} is a number of bytes, not {bound!r}")
+        self.closed = True  # until everything below is there
         self.device = device
         self.cache_dir = settings.cache_dir(cache_dir)
         self.auto_save = auto_save
-        self.closed = False
         self._compile_wait_seconds = compile_wait_seconds
         self._fingerprint = device.fingerprint.digest
         self._ripens = device.capabilities.ripening_binaries
@@ -105,6 +105,7 @@ class ProgramCache:
         # The hot path's own names: a lookup and a tick.
         self._hot = self._memory.hot
         self._tick = self._memory.next_tick
+        self.closed = False
         device.add_reliever(self)
         _open_caches.add(self)
 
@@ -115,7 +116,10 @@ class ProgramCache:
 
         Raises `CompileError` with the compiler's log, to everyone who waited for it; nothing is cached then.
         """
-        slot = self._hot.get(source)
+        try:
+            slot = self._hot.get(source)
+        except TypeError:  # not hashable, so not a source; what it is is said below
+            slot = None
         if slot is not None:
             slot.tick = self._tick()
             return Lease(slot, "memory")
@@ -496,6 +500,11 @@ class ProgramCache:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "closed", True):
+            with contextlib.suppress(Exception):  # a forgotten cache still adds up its counts
+                self.close()
 
     def __repr__(self) -> str:
         return f"<ProgramCache for {self.device.spec} in {self.cache_dir}: {len(self._memory)} programs>"

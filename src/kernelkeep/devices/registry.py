@@ -63,13 +63,8 @@ def open_device(
     spec = spec or settings.device_spec()
     if spec is None:
         return _open_best(folders)
-    match = _SPEC.match(spec) if isinstance(spec, str) else None
-    if match is None:
-        raise ArgumentError(
-            f"{spec!r} is not a device: write {', '.join(BACKENDS)}, or one with an index, like opencl:1"
-        )
-    backend, index = match.group(1), match.group(2)
-    return backend_module(backend).open_device(None if index is None else int(index), **folders)
+    backend, index = parse_spec(spec)
+    return backend_module(backend).open_device(index, **folders)
 
 
 def parse_spec(spec: str) -> tuple[str, int | None]:
