@@ -42,6 +42,9 @@ __all__ = [
 ]
 
 
+_SHAPES_KEPT = 256
+
+
 @dataclass(frozen=True)
 class DeviceInfo:
     """A device as it is listed, before it is opened."""
@@ -150,10 +153,10 @@ class Kernel(ABC):
         self.name = signature.name
         self.signature = signature
         self.group = signature.group
-        limits = self.device.capabilities
-        self._max_x, self._max_y, self._max_z = limits.max_grid
-        self._max_items, self._max_group = limits.max_group_items, limits.max_group
         self._bind: Binder = self._make_binder
+        # Grids and groups that were found right, in the driver's own form. Empty when the program is closed, so that
+        # one look says both that the shape is right and that the kernel is alive.
+        self._shapes: dict[Any, Any] = {}
 
     @property
     def params(self) -> tuple[Parameter, ...] | None:
@@ -174,19 +177,18 @@ class Kernel(ABC):
 
         `group` may be left out where the kernel fixes it. `shared_bytes` is CUDA's dynamic shared memory.
         """
-        if self.program.closed:
-            self._explain_closed()
-        values = self._bind(args)
-        x, y, z = (grid, 1, 1) if grid.__class__ is int else dimensions(grid, "grid")
-        if not (0 < x <= self._max_x and y <= self._max_y and z <= self._max_z):
-            limit = (self._max_x, self._max_y, self._max_z)
-            raise ArgumentError(f"grid {grid!r} is outside 1 to {limit}, the range of {self.device.spec}")
-        shape = self.group if group is None or group == self.group else self._check_group(group)
+        try:
+            shape = self._shapes.get((grid, group))
+        except TypeError:  # a list
+            shape = None
         if shape is None:
-            raise ArgumentError(f"{self.name} does not fix its group size: pass group=…")
+            shape = self._check_shape(grid, group)
+        if queue is None and not shared_bytes and not cooperative:
+            self._enqueue(self._bind(args), shape)
+            return
         if cooperative:
             self.device.capabilities.require("cooperative")
-        self._enqueue(values, (x, y, z), shape, queue, shared_bytes, cooperative)
+        self._enqueue_specially(self._bind(args), shape, queue, shared_bytes, cooperative)
 
     def _make_binder(self, args: tuple[Any, ...]) -> Any:
         """Stands in for the binder until the first launch: a kernel that is never launched needs none."""
@@ -199,25 +201,47 @@ class Kernel(ABC):
         return None, {}
 
     @abstractmethod
-    def _enqueue(
-        self,
-        values: Any,
-        grid: tuple[int, int, int],
-        group: tuple[int, int, int],
-        queue: Queue | None,
-        shared_bytes: int,
-        cooperative: bool,
-    ) -> None:
+    def _enqueue(self, values: Any, shape: Any) -> None:
         """Hand checked values to the driver."""
 
+    @abstractmethod
+    def _enqueue_specially(
+        self, values: Any, shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
+    ) -> None:
+        """The same, with anything out of the ordinary."""
+
+    def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
+        """A grid and group as this backend's driver takes them."""
+        return grid, group
+
+    def _check_shape(self, grid: Any, group: Any) -> Any:
+        if self.program.closed:
+            self._explain_closed()
+        limits = self.device.capabilities
+        wanted = dimensions(grid, "grid")
+        if any(n > most for n, most in zip(wanted, limits.max_grid, strict=True)):
+            raise ArgumentError(f"grid {grid!r} is larger than {limits.max_grid}, the limit of {self.device.spec}")
+        shape = self._native_shape(wanted, self._check_group(group))
+        if isinstance(grid, int | tuple) and (group is None or isinstance(group, int | tuple)):
+            if len(self._shapes) >= _SHAPES_KEPT:
+                self._shapes.clear()
+            self._shapes[grid, group] = shape
+        return shape
+
     def _check_group(self, group: Any) -> tuple[int, int, int]:
+        if group is None:
+            if self.group is None:
+                raise ArgumentError(f"{self.name} does not fix its group size: pass group=…")
+            return self.group
         shape = dimensions(group, "group")
         if self.group is not None:
             if shape != self.group:
                 raise ArgumentError(f"{self.name} is compiled for groups of {self.group}, not {group!r}")
             return shape
-        if math.prod(shape) > self._max_items or any(n > most for n, most in zip(shape, self._max_group, strict=True)):
-            limit = f"{self._max_items} work-items, {self._max_group}"
+        limits = self.device.capabilities
+        too_wide = any(n > most for n, most in zip(shape, limits.max_group, strict=True))
+        if too_wide or math.prod(shape) > limits.max_group_items:
+            limit = f"{limits.max_group_items} work-items, {limits.max_group}"
             raise ArgumentError(f"group {group!r} is larger than {self.device.spec} allows ({limit})")
         return shape
 
@@ -290,6 +314,8 @@ class Program(ABC):
         """Unload; launching its kernels afterwards is a `DeviceError`."""
         if not self.closed:
             self.closed = True
+            for kernel in self._kernels.values():
+                kernel._shapes.clear()
             self._kernels.clear()
             self._unload()
 

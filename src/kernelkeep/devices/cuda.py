@@ -590,62 +590,42 @@ class CudaKernel(Kernel):
         self._function = self._device.driver.CUfunction(int(self._cu_kernel))
         return None, {}
 
-    def _enqueue(
-        self,
-        values: tuple[Any, ...],
-        grid: tuple[int, int, int],
-        group: tuple[int, int, int],
-        queue: Queue | None,
-        shared_bytes: int,
-        cooperative: bool,
-    ) -> None:
+    def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
+        return (*grid, *group)
+
+    def _enqueue(self, values: tuple[Any, ...], shape: Any) -> None:
         if self._loose:
-            # A handle where only the size of the parameter is known: the layout has raw bytes there.
-            values = tuple(value.to_bytes(8, "little") if isinstance(value, int) else value for value in values)
-        stream = self._stream if queue is None else _stream_of(queue, self._device)
-        if shared_bytes or cooperative:
-            self._launch_special(values, grid, group, stream, shared_bytes, cooperative)
-            return
-        x, y, z = grid
-        gx, gy, gz = group
+            values = _as_bytes(values)
+        x, y, z, gx, gy, gz = shape
         with self._lock:
             self._pack(self._buffer, 0, *values)
-            status = self._launch(self._function, x, y, z, gx, gy, gz, 0, stream, self._arguments, 0)[0]
+            status = self._launch(self._function, x, y, z, gx, gy, gz, 0, self._stream, self._arguments, 0)[0]
             if status is not self._success:
                 # A thread that never used this device, or one where another library switched contexts.
                 self._device._enter()
-                status = self._launch(self._function, x, y, z, gx, gy, gz, 0, stream, self._arguments, 0)[0]
+                status = self._launch(self._function, x, y, z, gx, gy, gz, 0, self._stream, self._arguments, 0)[0]
         if status is not self._success:
             self._refuse(status)
 
-    def _launch_special(
-        self,
-        values: tuple[Any, ...],
-        grid: tuple[int, int, int],
-        group: tuple[int, int, int],
-        stream: Any,
-        shared_bytes: int,
-        cooperative: bool,
+    def _enqueue_specially(
+        self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
     ) -> None:
         device, driver = self._device, self._device.driver
-        if shared_bytes > device.capabilities.shared_bytes:
-            raise ArgumentError(
-                f"shared_bytes {shared_bytes} is more than {device.spec} has ({device.capabilities.shared_bytes})"
-            )
+        most = device.capabilities.shared_bytes
+        if shared_bytes > most:
+            raise ArgumentError(f"shared_bytes {shared_bytes} is more than {device.spec} has ({most})")
+        stream = self._stream if queue is None else _stream_of(queue, device)
         device._enter()
         if shared_bytes > _PLAIN_SHARED_BYTES:
             which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            device._call(driver.cuFuncSetAttribute, self._function, which, shared_bytes)
+            device._call(driver.cuKernelSetAttribute, which, shared_bytes, self._cu_kernel, device.cu_device)
+        tail = (shared_bytes, stream, self._arguments)
         with self._lock:
-            self._pack(self._buffer, 0, *values)
+            self._pack(self._buffer, 0, *(_as_bytes(values) if self._loose else values))
             if cooperative:
-                (status,) = driver.cuLaunchCooperativeKernel(
-                    self._function, *grid, *group, shared_bytes, stream, self._arguments
-                )
+                (status,) = driver.cuLaunchCooperativeKernel(self._function, *shape, *tail)
             else:
-                (status,) = driver.cuLaunchKernel(
-                    self._function, *grid, *group, shared_bytes, stream, self._arguments, 0
-                )
+                (status,) = driver.cuLaunchKernel(self._function, *shape, *tail, 0)
         if status != self._success:
             self._refuse(status)
 
@@ -660,6 +640,11 @@ class CudaKernel(Kernel):
                 f"{self.name}: a cooperative launch must fit on the device at once, and this grid does not"
             )
         raise self._device._translated(status, f"launching {self.name}")
+
+
+def _as_bytes(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Handles as raw bytes, which the layout has where only the size of a parameter is known."""
+    return tuple(value.to_bytes(8, "little") if isinstance(value, int) else value for value in values)
 
 
 def _layout(params: tuple[Parameter, ...]) -> str:

@@ -437,6 +437,10 @@ def _pocl_caches() -> bool:
     return os.environ.get("POCL_KERNEL_CACHE", "1") != "0"
 
 
+# Arguments as pyopencl takes several at once, index and value in turn: buffers, scalars, everything else.
+_Values = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
+
+
 class OpenCLKernel(Kernel):
     """A kernel. OpenCL keeps arguments in the kernel object, so setting them and launching is one locked step."""
 
@@ -447,14 +451,13 @@ class OpenCLKernel(Kernel):
         cl = self._cl = device.cl
         self._device = device
         self._owner = program
-        self._ripens = device.capabilities.ripening_binaries
-        self._seen: set[tuple[tuple[int, int, int], bool]] = set()
-        self._last: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None
         self._lock = threading.Lock()
         self._kernel = _new_kernel(cl, program.cl_program, signature.name)
         # What pyopencl's own generated code calls; its public set_arg tries every kind of argument in turn.
         self._set_buffers = self._kernel._set_arg_multi
         self._set_scalars = self._kernel._set_arg_buf_multi
+        self._buffers_set: tuple[Any, ...] = ()
+        self._scalars_set: tuple[Any, ...] = ()
         self._launch = cl.enqueue_nd_range_kernel
         self._error = cl.Error
 
@@ -473,40 +476,40 @@ class OpenCLKernel(Kernel):
             else:
                 self._kernel.set_arg(i, value)
 
-    def _enqueue(
-        self,
-        values: tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]],
-        grid: tuple[int, int, int],
-        group: tuple[int, int, int],
-        queue: Queue | None,
-        shared_bytes: int,
-        cooperative: bool,
+    def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
+        items = tuple(count * size for count, size in zip(grid, group, strict=True))
+        if self._device.capabilities.ripening_binaries:
+            self._owner._note_launch(self.name, group, small=max(items) < _SMALL_GRID_ITEMS)
+        return (items[:1], group[:1]) if items[1:] == (1, 1) else (items, group)
+
+    def _enqueue(self, values: _Values, shape: Any) -> None:
+        self._enqueue_on(self._device.cl_queue, values, shape)
+
+    def _enqueue_specially(
+        self, values: _Values, shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
     ) -> None:
         if shared_bytes:
             raise ArgumentError("OpenCL takes group-local memory as arguments: kk.LocalMemory(nbytes)")
-        if self._ripens and self._last != (grid, group):
-            self._note_kind(grid, group)
-        target = self._device.cl_queue if queue is None else _queue_of(queue, self._device)
+        self._enqueue_on(self._device.cl_queue if queue is None else _queue_of(queue, self._device), values, shape)
+
+    def _enqueue_on(self, queue: Any, values: _Values, shape: Any) -> None:
         buffers, scalars, others = values
+        items, group = shape
         try:
             with self._lock:
-                if buffers:
+                # The kernel object keeps its arguments; a loop on the same arrays sets them once.
+                if buffers != self._buffers_set:
                     self._set_buffers(buffers)
-                if scalars:
+                    self._buffers_set = buffers
+                if scalars != self._scalars_set:
                     self._set_scalars(scalars)
+                    self._scalars_set = scalars
                 if others:
                     self._set_others(others)
-                self._launch(target, self._kernel, grid, group, g_times_l=True)
+                self._launch(queue, self._kernel, items, group)
         except self._error as error:
+            self._buffers_set = self._scalars_set = ()
             self._refuse(error)
-
-    def _note_kind(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> None:
-        widest = max(count * items for count, items in zip(grid, group, strict=True))
-        kind = (group, widest < _SMALL_GRID_ITEMS)
-        if kind not in self._seen:
-            self._owner._note_launch(self.name, *kind)
-            self._seen.add(kind)
-        self._last = (grid, group)
 
     def _refuse(self, error: Any) -> NoReturn:
         raise self._device._translated(error, f"launching {self.name}") from None

@@ -68,7 +68,7 @@ class Context:
         if not initialised:
             raise DeviceError(f"EGL device {index} cannot be initialised (EGL error 0x{egl.eglGetError():x})")
         self._context = self._create(index)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._depth = 0
 
     def _create(self, index: int) -> Any:
@@ -92,7 +92,7 @@ class Context:
     @contextmanager
     def current(self) -> Iterator[Any]:
         """Have the context in this thread for the length of the block; gives the GL functions."""
-        with self._lock:
+        with self.lock:
             if self._depth == 0:
                 self._enter()
             self._depth += 1
@@ -113,7 +113,7 @@ class Context:
 
     def close(self) -> None:
         """Destroy the context and all its objects."""
-        with self._lock:
+        with self.lock:
             if self._context:
                 self._egl.eglDestroyContext(self._display, self._context)
                 self._context = None

@@ -483,26 +483,25 @@ class OpenGLKernel(Kernel):
         loose = "".join(f"v{i}, " for i, p in enumerate(params) if p.place == "uniform")
         return f"(({buffers}), {packed}, ({loose}))", {"pack": pack}
 
-    def _enqueue(
-        self,
-        values: _Values,
-        grid: tuple[int, int, int],
-        group: tuple[int, int, int],
-        queue: Queue | None,
-        shared_bytes: int,
-        cooperative: bool,
-    ) -> None:
-        if queue is not None:
-            raise ArgumentError(f"{self._device.spec} has one queue only")
-        if shared_bytes:
-            raise ArgumentError("GLSL declares its shared memory in the shader: shared_bytes has no meaning here")
+    def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
+        return grid
+
+    def _enqueue(self, values: _Values, shape: Any) -> None:
         device = self._device
-        with device.context._lock:
-            device._waiting.append((self, values, grid))
-            if len(device._waiting) >= device._batch:
+        with device.context.lock:
+            waiting = device._waiting
+            waiting.append((self, values, shape))
+            if len(waiting) >= device._batch:
                 with device.context.current() as gl:
                     device._submit(gl)
                     gl.glFlush()
+
+    def _enqueue_specially(
+        self, values: _Values, shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
+    ) -> None:
+        if queue is not None:
+            raise ArgumentError(f"{self._device.spec} has one queue only")
+        raise ArgumentError("GLSL declares its shared memory in the shader: shared_bytes has no meaning here")
 
 
 _Launch = tuple[OpenGLKernel, _Values, tuple[int, int, int]]

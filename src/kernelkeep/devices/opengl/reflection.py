@@ -104,7 +104,10 @@ def _loose(gl: Any, program: int, text: str) -> list[Parameter]:
     active = {}
     for name, (kind, block, location) in _resources(gl, program, C.UNIFORM, C.TYPE, C.BLOCK_INDEX, C.LOCATION):
         if block < 0 and location >= 0:
-            active[name] = (_known_type(kind, name), location)
+            dtype = _known_type(kind, name)
+            if dtype in ("i8", "u8"):
+                raise Unsupported("64-bit uniforms", f"uniform {name} has 64 bits; put it into a uniform block")
+            active[name] = (dtype, location)
     written = []
     for order, (layout, kind, name) in enumerate(_UNIFORM.findall(text)):
         explicit = re.search(r"location\s*=\s*(\d+)", layout or "")
