@@ -8,24 +8,30 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.devices.arguments import Converter, binder, dimensions
+from kernelkeep.devices.arguments import Converter, dimensions, launcher
 from kernelkeep.programs.signature import DTYPES, Parameter
+
+
+def bind(name: str, params: tuple[Parameter, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The checked values of a launch of a kernel `name`, which has no device here."""
+    values = "".join(f"v{i}, " for i in range(len(params)))
+    checked: tuple[Any, ...] = launcher(cast(Any, None), name, params, [f"return ({values})"], {})(args, None)
+    return checked
 
 
 def scalar(dtype: str | None, nbytes: int = 0, kind: str = "scalar") -> Converter:
     """What becomes of one parameter `s` of a kernel `f`; scalars never look at the device."""
-    bind = binder(cast(Any, None), "f", (Parameter("s", kind, dtype, "r", nbytes),))
-    return lambda value: bind((value,))[0]
+    return lambda value: bind("f", (Parameter("s", kind, dtype, "r", nbytes),), (value,))[0]
 
 
 def test_the_count_of_arguments() -> None:
     two = (Parameter("a", "scalar", "i4"), Parameter("b", "scalar", "f4"))
-    assert binder(cast(Any, None), "f", two)((1, 2.5)) == (1, 2.5)
-    assert binder(cast(Any, None), "f", ())(()) == ()
+    assert bind("f", two, (1, 2.5)) == (1, 2.5)
+    assert bind("f", (), ()) == ()
     for name in ("f", 'a "name"', "{oops} \\ '\n"):
         for args in ((), (1,), (1, 2.0, 3)):
             with pytest.raises(kk.ArgumentError) as caught:
-                binder(cast(Any, None), name, two)(args)
+                bind(name, two, args)
             assert str(caught.value) == f"{name} takes 2 arguments, and {len(args)} were given"
 
 

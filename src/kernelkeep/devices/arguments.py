@@ -4,8 +4,9 @@ Each parameter has a converter from what the caller passed to what the backend n
 NumPy scalar for a scalar of known dtype, raw bytes where only the size is known. Whatever cannot work ends in a sentence
 a person can act on.
 
-`binder(…)` makes one function of them all. It is generated, as `dataclasses` does it, with the usual case of every argument
-inline: this runs on every launch, and four calls would cost as much as the driver's launch itself on a slow machine.
+`launcher(…)` makes one function of checking all arguments and handing them to the driver. It is generated, as `dataclasses`
+does it, with the usual case of every argument inline: this runs on every launch, and a call for each argument would cost
+as much as the driver's launch itself.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from .array import Array
 if TYPE_CHECKING:
     from .base import Device
 
-__all__ = ["Binder", "Converter", "LocalMemory", "binder", "converters", "dimensions"]
+__all__ = ["Converter", "Launcher", "LocalMemory", "converters", "dimensions", "launcher"]
 
 Converter = Callable[[Any], Any]
-Binder = Callable[[tuple[Any, ...]], Any]
+Launcher = Callable[[tuple[Any, ...], Any], Any]
 
 
 class LocalMemory:
@@ -47,23 +48,19 @@ def converters(device: Device, kernel: str, params: tuple[Parameter, ...]) -> tu
     return tuple(makers[p.kind](device, f"argument {i} ({p.name}) of {kernel}", p) for i, p in enumerate(params))
 
 
-def binder(
-    device: Device,
-    kernel: str,
-    params: tuple[Parameter, ...],
-    result: str | None = None,
-    helpers: dict[str, Any] | None = None,
-) -> Binder:
-    """A function from a launch's arguments to checked values.
+def launcher(
+    device: Device, kernel: str, params: tuple[Parameter, ...], body: list[str], helpers: dict[str, Any]
+) -> Launcher:
+    """A function of a launch's arguments and shape: it checks the arguments, then does what `body` says.
 
-    `result` is the expression it returns, in terms of v0, v1, … and `helpers`; a tuple of all values by default.
+    `body` is lines of Python in terms of v0, v1, … (the checked values), `shape` and `helpers`.
     """
     # The kernel's name is data, not code: a GLSL kernel is called whatever its source is called.
-    names: dict[str, Any] = {"Array": Array, "device": device, "ArgumentError": ArgumentError, "kernel": kernel}
-    names.update(helpers or {})
+    names: dict[str, Any] = {"Array": Array, "device": device, "ArgumentError": ArgumentError, "kernel_name": kernel}
+    names.update(helpers)
     count = len(params)
-    message = f'f"{{kernel}} takes {count} arguments, and {{len(args)}} were given"'
-    lines = ["def bind(args):", f"    if len(args) != {count}:", f"        raise ArgumentError({message})"]
+    message = f'f"{{kernel_name}} takes {count} arguments, and {{len(args)}} were given"'
+    lines = ["def launch(args, shape):", f"    if len(args) != {count}:", f"        raise ArgumentError({message})"]
     if params:
         lines.append(f"    {', '.join(f'a{i}' for i in range(count))}, = args")
     for i, (param, convert) in enumerate(zip(params, converters(device, kernel, params), strict=True)):
@@ -78,17 +75,16 @@ def binder(
             lines.append(f"    v{i} = a{i} if a{i}.__class__ is t{i} else c{i}(a{i})")
         else:
             lines.append(f"    v{i} = c{i}(a{i})")
-    everything = "(" + "".join(f"v{i}, " for i in range(count)) + ")"
-    lines.append(f"    return {result or everything}")
+    lines.extend(f"    {line}" for line in body)
     exec(_compiled("\n".join(lines)), names)
-    made: Binder = names["bind"]
+    made: Launcher = names["launch"]
     return made
 
 
 @lru_cache(maxsize=256)
 def _compiled(text: str) -> CodeType:
     # Compiling takes a fifth of a millisecond, and kernels with parameters alike share the text.
-    return compile(text, "<kernelkeep binder>", "exec")
+    return compile(text, "<kernelkeep launcher>", "exec")
 
 
 def dimensions(value: Any, what: str) -> tuple[int, int, int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -24,7 +25,7 @@ import numpy as np
 from ..errors import ArgumentError, DeviceError, OutOfMemory, Unsupported
 from ..programs.signature import KernelSignature, Parameter
 from ..programs.source import Source
-from .arguments import Binder, LocalMemory, binder, dimensions
+from .arguments import Launcher, LocalMemory, dimensions, launcher
 from .array import Array, host_view, parse_dtype, parse_shape
 from .fingerprint import Fingerprint
 
@@ -153,7 +154,8 @@ class Kernel(ABC):
         self.name = signature.name
         self.signature = signature
         self.group = signature.group
-        self._bind: Binder = self._make_binder
+        self._launcher: Launcher = self._first_launch
+        self._binder: Launcher | None = None
         # Grids and groups that were found right, in the driver's own form. Empty when the program is closed, so that
         # one look says both that the shape is right and that the kernel is alive.
         self._shapes: dict[Any, Any] = {}
@@ -178,37 +180,41 @@ class Kernel(ABC):
         `group` may be left out where the kernel fixes it. `shared_bytes` is CUDA's dynamic shared memory.
         """
         try:
-            shape = self._shapes.get((grid, group))
+            # With the classes, because 4.0 is equal to 4 and is no grid all the same.
+            shape = self._shapes.get((grid, group, grid.__class__, group.__class__))
         except TypeError:  # a list
             shape = None
         if shape is None:
             shape = self._check_shape(grid, group)
         if queue is None and not shared_bytes and not cooperative:
-            self._enqueue(self._bind(args), shape)
+            self._launcher(args, shape)
             return
         if cooperative:
             self.device.capabilities.require("cooperative")
-        self._enqueue_specially(self._bind(args), shape, queue, shared_bytes, cooperative)
+        if self._binder is None:
+            params = self.params or ()
+            values = f"return ({''.join(f'v{i}, ' for i in range(len(params)))})"
+            self._binder = launcher(self.device, self.name, params, [values], {})
+        self._launch_specially(self._binder(args, shape), shape, queue, shared_bytes, cooperative)
 
-    def _make_binder(self, args: tuple[Any, ...]) -> Any:
-        """Stands in for the binder until the first launch: a kernel that is never launched needs none."""
-        params = self.params or ()
-        self._bind = binder(self.device, self.name, params, *self._bound_form(params))
-        return self._bind(args)
-
-    def _bound_form(self, params: tuple[Parameter, ...]) -> tuple[str | None, dict[str, Any]]:
-        """How this backend wants the checked values: an expression of v0, v1, … and the helpers it calls."""
-        return None, {}
+    def _first_launch(self, args: tuple[Any, ...], shape: Any) -> None:
+        """Stands in for the launcher until it is needed: a kernel that is never launched needs none."""
+        with self.device._making:  # once: two launchers would each think they know the kernel's arguments
+            if self._launcher == self._first_launch:
+                params = self.params or ()
+                body, helpers = self._launch_body(params)
+                self._launcher = launcher(self.device, self.name, params, body, helpers)
+        self._launcher(args, shape)
 
     @abstractmethod
-    def _enqueue(self, values: Any, shape: Any) -> None:
-        """Hand checked values to the driver."""
+    def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
+        """Lines of Python that hand v0, v1, … and `shape` to the driver, and the helpers they use."""
 
     @abstractmethod
-    def _enqueue_specially(
-        self, values: Any, shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
+    def _launch_specially(
+        self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
     ) -> None:
-        """The same, with anything out of the ordinary."""
+        """A launch with anything out of the ordinary."""
 
     def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
         """A grid and group as this backend's driver takes them."""
@@ -225,7 +231,7 @@ class Kernel(ABC):
         if isinstance(grid, int | tuple) and (group is None or isinstance(group, int | tuple)):
             if len(self._shapes) >= _SHAPES_KEPT:
                 self._shapes.clear()
-            self._shapes[grid, group] = shape
+            self._shapes[grid, group, grid.__class__, group.__class__] = shape
         return shape
 
     def _check_group(self, group: Any) -> tuple[int, int, int]:
@@ -357,6 +363,7 @@ class Device(ABC):
         self.closed = False
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
         self._relievers: weakref.WeakSet[_Reliever] = weakref.WeakSet()
+        self._making = threading.Lock()
 
     # --- programs
 

@@ -566,9 +566,7 @@ class CudaKernel(Kernel):
         self._cu_kernel = kernel
         self._confirmed: tuple[Parameter, ...] | None = None
         self._lock = threading.Lock()
-        self._launch = self._device.driver.cuLaunchKernel
-        self._success = self._device._success
-        self._stream = self._device.cu_stream
+        self._function: Any = None
 
     @property
     def params(self) -> tuple[Parameter, ...]:
@@ -578,55 +576,78 @@ class CudaKernel(Kernel):
             self._confirmed = _confirmed(self._device, self._cu_kernel, self.signature)
         return self._confirmed
 
-    def _bound_form(self, params: tuple[Parameter, ...]) -> tuple[str | None, dict[str, Any]]:
+    def _prepare(self) -> None:
+        """Make the buffer that arguments are packed into."""
+        params = self.params
         layout = struct.Struct(_layout(params))
         self._pack = layout.pack_into
         self._buffer = ctypes.create_string_buffer(max(layout.size, 8))
         address = ctypes.addressof(self._buffer)
         self._pointers = (ctypes.c_void_p * max(len(params), 1))(*(address + p.slot for p in params))
         self._arguments = ctypes.addressof(self._pointers)
-        self._loose = any(p.kind == "any" for p in params)
         # The driver takes a CUkernel for a CUfunction; the bindings want to be told.
         self._function = self._device.driver.CUfunction(int(self._cu_kernel))
-        return None, {}
+
+    def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
+        if self._function is None:
+            self._prepare()
+        values = "".join(f"v{i}, " if p.kind != "any" else f"as_bytes(v{i}), " for i, p in enumerate(params))
+        lines = [
+            "x, y, z, gx, gy, gz = shape",
+            "with lock:",
+            f"    pack(buffer, 0, {values})",
+            "    status = launch(function, x, y, z, gx, gy, gz, 0, stream, arguments, 0)[0]",
+            "    if status is not success:",
+            "        again(shape)",
+        ]
+        helpers = {
+            "lock": self._lock,
+            "pack": self._pack,
+            "buffer": self._buffer,
+            "launch": self._device.driver.cuLaunchKernel,
+            "function": self._function,
+            "stream": self._device.cu_stream,
+            "arguments": self._arguments,
+            "success": self._device._success,
+            "as_bytes": _as_bytes,
+            "again": self._launch_again,
+        }
+        return lines, helpers
 
     def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
         return (*grid, *group)
 
-    def _enqueue(self, values: tuple[Any, ...], shape: Any) -> None:
-        if self._loose:
-            values = _as_bytes(values)
-        x, y, z, gx, gy, gz = shape
-        with self._lock:
-            self._pack(self._buffer, 0, *values)
-            status = self._launch(self._function, x, y, z, gx, gy, gz, 0, self._stream, self._arguments, 0)[0]
-            if status is not self._success:
-                # A thread that never used this device, or one where another library switched contexts.
-                self._device._enter()
-                status = self._launch(self._function, x, y, z, gx, gy, gz, 0, self._stream, self._arguments, 0)[0]
-        if status is not self._success:
+    def _launch_again(self, shape: Any) -> None:
+        """The launch was refused: perhaps only because this thread has no context, or another library's."""
+        self._device._enter()
+        stream = self._device.cu_stream
+        (status,) = self._device.driver.cuLaunchKernel(self._function, *shape, 0, stream, self._arguments, 0)
+        if status != self._device._success:
             self._refuse(status)
 
-    def _enqueue_specially(
+    def _launch_specially(
         self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
     ) -> None:
         device, driver = self._device, self._device.driver
+        if self._function is None:
+            self._prepare()
         most = device.capabilities.shared_bytes
         if shared_bytes > most:
             raise ArgumentError(f"shared_bytes {shared_bytes} is more than {device.spec} has ({most})")
-        stream = self._stream if queue is None else _stream_of(queue, device)
+        stream = device.cu_stream if queue is None else _stream_of(queue, device)
         device._enter()
         if shared_bytes > _PLAIN_SHARED_BYTES:
             which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             device._call(driver.cuKernelSetAttribute, which, shared_bytes, self._cu_kernel, device.cu_device)
+        packed = (_as_bytes(v) if p.kind == "any" else v for p, v in zip(self.params, values, strict=True))
         tail = (shared_bytes, stream, self._arguments)
         with self._lock:
-            self._pack(self._buffer, 0, *(_as_bytes(values) if self._loose else values))
+            self._pack(self._buffer, 0, *packed)
             if cooperative:
                 (status,) = driver.cuLaunchCooperativeKernel(self._function, *shape, *tail)
             else:
                 (status,) = driver.cuLaunchKernel(self._function, *shape, *tail, 0)
-        if status != self._success:
+        if status != device._success:
             self._refuse(status)
 
     def _refuse(self, status: Any) -> NoReturn:
@@ -642,9 +663,9 @@ class CudaKernel(Kernel):
         raise self._device._translated(status, f"launching {self.name}")
 
 
-def _as_bytes(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Handles as raw bytes, which the layout has where only the size of a parameter is known."""
-    return tuple(value.to_bytes(8, "little") if isinstance(value, int) else value for value in values)
+def _as_bytes(value: Any) -> Any:
+    """A handle as raw bytes, which the layout has where only the size of a parameter is known."""
+    return value.to_bytes(8, "little") if isinstance(value, int) else value
 
 
 def _layout(params: tuple[Parameter, ...]) -> str:

@@ -437,10 +437,6 @@ def _pocl_caches() -> bool:
     return os.environ.get("POCL_KERNEL_CACHE", "1") != "0"
 
 
-# Arguments as pyopencl takes several at once, index and value in turn: buffers, scalars, everything else.
-_Values = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
-
-
 class OpenCLKernel(Kernel):
     """A kernel. OpenCL keeps arguments in the kernel object, so setting them and launching is one locked step."""
 
@@ -453,25 +449,59 @@ class OpenCLKernel(Kernel):
         self._owner = program
         self._lock = threading.Lock()
         self._kernel = _new_kernel(cl, program.cl_program, signature.name)
-        # What pyopencl's own generated code calls; its public set_arg tries every kind of argument in turn.
-        self._set_buffers = self._kernel._set_arg_multi
-        self._set_scalars = self._kernel._set_arg_buf_multi
-        self._buffers_set: tuple[Any, ...] = ()
-        self._scalars_set: tuple[Any, ...] = ()
-        self._launch = cl.enqueue_nd_range_kernel
-        self._error = cl.Error
+        self._set: list[Any] = [None] * len(signature.params or ())  # the arguments the kernel object has now
 
-    def _bound_form(self, params: tuple[Parameter, ...]) -> tuple[str | None, dict[str, Any]]:
-        kinds: dict[str, str] = {"buffer": "", "scalar": "", "other": ""}
-        for i, p in enumerate(params):
-            kinds[p.kind if p.kind in kinds else "other"] += f"{i}, v{i}, "
-        return f"(({kinds['buffer']}), ({kinds['scalar']}), ({kinds['other']}))", {}
+    def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
+        kernel = self._kernel
+        helpers = {
+            "lock": self._lock,
+            "native": kernel,
+            "enqueue": self._cl.enqueue_nd_range_kernel,
+            # What pyopencl's own generated code calls; its public set_arg tries every kind of argument in turn.
+            "set_buffers": kernel._set_arg_multi,
+            "set_scalars": kernel._set_arg_buf_multi,
+            "set_others": self._set_others,
+            "now": self._set,
+            "error": self._cl.Error,
+            "refuse": self._refuse,
+        }
+        lines = ["try:", "    with lock:"]
+        for kind, call in (("buffer", "set_buffers"), ("scalar", "set_scalars")):
+            places = [i for i, p in enumerate(params) if p.kind == kind]
+            if places:
+                # The kernel object keeps its arguments; a loop on the same arrays sets them once.
+                changed = " or ".join(f"v{i} is not now[{i}]" for i in places)
+                pairs = "".join(f"{i}, v{i}, " for i in places)
+                noted = "; ".join(f"now[{i}] = v{i}" for i in places)
+                lines += [f"        if {changed}:", f"            {call}(({pairs})); {noted}"]
+        others = "".join(f"{i}, v{i}, " for i, p in enumerate(params) if p.kind not in ("buffer", "scalar"))
+        if others:
+            lines.append(f"        set_others(({others}))")
+        lines += ["        enqueue(device.cl_queue, native, shape[0], shape[1])"]
+        lines += ["except error as problem:", "    refuse(problem)"]
+        return lines, helpers
 
-    def _set_others(self, values: tuple[Any, ...]) -> None:
-        for i, value in zip(values[::2], values[1::2], strict=True):
+    def _launch_specially(
+        self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
+    ) -> None:
+        if shared_bytes:
+            raise ArgumentError("OpenCL takes group-local memory as arguments: kk.LocalMemory(nbytes)")
+        target = self._device.cl_queue if queue is None else _queue_of(queue, self._device)
+        pairs = tuple(part for pair in enumerate(values) for part in pair)
+        try:
+            with self._lock:
+                self._set[:] = [None] * len(self._set)
+                self._set_others(pairs)
+                self._cl.enqueue_nd_range_kernel(target, self._kernel, *shape)
+        except self._cl.Error as error:
+            self._refuse(error)
+
+    def _set_others(self, pairs: tuple[Any, ...]) -> None:
+        """Set arguments of any kind, given as index and value in turn."""
+        for i, value in zip(pairs[::2], pairs[1::2], strict=True):
             if isinstance(value, LocalMemory):
                 self._kernel.set_arg(i, self._cl.LocalMemory(value.nbytes))
-            elif isinstance(value, bytes):
+            elif isinstance(value, bytes | np.generic):
                 self._kernel._set_arg_buf(i, value)
             else:
                 self._kernel.set_arg(i, value)
@@ -482,36 +512,8 @@ class OpenCLKernel(Kernel):
             self._owner._note_launch(self.name, group, small=max(items) < _SMALL_GRID_ITEMS)
         return (items[:1], group[:1]) if items[1:] == (1, 1) else (items, group)
 
-    def _enqueue(self, values: _Values, shape: Any) -> None:
-        self._enqueue_on(self._device.cl_queue, values, shape)
-
-    def _enqueue_specially(
-        self, values: _Values, shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
-    ) -> None:
-        if shared_bytes:
-            raise ArgumentError("OpenCL takes group-local memory as arguments: kk.LocalMemory(nbytes)")
-        self._enqueue_on(self._device.cl_queue if queue is None else _queue_of(queue, self._device), values, shape)
-
-    def _enqueue_on(self, queue: Any, values: _Values, shape: Any) -> None:
-        buffers, scalars, others = values
-        items, group = shape
-        try:
-            with self._lock:
-                # The kernel object keeps its arguments; a loop on the same arrays sets them once.
-                if buffers != self._buffers_set:
-                    self._set_buffers(buffers)
-                    self._buffers_set = buffers
-                if scalars != self._scalars_set:
-                    self._set_scalars(scalars)
-                    self._scalars_set = scalars
-                if others:
-                    self._set_others(others)
-                self._launch(queue, self._kernel, items, group)
-        except self._error as error:
-            self._buffers_set = self._scalars_set = ()
-            self._refuse(error)
-
     def _refuse(self, error: Any) -> NoReturn:
+        self._set[:] = [None] * len(self._set)
         raise self._device._translated(error, f"launching {self.name}") from None
 
 

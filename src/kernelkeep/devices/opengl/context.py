@@ -1,23 +1,24 @@
-"""One EGL context, lent to one thread at a time.
+"""One OpenGL context, lent to one thread at a time.
 
-An OpenGL context belongs to one thread, and only that thread can let go of it. Three ways to serve several threads were
-weighed:
+A context belongs to one thread, and only that thread can let go of it. Ways to serve several threads that were weighed:
 
-- *A context per thread, objects shared*: what one thread launched is only seen by another after a fence and a flush,
-  on every launch (measured: 5 µs on a launch of 5.5), and loose uniforms of shared programs race.
+- *A context per thread, objects shared*: what one thread launched is only seen by another after a fence and a flush on
+  every step, loose uniforms of shared programs race, and Mesa 22.3 crashes when a buffer goes away in the other context.
 - *One owner thread that others send work to*: two thread switches and the interpreter lock on every wait.
-- *One context, made current for a step and released again*: no sharing rules at all; a switch costs 4 to 7 µs.
+- *One context, made current for a step and released after it*: no sharing rules at all; a switch costs 4 to 7 µs, and
+  more for what the driver must look up again.
 
-This is the third, and the switch is paid once for many launches: see `OpenGLDevice`, which submits them in batches.
+This is the third: nothing is as sure. `OpenGLDevice` makes steps few by submitting launches in batches, so that a loop of
+launches pays next to nothing for it; a single launch and the wait for it are two steps, and pay for both.
+
+A context of somebody else's (moderngl, a window) that was current before a step is current again after it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from ...errors import DeviceError
 from .driver_cache import note_display
@@ -70,6 +71,7 @@ class Context:
         self._context = self._create(index)
         self.lock = threading.RLock()
         self._depth = 0
+        self._foreign: tuple[Any, Any, Any, Any] | None = None
 
     def _create(self, index: int) -> Any:
         egl = self._egl
@@ -89,33 +91,63 @@ class Context:
             raise DeviceError(f"EGL device {index} has no OpenGL 4.3 (EGL error 0x{error:x})")
         return context
 
-    @contextmanager
-    def current(self) -> Iterator[Any]:
-        """Have the context in this thread for the length of the block; gives the GL functions."""
-        with self.lock:
-            if self._depth == 0:
-                self._enter()
-            self._depth += 1
-            try:
-                yield self._egl
-            finally:
-                self._depth -= 1
-                if self._depth == 0:
-                    self._egl.eglMakeCurrent(self._display, None, None, None)
+    def current(self) -> Self:
+        """For a `with` block, which has a context in this thread for its length; gives the GL functions."""
+        return self
 
-    def _enter(self) -> None:
+    def __enter__(self) -> Any:
+        self.lock.acquire()
+        if not self._depth:
+            try:
+                self._foreign = self._enter()
+            except BaseException:
+                self.lock.release()
+                raise
+        self._depth += 1
+        return self._egl
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self._depth -= 1
+            if not self._depth:
+                self._leave(self._foreign)
+        finally:
+            self.lock.release()
+
+    def _enter(self) -> tuple[Any, Any, Any, Any] | None:
+        """Make the context current; what was current and is not ours is to be put back."""
         egl = self._egl
         if not self._context:
             raise DeviceError("the OpenGL context is closed")
+        before = egl.eglGetCurrentContext()
+        if before == self._context:
+            return None
+        foreign = None
+        if before:
+            foreign = (egl.eglGetCurrentDisplay(), *(egl.eglGetCurrentSurface(i) for i in _SURFACES), before)
         egl.eglBindAPI(C.EGL_OPENGL_API)  # each thread starts out with OpenGL ES
         if not egl.eglMakeCurrent(self._display, None, None, self._context):
             raise DeviceError(f"the OpenGL context cannot be made current (EGL error 0x{egl.eglGetError():x})")
+        return foreign
+
+    def _leave(self, foreign: tuple[Any, Any, Any, Any] | None) -> None:
+        if not self._context:  # closed in this very step
+            return
+        if foreign is not None:
+            self._egl.eglMakeCurrent(*foreign)
+        else:
+            self._egl.eglMakeCurrent(self._display, None, None, None)
 
     def close(self) -> None:
         """Destroy the context and all its objects."""
         with self.lock:
-            if self._context:
-                self._egl.eglDestroyContext(self._display, self._context)
-                self._context = None
+            context, self._context = self._context, None
+            if context:
+                if self._egl.eglGetCurrentContext() == context:
+                    self._egl.eglMakeCurrent(self._display, None, None, None)
+                self._egl.eglDestroyContext(self._display, context)
                 if self._ours_to_end:
                     self._egl.eglTerminate(self._display)
+
+
+_SURFACES = (0x3059, 0x305A)  # drawing, reading

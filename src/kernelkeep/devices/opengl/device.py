@@ -1,9 +1,9 @@
 """The OpenGL device.
 
-Launches are gathered and submitted in batches, by whichever thread happens to be there (`context.py` says why). After a
-wait the first launch goes out at once, then two together, four, up to 64: the device starts early and a tight loop
-pays for one switch of context in 64 launches. Anything that needs the results (a copy, a fence, a timer,
-`synchronize`) submits what is waiting first. A batch also shares one upload of its scalar arguments, which is why a
+Launches are gathered and submitted in batches, by whichever thread happens to be there. After a wait the first launch goes
+out at once, then two together, four, up to 64: the device starts early, and a tight loop pays for one step
+(`context.py`) in 64 launches. Anything that needs the results (a copy, a fence, a timer, `synchronize`) submits what is
+waiting first. A batch shares one upload of its scalar arguments, and sets what is set already only once, which is why a
 launch costs less here than the same calls made one by one.
 """
 
@@ -245,6 +245,11 @@ class OpenGLDevice(Device):
 
     # --- launches
 
+    def submit(self) -> None:
+        """Give the driver every launch that waits, now."""
+        with self.context.current() as gl:  # leaving it flushes, so the device begins
+            self._submit(gl)
+
     def _submit(self, gl: Any) -> None:
         """Give the driver every launch that waits. The caller has the context."""
         waiting = self._waiting
@@ -474,30 +479,28 @@ class OpenGLKernel(Kernel):
         self.uniforms = [(p.slot, _SETTERS[p.dtype or ""]) for p in params if p.place == "uniform"]
         super().__init__(program, signature)
 
-    def _bound_form(self, params: tuple[Parameter, ...]) -> tuple[str | None, dict[str, Any]]:
-        """Buffers by binding, the scalar block packed, loose uniforms."""
+    def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
+        """Buffers by binding, the scalar block packed, loose uniforms; then wait for the others of the batch."""
         block = sorted((p.slot, place, p) for place, p in enumerate(params) if p.place == "block")
-        pack = struct.Struct(_layout([p for _, _, p in block])).pack
         buffers = "".join(f"v{i}, " for i, p in enumerate(params) if p.kind == "buffer")
         packed = f"pack({', '.join(f'v{place}' for _, place, _ in block)})" if block else 'b""'
         loose = "".join(f"v{i}, " for i, p in enumerate(params) if p.place == "uniform")
-        return f"(({buffers}), {packed}, ({loose}))", {"pack": pack}
+        lines = [
+            f"values = (({buffers}), {packed}, ({loose}))",
+            "with lock:",
+            "    waiting = device._waiting",
+            "    waiting.append((kernel, values, shape))",
+            "    if len(waiting) >= device._batch:",
+            "        device.submit()",
+        ]
+        pack = struct.Struct(_layout([p for _, _, p in block])).pack
+        return lines, {"pack": pack, "lock": self._device.context.lock, "kernel": self}
 
     def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
         return grid
 
-    def _enqueue(self, values: _Values, shape: Any) -> None:
-        device = self._device
-        with device.context.lock:
-            waiting = device._waiting
-            waiting.append((self, values, shape))
-            if len(waiting) >= device._batch:
-                with device.context.current() as gl:
-                    device._submit(gl)
-                    gl.glFlush()
-
-    def _enqueue_specially(
-        self, values: _Values, shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
+    def _launch_specially(
+        self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
     ) -> None:
         if queue is not None:
             raise ArgumentError(f"{self._device.spec} has one queue only")

@@ -97,6 +97,9 @@ _EGL: dict[str, tuple[Any, ...]] = {
     "eglCreateContext": (_P, _P, _P, _P, _P),
     "eglDestroyContext": (c_uint, _P, _P),
     "eglMakeCurrent": (c_uint, _P, _P, _P, _P),
+    "eglGetCurrentContext": (_P,),
+    "eglGetCurrentDisplay": (_P,),
+    "eglGetCurrentSurface": (_P, c_int),
 }
 _EGL_EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "eglQueryDevicesEXT": (c_uint, c_int, _P, _P),
