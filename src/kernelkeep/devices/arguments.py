@@ -60,7 +60,11 @@ def launcher(
     names.update(helpers)
     count = len(params)
     message = f'f"{{kernel_name}} takes {count} arguments, and {{len(args)}} were given"'
-    lines = ["def launch(args, shape):", f"    if len(args) != {count}:", f"        raise ArgumentError({message})"]
+    lines = [
+        "def launch_checked(args, shape):",
+        f"    if len(args) != {count}:",
+        f"        raise ArgumentError({message})",
+    ]
     if params:
         lines.append(f"    {', '.join(f'a{i}' for i in range(count))}, = args")
     for i, (param, convert) in enumerate(zip(params, converters(device, kernel, params), strict=True)):
@@ -77,7 +81,7 @@ def launcher(
             lines.append(f"    v{i} = c{i}(a{i})")
     lines.extend(f"    {line}" for line in body)
     exec(_compiled("\n".join(lines)), names)
-    made: Launcher = names["launch"]
+    made: Launcher = names["launch_checked"]
     return made
 
 

@@ -596,7 +596,7 @@ class CudaKernel(Kernel):
             "x, y, z, gx, gy, gz = shape",
             "with lock:",
             f"    pack(buffer, 0, {values})",
-            "    status = launch(function, x, y, z, gx, gy, gz, 0, stream, arguments, 0)[0]",
+            "    status = cu_launch(function, x, y, z, gx, gy, gz, 0, stream, arguments, 0)[0]",
             "    if status is not success:",
             "        again(shape)",
         ]
@@ -604,7 +604,7 @@ class CudaKernel(Kernel):
             "lock": self._lock,
             "pack": self._pack,
             "buffer": self._buffer,
-            "launch": self._device.driver.cuLaunchKernel,
+            "cu_launch": self._device.driver.cuLaunchKernel,
             "function": self._function,
             "stream": self._device.cu_stream,
             "arguments": self._arguments,

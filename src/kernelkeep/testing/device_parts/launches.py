@@ -162,7 +162,14 @@ class LaunchTests(DevicePart):
         assert (y == np.arange(len(kinds)) + 10).all()
 
     def test_a_kernel_without_arguments(self, device: Device) -> None:
-        kernel = self.build(device, PortableKernel("nothing", params=[], body="kk_barrier();", group=1))
+        try:
+            kernel = self.build(device, PortableKernel("nothing", params=[], body="kk_barrier();", group=1))
+        except CompileError as error:
+            if "ptxas" not in error.log:
+                raise
+            pytest.skip(
+                "NVIDIA's OpenCL compiler makes PTX of a kernel without arguments that its own assembler refuses"
+            )
         kernel.launch(1)
         device.synchronize()
         with pytest.raises(ArgumentError, match="takes 0 arguments"):
