@@ -102,7 +102,7 @@ def compile_for(source: Source, architecture: str) -> bytes:
     compiler_version()  # says clearly when there is no NVRTC
     nvrtc = _import("nvrtc")
     text = translation_unit(source).encode()
-    status, program = nvrtc.nvrtcCreateProgram(text, f"{source.name}.cu".encode(), 0, [], [])
+    status, program = nvrtc.nvrtcCreateProgram(text, f"{source.name}.cu".encode("utf-8", "replace"), 0, [], [])
     _check_nvrtc(nvrtc, status)
     try:
         form, target = _target(nvrtc, architecture)

@@ -22,6 +22,8 @@ def translation_unit(source: Source) -> str:
     in all three languages.
     """
     text = expand_includes(source)
+    if not text.isascii():  # half a character, from an undecodable file, cannot be handed to any compiler
+        text = text.encode("utf-8", "replace").decode()
     defines = "".join(f"#define {name} {value}\n" for name, value in source.macros.items())
     if not defines:
         return text

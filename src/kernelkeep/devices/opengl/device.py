@@ -15,6 +15,7 @@ import re
 import struct
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
@@ -42,6 +43,7 @@ _COMPLAINTS = (
 )
 _CODES = dict(i1="b", u1="B", i2="h", u2="H", i4="i", u4="I", i8="q", u8="Q", f4="f", f8="d")
 _LARGEST_BATCH = 64
+_BLOCKS_BYTES = 1 << 16
 _Values = tuple[tuple[int, ...], bytes, tuple[Any, ...]]  # buffers, the scalar block, loose uniforms
 
 
@@ -172,8 +174,12 @@ class OpenGLDevice(Device):
         self.driver_cache_dir = driver_cache_of(info.vendor)
         self._waiting: list[_Launch] = []
         self._batch = 1
+        # What is set in the context: storage buffers by binding, the program, and the block of scalars.
         self._bound: dict[int, int] = {}
         self._used = 0
+        self._block_bound: tuple[int, bytes] | None = None
+        self._block_at: dict[bytes, int] = {}
+        self._blocks_end = self._blocks_size = 0
         # Collected buffers and programs: the collector may run inside any GL call, so they are deleted later.
         self._dead_buffers: list[int] = []
         self._dead_objects: list[Callable[[Any], None]] = []
@@ -247,43 +253,36 @@ class OpenGLDevice(Device):
 
     def submit(self) -> None:
         """Give the driver every launch that waits, now."""
-        with self.context.current() as gl:  # leaving it flushes, so the device begins
+        with self.context.current() as gl:
             self._submit(gl)
+            gl.glFlush()  # begin now
 
     def _submit(self, gl: Any) -> None:
-        """Give the driver every launch that waits. The caller has the context."""
+        """Give the driver every launch that waits. The caller has the context.
+
+        A loop launches one kernel on the same arrays again and again; what is set in the context already stays set.
+        """
         waiting = self._waiting
         if waiting:
             self._waiting = []
-            offsets = self._upload_scalars(gl, waiting)
-            bound, storage = self._bound, C.SHADER_STORAGE_BUFFER
-            dispatch, barrier, bind, everything = (
-                gl.glDispatchCompute,
-                gl.glMemoryBarrier,
-                gl.glBindBufferBase,
-                C.ALL_BARRIER_BITS,
-            )
-            last: OpenGLKernel | None = None
-            last_buffers: tuple[int, ...] = ()
-            last_block = b""
+            bound = self._bound
+            if len(waiting) > 1:
+                self._place_blocks(gl, {block for _, (_, block, _), _ in waiting if block})
+            dispatch, barrier, everything = gl.glDispatchCompute, gl.glMemoryBarrier, C.ALL_BARRIER_BITS
             for kernel, (buffers, block, loose), (x, y, z) in waiting:
-                # A loop launches one kernel on the same arrays again and again; what is set already stays set.
-                if kernel is not last:
-                    last, last_buffers, last_block = kernel, (), b""
-                    if kernel.gl_program != self._used:
-                        self._used = kernel.gl_program
-                        gl.glUseProgram(self._used)
-                if buffers != last_buffers:
-                    last_buffers = buffers
-                    for binding, handle in zip(kernel.bindings, buffers, strict=True):
-                        if bound.get(binding) != handle:
-                            bound[binding] = handle
-                            bind(storage, binding, handle)
-                if block != last_block:
-                    last_block = block
-                    gl.glBindBufferRange(
-                        C.UNIFORM_BUFFER, kernel.block_binding, self._scalars, offsets[block], len(block)
-                    )
+                if kernel.gl_program != self._used:
+                    self._used = kernel.gl_program
+                    gl.glUseProgram(self._used)
+                for binding, handle in zip(kernel.bindings, buffers, strict=True):
+                    if bound.get(binding) != handle:
+                        bound[binding] = handle
+                        gl.glBindBufferBase(C.SHADER_STORAGE_BUFFER, binding, handle)
+                if block and self._block_bound != (kernel.block_binding, block):
+                    if block not in self._block_at:
+                        self._place_blocks(gl, {block})
+                    at = self._block_at[block]
+                    gl.glBindBufferRange(C.UNIFORM_BUFFER, kernel.block_binding, self._scalars, at, len(block))
+                    self._block_bound = (kernel.block_binding, block)
                 if loose:
                     for (location, set_uniform), value in zip(kernel.uniforms, loose, strict=True):
                         set_uniform(gl, location, value)
@@ -294,20 +293,33 @@ class OpenGLDevice(Device):
         if self._dead_buffers or self._dead_objects:
             self._bury(gl)
 
-    def _upload_scalars(self, gl: Any, waiting: list[_Launch]) -> dict[bytes, int]:
-        """The different scalar blocks of a batch in one buffer, and where each begins."""
-        offsets: dict[bytes, int] = {}
-        at = 0
-        for _, (_, block, _), _ in waiting:
-            if block and block not in offsets:
-                offsets[block] = at
-                at += len(block) + -len(block) % self._alignment
-        if at:
-            data = b"".join(block + b"\0" * (-len(block) % self._alignment) for block in offsets)
-            gl.glBindBuffer(C.UNIFORM_BUFFER, self._scalars)
-            # New storage each time: the old may still be read by launches under way.
-            gl.glBufferData(C.UNIFORM_BUFFER, at, data, C.STREAM_DRAW)
-        return offsets
+    def _place_blocks(self, gl: Any, blocks: set[bytes]) -> None:
+        """Put scalar blocks that are not there yet into the buffer they are read from, behind those in use.
+
+        A full buffer gets new storage and starts over: launches under way still read the old.
+        """
+        new = [block for block in blocks if block not in self._block_at]
+        if not new:
+            return
+        padded = [block + b"\0" * (-len(block) % self._alignment) for block in new]
+        size = sum(map(len, padded))
+        gl.glBindBuffer(C.UNIFORM_BUFFER, self._scalars)
+        if self._blocks_end + size > self._blocks_size:
+            self._blocks_size = max(_BLOCKS_BYTES, size)
+            self._blocks_end = 0
+            self._block_at.clear()
+            self._block_bound = None
+            # Blocks of this batch that were there already are gone with the rest.
+            if len(blocks) > len(new):
+                new = list(blocks)
+                padded = [block + b"\0" * (-len(block) % self._alignment) for block in new]
+                size = sum(map(len, padded))
+                self._blocks_size = max(_BLOCKS_BYTES, size)
+            gl.glBufferData(C.UNIFORM_BUFFER, self._blocks_size, None, C.STREAM_DRAW)
+        gl.glBufferSubData(C.UNIFORM_BUFFER, self._blocks_end, size, b"".join(padded))
+        for block, bytes_with_padding in zip(new, padded, strict=True):
+            self._block_at[block] = self._blocks_end
+            self._blocks_end += len(bytes_with_padding)
 
     def _bury(self, gl: Any) -> None:
         dead, self._dead_buffers = self._dead_buffers, []
@@ -381,6 +393,10 @@ class OpenGLDevice(Device):
     def timer(self) -> OpenGLTimer:
         self._check_open()
         return OpenGLTimer(self)
+
+    def exclusive(self) -> AbstractContextManager[Any]:
+        self._check_open()
+        return self.context.current()
 
     def synchronize(self) -> None:
         self._check_open()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ...devices.base import Device, Kernel
-from ...errors import ArgumentError, Unsupported
+from ...errors import ArgumentError, CompileError, Unsupported
 from ...programs.portable import Buffer, PortableKernel, Scalar
 from .common import GROUP, DevicePart, groups
 
