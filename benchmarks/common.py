@@ -6,13 +6,15 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
 
 
-def interleaved(contenders: Mapping[str, Callable[[], None]], rounds: int = 9) -> dict[str, float]:
+def interleaved(contenders: Mapping[Key, Callable[[], None]], rounds: int = 9) -> dict[Key, float]:
     """Median seconds of each contender. They take turns, so that a slow spell of the machine hits all alike."""
-    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    samples: dict[Key, list[float]] = {name: [] for name in contenders}
     for contender in contenders.values():
         contender()  # warm up
     for _ in range(rounds):

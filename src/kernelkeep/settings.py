@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from .errors import ArgumentError
+
 __all__ = [
     "COMPILE_WAIT_SECONDS",
     "MAX_DISK_BYTES",
@@ -28,11 +30,14 @@ COMPILE_WAIT_SECONDS = 120.0  # how long one process waits for another's compile
 
 def cache_dir(chosen: str | os.PathLike[str] | None = None) -> Path:
     """Where compiled programs are kept: what was chosen, else $KERNELKEEP_CACHE_DIR, else the user's cache folder."""
-    if chosen is not None:
-        return Path(chosen).expanduser().absolute()
-    named = os.environ.get("KERNELKEEP_CACHE_DIR")
-    if named:
-        return Path(named).expanduser().absolute()
+    named = chosen if chosen is not None else os.environ.get("KERNELKEEP_CACHE_DIR")
+    if named or chosen is not None:
+        try:
+            path = Path(named or "").expanduser().absolute()
+            path.is_dir()  # refuses what no file system takes
+            return path
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ArgumentError(f"{named!r} cannot be a cache folder: {error}") from None
     from platformdirs import user_cache_path
 
     return user_cache_path("kernelkeep", appauthor=False)

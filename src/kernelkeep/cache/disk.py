@@ -7,7 +7,6 @@ missing file system) leaves the programs in memory, says so once, and is tried a
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import stat
 import threading
@@ -21,11 +20,11 @@ import msgspec
 
 from .entry import LARGEST_PAYLOAD, Damaged, Entry
 from .folder import GpuFolder, Stored
+from .log import say
 from .single_flight import FileLock, LockUnavailable
 
 __all__ = ["CacheWarning", "DiskTier", "Pruned", "gpu_folders"]
 
-log = logging.getLogger("kernelkeep")
 _RETRY_SECONDS = 30.0
 _ROOM = 0.9  # pruning by bytes goes on to this share of the bound, so that it is not needed again at once
 
@@ -77,7 +76,6 @@ class DiskTier:
         self.max_bytes = max_bytes
         self.folder = GpuFolder(root / folder)
         self.corrupt = 0
-        self.errors = 0
         self._lock = threading.Lock()
         self._warned = False
         self._writes_again_at = 0.0
@@ -105,8 +103,7 @@ class DiskTier:
         except Damaged as damage:
             self.reject(digest, name, str(damage))
         except OSError as error:
-            self.errors += 1
-            log.debug("cannot read %s: %s", name, error)
+            say(name, "cannot be read from disk: %s", error)
         return None
 
     def put(self, entry: Entry) -> bool:
@@ -116,8 +113,7 @@ class DiskTier:
         try:
             size = self.folder.write(entry)
         except UnicodeError as error:
-            self.errors += 1
-            log.info("the entry of %r cannot be written down: %s", entry.facts.name, error)
+            say(repr(entry.facts.name), "cannot be written down: %s", error)
             return False
         except OSError as error:
             self._trouble(error)
@@ -132,7 +128,7 @@ class DiskTier:
         """Set an entry aside that failed its check or that the driver refused."""
         with self._lock:
             self.corrupt += 1
-        log.info("the entry of %s is set aside: %s", name, reason)
+        say(name, "the entry on disk is set aside: %s", reason)
         with contextlib.suppress(OSError):
             self.folder.set_aside(digest, name)
 
@@ -145,13 +141,13 @@ class DiskTier:
         return self.folder.find_name(name)
 
     @contextlib.contextmanager
-    def alone(self, digest: str, timeout_seconds: float) -> Iterator[bool]:
+    def alone(self, digest: str, timeout_seconds: float, name: str = "") -> Iterator[bool]:
         """Keep other processes from compiling the same key during the block. False: no lock could be had, go on anyway."""
         lock: FileLock = self.folder.lock(digest)
         try:
             lock.acquire(timeout_seconds)
         except LockUnavailable as error:
-            log.info("compiling without a lock: %s", error)
+            say(name or digest[:12], "going on without a lock: %s", error)
             yield False
             return
         try:
@@ -191,13 +187,12 @@ class DiskTier:
     def _trouble(self, error: OSError) -> None:
         """Stop writing for a while, and say so once."""
         with self._lock:
-            self.errors += 1
             self._writes_again_at = time.monotonic() + _RETRY_SECONDS
             first, self._warned = not self._warned, True
         if first:
             reason = error.strerror or str(error)
             text = f"programs cannot be kept in {self.root} ({reason}); they are kept in memory only"
-            log.info(text)
+            say(self.folder.path.name, "%s", text)
             with contextlib.suppress(Warning):  # where warnings are errors, this one still breaks nothing
                 warnings.warn(text, CacheWarning, stacklevel=2)
 

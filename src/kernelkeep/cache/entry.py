@@ -25,20 +25,20 @@ from typing import Any
 
 import msgspec
 
-from .key import Key
+from .key import SCHEMA, Key
 
 if sys.version_info >= (3, 14):  # in the standard library from there on
     from compression import zstd
 else:
     from backports import zstd
 
-__all__ = ["LARGEST_PAYLOAD", "Damaged", "Entry", "Facts", "decode", "decode_facts", "encode"]
+__all__ = ["LARGEST_FILE", "LARGEST_PAYLOAD", "Damaged", "Entry", "Facts", "decode", "encode"]
 
 _HEADER = struct.Struct("<4sBBH32sIIII")
 _CHECK = 32
 _MAGIC = b"KKEN"
-_SCHEMA = 1
 LARGEST_PAYLOAD = 1 << 30
+LARGEST_FILE = LARGEST_PAYLOAD + (1 << 20)  # with room for the facts
 # Programs are small, written once and read for ever after; above this level zstd gains next to nothing on them.
 _LEVEL = 6
 # Saving less than this saves next to nothing on disk, and decompressing it would be a fifth of a hit (a decompressor
@@ -82,7 +82,7 @@ def encode(entry: Entry) -> bytes:
     codec, stored = (1, packed) if len(entry.payload) - len(packed) > _WORTH_BYTES else (0, entry.payload)
     facts = _encoder.encode(entry.facts)
     digest = bytes.fromhex(entry.facts.key.digest)
-    header = _HEADER.pack(_MAGIC, _SCHEMA, codec, 0, digest, len(facts), len(stored), len(entry.payload), 0)
+    header = _HEADER.pack(_MAGIC, SCHEMA, codec, 0, digest, len(facts), len(stored), len(entry.payload), 0)
     check = hashlib.sha256(header)
     check.update(facts)
     check.update(stored)
@@ -113,11 +113,6 @@ def _decompress(stored: Any, size: int) -> bytes:
     return payload
 
 
-def decode_facts(data: bytes) -> Facts:
-    """The facts of a `.meta` file. Good enough to show, never to decide by."""
-    return _decoder.decode(data)
-
-
 def _verified(data: bytes, digest: str) -> tuple[Any, Any, int, int]:
     start = _HEADER.size + _CHECK
     if len(data) < start:
@@ -125,8 +120,8 @@ def _verified(data: bytes, digest: str) -> tuple[Any, Any, int, int]:
     magic, schema, codec, zero, key, facts_size, stored_size, size, reserved = _HEADER.unpack_from(data)
     if magic != _MAGIC:
         raise Damaged("it is not a kernelkeep entry")
-    if schema != _SCHEMA:
-        raise Damaged(f"it has schema {schema}, and this version reads {_SCHEMA}")
+    if schema != SCHEMA:
+        raise Damaged(f"it has schema {schema}, and this version reads {SCHEMA}")
     view = memoryview(data)
     if len(data) != start + facts_size + stored_size:
         raise Damaged(f"it has {len(data)} bytes instead of {start + facts_size + stored_size}")

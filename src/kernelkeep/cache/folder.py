@@ -15,7 +15,7 @@ after a power cut a file may be damaged, which its checksum tells.
 
 The diary is what makes pruning cheap. Lines are only ever added at the end, in order of time; the least recently used
 entry is the first line whose file has not been used since. So pruning reads from the oldest line on and stops when it is
-done, however many entries there are. An entry's last use is its file's modification time, refreshed at most hourly.
+done, however many entries there are. An entry's last use is its file's modification time, refreshed at most twice a day.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import re
 import stat
@@ -40,7 +41,7 @@ from .single_flight import FileLock, LockUnavailable
 
 __all__ = ["GpuFolder", "Stored", "slug"]
 
-_REFRESH_SECONDS = 3600.0
+_REFRESH_SECONDS = 12 * 3600.0
 _LOCK_SECONDS = 10.0
 _KEPT_ASIDE = 20
 _PARTS = ("programs", "names", "diary", "driver", "set-aside", "tmp", "locks")
@@ -224,7 +225,7 @@ class GpuFolder:
                 before = _size(path)
                 self._note(path, digest, time.time())
                 if before is None:
-                    self._append(self._names / slug(entry.facts.name), f"{digest}\n")
+                    self._note_name(slug(entry.facts.name), digest)
                 self._count_change(entries=int(before is None), size=len(data) - (before or 0))
                 _replace(temporary, path)
         except BaseException:
@@ -234,6 +235,15 @@ class GpuFolder:
             facts = msgspec.json.format(msgspec.json.encode(entry.facts), indent=2)
             _replace(self._temporary(facts), path.with_suffix(".meta"))
         return len(data)
+
+    def _note_name(self, name: str, digest: str) -> None:
+        """Write down that a key was saved under a name. Whenever the list has doubled, keys that are gone are dropped."""
+        page = self._names / name
+        self._append(page, f"{digest}\n")
+        lines = (_size(page) or 0) // 65
+        if lines >= 64 and lines & (lines - 1) == 0:
+            kept = [key for key in self.find_name(name) if key == digest or self._under_another_name(key) is not None]
+            _replace(self._temporary("".join(f"{key}\n" for key in kept).encode()), page)
 
     def set_aside(self, digest: str, name: str) -> None:
         """Move a bad file out of the way, whatever it is, and keep the last few to look at."""
@@ -291,10 +301,21 @@ class GpuFolder:
             return sorted(page.name for page in self._diary.iterdir() if page.suffix != ".done")
         return []
 
-    def prune_day(self, day: str, before: float | None, excess_bytes: int | None) -> tuple[int, int]:
-        """Remove what the diary of a day lists, oldest first: what was not used since `before`, or until `excess_bytes` are gone.
+    def next_use(self, day: str) -> float | None:
+        """When the first entry on a page of the diary was used that pruning has not dealt with; None at the end."""
+        with contextlib.suppress(OSError), (self._diary / day).open("rb") as lines:
+            lines.seek(_read_number(self._diary / f"{day}.done"))
+            for line in lines:
+                return _noted(line)
+        return None
 
-        Returns how many entries and bytes went. How far it got is written down, so that no line is read twice.
+    def prune_day(
+        self, day: str, before: float | None, excess_bytes: int | None, until: float = math.inf
+    ) -> tuple[int, int]:
+        """Remove what a page of the diary lists, oldest first: not used since `before`, or until `excess_bytes` are gone.
+
+        Lines later than `until` are left alone. Returns how many entries and bytes went. How far it got is written
+        down, so that no line is read twice.
         """
         removed = freed = 0
         page, done = self._diary / day, self._diary / f"{day}.done"
@@ -305,7 +326,8 @@ class GpuFolder:
                 with page.open("rb") as lines:
                     lines.seek(at)
                     for line in lines:
-                        if before is None and (excess_bytes is None or freed >= excess_bytes):
+                        enough = before is None and (excess_bytes is None or freed >= excess_bytes)
+                        if enough or _noted(line) > until:
                             finished = False
                             break
                         verdict, size = self._prune_line(line.decode("utf-8", "replace").rstrip("\n"), before)
@@ -458,6 +480,8 @@ def _read_regular(path: str | Path) -> tuple[bytes, float]:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise Damaged("something that is no file stands where it should be")
+        if found.st_size > entries.LARGEST_FILE:
+            raise Damaged(f"it is far too large, {found.st_size:,} bytes")
         data = os.read(descriptor, found.st_size + 1)
         while len(data) < found.st_size and (more := os.read(descriptor, found.st_size - len(data))):
             data += more
@@ -489,6 +513,14 @@ def _replace(temporary: Path, path: Path) -> None:
 def _day(moment: float) -> str:
     # A file's time may be anything; four digits of a year are enough.
     return time.strftime("%Y-%m-%d", time.gmtime(min(max(moment, 0.0), 253_402_300_799.0)))
+
+
+def _noted(line: bytes) -> float:
+    """The time in a line of the diary; 0 in a torn one."""
+    try:
+        return float(line.split(b" ", 1)[0])
+    except ValueError:
+        return 0.0
 
 
 def _read_number(path: Path) -> int:

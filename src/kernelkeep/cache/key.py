@@ -19,6 +19,7 @@ from ..programs.source import Source
 
 __all__ = ["SCHEMA", "Key", "digest_of", "key_of", "normalised_options"]
 
+# Of keys and of entry files alike: versions with different entry files have different keys, and so never meet.
 SCHEMA = 1
 
 

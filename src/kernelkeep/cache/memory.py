@@ -23,6 +23,16 @@ __all__ = ["Lease", "MemoryTier", "Slot"]
 _ALIASES = 8  # how many different `Source` objects of one program are remembered for the hot path
 
 
+def _count_of_idle() -> int:
+    """What `sys.getrefcount` says of an object that only the asking frame holds; it differs between Pythons."""
+    held = {"": object()}
+    slot = held.pop("", None)
+    return sys.getrefcount(slot)
+
+
+_IDLE_COUNT = _count_of_idle()
+
+
 class _Program(Protocol):
     """What this tier needs to know of a program."""
 
@@ -97,9 +107,11 @@ class Lease:
     def __del__(self) -> None:
         slot = getattr(self, "_slot", None)
         if slot is not None:
+            # The collector may run anywhere, also inside the cache's own locks, so nothing is done here that takes one:
+            # letting the slot go is all there is to releasing it. What else a release does, the next one does.
+            self._slot = None
             name = getattr(slot.program, "name", slot.digest[:12])
             del slot
-            self.release()
             warnings.warn(f"a lease on program {name} was never released", ResourceWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:
@@ -123,7 +135,6 @@ class MemoryTier:
         self.next_tick = itertools.count(1).__next__
         self._slots: dict[str, Slot] = {}
         self._bytes = 0
-        # Eviction closes programs, which may collect a forgotten lease, which comes back here.
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -153,16 +164,31 @@ class MemoryTier:
                 self._remember(slot, alias)
             return slot
 
-    def add(self, slot: Slot, alias: Hashable) -> None:
-        """Make a loaded program resident, and make room for it."""
+    def add(self, slot: Slot, alias: Hashable) -> Slot:
+        """Make a loaded program resident, and make room for it. If another thread was first, its slot is the one to use."""
         with self._lock:
-            self._slots[slot.digest] = slot
-            self._bytes += slot.nbytes
-            slot.tick = self.hits + 0.5  # after the last use, before the next
-            self._remember(slot, alias)
+            resident = self._slots.get(slot.digest)
+            if resident is None:
+                self._slots[slot.digest] = resident = slot
+                self._bytes += slot.nbytes
+                slot.tick = self.hits + 0.5  # after the last use, before the next
+            if alias not in self.hot:
+                self._remember(resident, alias)
             fits = self._fits(self.max_programs, self.max_bytes)
+        if resident is not slot:
+            slot.program.close()
         if not fits:
             self.shrink()
+        return resident
+
+    def forget(self, slot: Slot) -> None:
+        """Take a program out that is of no use, without closing it: somebody may hold it."""
+        with self._lock:
+            if self._slots.get(slot.digest) is slot:
+                del self._slots[slot.digest]
+                self._bytes -= slot.nbytes
+                for alias in slot.aliases:
+                    self.hot.pop(alias, None)
 
     def grew(self, slot: Slot) -> None:
         """The program's size changed."""
@@ -199,7 +225,8 @@ class MemoryTier:
                 self.over = False
                 return
             # `digests`, not slots: a list of slots would hold them all.
-            for digest in sorted(self._slots, key=lambda digest: self._slots[digest].tick):
+            ticks = [(digest, slot.tick) for digest, slot in self._slots.items()]
+            for digest, _ in sorted(ticks, key=lambda pair: pair[1]):  # equal ticks: the one added first
                 if self._fits(most_programs, most_bytes):
                     break
                 program = self._take(digest)
@@ -212,11 +239,13 @@ class MemoryTier:
 
     def _take(self, digest: str) -> _Program | None:
         """Take an idle slot out, for good; None, and everything as it was, if someone holds it."""
-        slot = self._slots.pop(digest)
+        slot = self._slots.pop(digest, None)
+        if slot is None:
+            return None
         for alias in slot.aliases:
             self.hot.pop(alias, None)
-        # Now only this frame should hold it: the name `slot`, and the argument of getrefcount.
-        if sys.getrefcount(slot) > 2:
+        # Now only this frame should hold it.
+        if sys.getrefcount(slot) > _IDLE_COUNT:
             self._slots[digest] = slot
             for alias in slot.aliases:
                 self.hot[alias] = slot

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import math
 import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -24,16 +24,17 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from .. import __version__, settings
-from ..errors import ArgumentError, BinaryRejected, CompileError, DeviceError, KernelKeepError, OutOfMemory, Unsupported
+from ..errors import ArgumentError, BinaryRejected, CompileError, DeviceError, OutOfMemory, Unsupported
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
 from .disk import DiskTier, Pruned, gpu_folders
 from .entry import Entry, Facts
 from .folder import GpuFolder
 from .key import Key, digest_of, key_of
+from .log import say
 from .memory import Lease, MemoryTier, Slot
 from .single_flight import Flights
-from .stats import COUNTERS, CacheStats, Counters, add_to_file, read_file
+from .stats import COUNTERS, CacheStats, Counters, add_to_file, read_file, typed_counts
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -41,9 +42,8 @@ if TYPE_CHECKING:
     from ..devices.base import Device, Program
     from .report import Difference, Explanation, PreloadFailure, PreloadReport
 
-__all__ = ["ProgramCache"]
+__all__ = ["ProgramCache", "gone_from_here"]
 
-log = logging.getLogger("kernelkeep")
 _open_caches: weakref.WeakSet[ProgramCache] = weakref.WeakSet()
 
 
@@ -71,8 +71,8 @@ class ProgramCache:
         device: Device,
         cache_dir: str | os.PathLike[str] | None = None,
         max_programs: int = settings.MAX_PROGRAMS,
-        max_bytes: int | None = None,
-        max_disk_bytes: int = settings.MAX_DISK_BYTES,
+        max_bytes: float | None = None,
+        max_disk_bytes: float | None = settings.MAX_DISK_BYTES,
         remote: None = None,
         *,
         auto_save: bool = True,
@@ -80,21 +80,23 @@ class ProgramCache:
     ) -> None:
         if remote is not None:
             raise Unsupported("remote", "this version keeps programs in memory and on disk only")
+        if not hasattr(device, "fingerprint") or not hasattr(device, "build"):
+            raise ArgumentError(f"a cache is made for a device that kk.open_device gave, not for {device!r}")
         if not isinstance(max_programs, int) or max_programs < 1:
             raise ArgumentError(f"max_programs is a positive integer, not {max_programs!r}")
-        for name, bound in (("max_bytes", max_bytes), ("max_disk_bytes", max_disk_bytes)):
-            if bound is not None and (not isinstance(bound, int | float) or not bound >= 0):
-                raise ArgumentError(f"{name} is a number of bytes, not {bound!r}")
+        memory_bound = _bound("max_bytes", max_bytes)
+        disk_bound = _bound("max_disk_bytes", max_disk_bytes)
         self.closed = True  # until everything below is there
+        self._process = os.getpid()
         self.device = device
         self.cache_dir = settings.cache_dir(cache_dir)
         self.auto_save = auto_save
         self._compile_wait_seconds = compile_wait_seconds
         self._fingerprint = device.fingerprint.digest
         self._ripens = device.capabilities.ripening_binaries
-        self._memory = MemoryTier(max_programs, None if max_bytes is None else int(max_bytes))
+        self._memory = MemoryTier(max_programs, memory_bound)
         facts = asdict(device.fingerprint) | {"digest": self._fingerprint}
-        most = int(min(max_disk_bytes, 1 << 60)) if not math.isinf(max_disk_bytes) else 1 << 60
+        most = _UNBOUNDED if disk_bound is None else disk_bound
         self._disk = DiskTier(self.cache_dir, device.fingerprint.folder, facts, most)
         self._flights: Flights[tuple[Slot, str]] = Flights()
         self._counters = Counters()
@@ -129,7 +131,9 @@ class ProgramCache:
         source, digest = self._identify(asked)
         slot = self._memory.find(digest, asked)
         if slot is None:
-            (slot, origin), leading = self._flights.join(digest, lambda: self._bring(source, digest, asked))
+            (slot, origin), leading = self._flights.join(
+                digest, lambda: self._bring(source, digest, asked), self._compile_wait_seconds
+            )
             if leading and origin != "memory":
                 return Lease(slot, origin)
             if not leading:
@@ -165,7 +169,7 @@ class ProgramCache:
         if slot is not None:
             return slot, "disk"
         asked_at = time.monotonic()
-        with self._disk.alone(digest, self._compile_wait_seconds):
+        with self._disk.alone(digest, self._compile_wait_seconds, source.name):
             # Another process may have compiled it while we waited for the lock.
             slot = self._from_disk(digest, source.name, alias)
             if slot is not None:
@@ -176,9 +180,9 @@ class ProgramCache:
                 return slot, "disk"
             return self._compile(source, digest, alias), "compiled"
 
-    def _from_disk(self, digest: str, name: str, alias: Any) -> Slot | None:
+    def _from_disk(self, digest: str, name: str, alias: Any, *, only_named: bool = False) -> Slot | None:
         entry = self._disk.get(digest, name)
-        if entry is None:
+        if entry is None or (only_named and entry.facts.name != name):
             return None
         start = time.perf_counter()
         try:
@@ -223,8 +227,7 @@ class ProgramCache:
         slot = Slot(self._memory, digest, program, residence)
         if self._ripens and self.auto_save:
             program.on_ripening = _to_be_saved(slot, self._ripen_later)
-        self._memory.add(slot, alias)
-        return slot
+        return self._memory.add(slot, alias)
 
     def _with_relief(self, work: Any) -> Any:
         """Do it; if the device has no memory for it, evict every idle program and try once more."""
@@ -250,11 +253,11 @@ class ProgramCache:
             return False
         try:
             payload = program.binary()
-        except (KernelKeepError, UnicodeError) as error:  # a name from an undecodable file name cannot be written down
+            residence.facts = msgspec.structs.replace(residence.facts, payload_bytes=len(payload))
+            residence.on_disk = self._disk.put(Entry(residence.facts, payload))
+        except Exception as error:  # whatever it is, the user's program has its program
             self._say("not saved: %r", residence.facts.name, error)
             return False
-        residence.facts = msgspec.structs.replace(residence.facts, payload_bytes=len(payload))
-        residence.on_disk = self._disk.put(Entry(residence.facts, payload))
         residence.unripe = program.ripeness
         return residence.on_disk
 
@@ -291,8 +294,8 @@ class ProgramCache:
                 self._counters.add(ripened=1)
                 self._memory.grew(slot)
                 self._say("saved again after use", residence.facts.name)
-        except KernelKeepError as error:
-            self._say("not saved again: %s", residence.facts.name, error)
+        except Exception as error:  # in the background there is nobody to tell
+            self._say("not saved again: %r", residence.facts.name, error)
         finally:
             residence.ripening = False
 
@@ -311,7 +314,7 @@ class ProgramCache:
 
     def _finish_saving(self) -> None:
         for future in list(self._pending):
-            future.result()
+            future.exception()
 
     # --- preloading
 
@@ -328,6 +331,8 @@ class ProgramCache:
         from .report import PreloadFailure, PreloadReport
 
         self._check_open()
+        if isinstance(items, str) or not isinstance(items, Iterable):
+            raise ArgumentError("preload takes a list of sources and names")
         wanted = list(items)
         start = time.perf_counter()
         origins: dict[str, int] = {"memory": 0, "disk": 0, "remote": 0, "compiled": 0}
@@ -338,16 +343,14 @@ class ProgramCache:
             name = item if isinstance(item, str) else getattr(item, "name", repr(item))
             try:
                 found = self._bring_named(item) if isinstance(item, str) else [self.get(item)]
+                came_from = [self._make_resident(lease, item) for lease in found]
             except Exception as error:
                 with counting:
                     failures.append(PreloadFailure(name, error))
             else:
                 with counting:
-                    for lease in found:
-                        origins[lease.origin] += 1
-                for lease in found:
-                    with lease:
-                        lease.program.make_resident()
+                    for origin in came_from:
+                        origins[origin] += 1
             step(name)
 
         count = workers or min(32, (os.cpu_count() or 1) + 1)
@@ -357,6 +360,25 @@ class ProgramCache:
             ) as pool:
                 list(pool.map(bring, wanted))
         return PreloadReport(**origins, failed=tuple(failures), seconds=time.perf_counter() - start)
+
+    def _make_resident(self, lease: Lease, item: Source | PortableKernel | str) -> str:
+        """Have the leased program's code on the device, and release the lease; where the program came from.
+
+        A binary from disk that the driver refuses only now is set aside, and the program compiled.
+        """
+        with lease:
+            try:
+                lease.program.make_resident()
+                return lease.origin
+            except BinaryRejected as error:
+                slot = lease._slot
+                if lease.origin != "disk" or slot is None or isinstance(item, str):
+                    raise
+                self._disk.reject(slot.digest, slot.extra.facts.name, str(error))
+                self._memory.forget(slot)
+        with self.get(item) as again:
+            again.program.make_resident()
+            return again.origin
 
     def _bring_named(self, name: str) -> list[Lease]:
         digests = self._disk.find_name(name)
@@ -368,13 +390,13 @@ class ProgramCache:
                 continue
 
             def load(digest: str = digest) -> tuple[Slot, str]:
-                loaded = self._from_disk(digest, name, (name, digest))
+                loaded = self._from_disk(digest, name, (name, digest), only_named=True)
                 if loaded is None:
                     raise LookupError(digest)
                 return loaded, "disk"
 
             with contextlib.suppress(LookupError):  # pruned, or damaged and set aside
-                (slot, origin), _ = self._flights.join(digest, load)
+                (slot, origin), _ = self._flights.join(digest, load, self._compile_wait_seconds)
                 found.append(Lease(slot, origin))
         if not found:
             raise ArgumentError(f"no program named {name!r} is on disk for {self.device.spec}")
@@ -385,7 +407,8 @@ class ProgramCache:
     def trim(self, target_bytes: int = 0) -> int:
         """Evict idle programs from memory until at most `target_bytes` are resident; how many bytes went."""
         self._check_open()
-        return self._memory.trim(target_bytes)
+        target = _bound("target_bytes", target_bytes)
+        return 0 if target is None else self._memory.trim(target)
 
     def prune(self, max_age_days: float | None = 30, max_bytes: int | None = None, *, gone: bool = False) -> Pruned:
         """Remove from disk what was not used for `max_age_days`, then the oldest down to `max_bytes`, in all GPU folders.
@@ -393,16 +416,10 @@ class ProgramCache:
         With `gone`, also the folders of GPUs, drivers and compilers that this machine used and no longer has.
         """
         self._check_open()
-        is_gone = None
-        if gone:
-            from ..devices.registry import fingerprints_here
-
-            here = {fingerprint.folder for fingerprint in fingerprints_here(self.cache_dir)}
-            here.add(self.device.fingerprint.folder)
-
-            def is_gone(folder: GpuFolder) -> bool:
-                return folder.used_here and folder.path.name not in here
-
+        for name, value in (("max_age_days", max_age_days), ("max_bytes", max_bytes)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise ArgumentError(f"{name} is a number, not {value!r}")
+        is_gone = gone_from_here(self.cache_dir) if gone else None
         return self._disk.prune(max_age_days, max_bytes, is_gone)
 
     def stats(self) -> CacheStats:
@@ -414,7 +431,7 @@ class ProgramCache:
             on_disk=on_disk,
             memory_bytes=self._memory.nbytes,
             disk_bytes=disk_bytes,
-            **_typed(self._counts()),
+            **typed_counts(self._counts()),
         )
 
     def lifetime_stats(self) -> CacheStats:
@@ -422,8 +439,8 @@ class ProgramCache:
         self._save_stats()
         now = self.stats()
         sums = read_file(self.cache_dir / "cache_stats.json")
-        unsaved = {name: value - self._saved_counts[name] for name, value in self._counts().items()}
-        return msgspec.structs.replace(now, **_typed({name: sums[name] + unsaved[name] for name in COUNTERS}))
+        unsaved = self._unsaved_counts()
+        return msgspec.structs.replace(now, **typed_counts({name: sums[name] + unsaved[name] for name in COUNTERS}))
 
     def _counts(self) -> dict[str, float]:
         counts = self._counters.read()
@@ -432,12 +449,15 @@ class ProgramCache:
         counts["corrupt_entries"] = self._disk.corrupt
         return counts
 
+    def _unsaved_counts(self) -> dict[str, float]:
+        return {name: value - self._saved_counts[name] for name, value in self._counts().items()}
+
     def _save_stats(self) -> None:
+        _save_left_behind()
         with self._saving:
-            counts = self._counts()
-            new = {name: value - self._saved_counts[name] for name, value in counts.items()}
+            new = self._unsaved_counts()
             if self._disk.writable and add_to_file(self.cache_dir / "cache_stats.json", new):
-                self._saved_counts = counts
+                self._saved_counts = {name: self._saved_counts[name] + value for name, value in new.items()}
 
     def explain(self, source: Source | PortableKernel) -> Explanation:
         """Why a lookup hits or misses, field by field, against the nearest entry."""
@@ -486,6 +506,8 @@ class ProgramCache:
             return
         self.closed = True
         _open_caches.discard(self)
+        if os.getpid() != self._process:
+            return  # a forked child: the programs, the counts and the threads that save are the parent's
         self._finish_saving()
         if self._savers is not None:
             self._savers.shutdown(wait=True)
@@ -502,9 +524,9 @@ class ProgramCache:
         self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "closed", True):
-            with contextlib.suppress(Exception):  # a forgotten cache still adds up its counts
-                self.close()
+        # The collector may run anywhere, also inside our own locks: only hand the counts over.
+        if not getattr(self, "closed", True) and os.getpid() == self._process:
+            _left_behind.append((self.cache_dir, self._unsaved_counts()))
 
     def __repr__(self) -> str:
         return f"<ProgramCache for {self.device.spec} in {self.cache_dir}: {len(self._memory)} programs>"
@@ -514,13 +536,42 @@ class ProgramCache:
             raise DeviceError("this cache is closed")
 
     def _say(self, text: str, name: str, *values: Any) -> None:
-        if log.isEnabledFor(logging.INFO):
-            log.info("%s: %s: " + text, threading.current_thread().name, name, *values)
+        say(name, text, *values)
 
     @property
     def folder(self) -> Path:
         """The folder of this device inside the cache folder."""
         return self._disk.folder.path
+
+
+_UNBOUNDED = 1 << 60
+
+
+def _bound(name: str, value: Any) -> int | None:
+    """A bound in bytes; None where there is none."""
+    if value is None or value == math.inf:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise ArgumentError(f"{name} is a number of bytes, not {value!r}")
+    return int(value)
+
+
+def gone_from_here(cache_dir: str | os.PathLike[str] | None = None) -> Callable[[GpuFolder], bool]:
+    """Says of a GPU's folder whether this machine used it and no longer has that GPU, driver or compiler.
+
+    A backend that cannot be asked at the moment (not installed here, its driver down) is not taken for gone.
+    """
+    from ..devices.registry import fingerprints_here
+
+    here = {
+        backend: {found.folder for found in all_of_it} for backend, all_of_it in fingerprints_here(cache_dir).items()
+    }
+
+    def gone(folder: GpuFolder) -> bool:
+        backend = folder.path.name.partition("_")[0]
+        return folder.used_here and backend in here and folder.path.name not in here[backend]
+
+    return gone
 
 
 def _to_be_saved(slot: Slot, save: Callable[[Slot], None]) -> Callable[[], None]:
@@ -543,8 +594,15 @@ def _differences(stored: Key, asked: Key) -> tuple[Difference, ...]:
     return tuple(Difference(label, then, now) for label, then, now in pairs if then != now)
 
 
-def _typed(counts: dict[str, float]) -> dict[str, Any]:
-    return {name: value if name.startswith("compile_seconds") else int(value) for name, value in counts.items()}
+# Counts of caches that were dropped without being closed, by cache folder.
+_left_behind: deque[tuple[Path, dict[str, float]]] = deque()
+
+
+def _save_left_behind() -> None:
+    with contextlib.suppress(IndexError):
+        while True:
+            folder, counts = _left_behind.popleft()
+            add_to_file(folder / "cache_stats.json", counts)
 
 
 @atexit.register
@@ -552,3 +610,4 @@ def _close_all() -> None:
     for cache in list(_open_caches):
         with contextlib.suppress(Exception):
             cache.close()
+    _save_left_behind()

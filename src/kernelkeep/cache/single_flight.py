@@ -29,8 +29,11 @@ class Flights(Generic[T]):
         self._lock = threading.Lock()
         self._flying: dict[str, _Flight[T]] = {}
 
-    def join(self, key: str, work: Callable[[], T]) -> tuple[T, bool]:
-        """The result of `work`, done by one thread for all that ask meanwhile; and whether it was this one."""
+    def join(self, key: str, work: Callable[[], T], timeout_seconds: float = -1) -> tuple[T, bool]:
+        """The result of `work`, done by one thread for all that ask meanwhile; and whether it was this one.
+
+        Who has waited for `timeout_seconds` does the work itself.
+        """
         while True:
             with self._lock:
                 flight = self._flying.get(key)
@@ -39,8 +42,12 @@ class Flights(Generic[T]):
                     flight = self._flying[key] = _Flight()
             if leading:
                 return self._lead(key, flight, work), True
-            with contextlib.suppress(_Interrupted):  # then one of those who waited takes over
-                return flight.result(), False
+            try:
+                return flight.result(timeout_seconds), False
+            except _Interrupted:
+                continue  # then one of those who waited takes over
+            except _TooLate:
+                return work(), True
 
     def _lead(self, key: str, flight: _Flight[T], work: Callable[[], T]) -> T:
         try:
@@ -70,11 +77,17 @@ class _Flight(Generic[T]):
         self._result, self._error = result, error
         self._landed.release()
 
-    def result(self) -> T:
-        with self._landed:
-            if self._error is not None:
-                raise self._error
-            return self._result  # type: ignore[return-value]
+    def result(self, timeout_seconds: float) -> T:
+        if not self._landed.acquire(timeout=timeout_seconds):
+            raise _TooLate
+        self._landed.release()
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+
+class _TooLate(Exception):
+    """The time is up. Stays inside `Flights`."""
 
 
 class _Interrupted(Exception):

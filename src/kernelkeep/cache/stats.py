@@ -13,7 +13,7 @@ import msgspec
 
 from .single_flight import FileLock, LockUnavailable
 
-__all__ = ["COUNTERS", "CacheStats", "Counters", "add_to_file", "read_file"]
+__all__ = ["COUNTERS", "CacheStats", "Counters", "add_to_file", "human_bytes", "read_file", "typed_counts"]
 
 COUNTERS = (
     "hits_memory",
@@ -68,8 +68,8 @@ class CacheStats(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         over = " (over the bound: all are in use)" if self.over_bound else ""
         rows = [
-            ("programs in memory", f"{self.programs:,}, {_bytes(self.memory_bytes)}{over}"),
-            ("programs on disk", f"{self.on_disk:,}, {_bytes(self.disk_bytes)}"),
+            ("programs in memory", f"{self.programs:,}, {human_bytes(self.memory_bytes)}{over}"),
+            ("programs on disk", f"{self.on_disk:,}, {human_bytes(self.disk_bytes)}"),
             ("hits in memory", f"{self.hits_memory:,}"),
             ("hits on disk", f"{self.hits_disk:,}"),
             ("hits from afar", f"{self.hits_remote:,}"),
@@ -86,13 +86,19 @@ class CacheStats(msgspec.Struct, frozen=True):
         return "\n".join(f"{label.ljust(width)}  {value}" for label, value in rows)
 
 
-def _bytes(size: int) -> str:
+def human_bytes(size: int) -> str:
+    """A number of bytes for people: 512 B, 1.5 KiB, 3.0 GiB."""
     amount, unit = float(size), "B"
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024 or unit == "GiB":
             break
         amount /= 1024
     return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def typed_counts(counts: dict[str, float]) -> dict[str, Any]:
+    """Counts as `CacheStats` has them: seconds are floats, everything else is whole."""
+    return {name: value if name.startswith("compile_seconds") else int(value) for name, value in counts.items()}
 
 
 class Counters:

@@ -19,7 +19,7 @@ import msgspec
 from ..errors import ArgumentError
 from .disk import Pruned, gpu_folders, room_for_entries
 from .folder import GpuFolder, Stored, slug
-from .stats import CacheStats, read_file
+from .stats import CacheStats, read_file, typed_counts
 
 __all__ = [
     "CacheSurvey",
@@ -98,11 +98,11 @@ def survey_root(root: Path, only: Collection[str] | None = None) -> CacheSurvey:
     """Count what is kept. The sums over all processes are those of the whole cache folder, also with `only`."""
     folders = tuple(_survey(folder) for folder in gpu_folders(root, only))
     sums = read_file(root / "cache_stats.json")
-    typed = {name: value if name.startswith("compile_seconds") else int(value) for name, value in sums.items()}
+    typed = typed_counts(sums)
     lifetime = CacheStats(
         on_disk=sum(folder.entries for folder in folders),
         disk_bytes=sum(folder.bytes + folder.driver_bytes for folder in folders),
-        **typed,  # type: ignore[arg-type]
+        **typed,
     )
     return CacheSurvey(root, folders, lifetime)
 
@@ -232,12 +232,16 @@ def _prune_oldest(folders: list[GpuFolder], max_bytes: int) -> tuple[int, int, i
     number = size = 0
     driver = sum(folder.driver_bytes() for folder in folders)
     excess = sum(folder.count()[1] for folder in folders) - room_for_entries(max_bytes, driver)
-    pages = sorted((day, index) for index, folder in enumerate(folders) for day in folder.days())
-    for day, index in pages:
-        if excess - size <= 0:
-            break
-        went = folders[index].prune_day(day, None, excess - size)
-        number, size = number + went[0], size + went[1]
+    for day in sorted({day for folder in folders for day in folder.days()}):
+        # The pages of one day side by side: always go on with the one whose next line is the oldest.
+        while excess - size > 0:
+            uses = [(use, index) for index, folder in enumerate(folders) if (use := folder.next_use(day)) is not None]
+            if not uses:
+                break
+            (_, index), *later = sorted(uses)
+            until = later[0][0] if later else math.inf
+            went = folders[index].prune_day(day, None, excess - size, until)
+            number, size = number + went[0], size + went[1]
     return number, size, excess - size
 
 

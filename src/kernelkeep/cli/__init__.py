@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ArgumentError, KernelKeepError
+from .complaint import complain
 
 __all__ = ["main"]
 
@@ -33,7 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = app(args=argv, prog_name="kernelkeep", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except usage_error as error:
-        return _fail(f"{error.format_message().rstrip('.')}; `kernelkeep --help` shows the use", 2)
+        context = getattr(error, "ctx", None)
+        asked = context.command_path if context is not None else "kernelkeep"
+        return _fail(f"{error.format_message().rstrip('.')}; `{asked} --help` shows the use", 2)
     except ArgumentError as error:
         return _fail(str(error), 2)
     except KernelKeepError as error:
@@ -53,5 +56,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(sentence: str, code: int) -> int:
-    print(f"kernelkeep: {sentence}", file=sys.stderr)
+    complain(sentence)
     return code

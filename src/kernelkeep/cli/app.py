@@ -14,7 +14,8 @@ from .programs import explain, warm
 
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+# No markup: panels would be as wide as the terminal, with a type behind every flag (`--json <bool>`).
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 for command in (demo, devices, doctor, ls, show, stats, explain, warm, prune, verify, clear):
     app.command(command.__name__)(command)
 

@@ -13,12 +13,13 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from .. import settings
 from ..cache.folder import Stored
+from ..cache.program_cache import gone_from_here
+from ..cache.stats import human_bytes
 from ..cache.upkeep import clear_root, find_entries, list_entries, prune_root, survey_root, verify_root
 from ..errors import ArgumentError, KernelKeepError
-from ..observe.inventory import folders_of, gone_from_here
-from .common import AsJson, CacheDir, DeviceSpec, ago, print_json, print_line, print_table, size, size_from, table
+from ..observe.inventory import folders_of
+from .common import AsJson, CacheDir, DeviceSpec, Table, ago, cache_root, print_json, print_line, print_table, size_from
 
 __all__ = ["clear", "ls", "prune", "show", "stats", "verify"]
 
@@ -36,12 +37,13 @@ def ls(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = 
     numbers = ("size", "compile ms", "saved again")
     for folder in dict.fromkeys(stored.folder for stored in found):
         print_line(folder)
-        made = table("name", "key", "kernels", *numbers, "last used", right=numbers)
+        optional = ("saved again", "compile ms", "last used")
+        made = Table("name", "key", "kernels", *numbers, "last used", right=numbers, optional=optional)
         for stored in (stored for stored in found if stored.folder == folder):
             made.add_row(*_row(stored))
         print_table(made)
     damaged = sum(stored.facts is None for stored in found)
-    print_line(f"{_count(len(found))}, {size(sum(stored.nbytes for stored in found))}, in {root}")
+    print_line(f"{_count(len(found))}, {human_bytes(sum(stored.nbytes for stored in found))}, in {root}")
     if damaged:
         print_line(f"{damaged} damaged: `kernelkeep verify` says what is wrong, with --repair it sets them aside")
 
@@ -49,13 +51,21 @@ def ls(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = 
 def _row(stored: Stored) -> tuple[str, ...]:
     facts = stored.facts
     if facts is None:
-        return (escape(_label(stored)), stored.digest[:12], "[red]damaged[/]", size(stored.nbytes), "-", "-", "-")
+        return (
+            escape(_label(stored)),
+            stored.digest[:12],
+            "[red]damaged[/]",
+            human_bytes(stored.nbytes),
+            "-",
+            "-",
+            "-",
+        )
     kernels = ", ".join(facts.kernels[:4]) + (f" and {len(facts.kernels) - 4} more" if len(facts.kernels) > 4 else "")
     return (
         escape(facts.name),
         stored.digest[:12],
         escape(kernels),
-        size(stored.nbytes),
+        human_bytes(stored.nbytes),
         f"{facts.compile_seconds * 1e3:,.1f}",
         str(facts.ripened),
         ago(stored.last_used),
@@ -63,12 +73,14 @@ def _row(stored: Stored) -> tuple[str, ...]:
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="A program's name, or the first six or more digits of its key.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A program's name, or the first six or more digits of its key.")
+    ],
     cache_dir: CacheDir = None,
     device: DeviceSpec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show everything that is known of a program, key field by key field. Ends with 1 if there is no such program."""
+    """Show everything about a program. Ends with 1 if there is no such program."""
     root, only = _where(cache_dir, device)
     found = find_entries(root, name, only)
     if not found:
@@ -85,12 +97,12 @@ def show(
 
 def _facts(stored: Stored) -> list[tuple[str, str]]:
     rows = [("name", _label(stored)), ("key", stored.digest), ("folder", stored.folder), ("file", str(stored.path))]
-    rows.append(("size on disk", size(stored.nbytes)))
+    rows.append(("size on disk", human_bytes(stored.nbytes)))
     facts = stored.facts
     if facts is None:
         return [*rows, ("damaged", stored.damage)]
     rows += [
-        ("program size", size(facts.payload_bytes)),
+        ("program size", human_bytes(facts.payload_bytes)),
         ("kernels", ", ".join(facts.kernels)),
         ("compiled in", f"{facts.compile_seconds * 1e3:,.1f} ms"),
         ("compiled on", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts.created))),
@@ -102,7 +114,7 @@ def _facts(stored: Stored) -> list[tuple[str, str]]:
 
 
 def stats(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
-    """Show how much is kept for each GPU, and what all processes together did with the cache."""
+    """Show how much is kept, and what all processes did with it."""
     root, only = _where(cache_dir, device)
     survey = survey_root(root, only)
     sums = survey.lifetime
@@ -116,13 +128,18 @@ def stats(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson
         return
     numbers = ("programs", "size", "driver's cache", "set aside")
     print_line(f"kept in {root}{'' if survey.folders else ': nothing'}")
-    kept = table("GPU, driver and compiler", *numbers, "last used", right=numbers)
+    kept = Table("GPU, driver and compiler", *numbers, "last used", right=numbers, optional=("set aside", "last used"))
     for folder in survey.folders:
-        sizes = (str(folder.entries), size(folder.bytes), size(folder.driver_bytes), str(folder.set_aside))
+        sizes = (
+            str(folder.entries),
+            human_bytes(folder.bytes),
+            human_bytes(folder.driver_bytes),
+            str(folder.set_aside),
+        )
         kept.add_row(escape(folder.folder), *sizes, ago(folder.last_used))
     if survey.folders:
         print_table(kept)
-    done = table("all processes so far", "", right=("",))
+    done = Table("all processes so far", "", right=("",))
     for label, value in (
         ("hits in memory", f"{sums.hits_memory:,}"),
         ("hits on disk", f"{sums.hits_disk:,}"),
@@ -142,7 +159,9 @@ def stats(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson
 
 
 def prune(
-    max_age_days: Annotated[float, typer.Option(help="Remove what was not used for so many days.")] = 30,
+    max_age_days: Annotated[
+        float, typer.Option(metavar="DAYS", help="Remove what was not used for so many days.")
+    ] = 30,
     max_bytes: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Then remove the least recently used down to 500M, 2G, …")
     ] = None,
@@ -155,14 +174,14 @@ def prune(
     """Remove programs that were not used for a while."""
     most = None if max_bytes is None else size_from(max_bytes)
     root, only = _where(cache_dir, device)
-    is_gone = gone_from_here(cache_dir=cache_dir) if gone else None
+    is_gone = gone_from_here(cache_dir) if gone else None
     went = prune_root(root, max_age_days, most, is_gone, only=only, dry_run=dry_run)
     if as_json:
         print_json({"cache_dir": root, "dry_run": dry_run, "pruned": went})
         return
     for folder in went.folders:
         print_line(f"{folder}: no longer here")
-    print_line(f"{_count(went.entries)}, {size(went.bytes)}, {'would go' if dry_run else 'removed'} from {root}")
+    print_line(f"{_count(went.entries)}, {human_bytes(went.bytes)}, {'would go' if dry_run else 'removed'} from {root}")
 
 
 def verify(
@@ -182,7 +201,7 @@ def verify(
         for stored in outcome.damaged:
             done = ", set aside" if repair else ""
             print_line(f"{stored.path.relative_to(root)}: {stored.damage}{done}")
-        checked = f"{_count(outcome.entries)}, {size(outcome.bytes)}, checked in {root}"
+        checked = f"{_count(outcome.entries)}, {human_bytes(outcome.bytes)}, checked in {root}"
         print_line(f"{checked}: {len(outcome.damaged)} damaged" if outcome.damaged else f"{checked}: all are whole")
     if not outcome.ok:
         raise typer.Exit(1)
@@ -194,20 +213,20 @@ def clear(
     device: DeviceSpec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove every program from the cache, with the drivers' own caches in it. The statistics stay."""
+    """Remove every program. The drivers' own caches in the folder go too, the statistics stay."""
     root, only = _where(cache_dir, device)
     if not yes:
         if as_json:
             raise ArgumentError("with --json nobody is asked; say --yes")
         held = survey_root(root, only).lifetime
-        if not _agreed(f"Remove {_count(held.on_disk)}, {size(held.disk_bytes)}, from {root}?"):
+        if not _agreed(f"Remove {_count(held.on_disk)}, {human_bytes(held.disk_bytes)}, from {root}?"):
             print_line("Nothing was removed.")
             raise typer.Exit(1)
     went = clear_root(root, only)
     if as_json:
         print_json({"cache_dir": root, "removed": went})
     else:
-        print_line(f"{_count(went.entries)}, {size(went.bytes)}, removed from {root}")
+        print_line(f"{_count(went.entries)}, {human_bytes(went.bytes)}, removed from {root}")
 
 
 def _agreed(question: str) -> bool:
@@ -220,7 +239,7 @@ def _agreed(question: str) -> bool:
 
 
 def _where(cache_dir: Path | None, device: str | None) -> tuple[Path, frozenset[str] | None]:
-    return settings.cache_dir(cache_dir), folders_of(device, cache_dir=cache_dir)
+    return cache_root(cache_dir), folders_of(device, cache_dir=cache_dir)
 
 
 def _label(stored: Stored) -> str:

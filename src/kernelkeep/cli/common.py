@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import sys
 import time
@@ -13,51 +14,134 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from .. import settings
+from ..errors import ArgumentError
 
 __all__ = [
     "AsJson",
     "CacheDir",
     "DeviceSpec",
+    "Table",
     "ago",
-    "memory",
+    "cache_root",
     "print_json",
     "print_line",
     "print_table",
-    "size",
     "size_from",
-    "table",
 ]
 
 CacheDir = Annotated[
     Path | None,
-    typer.Option("--cache-dir", help="The cache folder, instead of $KERNELKEEP_CACHE_DIR or the user's own."),
+    typer.Option(
+        "--cache-dir", metavar="DIR", help="The cache folder, instead of $KERNELKEEP_CACHE_DIR or the user's own."
+    ),
 ]
 DeviceSpec = Annotated[
     str | None,
-    typer.Option("--device", help="A backend or a device, such as opencl or cuda:0, instead of all of them."),
+    typer.Option(
+        "--device", metavar="SPEC", help="A backend or a device, such as opencl or cuda:0, instead of all of them."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
-# Output that is not a terminal is not squeezed into 80 columns: a log keeps whole lines.
+# Output that is not a terminal is not squeezed into 80 columns, unless $COLUMNS asks for it: a log keeps whole lines.
 _PIPED_WIDTH_COLUMNS = 200
+_FOLDED_WIDTH_COLUMNS = 20  # a column of text may become as narrow as this before a whole column goes
+_NARROWEST_COLUMNS = 4
+
+
+def cache_root(chosen: Path | None) -> Path:
+    """The cache folder a person means. One that does not exist yet is empty; a file in its place is wrong use."""
+    root = settings.cache_dir(chosen)
+    if root.exists() and not root.is_dir():
+        raise ArgumentError(f"{root} is not a folder and cannot be a cache folder")
+    return root
 
 
 def _console() -> Console:
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH_COLUMNS)
+    asked = os.environ.get("COLUMNS", "")
+    fits_itself = sys.stdout.isatty() or (asked.isdecimal() and int(asked) > 0)
+    return Console(highlight=False, width=None if fits_itself else _PIPED_WIDTH_COLUMNS)
 
 
-def table(*columns: str, right: tuple[str, ...] = (), title: str | None = None) -> Table:
-    """An empty table; the columns named in `right` hold numbers."""
-    made = Table(title=title, title_justify="left", title_style="bold", caption_justify="left")
-    for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return made
+class Table:
+    """Rows for people, fitted to the width there is when they are printed.
+
+    Columns named in `right` hold numbers, which are never folded; their headings are. What still does not fit loses the
+    columns named in `optional`, in that order. Cells may hold rich's markup.
+    """
+
+    def __init__(
+        self, *columns: str, right: tuple[str, ...] = (), optional: tuple[str, ...] = (), caption: str | None = None
+    ) -> None:
+        self.columns = columns
+        self.right = right
+        self.optional = optional
+        self.caption = caption
+        self.rows: list[tuple[str, ...]] = []
+
+    def add_row(self, *cells: str) -> None:
+        """Add a row with a cell for each column."""
+        self.rows.append(cells)
+
+    def fitted(self, width: int) -> RichTable:
+        """The table as it is printed on so many columns."""
+        shown = list(range(len(self.columns)))
+        for name in self.optional:
+            if sum(self._narrow(i) for i in shown) <= _room(width, len(shown)):
+                break
+            shown.remove(self.columns.index(name))
+        widths = self._widths(shown, _room(width, len(shown)))
+        made = RichTable(caption=self.caption, caption_justify="left")
+        for i in shown:
+            justify = "right" if self.columns[i] in self.right else "left"
+            made.add_column(self.columns[i], justify=justify, overflow="fold", width=widths[i])  # type: ignore[arg-type]
+        for row in self.rows:
+            made.add_row(*(row[i] for i in shown))
+        return made
+
+    def _widths(self, shown: list[int], room: int) -> dict[int, int]:
+        """The width of each column: headings of numbers give way first, then texts, then whatever is widest."""
+        widths = {i: max(len(self.columns[i]), self._longest(i)) for i in shown}
+        least = {i: self._narrow(i) for i in shown}
+        while sum(widths.values()) > room:
+            numbers = [i for i in shown if widths[i] > least[i] and self.columns[i] in self.right]
+            texts = [i for i in shown if widths[i] > least[i]]
+            rest = [i for i in shown if widths[i] > _NARROWEST_COLUMNS]
+            candidates = numbers or texts or rest
+            if not candidates:
+                break
+            widths[max(candidates, key=lambda i: widths[i])] -= 1
+        return widths
+
+    def _narrow(self, column: int) -> int:
+        """How narrow a column can be and still be read well."""
+        longest = self._longest(column)
+        if self.columns[column] not in self.right:
+            longest = min(longest, _FOLDED_WIDTH_COLUMNS)
+        return max(longest, *(len(word) for word in self.columns[column].split()), 1)
+
+    def _longest(self, column: int) -> int:
+        return max((Text.from_markup(row[column]).cell_len for row in self.rows), default=0)
+
+
+def _room(width: int, columns: int) -> int:
+    return width - 3 * columns - 1  # a border and two spaces for each column, and the last border
 
 
 def print_table(made: Table) -> None:
     """Print a table."""
-    _console().print(made)
+    console = _console()
+    if console.is_terminal:
+        console.print(made.fitted(console.width))
+        return
+    with console.capture() as captured:
+        console.print(made.fitted(console.width))
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 def print_line(text: str = "") -> None:
@@ -76,23 +160,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path | Exception):
         return str(value)
     return msgspec.structs.asdict(value)
-
-
-def memory(nbytes: int) -> str:
-    """A number of bytes for people; a device that does not say has 0."""
-    if not nbytes:
-        return "-"
-    return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.0f} MiB"
-
-
-def size(nbytes: int) -> str:
-    """A size on disk for people."""
-    amount, unit = float(nbytes), "B"
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024 or unit == "GiB":
-            break
-        amount /= 1024
-    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
 
 
 def size_from(text: str) -> int:

@@ -9,7 +9,7 @@ from ..errors import DeviceError
 from ..observe.inventory import find_devices
 from ..observe.samples import SampleRun, run_samples
 from ..observe.warm_start import Start, compare_starts
-from .common import AsJson, CacheDir, DeviceSpec, print_json, print_line, print_table, table
+from .common import AsJson, CacheDir, DeviceSpec, Table, print_json, print_line, print_table
 
 __all__ = ["demo"]
 
@@ -25,7 +25,10 @@ _STARTS_CAPTION = (
 
 
 def demo(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
-    """Run two kernels on every device, then start eight of them cold and warm, and show how long everything takes."""
+    """Run kernels on every device, checked and timed, cold and warm.
+
+    Two kernels are launched many times; then eight are started in fresh processes without and with a filled cache.
+    """
     found = find_devices(device)
     if not found:
         raise DeviceError("no device was found; `kernelkeep doctor` says what is missing")
@@ -49,8 +52,8 @@ def demo(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson 
 
 def _show(runs: list[SampleRun]) -> None:
     numbers = ("compile ms", "load ms", "first launch ms", "launch µs", "max error")
-    made = table("device", "kernel", *numbers, "result", right=numbers)
-    made.caption = _CAPTION
+    optional = ("max error", "load ms")
+    made = Table("device", "kernel", *numbers, "result", right=numbers, optional=optional, caption=_CAPTION)
     for run in runs:
         times = (
             _scaled(run.compile_seconds, 1e3, 2),
@@ -69,8 +72,8 @@ def _show(runs: list[SampleRun]) -> None:
 
 def _show_starts(starts: list[Start]) -> None:
     numbers = ("programs", "compiled", "from disk", "first results ms", "speed-up", "saved ms")
-    made = table("device", "start", *numbers, "result", right=numbers)
-    made.caption = _STARTS_CAPTION
+    optional = ("programs", "saved ms")
+    made = Table("device", "start", *numbers, "result", right=numbers, optional=optional, caption=_STARTS_CAPTION)
     for start in starts:
         counts = (str(start.programs), str(start.compiled), str(start.from_disk))
         speed_up = "-" if start.speed_up is None else f"{start.speed_up:,.1f}×"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import typer
 from rich.markup import escape
 
+from ..cache.stats import human_bytes
 from ..observe.doctor import diagnose
 from ..observe.inventory import find_devices
-from .common import AsJson, CacheDir, DeviceSpec, memory, print_json, print_line, print_table, table
+from .common import AsJson, CacheDir, DeviceSpec, Table, print_json, print_line, print_table
 
 __all__ = ["devices", "doctor"]
 
@@ -21,16 +22,18 @@ def devices(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJs
     if not found:
         print_line("No device was found; `kernelkeep doctor` says what is missing.")
         return
-    made = table("device", "name", "vendor", "driver", "kind", "memory", right=("memory",))
+    made = Table(
+        "device", "name", "vendor", "driver", "kind", "memory", right=("memory",), optional=("vendor", "driver")
+    )
     for info in found:
         kind = "GPU" if info.is_gpu else "CPU"
         texts = (escape(text) for text in (info.spec, info.name, info.vendor, info.driver))
-        made.add_row(*texts, kind, memory(info.memory_bytes))
+        made.add_row(*texts, kind, human_bytes(info.memory_bytes) if info.memory_bytes else "-")
     print_table(made)
 
 
 def doctor(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
-    """Say for each backend what is here, what is missing and how to get it. Ends with 1 if none is usable."""
+    """Say what is missing for each backend, and how to get it. Ends with 1 if none is usable."""
     found = diagnose(device, cache_dir=cache_dir)
     if as_json:
         print_json(found)

@@ -15,13 +15,16 @@ from ..cache.report import PreloadReport
 from ..errors import CompileError
 from ..observe.inventory import open_device_for
 from ..programs.source import Source
-from .common import AsJson, CacheDir, print_json, print_line
+from .common import AsJson, CacheDir, cache_root, print_json, print_line
+from .complaint import complain
 
 __all__ = ["explain", "warm"]
 
 _Device = Annotated[
     str | None,
-    typer.Option("--device", help="A device, such as cuda:0, instead of the best that takes the language."),
+    typer.Option(
+        "--device", metavar="SPEC", help="A device, such as cuda:0, instead of the best that takes the language."
+    ),
 ]
 _Defines = Annotated[list[str] | None, typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="Define a macro.")]
 _Includes = Annotated[list[Path] | None, typer.Option("-I", "--include", metavar="DIR", help="Look there for headers.")]
@@ -32,7 +35,7 @@ _Options = Annotated[
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(help="A source: .cu, .cl, .comp or .glsl.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A source: .cu, .cl, .comp or .glsl.")],
     define: _Defines = None,
     include: _Includes = None,
     option: _Options = None,
@@ -40,7 +43,10 @@ def explain(
     device: _Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether a source is in the cache and, if not, which field of its key differs from the nearest entry."""
+    """Say whether a source is in the cache and, if not, what differs.
+
+    The fields of its key are compared with those of the nearest entry.
+    """
     source = _source(file, define, include, option)
     with _cache(source.language, device, cache_dir) as cache:
         explanation = cache.explain(source)
@@ -52,7 +58,7 @@ def explain(
 
 
 def warm(
-    files: Annotated[list[Path], typer.Argument(help="Sources: .cu, .cl, .comp or .glsl.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Sources: .cu, .cl, .comp or .glsl.")],
     define: _Defines = None,
     include: _Includes = None,
     option: _Options = None,
@@ -75,7 +81,11 @@ def warm(
         print_json([_as_json(spec, report) for spec, report in reports])
     else:
         for spec, report in reports:
-            print_line(f"{spec}: {report}")
+            failed = f", {len(report.failed)} failed" if report.failed else ""
+            print_line(f"{spec}: {str(report).partition(chr(10))[0]}{failed}")
+            for failure in report.failed:
+                said = str(failure.error)
+                complain(said if said.startswith(failure.name) else str(failure))
     if not all(report.ok for _, report in reports):
         raise typer.Exit(1)
 
@@ -100,6 +110,7 @@ def _source(file: Path, define: list[str] | None, include: list[Path] | None, op
 
 @contextlib.contextmanager
 def _cache(language: str, spec: str | None, cache_dir: Path | None) -> Iterator[ProgramCache]:
+    cache_root(cache_dir)
     with open_device_for(language, spec, cache_dir=cache_dir) as device:
         with ProgramCache(device, cache_dir) as cache:
             yield cache

@@ -12,7 +12,7 @@ as much as the driver's launch itself.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -57,11 +57,14 @@ def launcher(
     """
     # The kernel's name is data, not code: a GLSL kernel is called whatever its source is called.
     names: dict[str, Any] = {"Array": Array, "device": device, "ArgumentError": ArgumentError, "kernel_name": kernel}
+    names["as_tuple"] = partial(_as_tuple, kernel)
     names.update(helpers)
     count = len(params)
     message = f'f"{{kernel_name}} takes {count} arguments, and {{len(args)}} were given"'
     lines = [
         "def launch_checked(args, shape):",
+        "    if args.__class__ is not tuple:",
+        "        args = as_tuple(args)",
         f"    if len(args) != {count}:",
         f"        raise ArgumentError({message})",
     ]
@@ -83,6 +86,12 @@ def launcher(
     exec(_compiled("\n".join(lines)), names)
     made: Launcher = names["launch_checked"]
     return made
+
+
+def _as_tuple(kernel: str, args: Any) -> tuple[Any, ...]:
+    if not isinstance(args, tuple | list):
+        raise ArgumentError(f"args of {kernel} is a tuple of arguments, not {_described(args)}: write args=(x, …)")
+    return tuple(args)
 
 
 @lru_cache(maxsize=256)
@@ -204,4 +213,5 @@ def _described(value: Any) -> str:
         return f"{value.dtype.name} {value}"
     if isinstance(value, int | float):
         return f"{type(value).__name__} {value}"
-    return f"a {type(value).__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"

@@ -162,7 +162,7 @@ def parse_dtype(dtype: Any) -> np.dtype[Any]:
     """A dtype the device can hold."""
     try:
         parsed = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):
         raise ArgumentError(f"{dtype!r} is not a dtype") from None
     if parsed.hasobject:
         raise ArgumentError("an array of Python objects cannot go to a device")

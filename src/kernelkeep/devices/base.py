@@ -77,15 +77,15 @@ class Capabilities:
     pinned_memory: bool = False  # host memory the device copies from and to directly
     program_binaries: bool = True  # a compiled program can be read back
     ripening_binaries: bool = False  # a binary read back after a launch holds more native code than before
-    max_group_items: int = 1
-    max_group: tuple[int, int, int] = (1, 1, 1)
-    max_grid: tuple[int, int, int] = (1, 1, 1)
+    max_group_items: int = 1024
+    max_group: tuple[int, int, int] = (1024, 1024, 64)
+    max_grid: tuple[int, int, int] = (65535, 65535, 65535)
     shared_bytes: int = 0
 
     def require(self, name: str) -> None:
         """Raise `Unsupported` unless the device has the capability `name`."""
         if not getattr(self, name):
-            raise Unsupported(name)
+            raise Unsupported(name, f"this device cannot do that: capabilities.{name} is False")
 
 
 @dataclass(frozen=True)

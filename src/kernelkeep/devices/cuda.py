@@ -3,8 +3,8 @@
 Compiling needs no GPU and no driver (`compile_for`): NVRTC from PyPI makes a cubin for any architecture it knows. Running uses
 the device's primary context, so memory of CuPy, PyTorch and JAX can be used as it is.
 
-Modules are loaded eagerly: with lazy loading the first launch would load code, and that can wait for ever beside a
-kernel that never exits.
+`load` puts all code on the device at once: code that is loaded by the first launch can wait for ever beside a kernel that
+never exits. The cache's hits leave that to the first launch, and `preload` does not.
 """
 
 from __future__ import annotations
@@ -76,7 +76,18 @@ def compiler_version() -> str:
         # The first page of the library holds its build id; the whole of it is a hundred megabytes.
         with contextlib.suppress(OSError), Path(path).open("rb") as library:
             build = "-" + hashlib.sha256(library.read(4096)).hexdigest()[:8]
-    return f"nvrtc {major}.{minor}{build}"
+    return f"nvrtc {major}.{minor}{build} headers {_headers_identity()}"
+
+
+@cache
+def _headers_identity() -> str:
+    """A digest of the toolkit's headers by name and size: they come in packages of their own, and programs use them."""
+    digest = hashlib.sha256()
+    for folder in _toolkit_headers():
+        with contextlib.suppress(OSError):
+            for path in sorted(Path(folder).glob("*.h*")):
+                digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+    return digest.hexdigest()[:8]
 
 
 @cache
@@ -210,7 +221,7 @@ def _info(index: int) -> DeviceInfo:
     )
 
 
-def list_devices() -> list[DeviceInfo]:
+def list_devices(cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
     """Every CUDA device."""
     return [_info(index) for index in range(_count(_driver()))]
 

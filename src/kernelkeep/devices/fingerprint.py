@@ -1,6 +1,6 @@
 """What makes a compiled program belong to one device, driver and compiler, and to no other.
 
-The one normaliser: every backend hands its raw strings to `fingerprint`, and gets a folder name a person can read and
+The one normaliser: every backend hands its raw strings to `Fingerprint`, and gets a folder name a person can read and
 a digest over all of them. The folder name ends in a piece of the digest, so two drivers whose names read alike
 still never share a folder.
 """

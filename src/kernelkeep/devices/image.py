@@ -34,7 +34,7 @@ class Image(msgspec.Struct, frozen=True):
     @classmethod
     def decode(cls, data: bytes, backend: str) -> Image:
         """Read an image made for `backend`; anything else is `BinaryRejected`."""
-        if data[:4] != _MAGIC:
+        if not isinstance(data, bytes | bytearray | memoryview) or bytes(data[:4]) != _MAGIC:
             raise BinaryRejected("these bytes are not a program image")
         try:
             image = _decoder.decode(memoryview(data)[4:])

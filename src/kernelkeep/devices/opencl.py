@@ -16,6 +16,7 @@ import re
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from functools import cache
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -36,7 +37,7 @@ __all__ = ["OpenCLDevice", "list_devices", "open_device"]
 
 _COMPLAINTS = (
     re.compile(r":(?P<line>\d+):\d+: (?:fatal )?error: (?P<message>[^\n]*)"),  # clang, NVIDIA
-    re.compile(r"error: \S*?:(?P<line>\d+):\d+: (?P<message>[^\n]*)"),  # PoCL
+    re.compile(r"error: \S*?:(?P<line>\d+):\d+(?: <Spelling=[^>]*>)?: (?P<message>[^\n]*)"),  # PoCL
 )
 _NO_LINKER = (
     "PoCL links every kernel it compiles and needs the linker `ld`, which is not on the PATH; install it with: "
@@ -118,7 +119,7 @@ def _info(index: int, device: Any) -> DeviceInfo:
     )
 
 
-def list_devices() -> list[DeviceInfo]:
+def list_devices(cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
     """Every device of every platform."""
     return [_info(index, device) for index, device in enumerate(_found())]
 
@@ -211,7 +212,9 @@ class OpenCLDevice(Device):
                 locate = (lambda line: user_line(recipe[0], line)) if self._ignores_line_markers else None
                 raise compile_error(source, log or str(error), *_COMPLAINTS, locate=locate) from None
             raise self._translated(error) from None
-        signatures = tuple(self._reflect(program, name, declared(source.text)) for name in _kernel_names(cl, program))
+        known = declared(source.text)
+        names = self._guarded(lambda: _kernel_names(cl, program))
+        signatures = self._guarded(lambda: tuple(self._reflect(program, name, known) for name in names))
         form = "poclbin" if self.is_pocl else "binary"
         image = Image("opencl", form, signatures, b"", source.name, recipe=recipe if self.is_pocl else None)
         return OpenCLProgram(self, image, program)
@@ -283,10 +286,13 @@ class OpenCLDevice(Device):
         cl, flags = self.cl, self.cl.mem_flags
         parsed_shape, parsed_dtype = parse_shape(shape), parse_dtype(dtype)
         nbytes = max(16, int(np.prod(parsed_shape, dtype=np.int64)) * parsed_dtype.itemsize)
-        buffer = cl.Buffer(self.cl_context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, nbytes)
         both = cl.map_flags.READ | cl.map_flags.WRITE
-        mapped, _ = cl.enqueue_map_buffer(self.cl_queue, buffer, both, 0, parsed_shape, parsed_dtype)
-        result: np.ndarray[Any, Any] = mapped
+
+        def pin() -> Any:
+            buffer = cl.Buffer(self.cl_context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, nbytes)
+            return cl.enqueue_map_buffer(self.cl_queue, buffer, both, 0, parsed_shape, parsed_dtype)[0]
+
+        result: np.ndarray[Any, Any] = self._guarded(pin)
         return result
 
     def memory_info(self) -> MemoryInfo:
@@ -312,13 +318,14 @@ class OpenCLDevice(Device):
         self._guarded(self.cl_queue.finish)
 
     def _close(self) -> None:
-        self.cl_queue.finish()
+        self._guarded(self.cl_queue.finish)
 
     # --- errors
 
-    def _guarded(self, call: Any) -> None:
+    def _guarded(self, call: Callable[[], Any]) -> Any:
+        """Do it; what pyopencl raises is translated."""
         try:
-            call()
+            return call()
         except self.cl.Error as error:
             raise self._translated(error) from None
 
@@ -417,10 +424,10 @@ class OpenCLProgram(Program):
         keep_unread = device.is_pocl and not _pocl_caches() and not self._kinds
         if recipe is not None and (keep_unread or not self._unread):
             program = device._new_program(recipe)
-            device._build_program(program, recipe[1])
+            device._guarded(lambda: device._build_program(program, recipe[1]))
         else:
             self._unread = False
-        payload: bytes = program.get_info(cl.program_info.BINARIES)[0]
+        payload: bytes = device._guarded(lambda: program.get_info(cl.program_info.BINARIES)[0])
         return payload
 
     def _note_launch(self, kernel: str, group: tuple[int, int, int], small: bool) -> None:
@@ -448,7 +455,7 @@ class OpenCLKernel(Kernel):
         self._device = device
         self._owner = program
         self._lock = threading.Lock()
-        self._kernel = _new_kernel(cl, program.cl_program, signature.name)
+        self._kernel = device._guarded(lambda: _new_kernel(cl, program.cl_program, signature.name))
         self._set: list[Any] = [None] * len(signature.params or ())  # the arguments the kernel object has now
 
     def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
@@ -528,7 +535,7 @@ class OpenCLQueue(Queue):
 
     def __init__(self, device: OpenCLDevice) -> None:
         self.device = device
-        self.cl_queue = device.cl.CommandQueue(device.cl_context)
+        self.cl_queue = device._guarded(lambda: device.cl.CommandQueue(device.cl_context))
 
     def fence(self) -> OpenCLFence:
         return OpenCLFence(self.device, self.cl_queue)
@@ -547,8 +554,8 @@ class OpenCLFence(Fence):
 
     def __init__(self, device: OpenCLDevice, queue: Any) -> None:
         self._device = device
-        self.event = device.cl.enqueue_marker(queue)
-        queue.flush()
+        self.event = device._guarded(lambda: device.cl.enqueue_marker(queue))
+        device._guarded(queue.flush)
 
     @property
     def done(self) -> bool:
@@ -588,18 +595,20 @@ class OpenCLTimer(Timer):
                 device.cl_context, properties=cl.command_queue_properties.PROFILING_ENABLE
             )
         self._plain = device.cl_queue
-        self._plain.finish()
+        device._guarded(self._plain.finish)
         device.cl_queue = device._profiling_queue
-        self._start = cl.enqueue_marker(device._profiling_queue)
+        self._start = device._guarded(lambda: cl.enqueue_marker(device._profiling_queue))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         device = self._device
-        self._end = device.cl.enqueue_marker(device._profiling_queue)
-        device._profiling_queue.finish()
-        device.cl_queue = self._plain
+        try:
+            self._end = device._guarded(lambda: device.cl.enqueue_marker(device._profiling_queue))
+            device._guarded(device._profiling_queue.finish)
+        finally:
+            device.cl_queue = self._plain
 
     @property
     def seconds(self) -> float:

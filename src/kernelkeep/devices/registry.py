@@ -24,7 +24,7 @@ _SPEC = re.compile(r"(cuda|opencl|opengl)(?::(\d+))?\Z")
 class _Backend(Protocol):
     """What a backend's module offers the registry."""
 
-    def list_devices(self) -> list[DeviceInfo]:
+    def list_devices(self, cache_dir: _Folder = None) -> list[DeviceInfo]:
         """The devices here. `DeviceError` says in one sentence why there are none."""
         ...
 
@@ -38,12 +38,13 @@ def backend_module(name: str) -> _Backend:
     return cast(_Backend, importlib.import_module(f".{name}", __package__))
 
 
-def list_devices() -> list[DeviceInfo]:
+def list_devices(*, cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
     """Every usable device, the best first: CUDA, OpenCL GPU, OpenGL GPU, OpenCL CPU, OpenGL CPU.
 
-    A backend that is not installed or has no device contributes nothing; `kernelkeep doctor` says why.
+    A backend that is not installed or has no device contributes nothing; `kernelkeep doctor` says why. `cache_dir` is the
+    cache folder to be used later: NVIDIA's OpenGL driver must know it before it is asked anything.
     """
-    found = [info for name in BACKENDS for info in _list_backend(name)]
+    found = [info for name in BACKENDS for info in _list_backend(name, cache_dir)]
     return sorted(found, key=lambda info: (not info.is_gpu, BACKENDS.index(info.backend), info.index))
 
 
@@ -60,7 +61,7 @@ def open_device(
     device; the other backends have no use for it.
     """
     folders = {"cache_dir": cache_dir, "driver_cache_dir": driver_cache_dir}
-    spec = spec or settings.device_spec()
+    spec = settings.device_spec() if spec is None else spec
     if spec is None:
         return _open_best(folders)
     backend, index = parse_spec(spec)
@@ -78,22 +79,31 @@ def parse_spec(spec: str) -> tuple[str, int | None]:
     return backend, None if index is None else int(index)
 
 
-def fingerprints_here(cache_dir: str | os.PathLike[str] | None = None) -> list[Fingerprint]:
-    """The fingerprints of every device here. `DeviceError` where one cannot be opened: it is here all the same."""
-    found = []
-    for info in list_devices():
+def fingerprints_here(cache_dir: str | os.PathLike[str] | None = None) -> dict[str, list[Fingerprint]]:
+    """The fingerprints of the devices here by backend; a backend that cannot be asked is left out.
+
+    `DeviceError` where a device cannot be opened: it is here all the same.
+    """
+    found: dict[str, list[Fingerprint]] = {}
+    for name in BACKENDS:
+        module = backend_module(name)
         try:
-            module = backend_module(info.backend)
-            with module.open_device(info.index, cache_dir=cache_dir, driver_cache_dir=None) as device:
-                found.append(device.fingerprint)
-        except DeviceError as error:
-            raise DeviceError(f"{info.spec} cannot be opened, so what is here cannot be told: {error}") from None
+            devices = module.list_devices(cache_dir)
+        except DeviceError:
+            continue
+        found[name] = []
+        for info in devices:
+            try:
+                with module.open_device(info.index, cache_dir=cache_dir, driver_cache_dir=None) as device:
+                    found[name].append(device.fingerprint)
+            except DeviceError as error:
+                raise DeviceError(f"{info.spec} cannot be opened, so what is here cannot be told: {error}") from None
     return found
 
 
-def _list_backend(name: str) -> list[DeviceInfo]:
+def _list_backend(name: str, cache_dir: _Folder = None) -> list[DeviceInfo]:
     try:
-        return backend_module(name).list_devices()
+        return backend_module(name).list_devices(cache_dir)
     except DeviceError:
         return []
 
@@ -103,7 +113,7 @@ def _open_best(folders: dict[str, _Folder]) -> Device:
     later: list[DeviceInfo] = []
     for name in BACKENDS:
         # BACKENDS is in order of preference, so the first GPU that opens is the best: look no further.
-        devices = _list_backend(name)
+        devices = _list_backend(name, folders["cache_dir"])
         later.extend(info for info in devices if not info.is_gpu)
         for info in (info for info in devices if info.is_gpu):
             try:

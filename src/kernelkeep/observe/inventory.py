@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from .. import settings
-from ..cache.folder import GpuFolder
 from ..devices.base import Device, DeviceInfo
-from ..devices.registry import BACKENDS, backend_module, fingerprints_here, list_devices, open_device, parse_spec
+from ..devices.registry import BACKENDS, backend_module, list_devices, open_device, parse_spec
 from ..errors import DeviceError
 
-__all__ = ["backends_of", "find_devices", "folders_of", "gone_from_here", "open_device_for"]
+__all__ = ["backends_of", "find_devices", "folders_of", "open_device_for"]
 
 _TAKES = {"cuda": "cuda", "opencl": "opencl", "glsl": "opengl"}  # the backend that takes a language
 
@@ -23,15 +21,15 @@ def backends_of(spec: str | None) -> tuple[str, ...]:
     return (parse_spec(spec)[0],)
 
 
-def find_devices(spec: str | None = None) -> list[DeviceInfo]:
+def find_devices(spec: str | None = None, *, cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
     """The devices a spec names, the best first: every one for None, all of a backend for "opencl", one for "opencl:0".
 
     None finds what there is, perhaps nothing. A spec that finds nothing is a `DeviceError` that says why.
     """
     if spec is None:
-        return list_devices()
+        return list_devices(cache_dir=cache_dir)
     (backend,) = backends_of(spec)
-    of_backend = sorted(backend_module(backend).list_devices(), key=lambda info: (not info.is_gpu, info.index))
+    of_backend = sorted(backend_module(backend).list_devices(cache_dir), key=lambda info: (not info.is_gpu, info.index))
     found = [info for info in of_backend if spec in (info.backend, info.spec)]
     if not found:
         raise DeviceError(f"there is no device {spec}; {backend} has {len(of_backend)} here")
@@ -49,13 +47,7 @@ def folders_of(spec: str | None, *, cache_dir: str | os.PathLike[str] | None = N
     """The names of the cache folders of the devices a spec names, which are opened for that; None, all, for None."""
     if spec is None:
         return None
-    return frozenset(_folder(info, cache_dir) for info in find_devices(spec))
-
-
-def gone_from_here(*, cache_dir: str | os.PathLike[str] | None = None) -> Callable[[GpuFolder], bool]:
-    """Says of a cache folder whether its GPU, driver or compiler was used on this machine and is no longer here."""
-    here = {fingerprint.folder for fingerprint in fingerprints_here(cache_dir)}
-    return lambda folder: folder.used_here and folder.path.name not in here
+    return frozenset(_folder(info, cache_dir) for info in find_devices(spec, cache_dir=cache_dir))
 
 
 def _folder(info: DeviceInfo, cache_dir: str | os.PathLike[str] | None) -> str:

@@ -19,8 +19,9 @@ The body is put behind a `#line 1`, so a compiler's complaint names the line of 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -57,6 +58,8 @@ class _Capable(Protocol):
     def int64(self) -> bool: ...
     @property
     def int8(self) -> bool: ...
+    @property
+    def max_group_items(self) -> int: ...
 
 
 class _Target(Protocol):
@@ -77,7 +80,7 @@ class Buffer:
     access: str = "rw"
 
     def __post_init__(self) -> None:
-        _check_parameter(self.name, self.dtype)
+        object.__setattr__(self, "dtype", _check_parameter(self.name, self.dtype))
         if self.access not in ("r", "w", "rw"):
             raise ArgumentError(f"access of buffer {self.name} is 'r', 'w' or 'rw', not {self.access!r}")
 
@@ -90,16 +93,26 @@ class Scalar:
     dtype: str
 
     def __post_init__(self) -> None:
-        _check_parameter(self.name, self.dtype)
+        object.__setattr__(self, "dtype", _check_parameter(self.name, self.dtype))
 
 
-def _check_parameter(name: str, dtype: str) -> None:
+def _check_parameter(name: str, dtype: Any) -> str:
+    """The dtype's short name; NumPy's other ways to say it (np.float32, "float32") are understood too."""
     if not isinstance(name, str) or not _NAME.match(name):
         raise ArgumentError(f"{name!r} is not a parameter name")
     if name in _RESERVED or name.startswith(("kk_", "gl_", "__")):
         raise ArgumentError(f"the parameter name {name} is reserved in CUDA C, OpenCL C or GLSL")
-    if dtype not in DTYPES:
+    if isinstance(dtype, str) and dtype in DTYPES:
+        return dtype
+    import numpy as np
+
+    try:
+        short = str(np.dtype(dtype).str[1:])
+    except (TypeError, ValueError, SyntaxError):
+        short = ""
+    if short not in DTYPES:
         raise ArgumentError(f"dtype {dtype!r} of parameter {name} is not one of {', '.join(DTYPES)}")
+    return short
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,11 +132,24 @@ class PortableKernel:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.match(self.name) or self.name in _RESERVED:
             raise ArgumentError(f"{self.name!r} cannot name a kernel in every language")
+        if isinstance(self.params, str) or not isinstance(self.params, Iterable):
+            raise ArgumentError(f"params of kernel {self.name} is a list of kk.Buffer and kk.Scalar")
+        for param in self.params:
+            if not isinstance(param, Buffer | Scalar):
+                raise ArgumentError(f"params of kernel {self.name} are kk.Buffer or kk.Scalar, not {param!r}")
+        if not isinstance(self.body, str):
+            raise ArgumentError(f"the body of kernel {self.name} is a str, not {type(self.body).__name__}")
+        if isinstance(self.options, str):
+            raise ArgumentError(f"options of kernel {self.name} is a sequence of separate options")
+        if re.search(r"\bkk_shared\b(?!\s*\()", self.body):
+            raise ArgumentError(f"kernel {self.name}: a shared array is written kk_shared(float, tile, 16);")
+        if re.search(r"\bkk_atomic_\w+\s*\(\s*&", self.body):
+            raise ArgumentError(f"kernel {self.name}: atomics take an element, kk_atomic_add(x[i], v), not its address")
         names = [param.name for param in self.params]
         for name in names:
             if names.count(name) > 1:
                 raise ArgumentError(f"kernel {self.name} has two parameters named {name}")
-        group = (self.group,) if isinstance(self.group, int) else tuple(self.group)
+        group = tuple(self.group) if isinstance(self.group, tuple | list) else (self.group,)
         if not 1 <= len(group) <= 3 or any(not isinstance(n, int) or n < 1 for n in group):
             raise ArgumentError(f"group of kernel {self.name} is one to three positive integers, not {self.group!r}")
         object.__setattr__(self, "params", tuple(self.params))
@@ -154,6 +180,10 @@ class PortableKernel:
         return sources[language]
 
     def _require(self, language: str, capabilities: _Capable) -> None:
+        items = math.prod(self.signature.group or (1,))
+        if items > capabilities.max_group_items:
+            most = f"this device takes at most {capabilities.max_group_items}"
+            raise ArgumentError(f"kernel {self.name} has groups of {items} work-items, and {most}")
         shared = {name: _SHARED_TYPES.get(kind, "i4") for kind, name, _ in _SHARED.findall(self.body)}
         kinds = {p.name: p.dtype for p in self.params} | shared
         for dtype in kinds.values():

@@ -15,6 +15,7 @@ import re
 
 import msgspec
 
+from ..errors import CompileError
 from .includes import without_comments
 
 __all__ = ["CTYPES", "DTYPES", "KernelSignature", "Parameter", "declaration", "declared", "read_heads", "same_kernel"]
@@ -53,7 +54,7 @@ class Parameter(msgspec.Struct, frozen=True):
     """One parameter. `dtype` is None where it is unknown; `nbytes` is the size of a scalar, 0 where unknown."""
 
     name: str
-    kind: str  # "buffer" | "scalar" | "local"
+    kind: str  # "buffer" | "scalar" | "local" | "any" (only the size is known)
     dtype: str | None = None
     access: str = "rw"
     nbytes: int = 0
@@ -83,19 +84,30 @@ def declaration(signature: KernelSignature) -> str:
 
 
 def declared(text: str) -> dict[str, KernelSignature]:
-    """The signatures declared by comments in the text."""
+    """The signatures declared by comments in the text. `CompileError` for a declaration that makes no sense."""
     found = {}
     for match in _DECLARATION.finditer(text):
         name, x, y, z, rest = match.groups()
         params = []
         for word in rest.split():
-            part_name, kind, dtype, *access = word.split(":")
-            known = dtype if dtype != "?" else None
-            size = DTYPES[dtype][0] if dtype in DTYPES and kind == "scalar" else 0
-            params.append(Parameter(part_name, kind, known, access[0] if access else "rw", size))
+            param = _declared_parameter(word)
+            if param is None:
+                line = text.count("\n", 0, match.start()) + 1
+                raise CompileError(f"line {line}: {word!r} declares no parameter; write name:buffer:f4:rw", line=line)
+            params.append(param)
         group = (int(x), int(y), int(z)) if x else None
         found[name] = KernelSignature(name, tuple(params), group)
     return found
+
+
+def _declared_parameter(word: str) -> Parameter | None:
+    name, kind, dtype, access = (*word.split(":"), "rw")[:4] if word.count(":") in (2, 3) else ("", "", "", "")
+    if not name or kind not in ("buffer", "scalar", "local") or access not in ("r", "w", "rw"):
+        return None
+    if dtype != "?" and dtype not in DTYPES:
+        return None
+    size = DTYPES[dtype][0] if dtype in DTYPES and kind == "scalar" else 0
+    return Parameter(name, kind, dtype if dtype != "?" else None, access, size)
 
 
 _HEAD = re.compile(

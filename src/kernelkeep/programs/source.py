@@ -43,20 +43,31 @@ class Source:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise ArgumentError(f"a source's text is a str, not {type(self.text).__name__}")
+        if "\n" not in self.text and self.text.endswith(tuple(_SUFFIXES)):
+            raise ArgumentError(f"{self.text!r} is a path, not a text: use kk.Source.from_file")
+        if "\0" in self.text:
+            raise ArgumentError("a source's text has a NUL character in it")
         if self.language not in LANGUAGES:
             raise ArgumentError(f"unknown language {self.language!r}: choose one of {', '.join(LANGUAGES)}")
         if not isinstance(self.name, str) or not self.name:
             raise ArgumentError("a source's name is a non-empty str")
-        if isinstance(self.options, str):
+        if isinstance(self.options, str) or not isinstance(self.options, Iterable):
             raise ArgumentError("options is a sequence of separate options, for example ('-cl-fast-relaxed-math',)")
         for option in self.options:
-            if not isinstance(option, str):
-                raise ArgumentError(f"option {option!r} is not a str")
+            _check_option(option)
+        if not isinstance(self.defines, Mapping):
+            raise ArgumentError(f"defines is a mapping of macro names to values, not {type(self.defines).__name__}")
         for macro, value in self.defines.items():
             if not isinstance(macro, str) or not _IDENTIFIER.match(macro):
                 raise ArgumentError(f"define {macro!r} is not a macro name")
-            if isinstance(value, str) and "\n" in value:
-                raise ArgumentError(f"the value of define {macro} has a line break")
+            if value is not None and not isinstance(value, str | int | float) and not hasattr(value, "__index__"):
+                raise ArgumentError(
+                    f"the value of define {macro} is a str, a number, True, False or None, not {value!r}"
+                )
+            if isinstance(value, str) and ("\n" in value or not _encodable(value)):
+                raise ArgumentError(f"the value of define {macro} has a line break or a character no compiler takes")
+        if not isinstance(self.include_dirs, Iterable | Path):
+            raise ArgumentError(f"include_dirs is a sequence of folders, not {type(self.include_dirs).__name__}")
         object.__setattr__(self, "options", tuple(self.options))
         object.__setattr__(self, "defines", MappingProxyType(dict(self.defines)))
         object.__setattr__(self, "include_dirs", tuple(Path(folder) for folder in _several(self.include_dirs)))
@@ -97,6 +108,22 @@ class Source:
 
     def __repr__(self) -> str:
         return f"Source({self.name!r}, language={self.language!r}, {len(self.text)} characters)"
+
+
+_INCLUDES = re.compile(r"(-I|-include|--include|--pre-include|-isystem|-iquote|-idirafter)")
+
+
+def _check_option(option: object) -> None:
+    if not isinstance(option, str) or not _encodable(option):
+        raise ArgumentError(f"option {option!r} is not a str that a compiler takes")
+    if _INCLUDES.match(option.strip()):
+        # A header that only the compiler finds would not be part of the program's identity.
+        raise ArgumentError(f"option {option!r} names headers: use include_dirs for that, so that their contents count")
+
+
+def _encodable(text: str) -> bool:
+    """Whether a text can be handed to a C library: no NUL, and no half characters from an undecodable file name."""
+    return "\0" not in text and not re.search("[\ud800-\udfff]", text)
 
 
 def _several(folders: Iterable[str | Path] | str | Path) -> tuple[str | Path, ...]:

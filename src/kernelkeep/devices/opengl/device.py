@@ -29,7 +29,7 @@ from ..base import Capabilities, Device, DeviceInfo, Fence, Kernel, MemoryInfo, 
 from ..fingerprint import Fingerprint, cpu_identity
 from ..image import Image
 from .context import Context, count_devices
-from .driver_cache import driver_cache_of, family_of, place, place_by_default, remember
+from .driver_cache import driver_cache_of, family_of, must_be_placed_first, place, place_by_default, remember
 from .libgl import ERROR_NAMES
 from .libgl import Constants as C
 from .reflection import reflect
@@ -37,7 +37,7 @@ from .reflection import reflect
 __all__ = ["OpenGLDevice", "list_devices", "open_device"]
 
 _COMPLAINTS = (
-    re.compile(r"^\d+:(?P<line>\d+)\(\d+\): error: (?P<message>[^\n]*)", re.MULTILINE),  # Mesa
+    re.compile(r"^\d+:(?P<line>\d+)\(\d+\): (?:preprocessor )?error: (?P<message>[^\n]*)", re.MULTILINE),  # Mesa
     re.compile(r"^\d+\((?P<line>\d+)\) : error (?P<message>[^\n]*)", re.MULTILINE),  # NVIDIA
     re.compile(r"^ERROR: \d+:(?P<line>\d+): (?P<message>[^\n]*)", re.MULTILINE),  # the others
 )
@@ -119,9 +119,10 @@ def folders_by_family() -> dict[str, str]:
     return {family_of(info.vendor): fingerprint.folder for info, fingerprint in reversed(found)}
 
 
-def list_devices() -> list[DeviceInfo]:
-    """Every EGL device that can do OpenGL 4.3."""
-    place_by_default(None, folders_by_family)
+def list_devices(cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
+    """Every EGL device that can do OpenGL 4.3. Where looking already fixes it, the driver's cache is placed first."""
+    if must_be_placed_first():
+        place_by_default(cache_dir, folders_by_family)
     return [info for info, _ in _look_round()]
 
 

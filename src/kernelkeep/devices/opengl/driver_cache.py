@@ -27,7 +27,15 @@ from pathlib import Path
 from ... import settings
 from ...errors import ArgumentError
 
-__all__ = ["driver_cache_of", "family_of", "note_display", "place", "place_by_default", "remember"]
+__all__ = [
+    "driver_cache_of",
+    "family_of",
+    "must_be_placed_first",
+    "note_display",
+    "place",
+    "place_by_default",
+    "remember",
+]
 
 _MAX_BYTES = 256 << 20
 _lock = threading.Lock()
@@ -71,19 +79,29 @@ def place_by_default(root: str | os.PathLike[str] | None, find_out: Callable[[],
     set in the environment stays; a cache folder that cannot be written to leaves everything as it is.
     """
     with _lock:
-        if _placed or _started or any(name in os.environ for names in _VARIABLES.values() for name in names):
+        theirs = any(
+            name in os.environ for family, names in _VARIABLES.items() if family not in _placed for name in names
+        )
+        if theirs or (_placed and root is None):
             return
     folder = settings.cache_dir(root)
     known = _recall(folder)
     if not known:
-        known = _ask_child() if any(Path(sign).exists() for sign in _nvidia_signs) else find_out()
+        known = _ask_child() if must_be_placed_first() else find_out()
         remember(folder, known)
     with _lock:
         for family, name in known.items():
             path = folder / name / "driver"
+            if family in _started and _placed.get(family) != path:
+                continue  # it can no longer be told
             with contextlib.suppress(OSError):
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
                 _point(family, path)
+
+
+def must_be_placed_first() -> bool:
+    """Whether even looking round fixes a driver's place: NVIDIA's driver reads it when it is loaded."""
+    return any(Path(sign).exists() for sign in _nvidia_signs)
 
 
 def note_display(vendor: str, probing: bool) -> None:
