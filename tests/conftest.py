@@ -1,7 +1,8 @@
-"""What the whole run shares: backends that were skipped are printed at its end, with the reason."""
+"""What the whole run shares: at its end every skip is printed once, with its reason and how many tests it took."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator
 
 import pytest
@@ -11,7 +12,25 @@ from kernelkeep.testing import skipped_backends
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-    """Say which backends this run went without, below everything else."""
+    """Say what this run went without, below everything else: whole backends, then the other skips by reason."""
     yield
-    for backend, reason in sorted(skipped_backends().items()):
-        terminalreporter.write_line(f"SKIPPED BACKEND {backend}: {reason}", yellow=True, bold=True)
+    reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", ()))
+    lines = []
+    for backend, said in sorted(skipped_backends().items()):
+        why = " ".join(said.split())
+        missing = [reason for reason in reasons if why in reason]
+        tests = sum(reasons.pop(reason) for reason in missing)
+        lines.append(f"SKIPPED BACKEND {backend}: {why} ({_tests(tests)})")
+    others = [f"SKIPPED {_tests(tests)}: {reason}" for reason, tests in sorted(reasons.items())]
+    for line in (*others, *lines):
+        terminalreporter.write_line(line, yellow=True, bold=True)
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """Why a test was skipped; pytest has it as a file, a line and a text."""
+    said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return " ".join(said.removeprefix("Skipped: ").split())
+
+
+def _tests(count: int) -> str:
+    return f"{count} test{'' if count == 1 else 's'}"

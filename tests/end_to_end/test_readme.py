@@ -1,12 +1,17 @@
-"""The README's Python runs as it is printed, block after block in one session, as a reader would type it."""
+"""The Python in the README and in docs/kernels.md runs as it is printed, block after block in one session."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import kernelkeep as kk
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -24,6 +29,29 @@ def test_the_python_in_the_readme_runs(opencl_device: str, monkeypatch: pytest.M
         line = text[: block.start(1)].count("\n")
         # Blank lines in front make a traceback point into the README.
         exec(compile("\n" * line + block.group(1), "README.md", "exec"), session)
+
+
+def test_the_python_in_the_page_on_kernels_runs_on_every_device(opencl_device: str, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
+    script = ""
+    for block in BLOCK.finditer(text):
+        # Each block on the lines it has in the page, which a traceback then names.
+        script += "\n" * (text[: block.start(1)].count("\n") - script.count("\n")) + block.group(1)
+    file = tmp_path / "kernels.md.py"
+    file.write_text(script, encoding="utf-8")
+    specs = {info.spec for info in kk.list_devices()}
+    assert opencl_device in specs
+    for spec in sorted(specs):
+        environment = {
+            **os.environ,
+            "KERNELKEEP_DEVICE": spec,
+            "KERNELKEEP_CACHE_DIR": str(tmp_path / "cache"),
+            "PYTHONPATH": str(Path(kk.__file__).parents[1]),
+        }
+        command = [sys.executable, str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path)
+        assert done.returncode == 0, f"{spec}: {done.stderr}"
+        assert "µs" in done.stdout
 
 
 def test_the_readme_names_the_commands_that_exist() -> None:

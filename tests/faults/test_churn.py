@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import kernelkeep as kk
-from kernelkeep import settings
-from kernelkeep.testing import note_skipped, run_python
+from kernelkeep.testing import open_or_skip, run_python
 
 CHURN = """
 import gc, json, os, random, sys, threading, time
@@ -90,14 +88,8 @@ with kk.open_device(spec) as device:
     ],
 )
 def test_churn_under_a_bound(backend: str, seconds: int, tmp_path: Path) -> None:
-    try:
-        with kk.open_device(backend) as device:
-            spec = device.spec
-    except kk.DeviceError as error:
-        if backend in settings.required_backends():
-            pytest.fail(str(error))
-        note_skipped(backend, str(error))
-        pytest.skip(str(error))
+    with open_or_skip(backend) as device:
+        spec = device.spec
     # A lease that was lost would be a ResourceWarning, and is an error here.
     said = run_python(
         CHURN, spec, tmp_path / "cache", seconds, environment={"PYTHONWARNINGS": "error::ResourceWarning"}

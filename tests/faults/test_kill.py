@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 import kernelkeep as kk
-from kernelkeep import settings
 from kernelkeep.cache.disk import DiskTier
 from kernelkeep.cache.key import key_of
-from kernelkeep.testing import note_skipped, run_python
+from kernelkeep.testing import open_or_skip, run_python
 from kernelkeep.testing.entries import sample_entry
 
 pytestmark = pytest.mark.slow
@@ -167,14 +166,7 @@ def compiling(*arguments: object) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.opencl
 def test_a_killed_compiler_is_taken_over(tmp_path: Path) -> None:
-    try:
-        device = kk.open_device("opencl")
-    except kk.DeviceError as error:
-        if "opencl" in settings.required_backends():
-            pytest.fail(str(error))
-        note_skipped("opencl", str(error))
-        pytest.skip(str(error))
-    with device:
+    with open_or_skip("opencl") as device:
         lines = "\n".join(f"v = v * {n}.5f + sin(v + {n}.25f);" for n in range(60))
         text = f"__kernel void slow(__global float* x) {{ float v = x[get_global_id(0)];\n{lines}\nx[0] = v; }}"
         digest = key_of(kk.Source(text, name="slow"), device.fingerprint.digest).digest

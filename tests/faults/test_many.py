@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import kernelkeep as kk
-from kernelkeep import settings
-from kernelkeep.testing import note_skipped, run_python
+from kernelkeep.testing import open_or_skip, run_python
 
 ASKING = """
 import json, random, sys, threading, time
@@ -57,14 +55,8 @@ with kk.open_device(spec) as device, kk.ProgramCache(device, root) as cache:
     "backend", [pytest.param("opencl", marks=pytest.mark.opencl), pytest.param("opengl", marks=pytest.mark.opengl)]
 )
 def test_twenty_programs_are_compiled_twenty_times(backend: str, tmp_path: Path) -> None:
-    try:
-        with kk.open_device(backend) as device:
-            spec = device.spec
-    except kk.DeviceError as error:
-        if backend in settings.required_backends():
-            pytest.fail(str(error))
-        note_skipped(backend, str(error))
-        pytest.skip(str(error))
+    with open_or_skip(backend) as device:
+        spec = device.spec
     start = time.time() + 2.5
     with ThreadPoolExecutor(8) as pool:
         children = pool.map(lambda seed: run_python(ASKING, spec, tmp_path / "cache", seed, start), range(8))

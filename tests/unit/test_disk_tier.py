@@ -381,16 +381,16 @@ def test_prune_what_is_gone(tmp_path: Path) -> None:
     assert (root / "not a gpu" / "precious").read_text() == "keep"
 
 
-def test_a_used_entry_is_refreshed_at_most_hourly(tier: DiskTier, clock: Clock) -> None:
+def test_a_used_entry_is_refreshed_at_most_twice_a_day(tier: DiskTier, clock: Clock) -> None:
     entry = sample_entry(1)
-    clock.now -= DAY
+    clock.now -= 3 * DAY
     clock.put(tier, entry)
     lines = 1
 
     def diary() -> int:
         return sum(len(page.read_text().splitlines()) for page in (tier.folder.path / "diary").iterdir())
 
-    for step, refreshed in ((60, False), (1800, False), (2400, True), (60, False), (3700, True)):
+    for step, refreshed in ((720, False), (21600, False), (28800, True), (720, False), (44400, True)):
         clock.now += step
         assert get(tier, entry) == entry
         lines += refreshed

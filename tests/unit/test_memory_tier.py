@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -175,7 +176,8 @@ def test_a_forgotten_lease_is_released_with_a_warning() -> None:
     assert program.closed == 1
 
 
-def test_a_forgotten_lease_makes_room_when_the_tier_is_over_its_bound() -> None:
+def test_a_forgotten_lease_makes_room_at_the_next_release() -> None:
+    """The collector may run inside the tier's own lock, so a forgotten lease itself evicts nothing."""
     tier = Tier(1, None)
     leases: list[Any] = []
     for name in "ab":
@@ -186,8 +188,9 @@ def test_a_forgotten_lease_makes_room_when_the_tier_is_over_its_bound() -> None:
     assert tier.over
     with pytest.warns(ResourceWarning, match="program a "):
         del leases[0]
-    assert tier.names == {"b"} and not tier.over
+    assert tier.names == {"a", "b"} and tier.over
     leases[0].release()
+    assert tier.names == {"b"} and not tier.over
 
 
 def test_releasing_twice_is_fine_and_use_after_release_is_not() -> None:
@@ -292,3 +295,34 @@ def test_nobody_ever_holds_a_closed_program() -> None:
     assert tier.evictions == sum(program.closed for program in made) == len(made) - len(tier)
     assert max(program.closed for program in made) == 1
     assert tier.nbytes == 10 * len(tier)
+
+
+def test_leases_in_cycles_collected_in_the_middle_of_evictions() -> None:
+    """The collector runs at every step, and what it collects are leases of the very programs being evicted."""
+    tier = Tier(2, None)
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            for round_number in range(300):
+                for name in "abcd":
+                    slot = tier.find(name, name)
+                    if slot is None:
+                        slot = tier.add(Slot(tier, name, Program(name)), name)
+                    lease = Lease(slot, "memory")
+                    slot.tick = tier.next_tick()
+                    del slot
+                    lease.kernel("k")
+                    if round_number % 2:
+                        cycle: list[Any] = [lease]
+                        cycle.append(cycle)
+                        del cycle
+                    else:
+                        lease.release()
+                    del lease
+            gc.collect()
+    finally:
+        gc.set_threshold(*before)
+    tier.shrink()
+    assert len(tier) <= 2 and not tier.over

@@ -277,3 +277,22 @@ def test_landed_flights_are_forgotten() -> None:
     flights: Flights[int] = Flights()
     assert [flights.join("key", lambda n=n: n) for n in range(3)] == [(0, True), (1, True), (2, True)]  # type: ignore[misc]
     assert not flights._flying
+
+
+def test_who_has_waited_long_enough_does_the_work_itself() -> None:
+    flights: Flights[str] = Flights()
+    stuck, started = threading.Event(), threading.Event()
+
+    def never() -> str:
+        started.set()
+        stuck.wait(30)
+        return "late"
+
+    with ThreadPoolExecutor(1) as pool:
+        leader = pool.submit(flights.join, "key", never)
+        started.wait(10)
+        before = time.monotonic()
+        assert flights.join("key", lambda: "mine", 0.2) == ("mine", True)
+        assert 0.15 < time.monotonic() - before < 10
+        stuck.set()
+        assert leader.result() == ("late", True)

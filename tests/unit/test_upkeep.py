@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -118,3 +119,30 @@ def test_verify_and_repair(tmp_path: Path) -> None:
     assert (after.ok, after.entries) == (True, 2)
     (folder,) = survey_root(tmp_path).folders
     assert (folder.entries, folder.set_aside) == (2, 1)
+
+
+def test_pruning_by_bytes_goes_by_last_use_over_all_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries of two GPUs in turn, a minute apart: what goes is the oldest, whichever GPU's it is."""
+    now = time.time() - 3600
+    monkeypatch.setattr(time, "time", lambda: now)
+    folders = [fill(tmp_path, gpu, range(0)) for gpu in ("a", "b")]
+    for number in range(8):
+        now += 60
+        folders[number % 2].write(entry(number))
+        os.utime(next(folders[number % 2].path.glob(f"programs/*/*{number:064x}.bin")), (now, now))
+    total = sum(folder.count()[1] for folder in folders)
+    would = prune_root(tmp_path, max_bytes=total // 2, dry_run=True)
+    went = prune_root(tmp_path, max_bytes=total // 2)
+    assert (went.entries, went.bytes) == (would.entries, would.bytes)
+    assert went.entries == 4
+    left = sorted(int(stored.digest, 16) for stored in list_entries(tmp_path))
+    assert left == [4, 5, 6, 7]
+
+
+def test_names_of_what_is_gone_are_dropped_in_time(tmp_path: Path) -> None:
+    folder = fill(tmp_path, "a", range(40))
+    prune_root(tmp_path, max_bytes=0)
+    for number in range(100, 130):
+        folder.write(entry(number))
+    assert len(folder.find_name("program")) < 40
+    assert {f"{number:064x}" for number in range(100, 130)} <= set(folder.find_name("program"))

@@ -82,6 +82,7 @@ class ProgramCache:
             raise Unsupported("remote", "this version keeps programs in memory and on disk only")
         if not hasattr(device, "fingerprint") or not hasattr(device, "build"):
             raise ArgumentError(f"a cache is made for a device that kk.open_device gave, not for {device!r}")
+        device._check_open()
         if not isinstance(max_programs, int) or max_programs < 1:
             raise ArgumentError(f"max_programs is a positive integer, not {max_programs!r}")
         memory_bound = _bound("max_bytes", max_bytes)

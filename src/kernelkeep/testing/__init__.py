@@ -14,6 +14,14 @@ from __future__ import annotations
 from .cache_tests import CacheTests
 from .device_tests import DeviceTests
 from .process import run_python
-from .skipped import note_skipped, skipped_backends
+from .skipped import note_skipped, open_or_skip, skip_backend, skipped_backends
 
-__all__ = ["CacheTests", "DeviceTests", "note_skipped", "run_python", "skipped_backends"]
+__all__ = [
+    "CacheTests",
+    "DeviceTests",
+    "note_skipped",
+    "open_or_skip",
+    "run_python",
+    "skip_backend",
+    "skipped_backends",
+]

@@ -8,14 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from ... import settings
 from ...devices.array import Array
 from ...devices.base import Device, Kernel
-from ...devices.registry import open_device
-from ...errors import DeviceError
 from ...programs.portable import Buffer, PortableKernel, Scalar
 from ...programs.source import Source
-from ..skipped import note_skipped
+from ..skipped import open_or_skip
 
 __all__ = ["GROUP", "SAXPY", "DevicePart", "groups", "handwritten", "handwritten_saxpy"]
 
@@ -71,14 +68,7 @@ class DevicePart:
     @classmethod
     def device(cls) -> Iterator[Device]:
         """The device under test, opened once for the class."""
-        try:
-            opened = open_device(cls.spec or cls.backend)
-        except DeviceError as error:
-            if cls.backend in settings.required_backends():
-                pytest.fail(f"KERNELKEEP_REQUIRE names {cls.backend}: {error}", pytrace=False)
-            note_skipped(cls.backend, str(error))
-            pytest.skip(f"{cls.backend}: {error}")
-        with opened:
+        with open_or_skip(cls.backend, cls.spec) as opened:
             yield opened
 
     @pytest.fixture(scope="class")
