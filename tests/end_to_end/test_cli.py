@@ -45,6 +45,20 @@ def test_help_names_every_command() -> None:
         assert command in done.stdout
 
 
+@pytest.mark.parametrize("command", ["ls", "prune", "clear", "verify", "demo"])
+def test_a_flag_does_not_look_as_if_it_took_a_value(command: str) -> None:
+    done = kernelkeep(command, "--help")
+    assert done.returncode == 0
+    assert "--json  " in done.stdout
+    assert "<bool>" not in done.stdout
+    assert not any(line != line.rstrip() for line in done.stdout.splitlines())
+
+
+def test_wrong_use_names_the_help_of_the_command() -> None:
+    assert "`kernelkeep devices --help`" in one_sentence(kernelkeep("devices", "--fast"))
+    assert "`kernelkeep --help`" in one_sentence(kernelkeep("dance"))
+
+
 def test_no_command_shows_the_help_and_is_wrong_use() -> None:
     done = kernelkeep()
     assert done.returncode == 2

@@ -58,7 +58,7 @@ def explain(
 
 
 def warm(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Sources: .cu, .cl, .comp or .glsl.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Sources: .cu, .cl, .comp or .glsl.")],
     define: _Defines = None,
     include: _Includes = None,
     option: _Options = None,

@@ -1,1 +1,1 @@
-"""WHERE it runs: one small base, one file for each backend, and the registry that finds them."""
+"""WHERE it runs: one small base, one folder for each backend, and the registry that finds them."""

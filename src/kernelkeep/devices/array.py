@@ -140,8 +140,7 @@ def host_view(data: Any) -> np.ndarray[Any, Any]:
         host = np.asarray(data)
     except Exception as error:
         raise ArgumentError(f"cannot make an array of a {type(data).__name__}: {error}") from None
-    if host.dtype.hasobject:
-        raise ArgumentError(f"an array of dtype {host.dtype} holds Python objects and cannot go to a device")
+    _check_kind(host.dtype)
     if not host.dtype.isnative:
         host = host.astype(host.dtype.newbyteorder("="))
     return host if host.flags.c_contiguous else np.ascontiguousarray(host)
@@ -164,7 +163,12 @@ def parse_dtype(dtype: Any) -> np.dtype[Any]:
         parsed = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):
         raise ArgumentError(f"{dtype!r} is not a dtype") from None
-    if parsed.hasobject:
-        raise ArgumentError("an array of Python objects cannot go to a device")
+    _check_kind(parsed)
     native: np.dtype[Any] = parsed.newbyteorder("=")
     return native
+
+
+def _check_kind(dtype: np.dtype[Any]) -> None:
+    """Anything of a fixed layout; Python objects have none, and NumPy's texts are more often a mistake than meant."""
+    if dtype.hasobject or dtype.kind == "U":
+        raise ArgumentError(f"an array of dtype {dtype} is not made of numbers and cannot go to a device")

@@ -107,7 +107,7 @@ def _check_parameter(name: str, dtype: Any) -> str:
     import numpy as np
 
     try:
-        short = str(np.dtype(dtype).str[1:])
+        short = "" if dtype is None else str(np.dtype(dtype).str[1:])  # NumPy takes None for float64
     except (TypeError, ValueError, SyntaxError):
         short = ""
     if short not in DTYPES:

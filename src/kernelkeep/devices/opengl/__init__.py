@@ -5,6 +5,7 @@ PyOpenGL would cost a third of a second to import and a microsecond per call, an
 
 from __future__ import annotations
 
-from .device import OpenGLDevice, list_devices, open_device
+from .device import OpenGLDevice
+from .listing import list_devices, open_device
 
 __all__ = ["OpenGLDevice", "list_devices", "open_device"]

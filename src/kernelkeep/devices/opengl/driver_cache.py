@@ -136,7 +136,7 @@ def _recall(root: Path) -> dict[str, str]:
     }
 
 
-_ASK = "import json\nfrom kernelkeep.devices.opengl.device import folders_by_family\nprint(json.dumps(folders_by_family()))"
+_ASK = "import json\nfrom kernelkeep.devices.opengl.listing import folders_by_family\nprint(json.dumps(folders_by_family()))"
 
 
 def _ask_child() -> dict[str, str]:

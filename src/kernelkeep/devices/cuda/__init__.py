@@ -1,0 +1,13 @@
+"""CUDA through cuda-bindings: NVRTC compiles, the driver API runs.
+
+Compiling needs no GPU and no driver (`compile_for`): NVRTC from PyPI makes a cubin for any architecture it knows. Running uses
+the device's primary context, so memory of CuPy, PyTorch and JAX can be used as it is.
+"""
+
+from __future__ import annotations
+
+from .compiler import compile_for, compiler_version
+from .device import CudaDevice, open_device
+from .driver import list_devices
+
+__all__ = ["CudaDevice", "compile_for", "compiler_version", "list_devices", "open_device"]

@@ -1,0 +1,141 @@
+"""Compiling CUDA C with NVRTC, which needs no GPU and no driver.
+
+NVRTC comes from PyPI and makes a cubin for any architecture it knows. The names of the kernels are read from what it made,
+and their parameters from the source.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ...errors import ArgumentError, DeviceError
+from ...programs.signature import KernelSignature, declared, read_heads, same_kernel
+from ...programs.source import Source
+from ...programs.unit import compile_error, translation_unit
+from ..image import Image
+from .bindings import load_bindings
+
+__all__ = ["compile_for", "compiler_version"]
+
+_COMPLAINT = re.compile(r"\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<message>[^\n]*)")
+# Every kernel has its own parameter bank in the cubin, and nothing else has one.
+_KERNEL_SECTION = re.compile(rb"\.nv\.constant0\.(\w+)\0")
+_PTX_ENTRY = re.compile(rb"\.entry\s+(\w+)")
+
+
+@cache
+def compiler_version() -> str:
+    """NVRTC's version, told apart down to its build."""
+    nvrtc = load_bindings("nvrtc")
+    try:
+        _, major, minor = nvrtc.nvrtcVersion()
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        path = load_nvidia_dynamic_lib("nvrtc").abs_path
+    except Exception as error:
+        message = f"CUDA needs NVRTC, which was not found ({error}); install it with: pip install 'kernelkeep[cuda]'"
+        raise DeviceError(message.replace("\n", " ")) from None
+    build = ""
+    if path:
+        # The first page of the library holds its build id; the whole of it is a hundred megabytes.
+        with contextlib.suppress(OSError), Path(path).open("rb") as library:
+            build = "-" + hashlib.sha256(library.read(4096)).hexdigest()[:8]
+    return f"nvrtc {major}.{minor}{build} headers {_headers_identity()}"
+
+
+@cache
+def _headers_identity() -> str:
+    """A digest of the toolkit's headers by name and size: they come in packages of their own, and programs use them."""
+    digest = hashlib.sha256()
+    for folder in _toolkit_headers():
+        with contextlib.suppress(OSError):
+            for path in sorted(Path(folder).glob("*.h*")):
+                digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+    return digest.hexdigest()[:8]
+
+
+@cache
+def _toolkit_headers() -> tuple[str, ...]:
+    """Folders of CUDA's own headers (cuda_fp16.h, cooperative_groups.h), where they are installed."""
+    from cuda.pathfinder import find_nvidia_header_directory
+
+    folders = []
+    for component in ("cudart", "cccl"):
+        with contextlib.suppress(Exception):
+            folder = find_nvidia_header_directory(component)
+            if folder:
+                folders.append(str(folder))
+    return tuple(folders)
+
+
+def compile_for(source: Source, architecture: str) -> bytes:
+    """Compile CUDA C for an architecture such as "sm_90"; no GPU is needed. Returns what `device.load` takes."""
+    if source.language != "cuda":
+        raise ArgumentError(f"source {source.name} is {source.language}, and CUDA takes cuda")
+    if not re.fullmatch(r"sm_\d+[af]?", architecture):
+        raise ArgumentError(f"{architecture!r} is not an architecture like sm_90")
+    compiler_version()  # says clearly when there is no NVRTC
+    nvrtc = load_bindings("nvrtc")
+    text = translation_unit(source).encode()
+    status, program = nvrtc.nvrtcCreateProgram(text, f"{source.name}.cu".encode("utf-8", "replace"), 0, [], [])
+    _check_nvrtc(nvrtc, status)
+    try:
+        form, target = _target(nvrtc, architecture)
+        options = [f"--gpu-architecture={target}", "--std=c++17"]
+        options += [f"--include-path={folder}" for folder in _toolkit_headers()]
+        options += source.options
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode("utf-8", "replace")
+            raise compile_error(source, log or f"NVRTC: {status.name}", _COMPLAINT)
+        if form == "cubin":
+            payload = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+        else:
+            payload = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    return Image("cuda", form, _signatures(source, payload, form), payload, source.name).encode()
+
+
+def _target(nvrtc: Any, architecture: str) -> tuple[str, str]:
+    """A cubin for the real architecture, or PTX for the newest older one where the GPU is newer than the compiler."""
+    _, known = nvrtc.nvrtcGetSupportedArchs()
+    number = int(re.sub(r"\D", "", architecture))
+    if number in known or number < min(known):
+        return "cubin", architecture
+    return "ptx", f"compute_{max(arch for arch in known if arch < number)}"
+
+
+def _read(size_of: Any, read: Any, program: Any) -> bytes:
+    _, size = size_of(program)
+    raw: bytes = b" " * size  # the bindings fill it in place
+    read(program, raw)
+    return raw
+
+
+def _check_nvrtc(nvrtc: Any, status: Any) -> None:
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise DeviceError(f"NVRTC: {status.name}")
+
+
+def _signatures(source: Source, payload: bytes, form: str) -> tuple[KernelSignature, ...]:
+    pattern = _KERNEL_SECTION if form == "cubin" else _PTX_ENTRY
+    symbols = sorted({symbol.decode() for symbol in pattern.findall(payload)})
+    known = read_heads(source.text) | declared(source.text)
+    found = []
+    for symbol in symbols:
+        name = next((name for name in known if same_kernel(symbol, name)), _demangled(symbol))
+        facts = known.get(name, KernelSignature(name))
+        found.append(KernelSignature(name, facts.params, facts.group, symbol))
+    return tuple(found)
+
+
+def _demangled(symbol: str) -> str:
+    """`axpy` from `_Z4axpyPff`; a symbol with more to it (templates, namespaces) keeps its full name."""
+    match = re.match(r"_Z(\d+)", symbol)
+    return symbol[match.end() : match.end() + int(match.group(1))] if match else symbol

@@ -1,0 +1,117 @@
+"""Order and time on CUDA: streams, and events as fences and timers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ...errors import ArgumentError, DeviceError
+from ..base import Fence, Queue, Timer
+
+if TYPE_CHECKING:
+    from .device import CudaDevice
+
+__all__ = ["CudaFence", "CudaQueue", "CudaTimer", "stream_of"]
+
+
+def stream_of(queue: Queue, device: CudaDevice) -> Any:
+    if not isinstance(queue, CudaQueue) or queue.device is not device:
+        raise ArgumentError(f"the queue does not belong to {device.spec}")
+    return queue.cu_stream
+
+
+class CudaQueue(Queue):
+    """A stream."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.device = device
+        device._enter()
+        flags = device.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+        self.cu_stream = device._call(device.driver.cuStreamCreate, flags)
+
+    def fence(self) -> CudaFence:
+        return CudaFence(self.device, self.cu_stream)
+
+    def wait_for(self, fence: Fence) -> None:
+        if not isinstance(fence, CudaFence):
+            raise ArgumentError("the fence does not belong to CUDA")
+        self.device._enter()
+        self.device._call(self.device.driver.cuStreamWaitEvent, self.cu_stream, fence.event, 0)
+
+    def synchronize(self) -> None:
+        self.device._enter()
+        self.device._call(self.device.driver.cuStreamSynchronize, self.cu_stream)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            if not self.device.closed:
+                self.device._enter()
+                self.device.driver.cuStreamDestroy(self.cu_stream)
+
+
+class CudaFence(Fence):
+    """An event."""
+
+    def __init__(self, device: CudaDevice, stream: Any, *, timing: bool = False) -> None:
+        self._device = device
+        flags = device.driver.CUevent_flags
+        device._enter()
+        kind = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
+        self.event = device._call(device.driver.cuEventCreate, kind)
+        device._call(device.driver.cuEventRecord, self.event, stream)
+
+    @property
+    def done(self) -> bool:
+        self._device._enter()
+        (status,) = self._device.driver.cuEventQuery(self.event)
+        if status == self._device.driver.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        if status != self._device._success:
+            raise self._device._translated(status, "work before the fence")
+        return True
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        if timeout_seconds is None:
+            self._device._enter()
+            self._device._call(self._device.driver.cuEventSynchronize, self.event)
+            return True
+        deadline = time.monotonic() + timeout_seconds
+        while not self.done:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(20e-6)
+        return True
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            if not self._device.closed:
+                self._device._enter()
+                self._device.driver.cuEventDestroy(self.event)
+
+
+class CudaTimer(Timer):
+    """Two events."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device = device
+        self._start: CudaFence | None = None
+        self._end: CudaFence | None = None
+
+    def __enter__(self) -> Self:
+        self._start = CudaFence(self._device, self._device.cu_stream, timing=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end = CudaFence(self._device, self._device.cu_stream, timing=True)
+
+    @property
+    def seconds(self) -> float:
+        if self._start is None or self._end is None:
+            raise DeviceError("the timer's block has not ended")
+        self._end.wait()
+        driver = self._device.driver
+        return float(self._device._call(driver.cuEventElapsedTime, self._start.event, self._end.event)) * 1e-3

@@ -1,0 +1,225 @@
+"""A loaded library of kernels, and launching them."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ...errors import ArgumentError, BinaryRejected
+from ...programs.signature import KernelSignature, Parameter
+from ..base import Kernel, Program, Queue
+from ..image import Image
+from .order import stream_of
+
+if TYPE_CHECKING:
+    from .device import CudaDevice
+
+__all__ = ["CudaKernel", "CudaProgram", "is_whole_cubin"]
+
+_STRUCT_CODES = dict(i1="b", u1="B", i2="h", u2="H", i4="i", u4="I", i8="q", u8="Q", f2="e", f4="f", f8="d")
+_PLAIN_SHARED_BYTES = 48 * 1024  # more per group must be asked for
+# 64-bit little-endian ELF for CUDA: magic, machine 190, and where its tables of segments and sections are.
+_ELF = struct.Struct("<4sBB10x2xH4x8xQQ4x2xHHHH")
+
+
+def is_whole_cubin(payload: bytes) -> bool:
+    """Whether these bytes are an ELF file for CUDA that is not cut off."""
+    if len(payload) < _ELF.size:
+        return False
+    magic, kind, order, machine, segments_at, sections_at, *sizes = _ELF.unpack_from(payload)
+    segment_size, segments, section_size, sections = sizes
+    end = max(segments_at + segment_size * segments, sections_at + section_size * sections)
+    return bool((magic, kind, order, machine) == (b"\x7fELF", 2, 1, 190) and sections and end <= len(payload))
+
+
+class CudaProgram(Program):
+    """A loaded library of kernels."""
+
+    def __init__(self, device: CudaDevice, image: Image, library: Any) -> None:
+        super().__init__(device, image.name, len(image.payload))
+        self._device = device
+        self.image = image
+        self.cu_library = library
+        self._signatures = {signature.name: signature for signature in image.kernels}
+
+    @property
+    def kernel_names(self) -> tuple[str, ...]:
+        return tuple(self._signatures)
+
+    def make_resident(self) -> None:
+        device, driver = self._device, self._device.driver
+        device._enter()
+        for signature in self.image.kernels:
+            status, _ = driver.cuKernelGetFunction(self._find(signature))
+            if status is not device._success:
+                if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+                    raise device._translated(status, f"loading {self.name}")
+                raise BinaryRejected(f"{device.spec} refuses kernel {signature.name} of {self.name}: {status.name}")
+
+    def _find(self, signature: KernelSignature) -> Any:
+        symbol = (signature.symbol or signature.name).encode()
+        status, kernel = self._device.driver.cuLibraryGetKernel(self.cu_library, symbol)
+        if status is not self._device._success:
+            raise BinaryRejected(f"the binary of {self.name} has no kernel {signature.name}")
+        return kernel
+
+    def _make_kernel(self, name: str) -> Kernel:
+        signature = self._signatures[name]
+        return CudaKernel(self, signature, self._find(signature))
+
+    def _unload(self) -> None:
+        device = self._device
+        device._enter()
+        # A launch of it may still be running, and unloading does not wait for one.
+        device.driver.cuStreamSynchronize(device.cu_stream)
+        device.driver.cuLibraryUnload(self.cu_library)
+
+    def binary(self) -> bytes:
+        return self.image.encode()
+
+
+def _confirmed(device: CudaDevice, kernel: Any, signature: KernelSignature) -> tuple[Parameter, ...]:
+    """The signature as far as the driver agrees with it: where the sizes differ, the driver's sizes and no types."""
+    driver = device.driver
+    layout: list[tuple[int, int]] = []
+    while True:
+        status, offset, size = driver.cuKernelGetParamInfo(kernel, len(layout))
+        if status is not device._success:
+            break
+        layout.append((int(offset), int(size)))
+    params = signature.params or ()
+    sizes = [8 if p.kind == "buffer" else p.nbytes for p in params]
+    if len(sizes) == len(layout) and all(size in (0, real) for size, (_, real) in zip(sizes, layout, strict=True)):
+        return tuple(
+            Parameter(p.name, p.kind, p.dtype, p.access, size, slot=offset)
+            for p, (offset, size) in zip(params, layout, strict=True)
+        )
+    return tuple(Parameter(f"arg{i}", "any", None, "rw", size, offset) for i, (offset, size) in enumerate(layout))
+
+
+class CudaKernel(Kernel):
+    """A kernel. Its arguments are packed into one buffer that the driver reads during the launch call."""
+
+    def __init__(self, program: CudaProgram, signature: KernelSignature, kernel: Any) -> None:
+        super().__init__(program, signature)
+        self._device = program._device
+        self._cu_kernel = kernel
+        self._confirmed: tuple[Parameter, ...] | None = None
+        self._lock = threading.Lock()
+        self._function: Any = None
+
+    @property
+    def params(self) -> tuple[Parameter, ...]:
+        # Asked of the driver when somebody wants to know: at the first launch, as a rule.
+        if self._confirmed is None:
+            self._device._enter()
+            self._confirmed = _confirmed(self._device, self._cu_kernel, self.signature)
+        return self._confirmed
+
+    def _prepare(self) -> None:
+        """Make the buffer that arguments are packed into."""
+        params = self.params
+        layout = struct.Struct(_layout(params))
+        self._pack = layout.pack_into
+        self._buffer = ctypes.create_string_buffer(max(layout.size, 8))
+        address = ctypes.addressof(self._buffer)
+        self._pointers = (ctypes.c_void_p * max(len(params), 1))(*(address + p.slot for p in params))
+        self._arguments = ctypes.addressof(self._pointers)
+        # The driver takes a CUkernel for a CUfunction; the bindings want to be told.
+        self._function = self._device.driver.CUfunction(int(self._cu_kernel))
+
+    def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
+        if self._function is None:
+            self._prepare()
+        values = "".join(f"v{i}, " if p.kind != "any" else f"as_bytes(v{i}), " for i, p in enumerate(params))
+        lines = [
+            "x, y, z, gx, gy, gz = shape",
+            "with lock:",
+            f"    pack(buffer, 0, {values})",
+            "    status = cu_launch(function, x, y, z, gx, gy, gz, 0, stream, arguments, 0)[0]",
+            "    if status is not success:",
+            "        again(shape)",
+        ]
+        helpers = {
+            "lock": self._lock,
+            "pack": self._pack,
+            "buffer": self._buffer,
+            "cu_launch": self._device.driver.cuLaunchKernel,
+            "function": self._function,
+            "stream": self._device.cu_stream,
+            "arguments": self._arguments,
+            "success": self._device._success,
+            "as_bytes": _as_bytes,
+            "again": self._launch_again,
+        }
+        return lines, helpers
+
+    def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
+        return (*grid, *group)
+
+    def _launch_again(self, shape: Any) -> None:
+        """The launch was refused: perhaps only because this thread has no context, or another library's."""
+        self._device._enter()
+        stream = self._device.cu_stream
+        (status,) = self._device.driver.cuLaunchKernel(self._function, *shape, 0, stream, self._arguments, 0)
+        if status != self._device._success:
+            self._refuse(status)
+
+    def _launch_specially(
+        self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
+    ) -> None:
+        device, driver = self._device, self._device.driver
+        if self._function is None:
+            self._prepare()
+        most = device.capabilities.shared_bytes
+        if shared_bytes > most:
+            raise ArgumentError(f"shared_bytes {shared_bytes} is more than {device.spec} has ({most})")
+        stream = device.cu_stream if queue is None else stream_of(queue, device)
+        device._enter()
+        if shared_bytes > _PLAIN_SHARED_BYTES:
+            which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            device._call(driver.cuKernelSetAttribute, which, shared_bytes, self._cu_kernel, device.cu_device)
+        packed = (_as_bytes(v) if p.kind == "any" else v for p, v in zip(self.params, values, strict=True))
+        tail = (shared_bytes, stream, self._arguments)
+        with self._lock:
+            self._pack(self._buffer, 0, *packed)
+            if cooperative:
+                (status,) = driver.cuLaunchCooperativeKernel(self._function, *shape, *tail)
+            else:
+                (status,) = driver.cuLaunchKernel(self._function, *shape, *tail, 0)
+        if status != device._success:
+            self._refuse(status)
+
+    def _refuse(self, status: Any) -> NoReturn:
+        results = self._device.driver.CUresult
+        if status in (results.CUDA_ERROR_INVALID_VALUE, results.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES):
+            raise ArgumentError(
+                f"{self._device.spec}: the driver refuses this grid or group for {self.name} ({status.name})"
+            )
+        if status == results.CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE:
+            raise ArgumentError(
+                f"{self.name}: a cooperative launch must fit on the device at once, and this grid does not"
+            )
+        raise self._device._translated(status, f"launching {self.name}")
+
+
+def _as_bytes(value: Any) -> Any:
+    """A handle as raw bytes, which the layout has where only the size of a parameter is known."""
+    return value.to_bytes(8, "little") if isinstance(value, int) else value
+
+
+def _layout(params: tuple[Parameter, ...]) -> str:
+    """The struct format that puts each value at the offset the driver named."""
+    text, at = "<", 0
+    for p in params:
+        text += "x" * (p.slot - at)
+        if p.kind == "buffer":
+            text += "Q"
+        elif p.kind == "scalar" and p.dtype is not None:
+            text += _STRUCT_CODES[p.dtype]
+        else:
+            text += f"{p.nbytes}s"
+        at = p.slot + p.nbytes
+    return text

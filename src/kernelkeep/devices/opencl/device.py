@@ -1,0 +1,284 @@
+"""The OpenCL device: compiling, loading, memory and errors.
+
+PoCL links every kernel it compiles and aborts the whole process when there is no `ld`. So the linker is looked for before
+anything that may compile, which with PoCL includes the first launch of a binary that is not ripe (`program.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...errors import ArgumentError, BinaryRejected, DeviceError, KernelKeepError, OutOfMemory
+from ...programs.signature import CTYPES, DTYPES, KernelSignature, Parameter, declared
+from ...programs.source import Source
+from ...programs.unit import compile_error, translation_unit, user_line
+from ..array import parse_dtype, parse_shape
+from ..base import Capabilities, Device, DeviceInfo, MemoryInfo
+from ..fingerprint import Fingerprint, cpu_identity
+from ..image import Image
+from .library import find_devices, info_of, load_pyopencl, new_kernel, teach_pyopencl_quick_kernels
+from .order import OpenCLFence, OpenCLQueue, OpenCLTimer
+from .program import OpenCLProgram
+
+__all__ = ["OpenCLDevice", "open_device"]
+
+_COMPLAINTS = (
+    re.compile(r":(?P<line>\d+):\d+: (?:fatal )?error: (?P<message>[^\n]*)"),  # clang, NVIDIA
+    re.compile(r"error: \S*?:(?P<line>\d+):\d+(?: <Spelling=[^>]*>)?: (?P<message>[^\n]*)"),  # PoCL
+)
+_NO_LINKER = (
+    "PoCL links every kernel it compiles and needs the linker `ld`, which is not on the PATH; install it with: "
+    "apt-get install binutils"
+)
+
+
+def open_device(
+    index: int | None = None,
+    *,
+    driver_cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> OpenCLDevice:
+    """Open a device by its place in `list_devices()`, by default the first GPU, else the first.
+
+    OpenCL binaries hold native code, so there is no driver's cache to place.
+    """
+    devices = find_devices()
+    if index is None:
+        gpus = [i for i, device in enumerate(devices) if device.type & load_pyopencl().device_type.GPU]
+        index = gpus[0] if gpus else 0
+    if index >= len(devices):
+        raise DeviceError(f"there is no device opencl:{index}; OpenCL has {len(devices)} here")
+    return OpenCLDevice(info_of(index, devices[index]), devices[index])
+
+
+class OpenCLDevice(Device):
+    """One OpenCL device with a context and an in-order queue of its own."""
+
+    backend = "opencl"
+    language = "opencl"
+
+    def __init__(self, info: DeviceInfo, device: Any) -> None:
+        cl = self.cl = load_pyopencl()
+        self._ignores_line_markers = "nvidia" in device.platform.name.lower()
+        self.is_pocl = "portable computing language" in device.platform.name.lower()
+        fingerprint = Fingerprint(
+            backend="opencl",
+            vendor=device.vendor,
+            model=device.name,
+            driver=f"{device.platform.name} {device.driver_version}",
+            compiler=device.platform.version,
+            architecture=_architecture(cl, device),
+        )
+        super().__init__(info, fingerprint, self._read_capabilities(device))
+        self.cl_device = device
+        try:
+            self.cl_context = cl.Context([device])
+            self.cl_queue = cl.CommandQueue(self.cl_context)
+        except cl.Error as error:
+            raise DeviceError(f"cannot open {info.spec} ({info.name}): {error}") from None
+        self._max_alloc_bytes = int(device.max_mem_alloc_size)
+        self._profiling_queue: Any = None
+        teach_pyopencl_quick_kernels()
+
+    def _read_capabilities(self, device: Any) -> Capabilities:
+        extensions = device.extensions.split()
+        x, y, z = (*device.max_work_item_sizes, 1, 1)[:3]
+        return Capabilities(
+            float_atomics=True,  # by compare-and-swap, which every OpenCL has
+            float64="cl_khr_fp64" in extensions,
+            int64=True,
+            int8=True,
+            queues=True,
+            pinned_memory=bool(device.type & self.cl.device_type.GPU),
+            ripening_binaries=self.is_pocl,
+            max_group_items=int(device.max_work_group_size),
+            max_group=(int(x), int(y), int(z)),
+            max_grid=(2**31 - 1, 2**31 - 1, 2**31 - 1),
+            shared_bytes=int(device.local_mem_size),
+        )
+
+    # --- programs
+
+    def _compile(self, source: Source) -> bytes:
+        with self._build(source) as program:
+            return program.binary()
+
+    def _build(self, source: Source) -> OpenCLProgram:
+        cl = self.cl
+        self.require_linker()
+        recipe = (translation_unit(source), " ".join((*source.options, "-cl-kernel-arg-info")))
+        program = self._new_program(recipe)
+        try:
+            self._build_program(program, recipe[1])
+        except cl.Error as error:
+            log = program.get_build_info(self.cl_device, cl.program_build_info.LOG)
+            if (
+                error.code in (cl.status_code.BUILD_PROGRAM_FAILURE, cl.status_code.INVALID_BUILD_OPTIONS)
+                or log.strip()
+            ):
+                # NVIDIA's compiler counts physical lines, whatever #line says.
+                locate = (lambda line: user_line(recipe[0], line)) if self._ignores_line_markers else None
+                raise compile_error(source, log or str(error), *_COMPLAINTS, locate=locate) from None
+            raise self._translated(error) from None
+        known = declared(source.text)
+        names = self._guarded(lambda: _kernel_names(cl, program))
+        signatures = self._guarded(lambda: tuple(self._reflect(program, name, known) for name in names))
+        form = "poclbin" if self.is_pocl else "binary"
+        image = Image("opencl", form, signatures, b"", source.name, recipe=recipe if self.is_pocl else None)
+        return OpenCLProgram(self, image, program)
+
+    def _new_program(self, recipe: tuple[str, str]) -> Any:
+        # The class below pyopencl.Program: the public one keeps a cache of its own behind the user's back.
+        return self.cl._cl._Program(self.cl_context, recipe[0])
+
+    def _build_program(self, program: Any, options: str) -> None:
+        # The call below _Program.build, which warns whenever a compiler says anything at all, as NVIDIA's always does.
+        program._build(options=options.encode(), devices=[self.cl_device])
+
+    def _load(self, binary: bytes) -> OpenCLProgram:
+        image = Image.decode(binary, "opencl")
+        cl = self.cl
+        try:
+            program = cl._cl._Program(self.cl_context, [self.cl_device], [image.payload])
+            self._build_program(program, "")
+        except (cl.Error, ValueError) as error:
+            raise BinaryRejected(f"{self.spec} refuses the binary of {image.name}: {error}") from None
+        return OpenCLProgram(self, image, program)
+
+    def _reflect(self, program: Any, name: str, known: dict[str, KernelSignature]) -> KernelSignature:
+        if name in known:
+            return known[name]
+        cl = self.cl
+        kernel = new_kernel(cl, program, name)
+        x, y, z = kernel.get_work_group_info(cl.kernel_work_group_info.COMPILE_WORK_GROUP_SIZE, self.cl_device)
+        group = (int(x), int(y), int(z)) if x else None
+        try:
+            params = tuple(_reflect_argument(cl, kernel, i) for i in range(kernel.num_args))
+        except cl.Error:
+            params = tuple(Parameter(f"arg{i}", "any") for i in range(kernel.num_args))
+        return KernelSignature(name, params, group)
+
+    def require_linker(self) -> None:
+        """PoCL without a linker kills the process; say so instead."""
+        if self.is_pocl and shutil.which("ld") is None:
+            raise DeviceError(_NO_LINKER)
+
+    # --- memory
+
+    def _allocate(self, nbytes: int) -> Any:
+        # Some drivers allocate lazily and fail only at the first use, so the promise is checked here.
+        if nbytes > self._max_alloc_bytes:
+            most = f"{self._max_alloc_bytes:,} bytes at once"
+            raise OutOfMemory(f"{self.spec} cannot allocate {nbytes:,} bytes (it gives at most {most})")
+        try:
+            return self.cl.Buffer(self.cl_context, self.cl.mem_flags.READ_WRITE, nbytes)
+        except self.cl.Error as error:
+            raise self._translated(error, f"allocating {nbytes:,} bytes") from None
+
+    def _free(self, handle: Any) -> None:
+        handle.release()  # the driver waits for launches that still use it
+
+    def _upload(self, handle: Any, host: np.ndarray[Any, Any]) -> None:
+        self._guarded(lambda: self.cl.enqueue_copy(self.cl_queue, handle, host, is_blocking=True))
+
+    def _download(self, handle: Any, out: np.ndarray[Any, Any]) -> None:
+        self._guarded(lambda: self.cl.enqueue_copy(self.cl_queue, out, handle, is_blocking=True))
+
+    def _copy(self, target: Any, origin: Any, nbytes: int) -> None:
+        self._guarded(lambda: self.cl.enqueue_copy(self.cl_queue, target, origin, byte_count=nbytes))
+
+    def pinned_empty(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> np.ndarray[Any, Any]:
+        if not self.capabilities.pinned_memory:
+            return super().pinned_empty(shape, dtype)
+        self._check_open()
+        cl, flags = self.cl, self.cl.mem_flags
+        parsed_shape, parsed_dtype = parse_shape(shape), parse_dtype(dtype)
+        nbytes = max(16, int(np.prod(parsed_shape, dtype=np.int64)) * parsed_dtype.itemsize)
+        both = cl.map_flags.READ | cl.map_flags.WRITE
+
+        def pin() -> Any:
+            buffer = cl.Buffer(self.cl_context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, nbytes)
+            return cl.enqueue_map_buffer(self.cl_queue, buffer, both, 0, parsed_shape, parsed_dtype)[0]
+
+        result: np.ndarray[Any, Any] = self._guarded(pin)
+        return result
+
+    def memory_info(self) -> MemoryInfo:
+        self._check_open()
+        return MemoryInfo(int(self.cl_device.global_mem_size), None)
+
+    # --- order and time
+
+    def fence(self) -> OpenCLFence:
+        self._check_open()
+        return OpenCLFence(self, self.cl_queue)
+
+    def timer(self) -> OpenCLTimer:
+        self._check_open()
+        return OpenCLTimer(self)
+
+    def queue(self) -> OpenCLQueue:
+        self._check_open()
+        return OpenCLQueue(self)
+
+    def synchronize(self) -> None:
+        self._check_open()
+        self._guarded(self.cl_queue.finish)
+
+    def _close(self) -> None:
+        self._guarded(self.cl_queue.finish)
+
+    # --- errors
+
+    def _guarded(self, call: Callable[[], Any]) -> Any:
+        """Do it; what pyopencl raises is translated."""
+        try:
+            return call()
+        except self.cl.Error as error:
+            raise self._translated(error) from None
+
+    def _translated(self, error: Any, doing: str = "") -> KernelKeepError:
+        codes = self.cl.status_code
+        memory = (codes.MEM_OBJECT_ALLOCATION_FAILURE, codes.OUT_OF_HOST_MEMORY, codes.INVALID_BUFFER_SIZE)
+        where = f"{self.spec}{f', {doing}' if doing else ''}"
+        if error.code in memory:
+            return OutOfMemory(f"{where}: out of memory ({error})")
+        if error.code in (codes.INVALID_WORK_GROUP_SIZE, codes.INVALID_WORK_ITEM_SIZE, codes.INVALID_GLOBAL_WORK_SIZE):
+            return ArgumentError(f"{where}: the driver refuses this grid or group ({error})")
+        return DeviceError(f"{where}: {error}")
+
+
+def _architecture(cl: Any, device: Any) -> str:
+    parts = [device.version]
+    if device.type & cl.device_type.CPU:
+        parts.append(cpu_identity())
+    try:
+        parts.append(f"sm_{device.compute_capability_major_nv}{device.compute_capability_minor_nv}")
+    except (cl.Error, AttributeError):
+        pass
+    return " ".join(parts)
+
+
+def _kernel_names(cl: Any, program: Any) -> list[str]:
+    return [name for name in program.get_info(cl.program_info.KERNEL_NAMES).split(";") if name]
+
+
+def _reflect_argument(cl: Any, kernel: Any, index: int) -> Parameter:
+    info = cl.kernel_arg_info
+    name = kernel.get_arg_info(index, info.NAME)
+    kind = kernel.get_arg_info(index, info.TYPE_NAME)
+    space = kernel.get_arg_info(index, info.ADDRESS_QUALIFIER)
+    if space == cl.kernel_arg_address_qualifier.LOCAL:
+        return Parameter(name, "local")
+    dtype = CTYPES.get(kind.rstrip("*").strip())
+    if space == cl.kernel_arg_address_qualifier.PRIVATE:
+        nbytes = DTYPES[dtype][0] if dtype in DTYPES else 0
+        return Parameter(name, "scalar", dtype if nbytes else None, "r", nbytes)
+    constant = kernel.get_arg_info(index, info.TYPE_QUALIFIER) & cl.kernel_arg_type_qualifier.CONST
+    return Parameter(name, "buffer", dtype, "r" if constant else "rw")

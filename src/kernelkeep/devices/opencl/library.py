@@ -1,0 +1,90 @@
+"""pyopencl: importing it when it is needed, the devices it finds, and making kernels with it quickly."""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import cache
+from typing import Any
+
+from ...errors import DeviceError
+from ..base import DeviceInfo
+
+__all__ = ["find_devices", "info_of", "list_devices", "load_pyopencl", "new_kernel", "teach_pyopencl_quick_kernels"]
+
+
+def load_pyopencl() -> Any:
+    try:
+        import pyopencl
+    except ImportError as error:
+        raise DeviceError(
+            f"OpenCL needs pyopencl ({error}); install it with: pip install 'kernelkeep[opencl]'"
+        ) from None
+    return pyopencl
+
+
+class _QuickKernels(threading.local):
+    on = False
+
+
+_quick = _QuickKernels()
+
+
+@cache
+def teach_pyopencl_quick_kernels() -> None:
+    """Have pyopencl make kernels without generating Python code for each, in the thread and for the moment we ask for it.
+
+    That code serves `kernel(queue, …)`, which is never called here, and takes a millisecond per kernel: more than
+    loading the program. Everybody else's kernels are made as ever.
+    """
+    from pyopencl import invoker
+
+    original = getattr(invoker, "generate_enqueue_and_set_args", None)
+    if original is not None:
+
+        def generate(*args: Any, **options: Any) -> Any:
+            return (None, None) if _quick.on else original(*args, **options)
+
+        invoker.generate_enqueue_and_set_args = generate
+
+
+def new_kernel(cl: Any, program: Any, name: str) -> Any:
+    _quick.on = True
+    try:
+        return cl.Kernel(program, name)
+    finally:
+        _quick.on = False
+
+
+def find_devices() -> list[Any]:
+    cl = load_pyopencl()
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error as error:
+        hint = "for one on the CPU: pip install 'kernelkeep[opencl]'"
+        raise DeviceError(f"no OpenCL driver is installed ({error}); {hint}") from None
+    devices = []
+    for platform in platforms:
+        try:
+            devices.extend(platform.get_devices())
+        except cl.Error:
+            continue  # a platform without devices says so by failing
+    return devices
+
+
+def info_of(index: int, device: Any) -> DeviceInfo:
+    return DeviceInfo(
+        spec=f"opencl:{index}",
+        backend="opencl",
+        name=device.name.strip(),
+        vendor=device.vendor.strip(),
+        driver=f"{device.platform.name.strip()} {device.driver_version.strip()}",
+        is_gpu=bool(device.type & load_pyopencl().device_type.GPU),
+        index=index,
+        memory_bytes=device.global_mem_size,
+    )
+
+
+def list_devices(cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
+    """Every device of every platform."""
+    return [info_of(index, device) for index, device in enumerate(find_devices())]

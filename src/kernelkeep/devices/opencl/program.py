@@ -1,0 +1,183 @@
+"""A built program, launching its kernels, and how its binary ripens.
+
+PoCL compiles a kernel again for each group size, and once more for large grids, at the first launch of that kind. A binary
+read back afterwards holds that native code ("ripe") and runs at once in the next process. But a program's binary is fixed by
+the first reading, or by having been made from one: `OpenCLProgram.binary` lives with that.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+import numpy as np
+
+from ...errors import ArgumentError, DeviceError
+from ...programs.signature import KernelSignature, Parameter
+from ..base import Kernel, LocalMemory, Program, Queue
+from ..image import Image
+from .library import new_kernel
+from .order import queue_of
+
+if TYPE_CHECKING:
+    from .device import OpenCLDevice
+
+__all__ = ["OpenCLKernel", "OpenCLProgram"]
+
+# Where PoCL switches from its small-grid code to its general code: the widest dimension, in work-items.
+_SMALL_GRID_ITEMS = 65535
+
+
+class OpenCLProgram(Program):
+    """A built program.
+
+    With PoCL the binary of a program built from source can be read once, and holds the kinds of launches made until
+    then; a program made from a binary gives back just that. A riper one comes from building again: PoCL's own kernel
+    cache then contributes every kind launched so far. With that cache off, the one reading is saved for after the
+    first launch, and anything wanted before comes from a second build.
+    """
+
+    def __init__(self, device: OpenCLDevice, image: Image, program: Any) -> None:
+        super().__init__(device, image.name, len(image.payload))
+        self._device = device
+        self._lock = threading.Lock()
+        self.image = image
+        self.cl_program = program
+        self._unread = not image.payload
+        self._signatures = {signature.name: signature for signature in image.kernels}
+        self._kinds: set[bytes] = set()  # the kinds of launches made that the image's payload does not hold
+
+    @property
+    def kernel_names(self) -> tuple[str, ...]:
+        return tuple(self._signatures)
+
+    def _make_kernel(self, name: str) -> Kernel:
+        return OpenCLKernel(self, self._signatures[name])
+
+    def _unload(self) -> None:
+        self.cl_program = None
+
+    @property
+    def ripeness(self) -> int:
+        return len(self._kinds)
+
+    def binary(self) -> bytes:
+        with self._lock:
+            if not self.image.payload or self._kinds:
+                payload = self._ripest()
+                missing = {kind for kind in self._kinds if kind not in payload}
+                if not self.image.payload or len(missing) < len(self._kinds):
+                    self.image = msgspec.structs.replace(self.image, payload=payload)
+                    self._kinds = missing
+                    self.nbytes = len(payload)
+            return self.image.encode()
+
+    def _ripest(self) -> bytes:
+        device, cl = self._device, self._device.cl
+        program, recipe = self.cl_program, self.image.recipe
+        if program is None:
+            raise DeviceError(f"program {self.name} is closed")
+        if device.is_pocl and not _pocl_caches() and not self._unread:
+            return self.image.payload  # nothing riper can be had
+        keep_unread = device.is_pocl and not _pocl_caches() and not self._kinds
+        if recipe is not None and (keep_unread or not self._unread):
+            program = device._new_program(recipe)
+            device._guarded(lambda: device._build_program(program, recipe[1]))
+        else:
+            self._unread = False
+        payload: bytes = device._guarded(lambda: program.get_info(cl.program_info.BINARIES)[0])
+        return payload
+
+    def _note_launch(self, kernel: str, group: tuple[int, int, int], small: bool) -> None:
+        """A kind of launch not made before: is its native code in the binary we came from?"""
+        kind = "/{}/{}-{}-{}-goffs0{}/".format(kernel, *group, "-smallgrid" if small else "").encode()
+        if kind not in self.image.payload:
+            self._device.require_linker()
+            self._kinds.add(kind)
+            if self.on_ripening is not None:
+                self.on_ripening()
+
+
+def _pocl_caches() -> bool:
+    return os.environ.get("POCL_KERNEL_CACHE", "1") != "0"
+
+
+class OpenCLKernel(Kernel):
+    """A kernel. OpenCL keeps arguments in the kernel object, so setting them and launching is one locked step."""
+
+    def __init__(self, program: OpenCLProgram, signature: KernelSignature) -> None:
+        super().__init__(program, signature)
+        device = program._device
+        cl = self._cl = device.cl
+        self._device = device
+        self._owner = program
+        self._lock = threading.Lock()
+        self._kernel = device._guarded(lambda: new_kernel(cl, program.cl_program, signature.name))
+        self._set: list[Any] = [None] * len(signature.params or ())  # the arguments the kernel object has now
+
+    def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
+        kernel = self._kernel
+        helpers = {
+            "lock": self._lock,
+            "native": kernel,
+            "enqueue": self._cl.enqueue_nd_range_kernel,
+            # What pyopencl's own generated code calls; its public set_arg tries every kind of argument in turn.
+            "set_buffers": kernel._set_arg_multi,
+            "set_scalars": kernel._set_arg_buf_multi,
+            "set_others": self._set_others,
+            "now": self._set,
+            "error": self._cl.Error,
+            "refuse": self._refuse,
+        }
+        lines = ["try:", "    with lock:"]
+        for kind, call in (("buffer", "set_buffers"), ("scalar", "set_scalars")):
+            places = [i for i, p in enumerate(params) if p.kind == kind]
+            if places:
+                # The kernel object keeps its arguments; a loop on the same arrays sets them once.
+                changed = " or ".join(f"v{i} is not now[{i}]" for i in places)
+                pairs = "".join(f"{i}, v{i}, " for i in places)
+                noted = "; ".join(f"now[{i}] = v{i}" for i in places)
+                lines += [f"        if {changed}:", f"            {call}(({pairs})); {noted}"]
+        others = "".join(f"{i}, v{i}, " for i, p in enumerate(params) if p.kind not in ("buffer", "scalar"))
+        if others:
+            lines.append(f"        set_others(({others}))")
+        lines += ["        enqueue(device.cl_queue, native, shape[0], shape[1])"]
+        lines += ["except error as problem:", "    refuse(problem)"]
+        return lines, helpers
+
+    def _launch_specially(
+        self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
+    ) -> None:
+        if shared_bytes:
+            raise ArgumentError("OpenCL takes group-local memory as arguments: kk.LocalMemory(nbytes)")
+        target = self._device.cl_queue if queue is None else queue_of(queue, self._device)
+        pairs = tuple(part for pair in enumerate(values) for part in pair)
+        try:
+            with self._lock:
+                self._set[:] = [None] * len(self._set)
+                self._set_others(pairs)
+                self._cl.enqueue_nd_range_kernel(target, self._kernel, *shape)
+        except self._cl.Error as error:
+            self._refuse(error)
+
+    def _set_others(self, pairs: tuple[Any, ...]) -> None:
+        """Set arguments of any kind, given as index and value in turn."""
+        for i, value in zip(pairs[::2], pairs[1::2], strict=True):
+            if isinstance(value, LocalMemory):
+                self._kernel.set_arg(i, self._cl.LocalMemory(value.nbytes))
+            elif isinstance(value, bytes | np.generic):
+                self._kernel._set_arg_buf(i, value)
+            else:
+                self._kernel.set_arg(i, value)
+
+    def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
+        items = tuple(count * size for count, size in zip(grid, group, strict=True))
+        if self._device.capabilities.ripening_binaries:
+            self._owner._note_launch(self.name, group, small=max(items) < _SMALL_GRID_ITEMS)
+        return (items[:1], group[:1]) if items[1:] == (1, 1) else (items, group)
+
+    def _refuse(self, error: Any) -> NoReturn:
+        self._set[:] = [None] * len(self._set)
+        raise self._device._translated(error, f"launching {self.name}") from None
