@@ -29,7 +29,8 @@ class Image(msgspec.Struct, frozen=True):
 
     def encode(self) -> bytes:
         """The image as bytes."""
-        return _MAGIC + _encoder.encode(self)
+        name = self.name.encode("utf-8", "replace").decode()  # it may come from an undecodable file name
+        return _MAGIC + _encoder.encode(self if name == self.name else msgspec.structs.replace(self, name=name))
 
     @classmethod
     def decode(cls, data: bytes, backend: str) -> Image:

@@ -85,11 +85,8 @@ class Context:
             C.EGL_CONTEXT_MAJOR_VERSION, 4, C.EGL_CONTEXT_MINOR_VERSION, 3,
             C.EGL_CONTEXT_OPENGL_PROFILE_MASK, C.EGL_CORE_PROFILE_BIT,
         ]  # fmt: skip
-        # Letting go of a context flushes it, which is for us to decide; a driver that cannot be told does so all the same.
-        no_flush = [C.EGL_CONTEXT_RELEASE_BEHAVIOR_KHR, C.EGL_CONTEXT_RELEASE_BEHAVIOR_NONE_KHR]
-        offered = egl.eglQueryString(self._display, C.EGL_EXTENSIONS) or b""
-        extra = no_flush if b"EGL_KHR_context_flush_control" in offered else []
-        values = [*wanted_version, *extra, C.NONE]
+        # No EGL_KHR_context_flush_control: told not to flush when it is let go, NVIDIA's driver loses the order of work.
+        values = [*wanted_version, C.NONE]
         attributes = (ctypes.c_int * len(values))(*values)
         context = egl.eglCreateContext(self._display, config if count.value else None, None, attributes)
         if not context:
