@@ -56,9 +56,30 @@ def launcher(
     `body` is lines of Python in terms of v0, v1, … (the checked values), `shape` and `helpers`.
     """
     # The kernel's name is data, not code: a GLSL kernel is called whatever its source is called.
-    names: dict[str, Any] = {"Array": Array, "device": device, "ArgumentError": ArgumentError, "kernel_name": kernel}
-    names["as_tuple"] = partial(_as_tuple, kernel)
-    names.update(helpers)
+    names: dict[str, Any] = {
+        "Array": Array,
+        "ArgumentError": ArgumentError,
+        "device": device,
+        "kernel_name": kernel,
+        "as_tuple": partial(_as_tuple, kernel),
+        **helpers,
+    }
+    for i, (param, convert) in enumerate(zip(params, converters(device, kernel, params), strict=True)):
+        names[f"c{i}"] = convert
+        if param.dtype is not None:
+            dtype = np.dtype(param.dtype)
+            names[f"t{i}"] = dtype if param.kind == "buffer" else dtype.type
+    exec(_compiled(tuple((param.kind, param.dtype is not None) for param in params), tuple(body)), names)
+    made: Launcher = names["launch_checked"]
+    return made
+
+
+@lru_cache(maxsize=256)
+def _compiled(params: tuple[tuple[str, bool], ...], body: tuple[str, ...]) -> CodeType:
+    """The code of a launcher; kernels whose parameters are alike share it. Compiling takes a fifth of a millisecond.
+
+    `params` is the kind of each and whether its dtype is known: then the usual case is told by it, inline.
+    """
     count = len(params)
     message = f'f"{{kernel_name}} takes {count} arguments, and {{len(args)}} were given"'
     lines = [
@@ -70,34 +91,23 @@ def launcher(
     ]
     if params:
         lines.append(f"    {', '.join(f'a{i}' for i in range(count))}, = args")
-    for i, (param, convert) in enumerate(zip(params, converters(device, kernel, params), strict=True)):
-        names[f"c{i}"] = convert
-        if param.dtype is not None and param.kind in ("buffer", "scalar"):
-            names[f"t{i}"] = np.dtype(param.dtype) if param.kind == "buffer" else np.dtype(param.dtype).type
-        if param.kind == "buffer":
-            same = "" if param.dtype is None else f" and a{i}.dtype is t{i}"
+    for i, (kind, typed) in enumerate(params):
+        if kind == "buffer":
+            same = f" and a{i}.dtype is t{i}" if typed else ""
             usual = f"a{i}.__class__ is Array and a{i}.device is device{same} and a{i}.handle"
             lines.append(f"    v{i} = ({usual}) or c{i}(a{i})")
-        elif f"t{i}" in names:
+        elif kind == "scalar" and typed:
             lines.append(f"    v{i} = a{i} if a{i}.__class__ is t{i} else c{i}(a{i})")
         else:
             lines.append(f"    v{i} = c{i}(a{i})")
     lines.extend(f"    {line}" for line in body)
-    exec(_compiled("\n".join(lines)), names)
-    made: Launcher = names["launch_checked"]
-    return made
+    return compile("\n".join(lines), "<kernelkeep launcher>", "exec")
 
 
 def _as_tuple(kernel: str, args: Any) -> tuple[Any, ...]:
     if not isinstance(args, tuple | list):
         raise ArgumentError(f"args of {kernel} is a tuple of arguments, not {_described(args)}: write args=(x, …)")
     return tuple(args)
-
-
-@lru_cache(maxsize=256)
-def _compiled(text: str) -> CodeType:
-    # Compiling takes a fifth of a millisecond, and kernels with parameters alike share the text.
-    return compile(text, "<kernelkeep launcher>", "exec")
 
 
 def dimensions(value: Any, what: str) -> tuple[int, int, int]:
@@ -141,8 +151,7 @@ def _scalar(device: Device, label: str, param: Parameter) -> Converter:
     dtype = np.dtype(param.dtype)
     exact = dtype.type
     integer = dtype.kind in "iu"
-    low, high = (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) if integer else (0, 0)
-    largest = 0.0 if integer else float(np.finfo(dtype).max)
+    low, high, largest = _limits(param.dtype)
 
     def convert(value: Any) -> Any:
         if isinstance(value, np.ndarray) and value.ndim == 0:
@@ -164,6 +173,14 @@ def _scalar(device: Device, label: str, param: Parameter) -> Converter:
         raise ArgumentError(f"{label} is {dtype.name}, not {_described(value)}")
 
     return convert
+
+
+@lru_cache
+def _limits(dtype: str) -> tuple[int, int, float]:
+    """The smallest and largest integer of a dtype, or the largest float."""
+    if np.dtype(dtype).kind in "iu":
+        return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max), 0.0
+    return 0, 0, float(np.finfo(dtype).max)
 
 
 def _opaque(label: str, param: Parameter) -> Converter:
