@@ -27,7 +27,7 @@ from .. import __version__, settings
 from ..errors import ArgumentError, BinaryRejected, CompileError, DeviceError, OutOfMemory, Unsupported
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
-from .disk import DiskTier, Pruned, gpu_folders
+from .disk import DiskTier, Pruned
 from .entry import Entry, Facts
 from .folder import GpuFolder
 from .key import Key, digest_of, key_of
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from ..devices.base import Device, Program
-    from .report import Difference, Explanation, PreloadFailure, PreloadReport
+    from .report import Explanation, PreloadReport
 
 __all__ = ["ProgramCache", "gone_from_here"]
 
@@ -326,82 +326,9 @@ class ProgramCache:
 
         A program that fails does not stop the others; the report says which and why.
         """
-        from concurrent.futures import ThreadPoolExecutor
+        from .preload import preload  # thread pools take a while to import, and start-up counts
 
-        from .progress import progress_bar
-        from .report import PreloadFailure, PreloadReport
-
-        self._check_open()
-        if isinstance(items, str) or not isinstance(items, Iterable):
-            raise ArgumentError("preload takes a list of sources and names")
-        wanted = list(items)
-        start = time.perf_counter()
-        origins: dict[str, int] = {"memory": 0, "disk": 0, "remote": 0, "compiled": 0}
-        failures: list[PreloadFailure] = []
-        counting = threading.Lock()
-
-        def bring(item: Source | PortableKernel | str) -> None:
-            name = item if isinstance(item, str) else getattr(item, "name", repr(item))
-            try:
-                found = self._bring_named(item) if isinstance(item, str) else [self.get(item)]
-                came_from = [self._make_resident(lease, item) for lease in found]
-            except Exception as error:
-                with counting:
-                    failures.append(PreloadFailure(name, error))
-            else:
-                with counting:
-                    for origin in came_from:
-                        origins[origin] += 1
-            step(name)
-
-        count = workers or min(32, (os.cpu_count() or 1) + 1)
-        with progress_bar("preloading", len(wanted), progress) as step:
-            with ThreadPoolExecutor(
-                max(1, min(count, len(wanted) or 1)), thread_name_prefix="kernelkeep-preload"
-            ) as pool:
-                list(pool.map(bring, wanted))
-        return PreloadReport(**origins, failed=tuple(failures), seconds=time.perf_counter() - start)
-
-    def _make_resident(self, lease: Lease, item: Source | PortableKernel | str) -> str:
-        """Have the leased program's code on the device, and release the lease; where the program came from.
-
-        A binary from disk that the driver refuses only now is set aside, and the program compiled.
-        """
-        with lease:
-            try:
-                lease.program.make_resident()
-                return lease.origin
-            except BinaryRejected as error:
-                slot = lease._slot
-                if lease.origin != "disk" or slot is None or isinstance(item, str):
-                    raise
-                self._disk.reject(slot.digest, slot.extra.facts.name, str(error))
-                self._memory.forget(slot)
-        with self.get(item) as again:
-            again.program.make_resident()
-            return again.origin
-
-    def _bring_named(self, name: str) -> list[Lease]:
-        digests = self._disk.find_name(name)
-        found = []
-        for digest in digests:
-            slot = self._memory.find(digest, (name, digest))
-            if slot is not None:
-                found.append(Lease(slot, "memory"))
-                continue
-
-            def load(digest: str = digest) -> tuple[Slot, str]:
-                loaded = self._from_disk(digest, name, (name, digest), only_named=True)
-                if loaded is None:
-                    raise LookupError(digest)
-                return loaded, "disk"
-
-            with contextlib.suppress(LookupError):  # pruned, or damaged and set aside
-                (slot, origin), _ = self._flights.join(digest, load, self._compile_wait_seconds)
-                found.append(Lease(slot, origin))
-        if not found:
-            raise ArgumentError(f"no program named {name!r} is on disk for {self.device.spec}")
-        return found
+        return preload(self, items, progress, workers)
 
     # --- upkeep
 
@@ -462,42 +389,9 @@ class ProgramCache:
 
     def explain(self, source: Source | PortableKernel) -> Explanation:
         """Why a lookup hits or misses, field by field, against the nearest entry."""
-        from .report import Explanation
+        from .explain import explain
 
-        source, _ = self._identify(source)
-        key = self.key(source)
-        note = ""
-        if not self.device.capabilities.program_binaries:
-            note = "This driver gives no program binaries, so nothing is kept on disk."
-        found = None
-        if any(slot.digest == key.digest for slot in self._memory):
-            found = "memory"
-        elif self._disk.get(key.digest, source.name) is not None:
-            found = "disk"
-        if found:
-            return Explanation(source.name, found, key.digest, key.fields, note=note)
-        nearest: Facts | None = None
-        fewest: tuple[Difference, ...] = ()
-        for facts in self._relatives(source.name):
-            differences = _differences(facts.key, key)
-            if nearest is None or len(differences) < len(fewest):
-                nearest, fewest = facts, differences
-        described = None
-        if nearest is not None:
-            saved = time.strftime("%Y-%m-%d %H:%M", time.localtime(nearest.created))
-            described = f"{nearest.name} {nearest.key.digest[:16]} of {saved}"
-        return Explanation(source.name, None, key.digest, key.fields, described, fewest, note)
-
-    def _relatives(self, name: str) -> Iterable[Facts]:
-        """Entries saved under the same name, for this device first, then for the others."""
-        others = [folder for folder in gpu_folders(self.cache_dir) if folder.path != self._disk.folder.path]
-        for folder in (self._disk.folder, *others):
-            for digest in folder.find_name(name):
-                entry = None
-                with contextlib.suppress(Exception):
-                    entry = folder.read(digest, name)
-                if entry is not None:
-                    yield entry.facts
+        return explain(self, source)
 
     # --- life
 
@@ -585,14 +479,6 @@ def _to_be_saved(slot: Slot, save: Callable[[Slot], None]) -> Callable[[], None]
             found.on_release = save
 
     return note
-
-
-def _differences(stored: Key, asked: Key) -> tuple[Difference, ...]:
-    from .report import Difference
-
-    labels = dict.fromkeys([*asked.fields, *stored.fields])
-    pairs = ((label, stored.fields.get(label), asked.fields.get(label)) for label in labels)
-    return tuple(Difference(label, then, now) for label, then, now in pairs if then != now)
 
 
 # Counts of caches that were dropped without being closed, by cache folder.

@@ -15,20 +15,19 @@ import math
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
 
 from ..errors import ArgumentError, DeviceError, OutOfMemory, Unsupported
-from ..programs.signature import KernelSignature, Parameter
 from ..programs.source import Source
-from .arguments import Launcher, LocalMemory, dimensions, launcher
+from .arguments import LocalMemory
 from .array import Array, host_view, parse_dtype, parse_shape
 from .fingerprint import Fingerprint
+from .order import Fence, Queue, Timer
+from .program import Kernel, Program
 
 __all__ = [
     "Capabilities",
@@ -42,9 +41,6 @@ __all__ = [
     "Queue",
     "Timer",
 ]
-
-
-_SHAPES_KEPT = 256
 
 
 @dataclass(frozen=True)
@@ -94,256 +90,6 @@ class MemoryInfo:
 
     total_bytes: int
     free_bytes: int | None
-
-
-class Fence(ABC):
-    """A point in a queue's work."""
-
-    @property
-    @abstractmethod
-    def done(self) -> bool:
-        """Whether everything before this point is finished. Never waits."""
-
-    @abstractmethod
-    def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until it is; False if the timeout passed first."""
-
-
-class Timer(ABC):
-    """Measures the device's own time between entering and leaving a `with` block.
-
-    `seconds` waits for the block's work and is what the device's clock says, host overhead left out as far as the
-    driver can.
-    """
-
-    @abstractmethod
-    def __enter__(self) -> Self: ...
-
-    @abstractmethod
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    @property
-    @abstractmethod
-    def seconds(self) -> float:
-        """The measured time."""
-
-
-class Queue(ABC):
-    """A second order of work beside the device's own. Work in different queues may overlap."""
-
-    @abstractmethod
-    def fence(self) -> Fence:
-        """A point after everything given to this queue so far."""
-
-    @abstractmethod
-    def wait_for(self, fence: Fence) -> None:
-        """What is given to this queue from now on starts after `fence`; the host does not wait."""
-
-    @abstractmethod
-    def synchronize(self) -> None:
-        """Wait until this queue is empty."""
-
-
-class Kernel(ABC):
-    """One kernel of a loaded program. Safe to launch from several threads."""
-
-    def __init__(self, program: Program, signature: KernelSignature) -> None:
-        self.program = program
-        self.device = program.device
-        self.name = signature.name
-        self.signature = signature
-        self.group = signature.group
-        self._launcher: Launcher = self._first_launch
-        self._binder: Launcher | None = None
-        # Grids and groups that were found right, in the driver's own form. Empty when the program is closed, so that
-        # one look says both that the shape is right and that the kernel is alive.
-        self._shapes: dict[Any, Any] = {}
-
-    @property
-    def params(self) -> tuple[Parameter, ...] | None:
-        """The parameters, as far as they are known."""
-        return self.signature.params
-
-    def launch(
-        self,
-        grid: int | tuple[int, ...],
-        args: tuple[Any, ...] = (),
-        group: int | tuple[int, ...] | None = None,
-        *,
-        queue: Queue | None = None,
-        shared_bytes: int = 0,
-        cooperative: bool = False,
-    ) -> None:
-        """Run `grid` groups of `group` work-items; returns at once, errors in the arguments raise before anything runs.
-
-        `group` may be left out where the kernel fixes it. `shared_bytes` is CUDA's dynamic shared memory.
-        """
-        try:
-            # With the classes, because 4.0 is equal to 4 and is no grid all the same.
-            shape = self._shapes.get((grid, group, grid.__class__, group.__class__))
-        except TypeError:  # a list
-            shape = None
-        if shape is None:
-            shape = self._check_shape(grid, group)
-        if queue is None and not shared_bytes and not cooperative:
-            self._launcher(args, shape)
-            return
-        if cooperative:
-            self.device.capabilities.require("cooperative")
-        if self._binder is None:
-            params = self.params or ()
-            values = f"return ({''.join(f'v{i}, ' for i in range(len(params)))})"
-            self._binder = launcher(self.device, self.name, params, [values], {})
-        self._launch_specially(self._binder(args, shape), shape, queue, shared_bytes, cooperative)
-
-    def _first_launch(self, args: tuple[Any, ...], shape: Any) -> None:
-        """Stands in for the launcher until it is needed: a kernel that is never launched needs none."""
-        with self.device._making:  # once: two launchers would each think they know the kernel's arguments
-            if self._launcher == self._first_launch:
-                params = self.params or ()
-                body, helpers = self._launch_body(params)
-                self._launcher = launcher(self.device, self.name, params, body, helpers)
-        self._launcher(args, shape)
-
-    @abstractmethod
-    def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
-        """Lines of Python that hand v0, v1, … and `shape` to the driver, and the helpers they use."""
-
-    @abstractmethod
-    def _launch_specially(
-        self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
-    ) -> None:
-        """A launch with anything out of the ordinary."""
-
-    def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
-        """A grid and group as this backend's driver takes them."""
-        return grid, group
-
-    def _check_shape(self, grid: Any, group: Any) -> Any:
-        if self.program.closed:
-            self._explain_closed()
-        limits = self.device.capabilities
-        wanted = dimensions(grid, "grid")
-        if any(n > most for n, most in zip(wanted, limits.max_grid, strict=True)):
-            raise ArgumentError(f"grid {grid!r} is larger than {limits.max_grid}, the limit of {self.device.spec}")
-        shape = self._native_shape(wanted, self._check_group(group))
-        if isinstance(grid, int | tuple) and (group is None or isinstance(group, int | tuple)):
-            if len(self._shapes) >= _SHAPES_KEPT:
-                self._shapes.clear()
-            self._shapes[grid, group, grid.__class__, group.__class__] = shape
-        return shape
-
-    def _check_group(self, group: Any) -> tuple[int, int, int]:
-        if group is None:
-            if self.group is None:
-                raise ArgumentError(f"{self.name} does not fix its group size: pass group=…")
-            return self.group
-        shape = dimensions(group, "group")
-        if self.group is not None:
-            if shape != self.group:
-                raise ArgumentError(f"{self.name} is compiled for groups of {self.group}, not {group!r}")
-            return shape
-        limits = self.device.capabilities
-        too_wide = any(n > most for n, most in zip(shape, limits.max_group, strict=True))
-        if too_wide or math.prod(shape) > limits.max_group_items:
-            limit = f"{limits.max_group_items} work-items, {limits.max_group}"
-            raise ArgumentError(f"group {group!r} is larger than {self.device.spec} allows ({limit})")
-        return shape
-
-    def _explain_closed(self) -> None:
-        self.device._check_open()
-        raise DeviceError(f"the program of kernel {self.name} is closed")
-
-    def __repr__(self) -> str:
-        params = ", ".join(_described(p) for p in self.params or ())
-        return f"<Kernel {self.name}({params}) on {self.device.spec}>"
-
-
-def _described(param: Parameter) -> str:
-    return f"{param.name}: {param.dtype or '?'}{'[]' if param.kind == 'buffer' else ''}"
-
-
-class Program(ABC):
-    """A program loaded on a device."""
-
-    def __init__(self, device: Device, name: str, nbytes: int) -> None:
-        self.device = device
-        self.name = name
-        self.nbytes = nbytes
-        self.closed = False
-        self.on_ripening: Callable[[], None] | None = None  # called when `ripeness` has grown
-        self._kernels: dict[str, Kernel] = {}
-
-    @property
-    @abstractmethod
-    def kernel_names(self) -> tuple[str, ...]:
-        """The kernels in this program."""
-
-    @abstractmethod
-    def _make_kernel(self, name: str) -> Kernel:
-        """A kernel known to be in `kernel_names`."""
-
-    @abstractmethod
-    def _unload(self) -> None:
-        """Give the driver its program back."""
-
-    def kernel(self, name: str | None = None) -> Kernel:
-        """A kernel by name; the only one if there is one and no name is given."""
-        if name is None and len(self.kernel_names) == 1:
-            name = self.kernel_names[0]
-        found = self._kernels.get(name or "")
-        if found is not None and not self.closed:
-            return found
-        self.device._check_open()
-        if self.closed:
-            raise DeviceError(f"program {self.name} is closed")
-        if name not in self.kernel_names:
-            known = ", ".join(self.kernel_names) or "none"
-            raise ArgumentError(f"program {self.name} has no kernel {name!r}; it has: {known}")
-        return self._kernels.setdefault(name, self._make_kernel(name))
-
-    def make_resident(self) -> None:
-        """Have all code on the device now. Beside a kernel that never exits, code that is not there yet cannot be loaded."""
-        return None
-
-    @abstractmethod
-    def binary(self) -> bytes:
-        """The program as bytes that `device.load` takes, as ripe as it is now."""
-
-    @property
-    def ripeness(self) -> int:
-        """Grows whenever a launch made the driver compile something that `binary()` would now hold."""
-        return 0
-
-    def close(self) -> None:
-        """Unload; launching its kernels afterwards is a `DeviceError`."""
-        if not self.closed:
-            self.closed = True
-            for kernel in self._kernels.values():
-                kernel._shapes.clear()
-            self._kernels.clear()
-            self._unload()
-
-    def _abandon(self) -> None:
-        """Unload a forgotten program. Called by the garbage collector, at any moment, in any thread."""
-        self._unload()
-
-    def __del__(self) -> None:
-        if not getattr(self, "closed", True):
-            self.closed = True
-            with contextlib.suppress(Exception):  # the interpreter may be half gone
-                self._abandon()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<Program {self.name} on {self.device.spec}: {', '.join(self.kernel_names)}>"
 
 
 class _Reliever(Protocol):

@@ -1,0 +1,65 @@
+"""Why a lookup hits or misses, field by field, against the nearest entry."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..programs.portable import PortableKernel
+from ..programs.source import Source
+from .disk import gpu_folders
+from .entry import Facts
+from .key import Key
+from .report import Difference, Explanation
+
+if TYPE_CHECKING:
+    from .program_cache import ProgramCache
+
+__all__ = ["explain"]
+
+
+def explain(cache: ProgramCache, source: Source | PortableKernel) -> Explanation:
+    """What `cache` would do if it were asked for `source`, and why."""
+    source, _ = cache._identify(source)
+    key = cache.key(source)
+    note = ""
+    if not cache.device.capabilities.program_binaries:
+        note = "This driver gives no program binaries, so nothing is kept on disk."
+    found = None
+    if any(slot.digest == key.digest for slot in cache._memory):
+        found = "memory"
+    elif cache._disk.get(key.digest, source.name) is not None:
+        found = "disk"
+    if found:
+        return Explanation(source.name, found, key.digest, key.fields, note=note)
+    nearest: Facts | None = None
+    fewest: tuple[Difference, ...] = ()
+    for facts in _relatives(cache, source.name):
+        differences = _differences(facts.key, key)
+        if nearest is None or len(differences) < len(fewest):
+            nearest, fewest = facts, differences
+    described = None
+    if nearest is not None:
+        saved = time.strftime("%Y-%m-%d %H:%M", time.localtime(nearest.created))
+        described = f"{nearest.name} {nearest.key.digest[:16]} of {saved}"
+    return Explanation(source.name, None, key.digest, key.fields, described, fewest, note)
+
+
+def _relatives(cache: ProgramCache, name: str) -> Iterable[Facts]:
+    """Entries saved under the same name, for this device first, then for the others."""
+    others = [folder for folder in gpu_folders(cache.cache_dir) if folder.path != cache._disk.folder.path]
+    for folder in (cache._disk.folder, *others):
+        for digest in folder.find_name(name):
+            entry = None
+            with contextlib.suppress(Exception):
+                entry = folder.read(digest, name)
+            if entry is not None:
+                yield entry.facts
+
+
+def _differences(stored: Key, asked: Key) -> tuple[Difference, ...]:
+    labels = dict.fromkeys([*asked.fields, *stored.fields])
+    pairs = ((label, stored.fields.get(label), asked.fields.get(label)) for label in labels)
+    return tuple(Difference(label, then, now) for label, then, now in pairs if then != now)

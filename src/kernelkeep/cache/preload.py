@@ -1,0 +1,100 @@
+"""Bringing programs into memory ahead of their use, several at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from ..errors import ArgumentError, BinaryRejected
+from ..programs.portable import PortableKernel
+from ..programs.source import Source
+from .memory import Lease, Slot
+from .progress import progress_bar
+from .report import PreloadFailure, PreloadReport
+
+if TYPE_CHECKING:
+    from .program_cache import ProgramCache
+
+__all__ = ["preload"]
+
+
+def preload(
+    cache: ProgramCache, items: Iterable[Source | PortableKernel | str], progress: bool, workers: int | None
+) -> PreloadReport:
+    """Bring every item into `cache`; a program that fails does not stop the others."""
+    cache._check_open()
+    if isinstance(items, str) or not isinstance(items, Iterable):
+        raise ArgumentError("preload takes a list of sources and names")
+    wanted = list(items)
+    start = time.perf_counter()
+    origins: dict[str, int] = {"memory": 0, "disk": 0, "remote": 0, "compiled": 0}
+    failures: list[PreloadFailure] = []
+    counting = threading.Lock()
+
+    def bring(item: Source | PortableKernel | str) -> None:
+        name = item if isinstance(item, str) else getattr(item, "name", repr(item))
+        try:
+            found = _bring_named(cache, item) if isinstance(item, str) else [cache.get(item)]
+            came_from = [_make_resident(cache, lease, item) for lease in found]
+        except Exception as error:
+            with counting:
+                failures.append(PreloadFailure(name, error))
+        else:
+            with counting:
+                for origin in came_from:
+                    origins[origin] += 1
+        step(name)
+
+    count = workers or min(32, (os.cpu_count() or 1) + 1)
+    with progress_bar("preloading", len(wanted), progress) as step:
+        with ThreadPoolExecutor(max(1, min(count, len(wanted) or 1)), thread_name_prefix="kernelkeep-preload") as pool:
+            list(pool.map(bring, wanted))
+    return PreloadReport(**origins, failed=tuple(failures), seconds=time.perf_counter() - start)
+
+
+def _make_resident(cache: ProgramCache, lease: Lease, item: Source | PortableKernel | str) -> str:
+    """Have the leased program's code on the device, and release the lease; where the program came from.
+
+    A binary from disk that the driver refuses only now is set aside, and the program compiled.
+    """
+    with lease:
+        try:
+            lease.program.make_resident()
+            return lease.origin
+        except BinaryRejected as error:
+            slot = lease._slot
+            if lease.origin != "disk" or slot is None or isinstance(item, str):
+                raise
+            cache._disk.reject(slot.digest, slot.extra.facts.name, str(error))
+            cache._memory.forget(slot)
+    with cache.get(item) as again:
+        again.program.make_resident()
+        return again.origin
+
+
+def _bring_named(cache: ProgramCache, name: str) -> list[Lease]:
+    digests = cache._disk.find_name(name)
+    found = []
+    for digest in digests:
+        slot = cache._memory.find(digest, (name, digest))
+        if slot is not None:
+            found.append(Lease(slot, "memory"))
+            continue
+
+        def load(digest: str = digest) -> tuple[Slot, str]:
+            loaded = cache._from_disk(digest, name, (name, digest), only_named=True)
+            if loaded is None:
+                raise LookupError(digest)
+            return loaded, "disk"
+
+        with contextlib.suppress(LookupError):  # pruned, or damaged and set aside
+            (slot, origin), _ = cache._flights.join(digest, load, cache._compile_wait_seconds)
+            found.append(Lease(slot, origin))
+    if not found:
+        raise ArgumentError(f"no program named {name!r} is on disk for {cache.device.spec}")
+    return found
