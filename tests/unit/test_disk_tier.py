@@ -18,9 +18,10 @@ import msgspec
 import pytest
 
 from kernelkeep.cache import disk as disk_module
+from kernelkeep.cache.diary import Diary
 from kernelkeep.cache.disk import CacheWarning, DiskTier, gpu_folders
 from kernelkeep.cache.entry import Entry
-from kernelkeep.cache.folder import GpuFolder, slug
+from kernelkeep.cache.folder import slug
 from kernelkeep.testing import run_python
 from kernelkeep.testing.entries import sample_entry
 
@@ -451,14 +452,14 @@ def test_pruning_by_bytes_stops_when_it_is_done(tmp_path: Path, monkeypatch: pyt
         clock.put(tier, sample_entry(number, size=50))
         clock.now += DAY / 4
     looked = 0
-    real = GpuFolder._prune_line
+    real = Diary._deal_with
 
-    def counted(self: GpuFolder, *arguments: Any) -> Any:
+    def counted(self: Diary, *arguments: Any) -> Any:
         nonlocal looked
         looked += 1
         return real(self, *arguments)
 
-    monkeypatch.setattr(GpuFolder, "_prune_line", counted)
+    monkeypatch.setattr(Diary, "_deal_with", counted)
     total = tier.count()[1]
     pruned = tier.prune(max_bytes=total - 1)
     assert pruned.entries == 1 and looked == 1
@@ -471,6 +472,7 @@ READ_ONLY = """
 import os, sys, warnings
 from pathlib import Path
 import encodings.ascii, kernelkeep.cache.upkeep  # before this user may no longer read the interpreter's folder
+from kernelkeep.cache.diary import Diary
 from kernelkeep.cache.disk import CacheWarning, DiskTier
 from kernelkeep.testing.entries import sample_entry
 if os.getuid() == 0:

@@ -12,21 +12,15 @@
 
 Entries are published by writing a temporary file and renaming it, so a reader sees a whole one or none. Nothing is synced:
 after a power cut a file may be damaged, which its checksum tells.
-
-The diary is what makes pruning cheap. Lines are only ever added at the end, in order of time; the least recently used
-entry is the first line whose file has not been used since. So pruning reads from the oldest line on and stops when it is
-done, however many entries there are. An entry's last use is its file's modification time, refreshed at most twice a day.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import math
 import os
 import re
-import stat
 import time
 from collections.abc import Iterator
 from functools import lru_cache
@@ -36,17 +30,17 @@ from typing import Any
 import msgspec
 
 from . import entry as entries
+from .diary import ENTRY_FILE, REFRESH_SECONDS, Diary
 from .entry import Damaged, Entry, Facts
+from .files import append_line, make_folder, read_regular, remove, replace, size_of, write_temporary
 from .single_flight import FileLock, LockUnavailable
 
 __all__ = ["GpuFolder", "Stored", "slug"]
 
-_REFRESH_SECONDS = 12 * 3600.0
 _LOCK_SECONDS = 10.0
 _KEPT_ASIDE = 20
 _PARTS = ("programs", "names", "diary", "driver", "set-aside", "tmp", "locks")
 _STALE_TEMPORARY_SECONDS = 3600.0
-_FILE = re.compile(r"(?P<name>.+)-(?P<digest>[0-9a-f]{64})\.bin\Z")
 
 
 @lru_cache(maxsize=1024)
@@ -81,7 +75,7 @@ class GpuFolder:
         self._programs = path / "programs"
         self._prefix = f"{self._programs}/"
         self._names = path / "names"
-        self._diary = path / "diary"
+        self._diary = Diary(path / "diary", self._programs, path / "tmp")
         self._aside = path / "set-aside"
         self._tmp = path / "tmp"
         self._manifest = path / "manifest.json"
@@ -93,7 +87,7 @@ class GpuFolder:
         """Create the folder, or note that it is in use; clear away what killed writers left."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in (self._programs, self._tmp):
-            _make_folder(folder)
+            make_folder(folder)
         now = time.time()
         with self._locked():
             manifest = self.manifest()
@@ -101,7 +95,7 @@ class GpuFolder:
                 not {"entries", "bytes"} <= manifest.keys()
             )  # a new folder, or one whose manifest was deleted or damaged
             used = manifest.get("last_used")
-            recent = isinstance(used, int | float) and -_REFRESH_SECONDS < now - used < _REFRESH_SECONDS
+            recent = isinstance(used, int | float) and -REFRESH_SECONDS < now - used < REFRESH_SECONDS
             if not recent or manifest.get("schema") != 1 or lost:
                 manifest = {"schema": 1, "created": now} | manifest | facts
                 if lost:
@@ -149,23 +143,8 @@ class GpuFolder:
             number, total = self._what_is_there()
             with contextlib.suppress(OSError):
                 self._write_manifest(self.manifest() | {"entries": number, "bytes": total})
-                self._write_diary()
+                self._diary.rewrite(self.files())
         return number, total
-
-    def _write_diary(self) -> None:
-        """The diary anew, from the entries' last uses: lines may have been lost, and what has none is never pruned."""
-        pages: dict[str, list[str]] = {}
-        for used, path in sorted((path.lstat().st_mtime, path) for path in self.files()):
-            match = _FILE.match(path.name)
-            if match:
-                pages.setdefault(_day(used), []).append(f"{used:.0f} {match.group('digest')} {path.name}\n")
-        for day in self.days():
-            _remove(self._diary / f"{day}.done")  # it counts in the old page
-            if day not in pages:
-                _remove(self._diary / day)
-        for day, lines in pages.items():
-            _make_folder(self._diary)
-            _replace(self._temporary("".join(lines).encode()), self._diary / day)
 
     def _what_is_there(self) -> tuple[int, int]:
         number = total = 0
@@ -201,16 +180,16 @@ class GpuFolder:
         """The entry, verified; None where there is none. `Damaged` says what is wrong with it."""
         path = f"{self._prefix}{digest[:3]}/{slug(name)}-{digest}.bin"  # a str: pathlib would be a tenth of a hit
         try:
-            data, used = _read_regular(path)
+            data, used = read_regular(path)
         except FileNotFoundError:
             other = self._under_another_name(digest)
             if other is None:
                 return None
             path = str(other)
-            data, used = _read_regular(path)
+            data, used = read_regular(path)
         found = entries.decode(data, digest)
         now = time.time()
-        if not -_REFRESH_SECONDS < now - used < _REFRESH_SECONDS:
+        if not -REFRESH_SECONDS < now - used < REFRESH_SECONDS:
             self._refresh(Path(path), digest, now)
         return found
 
@@ -218,32 +197,32 @@ class GpuFolder:
         """Publish an entry, over an older one of the same key; how many bytes the file has."""
         digest, data = entry.facts.key.digest, entries.encode(entry)
         path = self._under_another_name(digest) or self._path(digest, entry.facts.name)
-        _make_folder(path.parent)
-        temporary = self._temporary(data)
+        make_folder(path.parent)
+        temporary = write_temporary(self._tmp, data)
         try:
             with self._locked():
-                before = _size(path)
-                self._note(path, digest, time.time())
+                before = size_of(path)
+                self._diary.note(path.name, digest, time.time())
                 if before is None:
                     self._note_name(slug(entry.facts.name), digest)
                 self._count_change(entries=int(before is None), size=len(data) - (before or 0))
-                _replace(temporary, path)
+                replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
         with contextlib.suppress(OSError):  # only for people
             facts = msgspec.json.format(msgspec.json.encode(entry.facts), indent=2)
-            _replace(self._temporary(facts), path.with_suffix(".meta"))
+            replace(write_temporary(self._tmp, facts), path.with_suffix(".meta"))
         return len(data)
 
     def _note_name(self, name: str, digest: str) -> None:
         """Write down that a key was saved under a name. Whenever the list has doubled, keys that are gone are dropped."""
         page = self._names / name
-        self._append(page, f"{digest}\n")
-        lines = (_size(page) or 0) // 65
+        append_line(page, f"{digest}\n")
+        lines = (size_of(page) or 0) // 65
         if lines >= 64 and lines & (lines - 1) == 0:
             kept = [key for key in self.find_name(name) if key == digest or self._under_another_name(key) is not None]
-            _replace(self._temporary("".join(f"{key}\n" for key in kept).encode()), page)
+            replace(write_temporary(self._tmp, "".join(f"{key}\n" for key in kept).encode()), page)
 
     def set_aside(self, digest: str, name: str) -> None:
         """Move a bad file out of the way, whatever it is, and keep the last few to look at."""
@@ -253,8 +232,8 @@ class GpuFolder:
         self._move_aside(path)
 
     def _move_aside(self, path: Path) -> None:
-        size = _size(path)
-        _make_folder(self._aside)
+        size = size_of(path)
+        make_folder(self._aside)
         with contextlib.suppress(FileNotFoundError):  # another process was first
             path.rename(self._aside / f"{path.stem[:120]}.{os.urandom(4).hex()}")
             with contextlib.suppress(OSError, LockUnavailable), self._locked():
@@ -262,7 +241,7 @@ class GpuFolder:
         path.with_suffix(".meta").unlink(missing_ok=True)
         kept = sorted(self._aside.iterdir(), key=lambda found: found.lstat().st_mtime)
         for old in kept[:-_KEPT_ASIDE]:
-            _remove(old)
+            remove(old)
 
     def find_name(self, name: str) -> list[str]:
         """The keys of the entries saved under a name, oldest first."""
@@ -278,14 +257,14 @@ class GpuFolder:
 
     def look(self, path: Path) -> Stored:
         """One entry file, checked."""
-        match = _FILE.match(path.name)
+        match = ENTRY_FILE.match(path.name)
         digest = match.group("digest") if match else ""
         try:
-            data, used = _read_regular(path)
+            data, used = read_regular(path)
             found = entries.decode(data, digest)
             return Stored(path, digest, len(data), used, found.facts)
         except Damaged as damage:
-            return Stored(path, digest, _size(path) or 0, 0.0, None, str(damage))
+            return Stored(path, digest, size_of(path) or 0, 0.0, None, str(damage))
         except OSError as error:
             return Stored(path, digest, 0, 0.0, None, error.strerror or str(error))
 
@@ -297,73 +276,24 @@ class GpuFolder:
 
     def days(self) -> list[str]:
         """The days the diary has, oldest first."""
-        with contextlib.suppress(OSError):
-            return sorted(page.name for page in self._diary.iterdir() if page.suffix != ".done")
-        return []
+        return self._diary.days()
 
     def next_use(self, day: str) -> float | None:
         """When the first entry on a page of the diary was used that pruning has not dealt with; None at the end."""
-        with contextlib.suppress(OSError), (self._diary / day).open("rb") as lines:
-            lines.seek(_read_number(self._diary / f"{day}.done"))
-            for line in lines:
-                return _noted(line)
-        return None
+        return self._diary.next_use(day)
 
     def prune_day(
         self, day: str, before: float | None, excess_bytes: int | None, until: float = math.inf
     ) -> tuple[int, int]:
         """Remove what a page of the diary lists, oldest first: not used since `before`, or until `excess_bytes` are gone.
 
-        Lines later than `until` are left alone. Returns how many entries and bytes went. How far it got is written
-        down, so that no line is read twice.
+        Lines later than `until` are left alone. Returns how many entries and bytes went.
         """
-        removed = freed = 0
-        page, done = self._diary / day, self._diary / f"{day}.done"
         with self._locked():
-            at = _read_number(done)
-            finished = True
-            try:
-                with page.open("rb") as lines:
-                    lines.seek(at)
-                    for line in lines:
-                        enough = before is None and (excess_bytes is None or freed >= excess_bytes)
-                        if enough or _noted(line) > until:
-                            finished = False
-                            break
-                        verdict, size = self._prune_line(line.decode("utf-8", "replace").rstrip("\n"), before)
-                        if verdict == "keep":  # and what comes after is younger still
-                            finished = False
-                            break
-                        at += len(line)
-                        if verdict == "removed":
-                            removed, freed = removed + 1, freed + size
-            except FileNotFoundError:
-                pass
+            removed, freed = self._diary.prune(day, before, excess_bytes, until)
             if removed:
                 self._count_change(entries=-removed, size=-freed)
-            if finished and day < _day(time.time()):
-                page.unlink(missing_ok=True)
-                done.unlink(missing_ok=True)
-            else:
-                _replace(self._temporary(str(at).encode()), done)
         return removed, freed
-
-    def _prune_line(self, line: str, before: float | None) -> tuple[str, int]:
-        try:
-            noted, digest, name = line.split(" ", 2)
-            path = self._programs / digest[:3] / name
-            if not _FILE.match(name):
-                return "forget", 0
-            found = path.lstat()
-            if found.st_mtime > float(noted) + _REFRESH_SECONDS / 2:
-                return "forget", 0  # used since; a later line says so
-        except (ValueError, OSError):
-            return "forget", 0  # a torn line, or an entry that is gone
-        if before is not None and found.st_mtime >= before:
-            return "keep", 0
-        _remove(path)
-        path.with_suffix(".meta").unlink(missing_ok=True)
-        return "removed", found.st_size
 
     def prune_driver(self, before: float) -> int:
         """Remove the driver's cache if nothing in it was used since `before`; the bytes that went."""
@@ -371,14 +301,14 @@ class GpuFolder:
         if used is None or used >= before:
             return 0
         size = self.driver_bytes()
-        _remove(self.driver)
+        remove(self.driver)
         return size
 
     def remove(self) -> None:
         """Remove everything of ours in the folder, and the folder itself unless something else is in it."""
         for part in (*_PARTS, "manifest.json"):
             with contextlib.suppress(OSError):
-                _remove(self.path / part)
+                remove(self.path / part)
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
@@ -410,21 +340,7 @@ class GpuFolder:
         with contextlib.suppress(OSError, LockUnavailable):  # a read-only cache serves all the same
             os.utime(path, (now, now))
             with self._locked():
-                self._note(path, digest, now)
-
-    def _note(self, path: Path, digest: str, now: float) -> None:
-        self._append(self._diary / _day(now), f"{now:.0f} {digest} {path.name}\n")
-
-    def _append(self, path: Path, line: str) -> None:
-        _make_folder(path.parent)
-        if path.is_dir() or path.is_symlink():
-            _remove(path)  # not ours, and in the way
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            if os.write(descriptor, line.encode()) < len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finally:
-            os.close(descriptor)
+                self._diary.note(path.name, digest, now)
 
     def _count_change(self, *, entries: int, size: int) -> None:
         manifest = self.manifest()
@@ -436,22 +352,7 @@ class GpuFolder:
         self._write_manifest(manifest)
 
     def _write_manifest(self, manifest: dict[str, Any]) -> None:
-        _replace(self._temporary(json.dumps(manifest, indent=2).encode()), self._manifest)
-
-    def _temporary(self, data: bytes) -> Path:
-        _make_folder(self._tmp)
-        path = self._tmp / f"{os.getpid()}-{os.urandom(8).hex()}"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-        finally:
-            os.close(descriptor)
-        return path
+        replace(write_temporary(self._tmp, json.dumps(manifest, indent=2).encode()), self._manifest)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -466,84 +367,6 @@ class GpuFolder:
             yield
         finally:
             lock.release()
-
-
-def _read_regular(path: str | Path) -> tuple[bytes, float]:
-    """A regular file's bytes and modification time; a link or folder in its place is `Damaged`."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        if Path(path).is_symlink():
-            raise Damaged("a link stands where it should be") from error
-        raise
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise Damaged("something that is no file stands where it should be")
-        if found.st_size > entries.LARGEST_FILE:
-            raise Damaged(f"it is far too large, {found.st_size:,} bytes")
-        data = os.read(descriptor, found.st_size + 1)
-        while len(data) < found.st_size and (more := os.read(descriptor, found.st_size - len(data))):
-            data += more
-        return data, found.st_mtime
-    finally:
-        os.close(descriptor)
-
-
-def _make_folder(path: Path) -> None:
-    """A folder inside the cache's own; a file in its place is not ours, and in the way."""
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except FileExistsError:
-        path.unlink()
-        path.mkdir(mode=0o700, exist_ok=True)
-
-
-def _replace(temporary: Path, path: Path) -> None:
-    try:
-        temporary.replace(path)
-    except IsADirectoryError:
-        _remove(path)  # not ours, and in the way
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _day(moment: float) -> str:
-    # A file's time may be anything; four digits of a year are enough.
-    return time.strftime("%Y-%m-%d", time.gmtime(min(max(moment, 0.0), 253_402_300_799.0)))
-
-
-def _noted(line: bytes) -> float:
-    """The time in a line of the diary; 0 in a torn one."""
-    try:
-        return float(line.split(b" ", 1)[0])
-    except ValueError:
-        return 0.0
-
-
-def _read_number(path: Path) -> int:
-    try:
-        return max(0, int(path.read_bytes()))
-    except (OSError, ValueError):
-        return 0
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        import shutil  # rarely needed, and start-up counts
-
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.lstat().st_size
-    except OSError:
-        return None
 
 
 def _machine() -> str:

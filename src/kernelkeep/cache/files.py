@@ -1,0 +1,100 @@
+"""Files of a cache folder: read with care, replaced in one step, and whatever stands in their place got out of the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from .entry import LARGEST_FILE, Damaged
+
+__all__ = ["append_line", "make_folder", "read_regular", "remove", "replace", "size_of", "write_temporary"]
+
+
+def read_regular(path: str | Path) -> tuple[bytes, float]:
+    """A regular file's bytes and modification time; a link or folder in its place is `Damaged`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if Path(path).is_symlink():
+            raise Damaged("a link stands where it should be") from error
+        raise
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise Damaged("something that is no file stands where it should be")
+        if found.st_size > LARGEST_FILE:
+            raise Damaged(f"it is far too large, {found.st_size:,} bytes")
+        data = os.read(descriptor, found.st_size + 1)
+        while len(data) < found.st_size and (more := os.read(descriptor, found.st_size - len(data))):
+            data += more
+        return data, found.st_mtime
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """A folder inside the cache's own; a file in its place is not ours, and in the way."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        path.unlink()
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
+def replace(temporary: Path, path: Path) -> None:
+    try:
+        temporary.replace(path)
+    except IsADirectoryError:
+        remove(path)  # not ours, and in the way
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_temporary(folder: Path, data: bytes) -> Path:
+    """A new file with `data`, to be renamed to where it belongs."""
+    make_folder(folder)
+    path = folder / f"{os.getpid()}-{os.urandom(8).hex()}"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    return path
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line at the end of a file; all of it or an `OSError`."""
+    make_folder(path.parent)
+    if path.is_dir() or path.is_symlink():
+        remove(path)  # not ours, and in the way
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        if os.write(descriptor, line.encode()) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        import shutil  # rarely needed, and start-up counts
+
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def size_of(path: Path) -> int | None:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return None
