@@ -472,7 +472,6 @@ READ_ONLY = """
 import os, sys, warnings
 from pathlib import Path
 import encodings.ascii, kernelkeep.cache.upkeep  # before this user may no longer read the interpreter's folder
-from kernelkeep.cache.diary import Diary
 from kernelkeep.cache.disk import CacheWarning, DiskTier
 from kernelkeep.testing.entries import sample_entry
 if os.getuid() == 0:
