@@ -1,10 +1,11 @@
 """The program cache against its peers, in the same run.
 
-    python benchmarks/cache.py [section …] [--json]      sections: start memory disk scale resident
+    python benchmarks/cache.py [section …] [--json]      sections: start parallel disk memory resident scale
 
 - *start*: ten programs in a fresh process, from the opened device to the first correct results of all ten. Every
   contender is a process of its own; importing and opening the device are left out for all alike. Cold figures have the
   drivers' own caches emptied first; warm ones have them as the contender's last run left them.
+- *parallel*: ten programs compiled from nothing by one thread and by one for each core.
 - *disk*: one program from disk to a callable kernel in this process (CUDA), verified, against cuda.core's file cache.
 - *memory*: taking and giving back a loaded program, against cuda.core's in-memory cache of bytes; and under threads.
 - *resident*: what 100 loaded programs cost in memory.
@@ -206,6 +207,59 @@ def section_start(rows: list[list[Any]]) -> None:
                 rows.append([what, "PyOpenCL, its and the driver's caches warm", warm, "ms", ours / warm])
                 raw = median_ms("raw binaries", info.spec, folder, own)
                 rows.append([what, "raw binaries, loaded by hand", raw, "ms", ours / raw])
+
+
+def child_preload(spec: str, folder: str) -> None:
+    """Compile ten programs from nothing, with as many threads as $BENCH_WORKERS says."""
+    device = kk.open_device(spec, cache_dir=folder)
+    sources = [kernel(number).source(device) for number in range(PROGRAMS)]
+    with kk.ProgramCache(device, folder) as cache:
+        report = cache.preload(sources, workers=int(os.environ["BENCH_WORKERS"]))
+        assert report.compiled == PROGRAMS, report
+        print(json.dumps({"ms": report.seconds * 1e3}))
+
+
+def child_nvrtc(spec: str, folder: str) -> None:
+    """The same with NVRTC alone, which needs no GPU."""
+    from concurrent.futures import ThreadPoolExecutor
+    from types import SimpleNamespace
+
+    from kernelkeep.devices.base import Capabilities
+    from kernelkeep.devices.cuda import compile_for
+
+    target: Any = SimpleNamespace(language="cuda", capabilities=Capabilities(float64=True, int64=True, int8=True))
+    sources = [kernel(number).source(target) for number in range(PROGRAMS)]
+    compile_for(kernel(99).source(target), "sm_90")
+    start = time.perf_counter()
+    with ThreadPoolExecutor(int(os.environ["BENCH_WORKERS"])) as pool:
+        list(pool.map(lambda source: compile_for(source, "sm_90"), sources))
+    print(json.dumps({"ms": (time.perf_counter() - start) * 1e3}))
+
+
+CHILDREN |= {"preload": child_preload, "nvrtc": child_nvrtc}
+
+
+def section_parallel(rows: list[list[Any]]) -> None:
+    """Whether compiles overlap is the compiler's to decide; the cache only gets out of the way."""
+    contenders = [("preload", info.spec, f"{info.spec} {info.name}") for info in kk.list_devices()]
+    contenders.append(("nvrtc", "cuda", "NVRTC"))
+    for who, spec, name in contenders:
+        seconds = {}
+        for workers in (1, os.cpu_count() or 1):
+            with tempfile.TemporaryDirectory() as folder:
+                os.environ["BENCH_WORKERS"] = str(workers)
+                seconds[workers] = median_ms(who, spec, Path(folder), cold=True)
+        one, *many = seconds.values()
+        for workers, value in seconds.items():
+            rows.append(
+                [
+                    f"compiling {PROGRAMS} programs, {name}",
+                    f"{workers} threads",
+                    value,
+                    "ms",
+                    (many or [one])[0] / value,
+                ]
+            )
 
 
 # --- in this process
@@ -424,6 +478,7 @@ def open_or_none(spec: str) -> Any:
 
 SECTIONS = {
     "start": section_start,
+    "parallel": section_parallel,
     "disk": section_disk,
     "memory": section_memory,
     "resident": section_resident,
