@@ -30,7 +30,7 @@ class Kernel(ABC):
         self.name = signature.name
         self.signature = signature
         self.group = signature.group
-        self._launcher: Launcher = self._first_launch
+        self._launcher: Launcher | None = None
         self._binder: Launcher | None = None
         # Grids and groups that were found right, in the driver's own form. Empty when the program is closed, so that
         # one look says both that the shape is right and that the kernel is alive.
@@ -63,7 +63,7 @@ class Kernel(ABC):
         if shape is None:
             shape = self._check_shape(grid, group)
         if queue is None and not shared_bytes and not cooperative:
-            self._launcher(args, shape)
+            (self._launcher or self._make_launcher())(args, shape)
             return
         if cooperative:
             self.device.capabilities.require("cooperative")
@@ -73,14 +73,22 @@ class Kernel(ABC):
             self._binder = launcher(self.device, self.name, params, [values], {})
         self._launch_specially(self._binder(args, shape), shape, queue, shared_bytes, cooperative)
 
-    def _first_launch(self, args: tuple[Any, ...], shape: Any) -> None:
-        """Stands in for the launcher until it is needed: a kernel that is never launched needs none."""
+    def _make_launcher(self) -> Launcher:
+        """Made at the first launch: a kernel that is never launched needs none."""
         with self.device._making:  # once: two launchers would each think they know the kernel's arguments
-            if self._launcher == self._first_launch:
+            if self.program.closed:  # by another thread, just now
+                self._explain_closed()
+            if self._launcher is None:
                 params = self.params or ()
                 body, helpers = self._launch_body(params)
                 self._launcher = launcher(self.device, self.name, params, body, helpers)
-        self._launcher(args, shape)
+            return self._launcher
+
+    def _retire(self) -> None:
+        """The program is closed. The launcher knows the kernel and the kernel the launcher: let one of them go, or what
+        the driver holds for both would wait for the garbage collector."""
+        self._shapes.clear()
+        self._launcher = self._binder = None
 
     @abstractmethod
     def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
@@ -197,7 +205,7 @@ class Program(ABC):
         if not self.closed:
             self.closed = True
             for kernel in self._kernels.values():
-                kernel._shapes.clear()
+                kernel._retire()
             self._kernels.clear()
             self._unload()
 

@@ -178,6 +178,10 @@ class OpenCLKernel(Kernel):
             self._owner._note_launch(self.name, group, small=max(items) < _SMALL_GRID_ITEMS)
         return (items[:1], group[:1]) if items[1:] == (1, 1) else (items, group)
 
+    def _retire(self) -> None:
+        super()._retire()
+        self._kernel = None  # it keeps the whole program alive
+
     def _refuse(self, error: Any) -> NoReturn:
         self._set[:] = [None] * len(self._set)
         raise self._device._translated(error, f"launching {self.name}") from None
