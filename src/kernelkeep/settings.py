@@ -2,6 +2,7 @@
 
     KERNELKEEP_DEVICE     the device `open_device()` opens, for example "opencl:0" or "cuda"
     KERNELKEEP_CACHE_DIR  where compiled programs are kept; by default `kernelkeep` in the user's cache folder
+    KERNELKEEP_NATIVE     "0": leave the module in C alone, and use its twin in plain Python
     KERNELKEEP_REQUIRE    comma-separated backends whose absence fails the tests instead of skipping them
 
 Variables are read when they are asked for, so a program may set them after importing kernelkeep.
@@ -20,6 +21,7 @@ __all__ = [
     "MAX_PROGRAMS",
     "cache_dir",
     "device_spec",
+    "native",
     "required_backends",
 ]
 
@@ -46,6 +48,11 @@ def cache_dir(chosen: str | os.PathLike[str] | None = None) -> Path:
 def device_spec() -> str | None:
     """The device to open when the caller names none."""
     return os.environ.get("KERNELKEEP_DEVICE") or None
+
+
+def native() -> bool:
+    """Whether the module in C may be used, where it was built."""
+    return os.environ.get("KERNELKEEP_NATIVE", "1") != "0"
 
 
 def required_backends() -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ..errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
     from .base import Device
+    from .prepared import Prepared
 
 __all__ = ["Array", "host_view", "parse_dtype", "parse_shape"]
 
@@ -23,7 +25,7 @@ class Array:
     guest (a CuPy or PyTorch array) keeps the guest alive and frees nothing itself.
     """
 
-    __slots__ = ("__weakref__", "_guest", "device", "dtype", "handle", "nbytes", "shape")
+    __slots__ = ("__weakref__", "_bound_in", "_guest", "device", "dtype", "handle", "nbytes", "shape")
 
     def __init__(
         self, device: Device, shape: tuple[int, ...], dtype: np.dtype[Any], handle: Any, guest: object = None
@@ -34,6 +36,7 @@ class Array:
         self.nbytes = math.prod(shape) * dtype.itemsize
         self.handle = handle
         self._guest = guest
+        self._bound_in: weakref.WeakSet[Prepared] | None = None
 
     @property
     def size(self) -> int:
@@ -78,6 +81,9 @@ class Array:
     def close(self) -> None:
         """Free the memory now. Using the array afterwards is a `DeviceError`."""
         handle, self.handle = self.handle, None
+        if self._bound_in is not None:  # not a plain attribute of every array: most are never bound
+            for prepared in list(self._bound_in):
+                prepared._revoke("an array it was prepared with is closed")
         if handle is not None and self._guest is None:
             self.device._free(handle)
         self._guest = None

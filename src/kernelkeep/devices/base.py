@@ -26,6 +26,7 @@ from ..programs.source import Source
 from .arguments import LocalMemory
 from .array import Array, host_view, parse_dtype, parse_shape
 from .fingerprint import Fingerprint
+from .lanes import Lanes
 from .order import Fence, Queue, Timer
 from .program import Kernel, Program
 
@@ -96,6 +97,10 @@ class _Reliever(Protocol):
     def relieve(self, nbytes: int | None) -> bool: ...
 
 
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
 class Device(ABC):
     """An opened device. Safe to use from several threads; a context manager that closes it."""
 
@@ -110,6 +115,7 @@ class Device(ABC):
         self.closed = False
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
         self._relievers: weakref.WeakSet[_Reliever] = weakref.WeakSet()
+        self._tenants: weakref.WeakSet[_Closable] = weakref.WeakSet()
         self._making = threading.Lock()
 
     # --- programs
@@ -170,6 +176,10 @@ class Device(ABC):
     def add_reliever(self, reliever: _Reliever) -> None:
         """When memory runs out, `reliever.relieve(nbytes)` is asked to free some; if any did, it is tried once more."""
         self._relievers.add(reliever)
+
+    def add_tenant(self, tenant: _Closable) -> None:
+        """`tenant.close()` is called before the device closes: it has work on the device, or threads that use it."""
+        self._tenants.add(tenant)
 
     def _allocate_or_relieve(self, nbytes: int) -> Any:
         try:
@@ -257,6 +267,10 @@ class Device(ABC):
         self.capabilities.require("queues")
         raise AssertionError("a device with queues overrides this")
 
+    @abstractmethod
+    def _open_lanes(self) -> Lanes:
+        """Upload, compute and download beside each other, as far as the device can."""
+
     def exclusive(self) -> AbstractContextManager[Any]:
         """For a `with` block in which this thread has the device to itself, and other threads wait.
 
@@ -271,6 +285,8 @@ class Device(ABC):
         """Finish what is running, unload the programs and let the device go."""
         if self.closed:
             return
+        for tenant in list(self._tenants):
+            tenant.close()
         for program in list(self._programs):
             program.close()
         self.closed = True

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import math
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ArgumentError, DeviceError
 from ..programs.signature import KernelSignature, Parameter
-from .arguments import Launcher, dimensions, launcher
+from .arguments import Converter, Launcher, converters, dimensions, launcher
 from .order import Queue
+from .prepared import Prepared
 
 if TYPE_CHECKING:
     from .base import Device
@@ -32,6 +34,8 @@ class Kernel(ABC):
         self.group = signature.group
         self._launcher: Launcher | None = None
         self._binder: Launcher | None = None
+        self._converters: tuple[Converter, ...] | None = None
+        self._prepared: weakref.WeakSet[Prepared] = weakref.WeakSet()
         # Grids and groups that were found right, in the driver's own form. Empty when the program is closed, so that
         # one look says both that the shape is right and that the kernel is alive.
         self._shapes: dict[Any, Any] = {}
@@ -65,13 +69,56 @@ class Kernel(ABC):
         if queue is None and not shared_bytes and not cooperative:
             (self._launcher or self._make_launcher())(args, shape)
             return
+        values = self._bind(args, cooperative)
+        self._launch_specially(values, shape, queue, shared_bytes, cooperative)
+
+    def prepare(
+        self,
+        grid: int | tuple[int, ...],
+        args: tuple[Any, ...] = (),
+        group: int | tuple[int, ...] | None = None,
+        *,
+        queue: Queue | None = None,
+        shared_bytes: int = 0,
+        cooperative: bool = False,
+    ) -> Prepared:
+        """The same launch with everything checked and bound once: call what comes back to launch, again and again."""
+        shape = self._check_shape(grid, group)
+        if not isinstance(args, tuple):
+            args = tuple(args) if isinstance(args, list) else args
+        values = self._bind(args, cooperative)
+        prepared = self._prepare_launch(args, values, shape, queue, shared_bytes, cooperative)
+        self._prepared.add(prepared)
+        return prepared
+
+    def _bind(self, args: tuple[Any, ...], cooperative: bool) -> tuple[Any, ...]:
+        """The arguments, checked, as the backend's driver takes them."""
         if cooperative:
             self.device.capabilities.require("cooperative")
         if self._binder is None:
             params = self.params or ()
             values = f"return ({''.join(f'v{i}, ' for i in range(len(params)))})"
             self._binder = launcher(self.device, self.name, params, [values], {})
-        self._launch_specially(self._binder(args, shape), shape, queue, shared_bytes, cooperative)
+        bound: tuple[Any, ...] = self._binder(args, None)
+        return bound
+
+    def _convert(self, index: int, value: Any) -> Any:
+        """One argument, checked, as the backend's driver takes it."""
+        if self._converters is None:
+            self._converters = converters(self.device, self.name, self.params or ())
+        return self._converters[index](value)
+
+    @abstractmethod
+    def _prepare_launch(
+        self,
+        args: tuple[Any, ...],
+        values: tuple[Any, ...],
+        shape: Any,
+        queue: Queue | None,
+        shared_bytes: int,
+        cooperative: bool,
+    ) -> Prepared:
+        """Everything bound, ready to be called."""
 
     def _make_launcher(self) -> Launcher:
         """Made at the first launch: a kernel that is never launched needs none."""
@@ -89,6 +136,8 @@ class Kernel(ABC):
         the driver holds for both would wait for the garbage collector."""
         self._shapes.clear()
         self._launcher = self._binder = None
+        for prepared in list(self._prepared):
+            prepared._revoke(f"the program of kernel {self.name} is closed")
 
     @abstractmethod
     def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:

@@ -24,6 +24,7 @@ from ..fingerprint import Fingerprint
 from ..image import Image
 from .compiler import compile_for, compiler_version
 from .driver import count_devices, info_of, load_driver
+from .lanes import CudaLanes
 from .order import CudaFence, CudaQueue, CudaTimer
 from .program import CudaProgram, is_whole_cubin
 
@@ -233,6 +234,10 @@ class CudaDevice(Device):
         self._check_open()
         return CudaQueue(self)
 
+    def _open_lanes(self) -> CudaLanes:
+        self._check_open()
+        return CudaLanes(self)
+
     def synchronize(self) -> None:
         self._check_open()
         self._enter()
@@ -274,11 +279,15 @@ class CudaDevice(Device):
 
 
 class _Pinned:
-    """Page-locked host memory, freed with the last NumPy array on it."""
+    """Page-locked host memory, freed with the last NumPy array on it.
+
+    It goes with its context, so it keeps that one: the array may be in use after the device was closed.
+    """
 
     def __init__(self, device: CudaDevice, nbytes: int) -> None:
         flags = device.driver.CU_MEMHOSTALLOC_PORTABLE | device.driver.CU_MEMHOSTALLOC_DEVICEMAP
         self._device = device
+        device._call(device.driver.cuDevicePrimaryCtxRetain, device.cu_device)
         self._pointer = int(device._call(device.driver.cuMemHostAlloc, nbytes, flags, doing="pinning host memory"))
         self.__array_interface__ = {
             "shape": (nbytes,),
@@ -289,5 +298,8 @@ class _Pinned:
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
-            self._device._enter()
-            self._device.driver.cuMemFreeHost(self._pointer)
+            device, driver = self._device, self._device.driver
+            if hasattr(self, "_pointer"):
+                device._enter()
+                driver.cuMemFreeHost(self._pointer)
+            driver.cuDevicePrimaryCtxRelease(device.cu_device)

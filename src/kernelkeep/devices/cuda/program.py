@@ -12,13 +12,14 @@ from ...programs.signature import KernelSignature, Parameter
 from ..base import Kernel, Program, Queue
 from ..image import Image
 from .order import stream_of
+from .packing import as_bytes, layout_of
+from .prepared import CudaPrepared, new_prepared
 
 if TYPE_CHECKING:
     from .device import CudaDevice
 
 __all__ = ["CudaKernel", "CudaProgram", "is_whole_cubin"]
 
-_STRUCT_CODES = dict(i1="b", u1="B", i2="h", u2="H", i4="i", u4="I", i8="q", u8="Q", f2="e", f4="f", f8="d")
 _PLAIN_SHARED_BYTES = 48 * 1024  # more per group must be asked for
 # 64-bit little-endian ELF for CUDA: magic, machine 190, and where its tables of segments and sections are.
 _ELF = struct.Struct("<4sBB10x2xH4x8xQQ4x2xHHHH")
@@ -121,7 +122,7 @@ class CudaKernel(Kernel):
     def _prepare(self) -> None:
         """Make the buffer that arguments are packed into."""
         params = self.params
-        layout = struct.Struct(_layout(params))
+        layout = struct.Struct(layout_of(params))
         self._pack = layout.pack_into
         self._buffer = ctypes.create_string_buffer(max(layout.size, 8))
         address = ctypes.addressof(self._buffer)
@@ -151,7 +152,7 @@ class CudaKernel(Kernel):
             "stream": self._device.cu_stream,
             "arguments": self._arguments,
             "success": self._device._success,
-            "as_bytes": _as_bytes,
+            "as_bytes": as_bytes,
             "again": self._launch_again,
         }
         return lines, helpers
@@ -173,15 +174,10 @@ class CudaKernel(Kernel):
         device, driver = self._device, self._device.driver
         if self._function is None:
             self._prepare()
-        most = device.capabilities.shared_bytes
-        if shared_bytes > most:
-            raise ArgumentError(f"shared_bytes {shared_bytes} is more than {device.spec} has ({most})")
+        self._allow_shared(shared_bytes)
         stream = device.cu_stream if queue is None else stream_of(queue, device)
         device._enter()
-        if shared_bytes > _PLAIN_SHARED_BYTES:
-            which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            device._call(driver.cuKernelSetAttribute, which, shared_bytes, self._cu_kernel, device.cu_device)
-        packed = (_as_bytes(v) if p.kind == "any" else v for p, v in zip(self.params, values, strict=True))
+        packed = (as_bytes(v) if p.kind == "any" else v for p, v in zip(self.params, values, strict=True))
         tail = (shared_bytes, stream, self._arguments)
         with self._lock:
             self._pack(self._buffer, 0, *packed)
@@ -191,6 +187,32 @@ class CudaKernel(Kernel):
                 (status,) = driver.cuLaunchKernel(self._function, *shape, *tail, 0)
         if status != device._success:
             self._refuse(status)
+
+    def _prepare_launch(
+        self,
+        args: tuple[Any, ...],
+        values: tuple[Any, ...],
+        shape: Any,
+        queue: Queue | None,
+        shared_bytes: int,
+        cooperative: bool,
+    ) -> CudaPrepared:
+        if self._function is None:
+            self._prepare()
+        self._allow_shared(shared_bytes)
+        stream = self._device.cu_stream if queue is None else stream_of(queue, self._device)
+        return new_prepared(self, args, values, shape, stream, shared_bytes, cooperative)
+
+    def _allow_shared(self, shared_bytes: int) -> None:
+        """Check an amount of dynamic shared memory, and ask for it where it must be asked for."""
+        device, driver = self._device, self._device.driver
+        most = device.capabilities.shared_bytes
+        if shared_bytes > most:
+            raise ArgumentError(f"shared_bytes {shared_bytes} is more than {device.spec} has ({most})")
+        if shared_bytes > _PLAIN_SHARED_BYTES:
+            which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            device._enter()
+            device._call(driver.cuKernelSetAttribute, which, shared_bytes, self._cu_kernel, device.cu_device)
 
     def _refuse(self, status: Any) -> NoReturn:
         results = self._device.driver.CUresult
@@ -203,23 +225,3 @@ class CudaKernel(Kernel):
                 f"{self.name}: a cooperative launch must fit on the device at once, and this grid does not"
             )
         raise self._device._translated(status, f"launching {self.name}")
-
-
-def _as_bytes(value: Any) -> Any:
-    """A handle as raw bytes, which the layout has where only the size of a parameter is known."""
-    return value.to_bytes(8, "little") if isinstance(value, int) else value
-
-
-def _layout(params: tuple[Parameter, ...]) -> str:
-    """The struct format that puts each value at the offset the driver named."""
-    text, at = "<", 0
-    for p in params:
-        text += "x" * (p.slot - at)
-        if p.kind == "buffer":
-            text += "Q"
-        elif p.kind == "scalar" and p.dtype is not None:
-            text += _STRUCT_CODES[p.dtype]
-        else:
-            text += f"{p.nbytes}s"
-        at = p.slot + p.nbytes
-    return text

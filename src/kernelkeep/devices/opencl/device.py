@@ -22,6 +22,7 @@ from ..array import parse_dtype, parse_shape
 from ..base import Capabilities, Device, DeviceInfo, MemoryInfo
 from ..fingerprint import Fingerprint, cpu_identity
 from ..image import Image
+from .lanes import OpenCLLanes
 from .library import find_devices, info_of, load_pyopencl, new_kernel, teach_pyopencl_quick_kernels
 from .order import OpenCLFence, OpenCLQueue, OpenCLTimer
 from .program import OpenCLProgram
@@ -226,6 +227,10 @@ class OpenCLDevice(Device):
     def queue(self) -> OpenCLQueue:
         self._check_open()
         return OpenCLQueue(self)
+
+    def _open_lanes(self) -> OpenCLLanes:
+        self._check_open()
+        return OpenCLLanes(self)
 
     def synchronize(self) -> None:
         self._check_open()

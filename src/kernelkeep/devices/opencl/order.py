@@ -24,9 +24,10 @@ def queue_of(queue: Queue, device: OpenCLDevice) -> Any:
 class OpenCLQueue(Queue):
     """An in-order queue beside the device's own."""
 
-    def __init__(self, device: OpenCLDevice) -> None:
+    def __init__(self, device: OpenCLDevice, *, timed: bool = False) -> None:
         self.device = device
-        self.cl_queue = device._guarded(lambda: device.cl.CommandQueue(device.cl_context))
+        keeps_time = device.cl.command_queue_properties.PROFILING_ENABLE if timed else 0
+        self.cl_queue = device._guarded(lambda: device.cl.CommandQueue(device.cl_context, properties=keeps_time))
 
     def fence(self) -> OpenCLFence:
         return OpenCLFence(self.device, self.cl_queue)

@@ -12,14 +12,14 @@ import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
-import numpy as np
 
 from ...errors import ArgumentError, DeviceError
 from ...programs.signature import KernelSignature, Parameter
-from ..base import Kernel, LocalMemory, Program, Queue
+from ..base import Kernel, Program, Queue
 from ..image import Image
 from .library import new_kernel
 from .order import queue_of
+from .prepared import OpenCLPrepared, set_argument
 
 if TYPE_CHECKING:
     from .device import OpenCLDevice
@@ -28,6 +28,7 @@ __all__ = ["OpenCLKernel", "OpenCLProgram"]
 
 # Where PoCL switches from its small-grid code to its general code: the widest dimension, in work-items.
 _SMALL_GRID_ITEMS = 65535
+_NO_SHARED_BYTES = "OpenCL takes group-local memory as arguments: kk.LocalMemory(nbytes)"
 
 
 class OpenCLProgram(Program):
@@ -151,7 +152,7 @@ class OpenCLKernel(Kernel):
         self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
     ) -> None:
         if shared_bytes:
-            raise ArgumentError("OpenCL takes group-local memory as arguments: kk.LocalMemory(nbytes)")
+            raise ArgumentError(_NO_SHARED_BYTES)
         target = self._device.cl_queue if queue is None else queue_of(queue, self._device)
         pairs = tuple(part for pair in enumerate(values) for part in pair)
         try:
@@ -165,12 +166,21 @@ class OpenCLKernel(Kernel):
     def _set_others(self, pairs: tuple[Any, ...]) -> None:
         """Set arguments of any kind, given as index and value in turn."""
         for i, value in zip(pairs[::2], pairs[1::2], strict=True):
-            if isinstance(value, LocalMemory):
-                self._kernel.set_arg(i, self._cl.LocalMemory(value.nbytes))
-            elif isinstance(value, bytes | np.generic):
-                self._kernel._set_arg_buf(i, value)
-            else:
-                self._kernel.set_arg(i, value)
+            set_argument(self._cl, self._kernel, i, value)
+
+    def _prepare_launch(
+        self,
+        args: tuple[Any, ...],
+        values: tuple[Any, ...],
+        shape: Any,
+        queue: Queue | None,
+        shared_bytes: int,
+        cooperative: bool,
+    ) -> OpenCLPrepared:
+        if shared_bytes:
+            raise ArgumentError(_NO_SHARED_BYTES)
+        target = None if queue is None else queue_of(queue, self._device)
+        return OpenCLPrepared(self, args, values, shape, target)
 
     def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
         items = tuple(count * size for count, size in zip(grid, group, strict=True))

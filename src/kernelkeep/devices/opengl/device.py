@@ -23,6 +23,7 @@ from ..base import Capabilities, Device, MemoryInfo
 from ..image import Image
 from .context import Context
 from .driver_cache import driver_cache_of
+from .lanes import OpenGLLanes
 from .libgl import ERROR_NAMES
 from .libgl import Constants as C
 from .listing import describe, fingerprint_of, memory_of
@@ -277,6 +278,10 @@ class OpenGLDevice(Device):
     def exclusive(self) -> AbstractContextManager[Any]:
         self._check_open()
         return self.context.current()
+
+    def _open_lanes(self) -> OpenGLLanes:
+        self._check_open()
+        return OpenGLLanes(self)
 
     def synchronize(self) -> None:
         self._check_open()

@@ -74,6 +74,9 @@ class Constants:
     DYNAMIC_COPY = 0x88EA
     STREAM_DRAW = 0x88E0
     ALL_BARRIER_BITS = 0xFFFFFFFF
+    R8 = 0x8229
+    RED = 0x1903
+    UNSIGNED_BYTE = 0x1401
     # time
     SYNC_GPU_COMMANDS_COMPLETE = 0x9117
     SYNC_FLUSH_COMMANDS_BIT = 0x0001
@@ -146,6 +149,9 @@ _GL: dict[str, tuple[Any, ...]] = {
     "glBufferSubData": (None, c_uint, c_ssize_t, c_ssize_t, _P),
     "glGetBufferSubData": (None, c_uint, c_ssize_t, c_ssize_t, _P),
     "glCopyBufferSubData": (None, c_uint, c_uint, c_ssize_t, c_ssize_t, c_ssize_t),
+    "glBufferStorage": (None, c_uint, c_ssize_t, _P, c_uint),
+    "glMapBufferRange": (_P, c_uint, c_ssize_t, c_ssize_t, c_uint),
+    "glClearBufferData": (None, c_uint, c_uint, c_uint, c_uint, _P),
     "glDispatchCompute": (None, c_uint, c_uint, c_uint),
     "glMemoryBarrier": (None, c_uint),
     "glFlush": (None,),

@@ -15,6 +15,7 @@ from ...programs.unit import compile_error
 from ..base import Kernel, Program, Queue
 from ..image import Image
 from .libgl import Constants as C
+from .prepared import OpenGLPrepared
 
 if TYPE_CHECKING:
     from .device import OpenGLDevice
@@ -100,21 +101,51 @@ class OpenGLKernel(Kernel):
         super().__init__(program, signature)
 
     def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
-        """Buffers by binding, the scalar block packed, loose uniforms; then wait for the others of the batch."""
-        block = sorted((p.slot, place, p) for place, p in enumerate(params) if p.place == "block")
-        buffers = "".join(f"v{i}, " for i, p in enumerate(params) if p.kind == "buffer")
-        packed = f"pack({', '.join(f'v{place}' for _, place, _ in block)})" if block else 'b""'
-        loose = "".join(f"v{i}, " for i, p in enumerate(params) if p.place == "uniform")
+        """Sort the values as GL takes them; then wait for the others of the batch."""
         lines = [
-            f"values = (({buffers}), {packed}, ({loose}))",
+            f"values = {self._sorted_values(params)}",
             "with lock:",
             "    waiting = device._waiting",
             "    waiting.append((kernel, values, shape))",
             "    if len(waiting) >= device._batch:",
             "        device.submit()",
         ]
-        pack = struct.Struct(_layout([p for _, _, p in block])).pack
-        return lines, {"pack": pack, "lock": self._device.context.lock, "kernel": self}
+        return lines, {"pack": self._pack(params), "lock": self._device.context.lock, "kernel": self}
+
+    def _sorted_values(self, params: tuple[Parameter, ...]) -> str:
+        """An expression of v0, v1, …: buffers by binding, the scalar block packed, loose uniforms."""
+        block = sorted((p.slot, place) for place, p in enumerate(params) if p.place == "block")
+        buffers = "".join(f"v{i}, " for i, p in enumerate(params) if p.kind == "buffer")
+        packed = f"pack({', '.join(f'v{place}' for _, place in block)})" if block else 'b""'
+        loose = "".join(f"v{i}, " for i, p in enumerate(params) if p.place == "uniform")
+        return f"(({buffers}), {packed}, ({loose}))"
+
+    def _pack(self, params: tuple[Parameter, ...]) -> Callable[..., bytes]:
+        return struct.Struct(_layout(sorted((p for p in params if p.place == "block"), key=lambda p: p.slot))).pack
+
+    def sort_values(self, values: list[Any]) -> _Values:
+        """The values of a launch as GL takes them, without generated code: for launches that are sorted once."""
+        params = self.params or ()
+        block = sorted(
+            ((p.slot, value) for p, value in zip(params, values, strict=True) if p.place == "block"),
+            key=lambda pair: pair[0],
+        )
+        buffers = tuple(value for p, value in zip(params, values, strict=True) if p.kind == "buffer")
+        loose = tuple(value for p, value in zip(params, values, strict=True) if p.place == "uniform")
+        return buffers, self._pack(params)(*(value for _, value in block)) if block else b"", loose
+
+    def _prepare_launch(
+        self,
+        args: tuple[Any, ...],
+        values: tuple[Any, ...],
+        shape: Any,
+        queue: Queue | None,
+        shared_bytes: int,
+        cooperative: bool,
+    ) -> OpenGLPrepared:
+        if queue is not None or shared_bytes:
+            self._launch_specially(values, shape, queue, shared_bytes, cooperative)
+        return OpenGLPrepared(self, args, values, shape)
 
     def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
         return grid

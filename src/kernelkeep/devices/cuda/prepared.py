@@ -1,0 +1,133 @@
+"""A bound launch on CUDA: the packed arguments and one driver call with nothing left to decide.
+
+Two twins, chosen by what was built: with the module in C a call goes straight into the driver; in plain Python it goes
+through NVIDIA's bindings, which costs about a microsecond more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ... import settings
+from ..prepared import Prepared
+from .packing import as_bytes, code_of, layout_of
+
+if TYPE_CHECKING:
+    from .program import CudaKernel
+
+__all__ = ["CudaPrepared", "PlainPrepared", "new_prepared"]
+
+_BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE
+
+
+class CudaPrepared(Prepared):
+    """The arguments lie in one buffer that the driver reads during the call; `update` writes into it."""
+
+    kernel: CudaKernel
+
+    def __init__(
+        self,
+        kernel: CudaKernel,
+        args: tuple[Any, ...],
+        values: tuple[Any, ...],
+        shape: tuple[int, ...],
+        stream: Any,
+        shared_bytes: int,
+        cooperative: bool,
+    ) -> None:
+        super().__init__(kernel, args)
+        self._device = kernel._device
+        self.shape = shape
+        self.shared_bytes = shared_bytes
+        self.cooperative = cooperative
+        self._stream = stream
+        self._fields = [(struct.Struct("<" + code_of(p)), p.slot) for p in kernel.params]
+        nbytes = struct.calcsize(layout_of(kernel.params))
+        self._buffer = ctypes.create_string_buffer(max(nbytes, 8))
+        for index, value in enumerate(values):
+            self._put(index, value)
+        address = ctypes.addressof(self._buffer)
+        # One pointer to each argument, as the driver takes them for graphs and cooperative launches …
+        self._pointers = (ctypes.c_void_p * max(len(self._fields), 1))(*(address + at for _, at in self._fields))
+        self.pointers = ctypes.addressof(self._pointers)
+        # … and the whole buffer at once, which is quicker.
+        self._size = ctypes.c_size_t(nbytes)
+        self._extra = (ctypes.c_void_p * 5)(_BUFFER_POINTER, address, _BUFFER_SIZE, ctypes.addressof(self._size), None)
+        self._arm()
+
+    def _put(self, index: int, native: Any) -> None:
+        field, at = self._fields[index]
+        field.pack_into(self._buffer, at, as_bytes(native) if field.format.endswith("s") else native)
+
+    def _call(self) -> tuple[Any, tuple[Any, ...]]:
+        """The driver's function by name, and everything it takes."""
+        common = (self.kernel._function, *self.shape, self.shared_bytes, self._stream)
+        if self.cooperative:
+            return "cuLaunchCooperativeKernel", (*common, self.pointers)
+        return "cuLaunchKernel", (*common, 0, ctypes.addressof(self._extra))
+
+    def _launch_again(self) -> None:
+        """The launch was refused: perhaps only because this thread has no context, or another library's."""
+        self._device._enter()
+        name, arguments = self._call()
+        (status,) = getattr(self._device.driver, name)(*arguments)
+        if status != self._device._success:
+            self.kernel._refuse(status)
+
+
+class PlainPrepared(CudaPrepared):
+    """The twin in plain Python."""
+
+    def __call__(self) -> None:
+        if self._launch()[0] is not self._success:
+            self._launch_again()
+
+    def _arm(self) -> None:
+        self._success = self._device._success
+        name, arguments = self._call()
+        self._launch = partial(getattr(self._device.driver, name), *arguments)
+
+    def _disarm(self, refuse: Callable[..., NoReturn]) -> None:
+        self._launch = refuse  # type: ignore[assignment]
+
+
+@cache
+def _native_prepared() -> type[CudaPrepared] | None:
+    """The twin in C, or None where it was not built."""
+    if not settings.native():
+        return None
+    try:
+        from ..._native import BoundCall
+
+        driver = ctypes.CDLL("libcuda.so.1")
+    except (ImportError, OSError):
+        return None
+    addresses: dict[str, int] = {
+        name: ctypes.cast(getattr(driver, name), ctypes.c_void_p).value or 0
+        for name in ("cuLaunchKernel", "cuLaunchCooperativeKernel")
+    }
+
+    class NativePrepared(BoundCall, CudaPrepared):
+        """The twin in C. `BoundCall` comes first, so that a call runs no Python at all."""
+
+        def _arm(self) -> None:
+            name, arguments = self._call()
+            self._aim(addresses[name], tuple(int(value) for value in arguments))
+
+        def _disarm(self, refuse: Callable[..., NoReturn]) -> None:
+            self._aim(0, ())
+
+        def _failed(self, status: int) -> None:
+            if self._reason:
+                self._refuse()
+            self._launch_again()
+
+    return NativePrepared
+
+
+def new_prepared(*arguments: Any) -> CudaPrepared:
+    return (_native_prepared() or PlainPrepared)(*arguments)

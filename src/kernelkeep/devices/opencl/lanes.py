@@ -1,0 +1,134 @@
+"""Upload, compute and download on OpenCL: three queues, or one where host and device share their memory.
+
+A CPU is given the host's memory itself. A block is then a buffer over that memory which is *mapped* while the host has it:
+unmapping it is the upload, mapping it again the download, and neither moves a byte.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..lanes import Block, Lane, Lanes, Mark
+from ..order import Fence
+from .order import OpenCLFence, OpenCLQueue
+
+if TYPE_CHECKING:
+    from .device import OpenCLDevice
+
+__all__ = ["OpenCLLanes"]
+
+_ALIGNMENT = 4096  # what every CPU driver takes as it is
+_ANCHOR_SECONDS = 10.0
+
+
+class OpenCLMark(OpenCLFence, Mark):
+    """A marker on a queue that keeps time."""
+
+    def __init__(self, lanes: OpenCLLanes, queue: Any) -> None:
+        self._device = lanes.device
+        self.offset = lanes.offset
+        self.event = lanes.device.cl.enqueue_marker(queue)
+
+
+class OpenCLLane(Lane):
+    """A queue."""
+
+    def __init__(self, lanes: OpenCLLanes) -> None:
+        self._lanes = lanes
+        self._cl = lanes.device.cl
+        self.queue = OpenCLQueue(lanes.device, timed=True)
+        self.cl_queue = self.queue.cl_queue
+
+    def upload(self, handle: Any, block: Block) -> Any:
+        if isinstance(block, SharedBlock):
+            return block.give_to_device(self.cl_queue)
+        return self._cl.enqueue_copy(self.cl_queue, handle, block.host, is_blocking=False)
+
+    def upload_from(self, handle: Any, host: np.ndarray[Any, Any]) -> Any:
+        return self._cl.enqueue_copy(self.cl_queue, handle, host, is_blocking=False)
+
+    def download(self, handle: Any, block: Block) -> Any:
+        if isinstance(block, SharedBlock):
+            return block.give_to_host(self.cl_queue)
+        return self._cl.enqueue_copy(self.cl_queue, block.host, handle, is_blocking=False)
+
+    def clear(self, handle: Any, nbytes: int) -> Any:
+        return self._cl.enqueue_fill_buffer(self.cl_queue, handle, np.uint8(0), 0, nbytes)
+
+    def wait_for(self, mark: Fence) -> None:
+        assert isinstance(mark, OpenCLFence)
+        self._cl.enqueue_barrier(self.cl_queue, wait_for=[mark.event])
+
+    def mark(self) -> OpenCLMark:
+        return OpenCLMark(self._lanes, self.cl_queue)
+
+    def flush(self) -> None:
+        self.cl_queue.flush()
+
+
+class SharedBlock(Block):
+    """A buffer over host memory, mapped while it is the host's turn."""
+
+    def __init__(self, device: OpenCLDevice, nbytes: int, queue: Any) -> None:
+        self._cl = device.cl
+        room = np.empty(nbytes + _ALIGNMENT, "u1")
+        start = -room.ctypes.data % _ALIGNMENT
+        flags = device.cl.mem_flags.READ_WRITE | device.cl.mem_flags.USE_HOST_PTR
+        host = room[start : start + nbytes]
+        super().__init__(host, device._guarded(lambda: device.cl.Buffer(device.cl_context, flags, hostbuf=host)))
+        self._both = device.cl.map_flags.READ | device.cl.map_flags.WRITE
+        self._mapped: Any = None
+        self.give_to_host(queue)
+        queue.finish()
+
+    def give_to_device(self, queue: Any) -> Any:
+        mapped, self._mapped = self._mapped, None
+        return mapped.base.release(queue)
+
+    def give_to_host(self, queue: Any) -> Any:
+        self._mapped, event = self._cl.enqueue_map_buffer(
+            queue, self.handle, self._both, 0, (self.nbytes,), np.uint8, is_blocking=False
+        )
+        return event
+
+
+class OpenCLLanes(Lanes):
+    """Queues that keep time, told in the host's."""
+
+    def __init__(self, device: OpenCLDevice) -> None:
+        self.device = device
+        self.shares_memory = bool(device.cl_device.type & device.cl.device_type.CPU)
+        self.upload = OpenCLLane(self)
+        if self.shares_memory:
+            self.compute = self.download = self.upload
+        else:
+            self.compute, self.download = OpenCLLane(self), OpenCLLane(self)
+        self._clock = OpenCLQueue(device, timed=True)
+        self._anchor()
+
+    def block(self, nbytes: int) -> Block:
+        if self.shares_memory:
+            return SharedBlock(self.device, nbytes, self._clock.cl_queue)
+        return Block(self.device.pinned_empty(nbytes, "u1"))
+
+    def times(self, marks: Sequence[OpenCLMark]) -> list[float]:
+        told = [mark.event.profile.end * 1e-9 + mark.offset for mark in marks]
+        if time.perf_counter() - self._anchored > _ANCHOR_SECONDS:
+            self._anchor()
+        return told
+
+    def _anchor(self) -> None:
+        """Find out how far the host's clock is ahead of the device's. Of a few tries the shortest is the surest."""
+        tries = []
+        for _ in range(5):
+            before = time.perf_counter()
+            event = self.device.cl.enqueue_marker(self._clock.cl_queue)
+            event.wait()
+            after = time.perf_counter()
+            tries.append((after - before, (before + after) / 2 - event.profile.end * 1e-9))
+        self.offset = min(tries)[1]
+        self._anchored = time.perf_counter()

@@ -1,0 +1,169 @@
+"""Upload, compute and download on OpenGL: one queue, mapped buffers and sync objects.
+
+A block is a buffer that stays mapped while the device uses it. A GPU copies from and to it, so that the host fills and
+empties blocks while the device computes; software OpenGL works in the host's memory anyway, and there the kernel is bound
+to the block itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import OutOfMemory
+from ..lanes import Block, Lane, Lanes, Mark
+from ..order import Fence
+from .libgl import Constants as C
+from .order import OpenGLFence
+
+if TYPE_CHECKING:
+    from .device import OpenGLDevice
+
+__all__ = ["OpenGLLanes"]
+
+_READ, _WRITE, _PERSISTENT, _COHERENT, _DYNAMIC, _CLIENT = 0x1, 0x2, 0x40, 0x80, 0x100, 0x200
+_MAPPED = _READ | _WRITE | _PERSISTENT | _COHERENT
+_ANCHOR_SECONDS = 10.0
+
+
+class OpenGLMark(OpenGLFence, Mark):
+    """A sync object and a timestamp. Taken without a flush: the executor flushes once for a batch."""
+
+    def __init__(self, device: OpenGLDevice, offset: float) -> None:
+        self._device = device
+        self._finished = False
+        self.offset = offset
+        self.query = ctypes.c_uint()
+        with device.context.current() as gl:
+            device._submit(gl)
+            gl.glGenQueries(1, ctypes.byref(self.query))
+            gl.glQueryCounter(self.query, C.TIMESTAMP)
+            self._sync = gl.glFenceSync(C.SYNC_GPU_COMMANDS_COMPLETE, 0)
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        # Looks with pauses: whoever waits inside GL has the context, and others could not submit meanwhile.
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        pause = 20e-6
+        while not self.done:
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            time.sleep(pause)
+            pause = min(pause * 1.5, 200e-6)
+        return True
+
+    def __del__(self) -> None:
+        super().__del__()
+        query = getattr(self, "query", None)
+        if query:
+            self._device._dead_objects.append(lambda gl: gl.glDeleteQueries(1, ctypes.byref(query)))
+
+
+class MappedBlock(Block):
+    """A buffer that is mapped for as long as it lives."""
+
+    lendable = False  # its memory goes with the context
+
+    def __init__(self, device: OpenGLDevice, nbytes: int) -> None:
+        self._device = device
+        self.buffer, address = _map_buffer(device, nbytes)
+        host = np.ctypeslib.as_array((ctypes.c_ubyte * nbytes).from_address(address))
+        super().__init__(host, self.buffer if device.context.is_software else None)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):
+            self._device._free(self.buffer)
+
+
+def _map_buffer(device: OpenGLDevice, nbytes: int) -> tuple[int, int]:
+    name = ctypes.c_uint()
+    with device.context.current() as gl:
+        device._submit(gl)
+        gl.glGenBuffers(1, ctypes.byref(name))
+        gl.glBindBuffer(C.COPY_WRITE_BUFFER, name.value)
+        gl.glBufferStorage(C.COPY_WRITE_BUFFER, nbytes, None, _MAPPED | _DYNAMIC | _CLIENT)
+        address = 0 if gl.glGetError() else gl.glMapBufferRange(C.COPY_WRITE_BUFFER, 0, nbytes, _MAPPED)
+        if not address:
+            device._dead_buffers.append(name.value)
+            raise OutOfMemory(f"{device.spec} cannot map {nbytes:,} bytes")
+    return int(name.value), int(address)
+
+
+class OpenGLLane(Lane):
+    """The device's one queue."""
+
+    def __init__(self, lanes: OpenGLLanes) -> None:
+        self._lanes = lanes
+        self._device = lanes.device
+
+    def upload(self, handle: int, block: Block) -> Any:
+        assert isinstance(block, MappedBlock)
+        if block.handle is None:
+            self._device._copy(handle, block.buffer, block.nbytes)
+
+    def upload_from(self, handle: int, host: np.ndarray[Any, Any]) -> Any:
+        self._device._upload(handle, host)
+
+    def download(self, handle: int, block: Block) -> Any:
+        assert isinstance(block, MappedBlock)
+        if block.handle is None:
+            self._device._copy(block.buffer, handle, block.nbytes)
+        with self._device.context.current() as gl:
+            self._device._submit(gl)
+            gl.glMemoryBarrier(C.ALL_BARRIER_BITS)  # among them the one that shows mapped memory to the host
+
+    def clear(self, handle: int, nbytes: int) -> Any:
+        with self._device.context.current() as gl:
+            self._device._submit(gl)
+            gl.glBindBuffer(C.COPY_WRITE_BUFFER, handle)
+            gl.glClearBufferData(C.COPY_WRITE_BUFFER, C.R8, C.RED, C.UNSIGNED_BYTE, None)
+            self._device._check(gl, "clearing memory")
+
+    def wait_for(self, mark: Fence) -> None:
+        return None  # one queue: what was given earlier runs earlier
+
+    def mark(self) -> OpenGLMark:
+        return OpenGLMark(self._device, self._lanes.offset)
+
+    def flush(self) -> None:
+        self._device.submit()
+
+
+class OpenGLLanes(Lanes):
+    """One lane by three names, its timestamps told in the host's time."""
+
+    def __init__(self, device: OpenGLDevice) -> None:
+        self.device = device
+        self.shares_memory = device.context.is_software
+        self._anchor()
+        self.upload = self.compute = self.download = OpenGLLane(self)
+
+    def block(self, nbytes: int) -> Block:
+        return MappedBlock(self.device, nbytes)
+
+    def times(self, marks: Sequence[OpenGLMark]) -> list[float]:
+        told = []
+        value = ctypes.c_uint64()
+        with self.device.context.current() as gl:
+            for mark in marks:
+                gl.glGetQueryObjectui64v(mark.query, C.QUERY_RESULT, ctypes.byref(value))
+                told.append(value.value * 1e-9 + mark.offset)
+        if time.perf_counter() - self._anchored > _ANCHOR_SECONDS:
+            self._anchor()
+        return told
+
+    def _anchor(self) -> None:
+        """Find out how far the host's clock is ahead of the device's. Of a few tries the shortest is the surest."""
+        tries = []
+        with self.device.context.current() as gl:
+            for _ in range(5):
+                before = time.perf_counter()
+                passed = gl.integer(C.TIMESTAMP)
+                after = time.perf_counter()
+                tries.append((after - before, (before + after) / 2 - passed * 1e-9))
+        self.offset = min(tries)[1]
+        self._anchored = time.perf_counter()
