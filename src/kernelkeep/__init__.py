@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .devices.base import LocalMemory as LocalMemory
     from .devices.base import Program as Program
     from .devices.fingerprint import Fingerprint as Fingerprint
+    from .devices.prepared import Prepared as Prepared
     from .devices.registry import list_devices as list_devices
     from .devices.registry import open_device as open_device
     from .errors import ArgumentError as ArgumentError
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from .errors import OutOfMemory as OutOfMemory
     from .errors import RemoteError as RemoteError
     from .errors import Unsupported as Unsupported
+    from .execution.executor import Executor as Executor
+    from .execution.graph import Graph as Graph
+    from .execution.job import Job as Job
     from .programs.portable import Buffer as Buffer
     from .programs.portable import PortableKernel as PortableKernel
     from .programs.portable import Scalar as Scalar
@@ -54,9 +58,12 @@ _HOMES = {
     "Device": "devices.base",
     "DeviceError": "errors",
     "DeviceInfo": "devices.base",
+    "Executor": "execution.executor",
     "Explanation": "cache.report",
     "Fence": "devices.base",
     "Fingerprint": "devices.fingerprint",
+    "Graph": "execution.graph",
+    "Job": "execution.job",
     "Kernel": "devices.base",
     "KernelKeepError": "errors",
     "Lease": "cache.memory",
@@ -64,6 +71,7 @@ _HOMES = {
     "OutOfMemory": "errors",
     "PortableKernel": "programs.portable",
     "PreloadReport": "cache.report",
+    "Prepared": "devices.prepared",
     "Program": "devices.base",
     "ProgramCache": "cache.program_cache",
     "RemoteError": "errors",
@@ -87,9 +95,12 @@ __all__ = [
     "Device",
     "DeviceError",
     "DeviceInfo",
+    "Executor",
     "Explanation",
     "Fence",
     "Fingerprint",
+    "Graph",
+    "Job",
     "Kernel",
     "KernelKeepError",
     "Lease",
@@ -97,6 +108,7 @@ __all__ = [
     "OutOfMemory",
     "PortableKernel",
     "PreloadReport",
+    "Prepared",
     "Program",
     "ProgramCache",
     "RemoteError",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,9 +13,14 @@ from ..errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
     from .base import Device
-    from .prepared import Prepared
 
 __all__ = ["Array", "host_view", "parse_dtype", "parse_shape"]
+
+
+class _Bound(Protocol):
+    """Something that would use an array's memory without asking again."""
+
+    def _revoke(self, reason: str) -> None: ...
 
 
 class Array:
@@ -36,7 +41,7 @@ class Array:
         self.nbytes = math.prod(shape) * dtype.itemsize
         self.handle = handle
         self._guest = guest
-        self._bound_in: weakref.WeakSet[Prepared] | None = None
+        self._bound_in: weakref.WeakSet[_Bound] | None = None
 
     @property
     def size(self) -> int:
@@ -78,12 +83,17 @@ class Array:
             self.device._upload(self.handle, host)
         return self
 
+    def _tell_when_closed(self, bound: _Bound) -> None:
+        if self._bound_in is None:  # most arrays are never bound
+            self._bound_in = weakref.WeakSet()
+        self._bound_in.add(bound)
+
     def close(self) -> None:
         """Free the memory now. Using the array afterwards is a `DeviceError`."""
         handle, self.handle = self.handle, None
-        if self._bound_in is not None:  # not a plain attribute of every array: most are never bound
-            for prepared in list(self._bound_in):
-                prepared._revoke("an array it was prepared with is closed")
+        if self._bound_in is not None:
+            for bound in list(self._bound_in):
+                bound._revoke("an array it was prepared with is closed")
         if handle is not None and self._guest is None:
             self.device._free(handle)
         self._guest = None

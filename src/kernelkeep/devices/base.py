@@ -15,6 +15,7 @@ import math
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -29,6 +30,7 @@ from .fingerprint import Fingerprint
 from .lanes import Lanes
 from .order import Fence, Queue, Timer
 from .program import Kernel, Program
+from .replay import LoopReplay, Replay, Step
 
 __all__ = [
     "Capabilities",
@@ -270,6 +272,10 @@ class Device(ABC):
     @abstractmethod
     def _open_lanes(self) -> Lanes:
         """Upload, compute and download beside each other, as far as the device can."""
+
+    def _new_replay(self, steps: Sequence[Step]) -> Replay:
+        """Launches and copies as one, as far as the driver can."""
+        return LoopReplay(self, steps)
 
     def exclusive(self) -> AbstractContextManager[Any]:
         """For a `with` block in which this thread has the device to itself, and other threads wait.

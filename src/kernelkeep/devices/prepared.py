@@ -86,9 +86,7 @@ class Prepared(ABC):
 
     def _hold(self, value: Any) -> None:
         if isinstance(value, Array):
-            if value._bound_in is None:
-                value._bound_in = weakref.WeakSet()
-            value._bound_in.add(self)
+            value._tell_when_closed(self)
 
     def _let_go(self, value: Any) -> None:
         if isinstance(value, Array) and value._bound_in is not None and not any(value is kept for kept in self._args):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ from ..array import Array, parse_dtype, parse_shape
 from ..base import Capabilities, Device, DeviceInfo, MemoryInfo
 from ..fingerprint import Fingerprint
 from ..image import Image
+from ..replay import Step
 from .compiler import compile_for, compiler_version
 from .driver import count_devices, info_of, load_driver
 from .lanes import CudaLanes
 from .order import CudaFence, CudaQueue, CudaTimer
 from .program import CudaProgram, is_whole_cubin
+from .replay import CudaReplay
 
 __all__ = ["CudaDevice", "open_device"]
 
@@ -233,6 +236,9 @@ class CudaDevice(Device):
     def queue(self) -> CudaQueue:
         self._check_open()
         return CudaQueue(self)
+
+    def _new_replay(self, steps: Sequence[Step]) -> CudaReplay:
+        return CudaReplay(self, steps)
 
     def _open_lanes(self) -> CudaLanes:
         self._check_open()

@@ -44,7 +44,7 @@ class OpenCLLane(Lane):
         self.cl_queue = self.queue.cl_queue
 
     def upload(self, handle: Any, block: Block) -> Any:
-        if isinstance(block, SharedBlock):
+        if isinstance(block, SharedBlock) and handle is block.handle:
             return block.give_to_device(self.cl_queue)
         return self._cl.enqueue_copy(self.cl_queue, handle, block.host, is_blocking=False)
 
@@ -52,7 +52,7 @@ class OpenCLLane(Lane):
         return self._cl.enqueue_copy(self.cl_queue, handle, host, is_blocking=False)
 
     def download(self, handle: Any, block: Block) -> Any:
-        if isinstance(block, SharedBlock):
+        if isinstance(block, SharedBlock) and handle is block.handle:
             return block.give_to_host(self.cl_queue)
         return self._cl.enqueue_copy(self.cl_queue, block.host, handle, is_blocking=False)
 

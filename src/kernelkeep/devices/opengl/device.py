@@ -10,7 +10,7 @@ launch costs less here than the same calls made one by one.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -21,6 +21,7 @@ from ...programs.source import Source
 from ...programs.unit import translation_unit
 from ..base import Capabilities, Device, MemoryInfo
 from ..image import Image
+from ..replay import Step
 from .context import Context
 from .driver_cache import driver_cache_of
 from .lanes import OpenGLLanes
@@ -28,6 +29,7 @@ from .libgl import ERROR_NAMES
 from .libgl import Constants as C
 from .listing import describe, fingerprint_of, memory_of
 from .order import OpenGLFence, OpenGLTimer
+from .prepared import OpenGLReplay
 from .program import Launch, OpenGLProgram, link
 from .reflection import reflect
 
@@ -278,6 +280,9 @@ class OpenGLDevice(Device):
     def exclusive(self) -> AbstractContextManager[Any]:
         self._check_open()
         return self.context.current()
+
+    def _new_replay(self, steps: Sequence[Step]) -> OpenGLReplay:
+        return OpenGLReplay(self, steps)
 
     def _open_lanes(self) -> OpenGLLanes:
         self._check_open()

@@ -102,7 +102,7 @@ class OpenGLLane(Lane):
 
     def upload(self, handle: int, block: Block) -> Any:
         assert isinstance(block, MappedBlock)
-        if block.handle is None:
+        if handle != block.handle:
             self._device._copy(handle, block.buffer, block.nbytes)
 
     def upload_from(self, handle: int, host: np.ndarray[Any, Any]) -> Any:
@@ -110,7 +110,7 @@ class OpenGLLane(Lane):
 
     def download(self, handle: int, block: Block) -> Any:
         assert isinstance(block, MappedBlock)
-        if block.handle is None:
+        if handle != block.handle:
             self._device._copy(block.buffer, handle, block.nbytes)
         with self._device.context.current() as gl:
             self._device._submit(gl)

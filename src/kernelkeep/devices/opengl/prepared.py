@@ -1,16 +1,18 @@
-"""A bound launch on OpenGL: an entry for the next batch, made once."""
+"""Bound launches on OpenGL: entries for the next batch, made once, one by one or many together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..prepared import Prepared
+from ..replay import LoopReplay, Step
 
 if TYPE_CHECKING:
+    from .device import OpenGLDevice
     from .program import OpenGLKernel
 
-__all__ = ["OpenGLPrepared"]
+__all__ = ["OpenGLPrepared", "OpenGLReplay"]
 
 
 class OpenGLPrepared(Prepared):
@@ -47,3 +49,29 @@ class OpenGLPrepared(Prepared):
 
     def _disarm(self, refuse: Callable[..., NoReturn]) -> None:
         self._stop = refuse
+
+
+class OpenGLReplay(LoopReplay):
+    """The loop, with the launches between two copies added to the batch at once."""
+
+    def __init__(self, device: OpenGLDevice, steps: Sequence[Step]) -> None:
+        super().__init__(device, steps)
+        self._gl_device = device
+        self._runs: list[list[OpenGLPrepared] | Callable[[], None]] = []
+        for step in self._steps:
+            if not isinstance(step, OpenGLPrepared):
+                self._runs.append(step)
+            elif self._runs and isinstance(self._runs[-1], list):
+                self._runs[-1].append(step)
+            else:
+                self._runs.append([step])
+
+    def launch(self) -> None:
+        device = self._gl_device
+        with device.context.current():
+            for run in self._runs:
+                if isinstance(run, list):
+                    device._waiting.extend([prepared.entry for prepared in run])
+                else:
+                    run()
+            device.submit()

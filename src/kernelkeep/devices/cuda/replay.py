@@ -1,0 +1,110 @@
+"""CUDA graphs: a chain of kernel and copy nodes, made node by node."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..array import Array
+from ..prepared import Prepared
+from ..replay import Copy, Replay, Step
+from .prepared import CudaPrepared
+
+if TYPE_CHECKING:
+    from .device import CudaDevice
+
+__all__ = ["CudaReplay"]
+
+
+class CudaReplay(Replay):
+    """An instantiated graph."""
+
+    def __init__(self, device: CudaDevice, steps: Sequence[Step]) -> None:
+        self._device = device
+        self._nodes: dict[Prepared, list[Any]] = {}
+        self._kept = list(steps)  # the driver reads and writes their memory
+        self._executable: Any = None
+        driver, call = device.driver, device._call
+        device._enter()
+        self._graph = call(driver.cuGraphCreate, 0)
+        last: list[Any] = []
+        for step in steps:
+            if isinstance(step, Copy):
+                copied = _copy_parameters(driver, step)
+                node = call(driver.cuGraphAddMemcpyNode, self._graph, last, len(last), copied, device.cu_context)
+            else:
+                assert isinstance(step, CudaPrepared)
+                node = call(driver.cuGraphAddKernelNode, self._graph, last, len(last), self._parameters(step))
+                if step.cooperative:
+                    self._make_cooperative(node)
+                self._nodes.setdefault(step, []).append(node)
+            last = [node]
+        self._executable = call(driver.cuGraphInstantiate, self._graph, 0)
+        call(driver.cuGraphUpload, self._executable, device.cu_stream)
+
+    def launch(self) -> None:
+        device = self._device
+        (status,) = device.driver.cuGraphLaunch(self._executable, device.cu_stream)
+        if status is not device._success:
+            device._enter()  # this thread has no context, or another library's
+            device._call(device.driver.cuGraphLaunch, self._executable, device.cu_stream, doing="launching a graph")
+
+    def refresh(self, prepared: Prepared) -> bool:
+        assert isinstance(prepared, CudaPrepared)
+        self._device._enter()
+        parameters = self._parameters(prepared)
+        for node in self._nodes.get(prepared, ()):
+            self._device._call(self._device.driver.cuGraphExecKernelNodeSetParams, self._executable, node, parameters)
+        return True
+
+    def _parameters(self, prepared: CudaPrepared) -> Any:
+        """A launch as a node has it. The driver copies the arguments when it is given this."""
+        driver = self._device.driver
+        parameters = driver.CUDA_KERNEL_NODE_PARAMS()
+        parameters.func = self._device._call(driver.cuKernelGetFunction, prepared.kernel._cu_kernel)
+        (
+            parameters.gridDimX,
+            parameters.gridDimY,
+            parameters.gridDimZ,
+            parameters.blockDimX,
+            parameters.blockDimY,
+            parameters.blockDimZ,
+        ) = prepared.shape
+        parameters.sharedMemBytes = prepared.shared_bytes
+        parameters.kernelParams = prepared.pointers
+        return parameters
+
+    def _make_cooperative(self, node: Any) -> None:
+        driver = self._device.driver
+        which = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        value = driver.CUlaunchAttributeValue()
+        value.cooperative = 1
+        self._device._call(driver.cuGraphKernelNodeSetAttribute, node, which, value)
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter may be half gone
+            if not self._device.closed:
+                self._device._enter()
+                if self._executable is not None:
+                    self._device.driver.cuGraphExecDestroy(self._executable)
+                self._device.driver.cuGraphDestroy(self._graph)
+            self._executable = None
+
+
+def _copy_parameters(driver: Any, copy: Copy) -> Any:
+    parameters = driver.CUDA_MEMCPY3D()
+    host, on_device = driver.CUmemorytype.CU_MEMORYTYPE_HOST, driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    target, origin = copy
+    if isinstance(origin, np.ndarray):
+        parameters.srcMemoryType, parameters.srcHost = host, origin.ctypes.data
+    else:
+        parameters.srcMemoryType, parameters.srcDevice = on_device, driver.CUdeviceptr(origin.handle)
+    if isinstance(target, Array):
+        parameters.dstMemoryType, parameters.dstDevice = on_device, driver.CUdeviceptr(target.handle)
+    else:
+        parameters.dstMemoryType, parameters.dstHost = host, target.ctypes.data
+    parameters.WidthInBytes, parameters.Height, parameters.Depth = target.nbytes, 1, 1
+    return parameters

@@ -1,0 +1,1 @@
+"""HOW, once: jobs, the executor, graphs, and the timeline of what overlapped."""

@@ -1,0 +1,203 @@
+"""A batch on its way: what was submitted, checked and copied, before anything is on the device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..devices.array import Array, parse_dtype
+from ..devices.base import Device, Kernel
+from ..devices.lanes import Block, Lanes, Mark
+from ..devices.prepared import Prepared
+from ..errors import ArgumentError
+from .job import Job, check_outputs
+from .pool import Pool
+
+if TYPE_CHECKING:
+    from ..cache.memory import Lease
+    from ..programs.signature import Parameter
+
+__all__ = ["Binding", "Flight", "Result"]
+
+_GRIDS_KEPT = 16
+
+
+class Binding:
+    """A job on an executor: a lease on its program, and its launches bound to the compute lane."""
+
+    def __init__(self, job: Job, device: Device) -> None:
+        if job.cache.device is not device:
+            raise ArgumentError(
+                f"job {job.name} has a cache of {job.cache.device.spec}, the executor runs {device.spec}"
+            )
+        self.lease: Lease = job.cache.get(job.source)
+        try:
+            self.kernel: Kernel = self.lease.kernel(job.kernel)
+            self.params: tuple[Parameter, ...] = self.kernel.params or ()
+            check_outputs(job, {param.name for param in self.params if param.kind in ("buffer", "any")})
+        except BaseException:
+            self.lease.release()
+            raise
+        self.names = {param.name: index for index, param in enumerate(self.params)}
+        self._prepared: dict[Any, Prepared] = {}
+
+    def launch_of(self, flight: Flight, handles: Mapping[int, Any], lanes: Lanes) -> Prepared:
+        """The launch of a flight, bound. Only its arguments change from flight to flight, as a rule."""
+        job, kernel = flight.job, self.kernel
+        prepared = self._prepared.get(flight.grid)
+        if prepared is None:
+            args = tuple(self._stand_in(i, param, flight, handles) for i, param in enumerate(self.params))
+            if len(self._prepared) >= _GRIDS_KEPT:
+                self._prepared.clear()
+            prepared = kernel.prepare(
+                flight.grid, args, job.group, queue=lanes.compute.queue, shared_bytes=job.shared_bytes
+            )
+            self._prepared[flight.grid] = prepared
+            return prepared
+        for index, value in flight.values.items():
+            prepared._put(index, value)
+        for index, handle in handles.items():
+            prepared._put(index, handle)
+        return prepared
+
+    def _stand_in(self, index: int, param: Parameter, flight: Flight, handles: Mapping[int, Any]) -> Any:
+        """An argument of the first launch: what `prepare` takes, with the handle that the launch is to have."""
+        if index not in handles and index not in flight.on_device:
+            return flight.originals[index]
+        dtype = np.dtype(param.dtype or "u1")
+        # Somebody else owns the memory, which is what a guest stands for. Not the caller's own array either: when that
+        # one is closed, the launch would be revoked for all batches to come.
+        handle = handles[index] if index in handles else flight.values[index]
+        return Array(self.kernel.device, (1,), dtype, handle, guest=self)
+
+    def close(self) -> None:
+        self._prepared.clear()
+        self.lease.release()
+
+
+class Result:
+    """One output of a flight: the buffer it is in, and the block it is brought back in."""
+
+    __slots__ = ("block", "dtype", "index", "name", "nbytes", "shape")
+
+    def __init__(self, name: str, index: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.name = name
+        self.index = index
+        self.shape = shape
+        self.dtype = dtype
+        self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self.block: Block | None = None
+
+
+class Flight:
+    """One submitted batch."""
+
+    def __init__(self, job: Job, future: Future[Any]) -> None:
+        self.job = job
+        self.future = future
+        self.binding: Binding
+        self.number = 0
+        self.slot = 0
+        self.grid: Any = None
+        self.values: dict[int, Any] = {}  # scalars and device arrays as the driver takes them
+        self.originals: dict[int, Any] = {}  # and as the caller passed them, which also keeps the arrays alive
+        self.on_device: set[int] = set()  # those of them that are device arrays
+        self.blocks: dict[int, Block] = {}  # copies of host arrays
+        self.borrowed: dict[int, np.ndarray[Any, Any]] = {}  # host arrays that are read while under way
+        self.results: list[Result] = []
+        self.cleared: set[int] = set()  # outputs that start as zeros
+        # While it is on the device:
+        self.arrays: list[tuple[int, Array]] = []
+        self.held: list[Any] = []
+        self.marks: list[Mark] = []
+        self.staged = (0.0, 0.0)  # when the host arrays were copied
+        self.dispatched = (0.0, 0.0)
+
+    def stage(self, binding: Binding, batch: Mapping[str, Any], lanes: Lanes, blocks: Pool[Block]) -> None:
+        """Check a batch's arguments and copy its host arrays."""
+        self.binding = binding
+        start = time.perf_counter()
+        for name in batch:
+            if name not in binding.names:
+                known = ", ".join(binding.names) or "none"
+                raise ArgumentError(f"job {self.job.name} has no argument {name!r}; it has: {known}")
+        self.grid = self.job.grid_for(batch)
+        if isinstance(self.grid, list):
+            self.grid = tuple(self.grid)
+        outputs = self.job.outputs
+        for index, param in enumerate(binding.params):
+            if param.name in batch:
+                self._take(index, param, batch[param.name], lanes, blocks)
+            elif param.name not in outputs:
+                raise ArgumentError(f"job {self.job.name} needs its argument {param.name!r}")
+            if param.name in outputs:
+                self._expect(index, param, batch)
+        self.staged = (start, time.perf_counter())
+
+    def _take(self, index: int, param: Parameter, value: Any, lanes: Lanes, blocks: Pool[Block]) -> None:
+        kernel = self.binding.kernel
+        if param.kind not in ("buffer", "any") or (param.kind == "any" and isinstance(value, np.generic | bytes)):
+            self.values[index] = kernel._convert(index, value)
+            self.originals[index] = value
+            return
+        if not isinstance(value, np.ndarray) and (isinstance(value, Array) or _is_foreign(value, kernel.device)):
+            self.values[index] = kernel._convert(index, value)
+            self.originals[index] = value
+            self.on_device.add(index)
+            return
+        host = _host_array(value, f"argument {param.name!r} of job {self.job.name}")
+        dtype = host.dtype if param.dtype is None else np.dtype(param.dtype)
+        if host.dtype != dtype:
+            raise ArgumentError(
+                f"argument {param.name!r} of job {self.job.name} is {dtype.name}, and the array is {host.dtype.name}"
+            )
+        if self.job.copy or lanes.shares_memory or not host.flags.c_contiguous:
+            block = self.blocks[index] = blocks.take(max(host.nbytes, 16))
+            if host.nbytes:
+                np.copyto(block.host[: host.nbytes].view(dtype).reshape(host.shape), host)
+        else:
+            self.borrowed[index] = host
+        self.originals[index] = host.shape, dtype
+
+    def _expect(self, index: int, param: Parameter, batch: Mapping[str, Any]) -> None:
+        label = f"output {param.name!r} of job {self.job.name}"
+        wanted = self.job.output_for(param.name, batch)
+        passed = self.originals.get(index)
+        if isinstance(passed, tuple):
+            shape, dtype = passed
+        elif passed is not None:
+            shape, dtype = tuple(passed.shape), parse_dtype(param.dtype or getattr(passed, "dtype", "u1"))
+        elif wanted is None:
+            raise ArgumentError(f"{label} says neither shape nor dtype, and is not passed in either")
+        else:
+            shape, dtype = wanted
+            if param.dtype is not None and dtype != np.dtype(param.dtype):
+                raise ArgumentError(f"{label} is {np.dtype(param.dtype).name}, and the job says {dtype.name}")
+            if param.access != "w":
+                self.cleared.add(index)
+        if wanted is not None and dtype != wanted[1]:
+            raise ArgumentError(f"{label} is {wanted[1].name}, and the array passed in is {dtype.name}")
+        self.results.append(Result(param.name, index, shape, dtype))
+
+
+def _host_array(value: Any, label: str) -> np.ndarray[Any, Any]:
+    """A NumPy array, contiguous or not: it is copied anyway."""
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "OU" and value.dtype.isnative:
+        return value
+    from ..devices.array import host_view
+
+    try:
+        return host_view(value)
+    except ArgumentError as error:
+        raise ArgumentError(f"{label}: {error}") from None
+
+
+def _is_foreign(value: Any, device: Device) -> bool:
+    """Whether another library's array lies in this device's memory."""
+    if not hasattr(value, "__dlpack__") and not hasattr(value, "__cuda_array_interface__"):
+        return False
+    return device._guest_array(value) is not None

@@ -1,0 +1,146 @@
+"""Many launches and copies, recorded once and replayed as one."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any, Self
+
+import numpy as np
+
+from ..devices.array import Array
+from ..devices.base import Device
+from ..devices.prepared import Prepared
+from ..devices.replay import Copy, Replay, Step
+from ..errors import ArgumentError, DeviceError
+
+__all__ = ["Graph"]
+
+
+class Graph:
+    """Prepared launches and copies in order; `launch()` replays them all, and returns at once.
+
+    CUDA takes the whole as a graph, OpenCL as a command buffer where the driver has them, and elsewhere it is one loop
+    without checks. `prepared.update(…)` between replays takes effect at the next. Host arrays are read and written while
+    a replay runs: leave them alone until `device.synchronize()`.
+    """
+
+    def __init__(self, device: Device) -> None:
+        if not isinstance(device, Device):
+            raise ArgumentError(f"a graph is made for a device that kk.open_device gave, not for {device!r}")
+        device._check_open()
+        self.device = device
+        self._steps: list[Step] = []
+        self._replay: Replay | None = None
+        self._stale: set[Prepared] = set()  # launches whose arguments changed since the replay was made
+        self._suspect = False  # an array that is copied was closed
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def add(self, prepared: Prepared) -> Self:
+        """Append a prepared launch."""
+        if not isinstance(prepared, Prepared):
+            raise ArgumentError(f"a graph takes what kernel.prepare(…) gave, not a {type(prepared).__name__}")
+        if prepared.kernel.device is not self.device:
+            raise ArgumentError(
+                f"the launch is for {prepared.kernel.device.spec}, and the graph for {self.device.spec}"
+            )
+        prepared._watch(self)
+        return self._append(prepared)
+
+    def copy(self, target: Array | np.ndarray[Any, Any], origin: Array | np.ndarray[Any, Any]) -> Self:
+        """Append a copy between two arrays of the same shape and dtype, one of them at least on the device."""
+        for array in (target, origin):
+            if isinstance(array, Array):
+                array._check_open()
+                if array.device is not self.device:
+                    raise ArgumentError(f"an array is on {array.device.spec}, and the graph is for {self.device.spec}")
+            elif not isinstance(array, np.ndarray):
+                raise ArgumentError(f"a graph copies device arrays and NumPy arrays, not a {type(array).__name__}")
+            elif not array.flags.c_contiguous:
+                raise ArgumentError("a graph copies contiguous arrays only: the host array has gaps")
+        if not isinstance(target, Array) and not isinstance(origin, Array):
+            raise ArgumentError("one side of a copy is on the device: NumPy copies from host to host")
+        if isinstance(target, np.ndarray) and not target.flags.writeable:
+            raise ArgumentError("the host array to copy to is read-only")
+        if target.shape != origin.shape or target.dtype != origin.dtype:
+            raise ArgumentError(
+                f"the copy goes from {origin.dtype.name} {origin.shape} to {target.dtype.name} {target.shape}"
+            )
+        if not target.nbytes:
+            return self
+        for array in (target, origin):
+            if isinstance(array, Array):
+                array._tell_when_closed(self)
+        return self._append(Copy(target, origin))
+
+    def _append(self, step: Step) -> Self:
+        with self._lock:
+            self._check_open()
+            self._steps.append(step)
+            self._drop()
+        return self
+
+    def launch(self) -> None:
+        """Replay everything, after all that was given to the device before."""
+        replay = self._replay
+        if replay is None or self._stale or self._suspect:
+            replay = self._refreshed()
+        replay.launch()
+
+    def _refreshed(self) -> Replay:
+        with self._lock:
+            self._check_open()
+            for prepared in [step for step in self._steps if isinstance(step, Prepared) and step._reason]:
+                prepared._refuse()
+            for step in self._steps:
+                if isinstance(step, Copy):
+                    for array in step:
+                        if isinstance(array, Array):
+                            array._check_open()
+            while self._stale and self._replay is not None:
+                if not self._replay.refresh(self._stale.pop()):
+                    self._drop()
+            self._stale.clear()
+            if self._replay is None:
+                self._replay = self.device._new_replay(self._steps)
+            return self._replay
+
+    def _changed(self, prepared: Prepared) -> None:
+        self._stale.add(prepared)
+
+    def _revoke(self, reason: str) -> None:
+        self._suspect = True
+
+    def _drop(self) -> None:
+        replay, self._replay = self._replay, None
+        if replay is not None:
+            replay.close()
+
+    def close(self) -> None:
+        """Give the driver back what it holds for this graph."""
+        with self._lock:
+            self._closed = True
+            self._drop()
+            self._steps.clear()
+
+    def _check_open(self) -> None:
+        self.device._check_open()
+        if self._closed:
+            raise DeviceError("this graph is closed")
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter may be half gone
+            self._drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Graph of {len(self._steps)} steps on {self.device.spec}>"

@@ -1,0 +1,111 @@
+"""A job: a program from the cache, how it is launched, and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..cache.program_cache import ProgramCache
+from ..devices.array import parse_dtype, parse_shape
+from ..errors import ArgumentError
+from ..programs.portable import Buffer, PortableKernel
+from ..programs.source import Source
+
+__all__ = ["Job"]
+
+Batch = Mapping[str, Any]  # a batch's arguments by name
+Grid = int | tuple[int, ...]
+Output = tuple[Any, Any]  # shape, dtype
+
+
+class Job:
+    """What an executor does with each batch. It holds nothing itself and may be used by several executors.
+
+    `grid` is as in `kernel.launch`, or a function of the batch's arguments. `outputs` names the buffers that are brought
+    back: each with its `(shape, dtype)`, a function of the batch's arguments that gives them, or None (also: just a list
+    of names) where the buffer is passed in as well and has that shape. A buffer that is both takes the shape it is passed
+    with. A buffer that only comes out starts as zeros, unless the kernel declares it write-only.
+
+    With `copy=False` the executor may read host arrays while the batch is under way instead of copying them at `submit`:
+    the caller then leaves them alone until the result is there. It pays for arrays made by `device.pinned_empty`.
+    """
+
+    def __init__(
+        self,
+        cache: ProgramCache,
+        source: Source | PortableKernel,
+        grid: Grid | Callable[[Batch], Grid],
+        outputs: Mapping[str, Output | Callable[[Batch], Output] | None] | Iterable[str],
+        *,
+        kernel: str | None = None,
+        group: int | tuple[int, ...] | None = None,
+        shared_bytes: int = 0,
+        copy: bool = True,
+        name: str | None = None,
+    ) -> None:
+        if not isinstance(cache, ProgramCache):
+            raise ArgumentError(f"a job takes its program from a kk.ProgramCache, not from a {type(cache).__name__}")
+        if not isinstance(source, Source | PortableKernel):
+            raise ArgumentError(f"a job runs a kk.Source or kk.PortableKernel, not a {type(source).__name__}")
+        self.cache = cache
+        self.source = source
+        self.grid = grid
+        self.kernel = kernel
+        self.group = group
+        self.shared_bytes = shared_bytes
+        self.copy = copy
+        self.name = name or kernel or source.name
+        self.outputs = _parse_outputs(outputs)
+        if isinstance(source, PortableKernel):
+            buffers = {param.name for param in source.params if isinstance(param, Buffer)}
+            check_outputs(self, buffers)
+
+    def grid_for(self, batch: Batch) -> Grid:
+        """The grid of one batch."""
+        return self.grid(batch) if callable(self.grid) else self.grid
+
+    def output_for(self, name: str, batch: Batch) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+        """The shape and dtype of one output of one batch; None where they are those of what is passed in."""
+        wanted = self.outputs[name]
+        if wanted is None:
+            return None
+        return _parse_output(name, wanted(batch)) if callable(wanted) else (wanted[0], wanted[1])
+
+    def __repr__(self) -> str:
+        return f"<Job {self.name} on {self.cache.device.spec}: {', '.join(self.outputs)}>"
+
+
+def check_outputs(job: Job, buffers: set[str]) -> None:
+    """Every output must be a buffer of the kernel."""
+    for name in job.outputs:
+        if name not in buffers:
+            known = ", ".join(sorted(buffers)) or "none"
+            raise ArgumentError(f"output {name!r} of job {job.name} is not a buffer of its kernel, which has: {known}")
+
+
+def _parse_outputs(outputs: Any) -> dict[str, Any]:
+    if isinstance(outputs, str):
+        outputs = [outputs]
+    if not isinstance(outputs, Mapping):
+        try:
+            outputs = dict.fromkeys(outputs)
+        except TypeError:
+            raise ArgumentError(
+                f"outputs is a mapping of names to (shape, dtype), or names, not a {type(outputs).__name__}"
+            ) from None
+    if not outputs:
+        raise ArgumentError("a job needs at least one output: a result is how it says that it is done")
+    return {
+        name: wanted if wanted is None or callable(wanted) else _parse_output(name, wanted)
+        for name, wanted in outputs.items()
+    }
+
+
+def _parse_output(name: str, wanted: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    try:
+        shape, dtype = wanted
+    except (TypeError, ValueError):
+        raise ArgumentError(f"output {name!r} is a pair of shape and dtype, not {wanted!r}") from None
+    return parse_shape(shape), parse_dtype(dtype)

@@ -1,0 +1,70 @@
+"""Memory that is used again: blocks and device arrays, by their size.
+
+Taking and giving back are single steps of a list, so that a result's memory can come back from the garbage collector, at
+any moment, in any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from ..devices.lanes import Block
+
+__all__ = ["Loan", "Pool"]
+
+T = TypeVar("T")
+
+_SIZES = 16  # how many different sizes are kept at once
+
+
+class Pool(Generic[T]):
+    """Idle things of `make(nbytes)`, the last one in first out; at most `most` of each size are kept."""
+
+    def __init__(self, make: Callable[[int], T], most: int) -> None:
+        self._make = make
+        self._most = most
+        self._idle: dict[int, list[T]] = {}
+
+    def take(self, nbytes: int) -> T:
+        idle = self._idle.pop(nbytes, None)
+        if idle is not None:
+            self._idle[nbytes] = idle  # the size used last is the last to go
+            try:
+                return idle.pop()
+            except IndexError:
+                pass
+        return self._make(nbytes)
+
+    def give(self, nbytes: int, thing: T) -> None:
+        idle = self._idle.get(nbytes)
+        if idle is None:
+            while len(self._idle) >= _SIZES:
+                self._idle.pop(next(iter(self._idle), None), None)  # type: ignore[arg-type]
+            idle = self._idle.setdefault(nbytes, [])
+        if len(idle) < self._most:
+            idle.append(thing)
+
+    def clear(self) -> bool:
+        """Let everything idle go; whether there was anything."""
+        idle, self._idle = self._idle, {}
+        return any(idle.values())
+
+
+class Loan:
+    """A block whose memory is a result that the user has. It comes back when the last array on it is gone."""
+
+    __slots__ = ("__array_interface__", "_block", "_give_back")
+
+    def __init__(self, block: Block, give_back: Callable[[Block], None]) -> None:
+        self._block = block
+        self._give_back = give_back
+        self.__array_interface__ = {
+            "shape": (block.nbytes,),
+            "typestr": "|u1",
+            "data": (block.address, False),
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        self._give_back(self._block)

@@ -1,0 +1,144 @@
+"""What ran when: spans of the last few thousand batches, as a Chrome trace and as the share of time each engine was busy.
+
+Times are those of the device's own clock, told in the host's, so that both can be shown side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from ..devices.lanes import Lanes
+    from .flight import Flight
+
+__all__ = ["Span", "Timeline"]
+
+ENGINES = ("upload", "compute", "download")
+_BATCHES_KEPT = 10_000
+_QUEUES, _SLOTS, _HOST = 1, 2, 3  # the groups of tracks
+
+
+class Span(NamedTuple):
+    """One stage of one batch, in seconds of `time.perf_counter`."""
+
+    engine: str  # "upload", "compute", "download"; "copy" and "dispatch" are the host's
+    start: float
+    end: float
+    batch: int
+    job: str
+    slot: int
+
+
+class Timeline:
+    """The spans of an executor's batches."""
+
+    def __init__(self, device: str, depth: int) -> None:
+        self._device = device
+        self._depth = depth
+        self._batches: deque[tuple[Span, ...]] = deque(maxlen=_BATCHES_KEPT)
+        self._lock = threading.Lock()
+
+    def add(self, flight: Flight, times: Sequence[float], lanes: Lanes) -> None:
+        """Keep a batch that is done; `times` are those of its six marks."""
+        stages = [(times[0], times[1]), (times[2], times[3]), (times[4], times[5])]
+        if lanes.shares_memory:
+            stages[0] = flight.staged  # filling the block was the upload
+        named = [*zip(ENGINES, stages, strict=True), ("copy", flight.staged), ("dispatch", flight.dispatched)]
+        spans = tuple(
+            Span(engine, start, max(start, end), flight.number, flight.job.name, flight.slot)
+            for engine, (start, end) in named
+        )
+        with self._lock:
+            self._batches.append(spans)
+
+    @property
+    def spans(self) -> list[Span]:
+        """Every span that is kept, in the order the batches were done."""
+        with self._lock:
+            batches = list(self._batches)
+        return [span for batch in batches for span in batch]
+
+    def busy(self) -> dict[str, float]:
+        """The share of the whole time, first upload to last download, that each engine was busy."""
+        spans = [span for span in self.spans if span.engine in ENGINES]
+        if not spans:
+            return dict.fromkeys(ENGINES, 0.0)
+        whole = max(span.end for span in spans) - min(span.start for span in spans)
+        return {
+            engine: covered((span.start, span.end) for span in spans if span.engine == engine) / whole if whole else 0.0
+            for engine in ENGINES
+        }
+
+    def overlap(self, one: str = "upload", other: str = "compute") -> float:
+        """Seconds during which both engines were busy."""
+        spans = self.spans
+        first = merged((span.start, span.end) for span in spans if span.engine == one)
+        second = merged((span.start, span.end) for span in spans if span.engine == other)
+        total, j = 0.0, 0
+        for start, end in first:
+            while j < len(second) and second[j][1] <= start:
+                j += 1
+            k = j
+            while k < len(second) and second[k][0] < end:
+                total += min(end, second[k][1]) - max(start, second[k][0])
+                k += 1
+        return total
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a Chrome trace: JSON that ui.perfetto.dev and chrome://tracing open."""
+        Path(path).write_text(json.dumps(self.chrome_trace()), encoding="utf-8")
+
+    def chrome_trace(self) -> dict[str, Any]:
+        """The trace as its JSON is: one track for each queue, for each slot, and for the host's part."""
+        spans = self.spans
+        origin = min((span.start for span in spans), default=0.0)
+        events: list[dict[str, Any]] = []
+        groups = {_QUEUES: f"{self._device} queues", _SLOTS: f"{self._device} slots", _HOST: "host"}
+        tracks = {(_QUEUES, i): f"{engine} queue" for i, engine in enumerate(ENGINES)}
+        tracks |= {(_SLOTS, slot): f"slot {slot}" for slot in range(self._depth)}
+        tracks |= {(_HOST, 0): "copy of host arrays", (_HOST, 1): "dispatch"}
+        for group, name in groups.items():
+            events.append({"ph": "M", "pid": group, "name": "process_name", "args": {"name": name}})
+        for (group, track), name in tracks.items():
+            events.append({"ph": "M", "pid": group, "tid": track, "name": "thread_name", "args": {"name": name}})
+        for span in spans:
+            common = {
+                "ph": "X",
+                "ts": round((span.start - origin) * 1e6, 3),
+                "dur": round((span.end - span.start) * 1e6, 3),
+                "args": {"batch": span.batch, "job": span.job, "slot": span.slot},
+            }
+            if span.engine in ENGINES:
+                events.append(
+                    {**common, "pid": _QUEUES, "tid": ENGINES.index(span.engine), "name": f"{span.job} {span.batch}",
+                     "cat": span.engine}
+                )  # fmt: skip
+                events.append({**common, "pid": _SLOTS, "tid": span.slot, "name": span.engine, "cat": "slot"})
+            else:
+                events.append(
+                    {**common, "pid": _HOST, "tid": int(span.engine == "dispatch"), "name": f"{span.job} {span.batch}",
+                     "cat": span.engine}
+                )  # fmt: skip
+        return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Spans that touch or overlap become one."""
+    result: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if result and start <= result[-1][1]:
+            result[-1] = (result[-1][0], max(result[-1][1], end))
+        else:
+            result.append((start, end))
+    return result
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """How much time the spans cover together."""
+    return sum(end - start for start, end in merged(spans))
