@@ -14,6 +14,7 @@ from ..devices.base import Device, Kernel
 from ..devices.lanes import Block, Lanes, Mark
 from ..devices.prepared import Prepared
 from ..errors import ArgumentError
+from .copying import Copier
 from .job import Job, check_outputs
 from .pool import Pool
 
@@ -117,7 +118,9 @@ class Flight:
         self.staged = (0.0, 0.0)  # when the host arrays were copied
         self.dispatched = (0.0, 0.0)
 
-    def stage(self, binding: Binding, batch: Mapping[str, Any], lanes: Lanes, blocks: Pool[Block]) -> None:
+    def stage(
+        self, binding: Binding, batch: Mapping[str, Any], lanes: Lanes, blocks: Pool[Block], copier: Copier
+    ) -> None:
         """Check a batch's arguments and copy its host arrays."""
         self.binding = binding
         start = time.perf_counter()
@@ -131,14 +134,16 @@ class Flight:
         outputs = self.job.outputs
         for index, param in enumerate(binding.params):
             if param.name in batch:
-                self._take(index, param, batch[param.name], lanes, blocks)
+                self._take(index, param, batch[param.name], lanes, blocks, copier)
             elif param.name not in outputs:
                 raise ArgumentError(f"job {self.job.name} needs its argument {param.name!r}")
             if param.name in outputs:
                 self._expect(index, param, batch)
         self.staged = (start, time.perf_counter())
 
-    def _take(self, index: int, param: Parameter, value: Any, lanes: Lanes, blocks: Pool[Block]) -> None:
+    def _take(
+        self, index: int, param: Parameter, value: Any, lanes: Lanes, blocks: Pool[Block], copier: Copier
+    ) -> None:
         kernel = self.binding.kernel
         if param.kind not in ("buffer", "any") or (param.kind == "any" and isinstance(value, np.generic | bytes)):
             self.values[index] = kernel._convert(index, value)
@@ -158,7 +163,7 @@ class Flight:
         if self.job.copy or lanes.shares_memory or not host.flags.c_contiguous:
             block = self.blocks[index] = blocks.take(max(host.nbytes, 16))
             if host.nbytes:
-                np.copyto(block.host[: host.nbytes].view(dtype).reshape(host.shape), host)
+                copier.copy(block.host[: host.nbytes].view(dtype).reshape(host.shape), host)
         else:
             self.borrowed[index] = host
         self.originals[index] = host.shape, dtype

@@ -1,0 +1,450 @@
+"""The executor at work: batches go through upload, compute and download so that all three are busy at once.
+
+    submit ─▶ copied to a block ─▶ (line) ─▶ slot: upload ─▶ compute ─▶ download ─▶ future
+
+A batch is checked and copied in the thread that submits it. If a slot is free it goes on to the device at once, in that
+same thread; else it joins a short line, and the thread that sees a slot become free sends it on. So there is one thread
+of our own, which waits for downloads in order, and none that a batch has to pass through on its way in.
+
+Results are not copied where they need not be: a large result *is* the memory it was downloaded to, which comes back to the
+executor when the last array on it is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from ..devices.array import Array
+from ..devices.base import Device
+from ..devices.lanes import Block
+from ..errors import DeviceError, OutOfMemory
+from .copying import Copier
+from .flight import Binding, Flight, Result
+from .job import Job
+from .pool import Loan, Pool
+from .timeline import Timeline
+
+__all__ = ["Engine"]
+
+_LENT_BYTES = 1 << 18  # smaller results are copied: that is quicker than the page-locked memory they would hold on to
+
+
+class Engine:
+    """What an executor does. The executor is only its handle: that one can be forgotten while batches are under way."""
+
+    def __init__(self, device: Device, depth: int, timeline: Timeline | None) -> None:
+        self.device = device
+        self.depth = depth
+        self.timeline = timeline
+        self.closing = False
+        self.accepted = 0  # batches taken and not done
+        self._lanes = device._open_lanes()
+        self._blocks: Pool[Block] = Pool(self._lanes.block, most=4 * depth)
+        self._arrays: Pool[Array] = Pool(self._allocate, most=2 * depth)
+        self._copier = Copier()
+        self._lent: set[int] = set()
+        self._stale: list[Binding] = []
+        self._bindings: weakref.WeakKeyDictionary[Job, Binding] = weakref.WeakKeyDictionary()
+        self._numbers = itertools.count()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._room = 2 * depth  # batches that may still be taken before submit waits
+        self._free_slots = list(range(depth))[::-1]
+        self._line: deque[Flight] = deque()
+        self._aside: set[Future[Any]] = set()  # futures of `run` whose batch has not joined the line
+        self._under_way: SimpleQueue[Flight | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._feeder: ThreadPoolExecutor | None = None
+        self._process = os.getpid()
+
+    # --- taking batches
+
+    def submit(self, job: Job, batch: Mapping[str, Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._wait_for_room()
+        self._accept(future, job, batch)
+        return future
+
+    def submit_aside(self, job: Job, batch: Mapping[str, Any]) -> Future[Any]:
+        """Submit without waiting and without touching the device: a thread of its own does both."""
+        future: Future[Any] = Future()
+        with self._lock:
+            self._check_open()
+            at_once = self._room > 0 and not self._aside and job in self._bindings
+            self.accepted += 1
+            if at_once:
+                self._room -= 1
+            else:
+                self._aside.add(future)
+            if self._feeder is None:
+                self._feeder = ThreadPoolExecutor(1, thread_name_prefix="kernelkeep-feeder")
+            feeder = self._feeder
+        if at_once:
+            flight = self._stage(future, job, batch)
+            if flight is not None:
+                feeder.submit(self._join_line, flight)
+            return future
+        if job.copy:  # as with submit: the caller may change its arrays once this returns
+            batch = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in batch.items()}
+        feeder.submit(self._accept_later, future, job, batch)
+        return future
+
+    def _accept_later(self, future: Future[Any], job: Job, batch: Mapping[str, Any]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._room > 0 or future.cancelled())
+            self._aside.discard(future)
+            if future.cancelled():
+                self.accepted -= 1
+                self._changed.notify_all()
+                return
+            self._room -= 1
+        self._accept(future, job, batch)
+
+    def _wait_for_room(self) -> None:
+        with self._changed:
+            self._check_open()
+            # A callback of a future runs in our own thread, which is the one that makes room.
+            if threading.current_thread() is not self._thread:
+                self._changed.wait_for(lambda: self._room > 0 or self.closing)
+                self._check_open()
+            self._room -= 1
+            self.accepted += 1
+
+    def _accept(self, future: Future[Any], job: Job, batch: Mapping[str, Any]) -> None:
+        """Check and copy a batch for which there is room, and send it on its way."""
+        flight = self._stage(future, job, batch)
+        if flight is not None:
+            self._join_line(flight)
+
+    def _stage(self, future: Future[Any], job: Job, batch: Mapping[str, Any]) -> Flight | None:
+        flight = Flight(job, future)
+        try:
+            flight.stage(self._bind(job), batch, self._lanes, self._blocks, self._copier)
+        except BaseException as error:
+            self._give_blocks_back(flight)
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
+            self._done_with(flight)
+            if not isinstance(error, Exception):
+                raise
+            return None
+        return flight
+
+    def _join_line(self, flight: Flight) -> None:
+        with self._lock:
+            self._line.append(flight)
+            refused = self._send_on()
+        self._tell(refused)
+
+    def _bind(self, job: Job) -> Binding:
+        binding = self._bindings.get(job)
+        if binding is None:
+            while self._stale:  # of jobs that are gone
+                self._stale.pop().close()
+            made = Binding(job, self.device)
+            with self._lock:
+                binding = self._bindings.setdefault(job, made)
+                if binding is made:
+                    # The collector may run anywhere, so it only notes what is to be let go.
+                    weakref.finalize(job, self._stale.append, made).atexit = False
+            if binding is not made:
+                made.close()
+        return binding
+
+    # --- sending them to the device
+
+    def _send_on(self) -> list[tuple[Flight, BaseException]]:
+        """Send as much of the line to the device as there are slots, and give back what could not be sent.
+
+        The caller has the lock; telling those futures runs callbacks, and is for when it has let go of it.
+        """
+        refused: list[tuple[Flight, BaseException]] = []
+        while self._line and self._free_slots:
+            flight = self._line.popleft()
+            if not flight.future.set_running_or_notify_cancel():
+                self._give_blocks_back(flight)
+                self._done_with(flight)
+                continue
+            flight.slot = self._free_slots.pop()
+            flight.number = next(self._numbers)
+            try:
+                self._dispatch(flight)
+            except BaseException as error:
+                self._free_slots.append(flight.slot)
+                self._recover(flight)
+                refused.append((flight, error))
+                continue
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._complete_all, name="kernelkeep-executor", daemon=True)
+                self._thread.start()
+            self._under_way.put(flight)
+        return refused
+
+    def _tell(self, refused: list[tuple[Flight, BaseException]]) -> None:
+        for flight, error in refused:
+            flight.future.set_exception(error)
+            self._done_with(flight)
+        for _, error in refused:
+            if not isinstance(error, Exception):
+                raise error  # Ctrl-C while a batch was being sent
+
+    def _dispatch(self, flight: Flight) -> None:
+        start = time.perf_counter()
+        lanes, traced = self._lanes, self.timeline is not None
+        upload, compute, download, marks = lanes.upload, lanes.compute, lanes.download, flight.marks
+        with self.device.exclusive():
+            handles = self._place(flight)
+            launch = flight.binding.launch_of(flight, handles, lanes)
+            if traced:
+                marks.append(upload.mark())
+            for index, block in flight.blocks.items():
+                flight.held.append(upload.upload(handles[index], block))
+            for index, host in flight.borrowed.items():
+                if host.nbytes:
+                    flight.held.append(upload.upload_from(handles[index], host))
+            if traced or not lanes.single:
+                marks.append(upload.mark())
+            if not lanes.single:
+                upload.flush()
+                compute.wait_for(marks[-1])
+            if flight.on_device:
+                compute.wait_for(self.device.fence())  # what made the arrays was given to the device's own queue
+            if not lanes.shares_memory:
+                for result in flight.results:
+                    if result.index in flight.cleared:
+                        flight.held.append(compute.clear(handles[result.index], max(result.nbytes, 16)))
+            if traced:
+                marks.append(compute.mark())
+            launch()
+            if traced or not lanes.single:
+                marks.append(compute.mark())
+            if not lanes.single:
+                compute.flush()
+                download.wait_for(marks[-1])
+            if traced:
+                marks.append(download.mark())
+            if lanes.shares_memory:
+                for index, block in flight.blocks.items():
+                    flight.held.append(download.download(handles[index], block))
+            for result in flight.results:
+                self._bring_back(flight, result, handles)
+            marks.append(download.mark())
+            download.flush()
+        flight.dispatched = (start, time.perf_counter())
+
+    def _place(self, flight: Flight) -> dict[int, Any]:
+        """Device memory for what a batch brings and what it gives: handles by argument."""
+        handles: dict[int, Any] = {}
+        for index, block in flight.blocks.items():
+            handles[index] = self._home(flight, block, block.nbytes)
+        for index, host in flight.borrowed.items():
+            handles[index] = self._home(flight, None, max(host.nbytes, 16))
+        for result in flight.results:
+            index = result.index
+            if index in handles or index in flight.values:
+                continue
+            if self._lanes.shares_memory:
+                block = flight.blocks[index] = self._blocks.take(max(result.nbytes, 16))
+                if index in flight.cleared:
+                    block.host.fill(0)
+                handles[index] = block.handle
+            else:
+                handles[index] = self._home(flight, None, max(result.nbytes, 16))
+        return handles
+
+    def _home(self, flight: Flight, block: Block | None, nbytes: int) -> Any:
+        if block is not None and block.handle is not None:
+            return block.handle
+        array = self._arrays.take(nbytes)
+        flight.arrays.append((nbytes, array))
+        return array.handle
+
+    def _allocate(self, nbytes: int) -> Array:
+        try:
+            return self.device.empty(nbytes, "u1")
+        except OutOfMemory:
+            if not self._arrays.clear():
+                raise
+            return self.device.empty(nbytes, "u1")
+
+    def _bring_back(self, flight: Flight, result: Result, handles: Mapping[int, Any]) -> None:
+        index = result.index
+        block = flight.blocks.get(index)
+        if self._lanes.shares_memory and block is not None:
+            result.block = flight.blocks.pop(index)  # it came back with the others
+            return
+        if block is None or block.nbytes != max(result.nbytes, 16):
+            block = self._blocks.take(max(result.nbytes, 16))
+        else:
+            del flight.blocks[index]  # what went up comes down in the same block
+        result.block = block
+        handle = handles[index] if index in handles else flight.values[index]
+        flight.held.append(self._lanes.download.download(handle, block))
+
+    # --- seeing them arrive
+
+    def _complete_all(self) -> None:
+        while True:
+            flight = self._under_way.get()
+            if flight is None:
+                return
+            self._complete(flight)
+            del flight
+
+    def _complete(self, flight: Flight) -> None:
+        problem: BaseException | None = None
+        results: dict[str, Any] = {}
+        try:
+            flight.marks[-1].wait()
+        except Exception as error:
+            problem = error
+        with self._lock:
+            self._free_slots.append(flight.slot)
+            if problem is None:
+                # The next batch is on its way before this one's result is made.
+                for nbytes, array in flight.arrays:
+                    self._arrays.give(nbytes, array)
+                flight.arrays.clear()
+            refused = self._send_on()
+        self._tell(refused)
+        if problem is None:
+            try:
+                results = {result.name: self._made(result) for result in flight.results}
+                if self.timeline is not None:
+                    self.timeline.add(flight, self._lanes.times(flight.marks), self._lanes)
+            except Exception as error:
+                problem = error
+        flight.held.clear()
+        if problem is not None:
+            flight.blocks.clear()  # the device may still write there: they go, but not to somebody else
+        self._give_blocks_back(flight)
+        if problem is None:
+            flight.future.set_result(results)
+        else:
+            flight.future.set_exception(problem)
+        del results
+        self._done_with(flight)
+
+    def _made(self, result: Result) -> np.ndarray[Any, Any]:
+        """The result as an array: the block itself where it may be lent, else a copy."""
+        block = result.block
+        assert block is not None
+        if block.lendable and block.nbytes >= _LENT_BYTES and len(self._lent) < 4 * self.depth:
+            self._lent.add(id(block))
+            result.block = None
+            return np.asarray(Loan(block, self._take_back)).view(result.dtype).reshape(result.shape)
+        made = np.empty(result.shape, result.dtype)
+        self._copier.copy(made, block.host[: result.nbytes].view(result.dtype).reshape(result.shape))
+        return made
+
+    def _take_back(self, block: Block) -> None:
+        self._lent.discard(id(block))
+        if not self.closing:
+            self._blocks.give(block.nbytes, block)
+
+    def _give_blocks_back(self, flight: Flight) -> None:
+        given = set()
+        for block in (*flight.blocks.values(), *(result.block for result in flight.results)):
+            if block is not None and id(block) not in given:
+                given.add(id(block))
+                self._blocks.give(block.nbytes, block)
+        flight.blocks.clear()
+
+    # --- when something is wrong
+
+    def _recover(self, flight: Flight) -> None:
+        """A flight failed half way to the device: once what was given to the device is done, its memory is free."""
+        try:
+            for lane in {
+                id(lane): lane for lane in (self._lanes.upload, self._lanes.compute, self._lanes.download)
+            }.values():
+                mark = lane.mark()
+                lane.flush()
+                mark.wait()
+        except Exception:
+            return  # the device is beyond use; nobody gets this memory again
+        if self._lanes.shares_memory:
+            return  # a block may be the device's or the host's now: let it go
+        for nbytes, array in flight.arrays:
+            self._arrays.give(nbytes, array)
+        self._give_blocks_back(flight)
+
+    def _done_with(self, flight: Flight) -> None:
+        with self._changed:
+            self._room += 1
+            self.accepted -= 1
+            self._changed.notify_all()
+
+    # --- the end
+
+    def _check_open(self) -> None:
+        if self.closing:
+            raise DeviceError(f"the executor on {self.device.spec} is closed")
+        if os.getpid() != self._process:
+            raise DeviceError("an executor does not work in a forked child: make one there")
+
+    def close(self, cancel: bool, timeout: float | None) -> None:
+        if os.getpid() != self._process:
+            return
+        with self._changed:
+            self.closing = True
+            waiting = [flight.future for flight in self._line] + list(self._aside)
+            self._changed.notify_all()
+        if cancel:
+            for future in waiting:
+                future.cancel()
+            with self._changed:
+                for flight in [flight for flight in self._line if flight.future.cancelled()]:
+                    self._line.remove(flight)
+                    flight.future.set_running_or_notify_cancel()
+                    self._give_blocks_back(flight)
+                    self._done_with(flight)
+                self._changed.notify_all()
+        if threading.current_thread() is self._thread:
+            return  # in a callback: what is under way ends by itself
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.accepted == 0, timeout):
+                raise DeviceError(
+                    f"{self.accepted} batches on {self.device.spec} were not done after {timeout} seconds; "
+                    "the device may hang"
+                )
+        self._let_go()
+
+    def _let_go(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._under_way.put(None)
+            thread.join()
+        if self._feeder is not None:
+            self._feeder.shutdown()
+        self._copier.close()
+        for binding in (*self._bindings.values(), *self._stale):
+            binding.close()
+        self._bindings.clear()
+        self._stale.clear()
+        self._blocks.clear()
+        self._arrays.clear()
+        if not self.device.closed:
+            self._lanes.close()
+
+    def abandon(self) -> None:
+        """The executor was forgotten. Called by the garbage collector: what takes time is done elsewhere."""
+        self.closing = True
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending
+            threading.Thread(target=self._end_quietly, name="kernelkeep-executor-end", daemon=True).start()
+
+    def _end_quietly(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close(cancel=False, timeout=None)
