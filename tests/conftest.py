@@ -1,4 +1,4 @@
-"""What the whole run shares: at its end every skip is printed once, with its reason and how many tests it took."""
+"""What the whole run shares: where PoCL is; and at its end every skip is printed once, with its reason and its tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,27 @@ from collections.abc import Generator
 
 import pytest
 
-from kernelkeep.testing import skipped_backends
+import kernelkeep as kk
+from kernelkeep import settings
+from kernelkeep.testing import note_skipped, skipped_backends
+
+
+@pytest.fixture(scope="session")
+def pocl() -> str:
+    """The spec of PoCL, whatever other OpenCL devices there are."""
+    from kernelkeep.devices import opencl
+
+    reason = "no PoCL among the OpenCL devices"
+    try:
+        found = [info for info in opencl.list_devices() if "portable" in info.driver.lower()]
+    except kk.DeviceError as error:
+        found, reason = [], str(error)
+    if not found:
+        if "opencl" in settings.required_backends() and not kk.list_devices():
+            pytest.fail(reason)
+        note_skipped("pocl", reason)
+        pytest.skip(reason)
+    return found[0].spec
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from .cache.report import Explanation as Explanation
     from .cache.report import PreloadReport as PreloadReport
     from .cache.stats import CacheStats as CacheStats
+    from .continuous.checkpoint_writer import CheckpointWarning as CheckpointWarning
+    from .continuous.incident import SupervisedReport as SupervisedReport
+    from .continuous.program import StateProgram as StateProgram
+    from .continuous.progress import Progress as Progress
+    from .continuous.report import RunReport as RunReport
+    from .continuous.runner import Run as Run
+    from .continuous.runner import resume as resume
+    from .continuous.runner import run as run
+    from .continuous.supervisor import run_supervised as run_supervised
     from .devices.array import Array as Array
     from .devices.base import Capabilities as Capabilities
     from .devices.base import Device as Device
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
     from .errors import KernelKeepError as KernelKeepError
     from .errors import OutOfMemory as OutOfMemory
     from .errors import RemoteError as RemoteError
+    from .errors import SupervisionError as SupervisionError
     from .errors import Unsupported as Unsupported
     from .execution.executor import Executor as Executor
     from .execution.graph import Graph as Graph
@@ -54,6 +64,7 @@ _HOMES = {
     "CacheWarning": "cache.disk",
     "Capabilities": "devices.base",
     "CheckpointError": "errors",
+    "CheckpointWarning": "continuous.checkpoint_writer",
     "CompileError": "errors",
     "Device": "devices.base",
     "DeviceError": "errors",
@@ -74,12 +85,21 @@ _HOMES = {
     "Prepared": "devices.prepared",
     "Program": "devices.base",
     "ProgramCache": "cache.program_cache",
+    "Progress": "continuous.progress",
     "RemoteError": "errors",
+    "Run": "continuous.runner",
+    "RunReport": "continuous.report",
     "Scalar": "programs.portable",
     "Source": "programs.source",
+    "StateProgram": "continuous.program",
+    "SupervisedReport": "continuous.incident",
+    "SupervisionError": "errors",
     "Unsupported": "errors",
     "list_devices": "devices.registry",
     "open_device": "devices.registry",
+    "resume": "continuous.runner",
+    "run": "continuous.runner",
+    "run_supervised": "continuous.supervisor",
 }
 
 __all__ = [
@@ -91,6 +111,7 @@ __all__ = [
     "CacheWarning",
     "Capabilities",
     "CheckpointError",
+    "CheckpointWarning",
     "CompileError",
     "Device",
     "DeviceError",
@@ -111,12 +132,21 @@ __all__ = [
     "Prepared",
     "Program",
     "ProgramCache",
+    "Progress",
     "RemoteError",
+    "Run",
+    "RunReport",
     "Scalar",
     "Source",
+    "StateProgram",
+    "SupervisedReport",
+    "SupervisionError",
     "Unsupported",
     "list_devices",
     "open_device",
+    "resume",
+    "run",
+    "run_supervised",
 ]
 
 

@@ -7,13 +7,20 @@
     │   ├── BinaryRejected                    the driver refuses this binary; compile again
     │   └── OutOfMemory   (also MemoryError)  the device cannot hold it
     ├── Unsupported                           the device lacks .capability
-    ├── CheckpointError                       a checkpoint cannot be read or does not fit
+    ├── CheckpointError                       a checkpoint cannot be read or written, or does not fit
+    ├── SupervisionError                      supervised work was given up: .history
     └── RemoteError                           a shared cache cannot be reached or is not to be trusted
 
 Driver errors are translated where they happen, in `devices/`; no driver's exception type crosses that line.
 """
 
 from __future__ import annotations
+
+TYPE_CHECKING = False  # what type checkers take for True; `typing` would take longer to load than all the rest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
 __all__ = [
     "ArgumentError",
@@ -24,6 +31,7 @@ __all__ = [
     "KernelKeepError",
     "OutOfMemory",
     "RemoteError",
+    "SupervisionError",
     "Unsupported",
 ]
 
@@ -82,7 +90,22 @@ class Unsupported(KernelKeepError):
 
 
 class CheckpointError(KernelKeepError):
-    """A checkpoint cannot be read or does not fit."""
+    """A checkpoint cannot be read or written, or does not fit."""
+
+
+class SupervisionError(KernelKeepError):
+    """Supervised work was given up; `history` has an `Incident` for each worker that failed, the last one last."""
+
+    def __init__(self, message: str, *, history: Iterable[Any] = ()) -> None:
+        super().__init__(message)
+        self.history = tuple(history)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_supervision_error, (str(self), self.history))
+
+
+def _rebuild_supervision_error(message: str, history: tuple[Any, ...]) -> SupervisionError:
+    return SupervisionError(message, history=history)
 
 
 class RemoteError(KernelKeepError):

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import kernelkeep as kk
-from kernelkeep import settings
-from kernelkeep.testing import CacheTests, note_skipped, run_python
+from kernelkeep.testing import CacheTests, run_python
 from kernelkeep.testing.cache_parts.lifecycle import FRESH
 
 
@@ -33,24 +31,6 @@ TEXT = """__kernel void ripening(__global const int* x, __global int* y, int a, 
     if (i < n) y[i] = a * x[i] + 1;
 }
 """
-
-
-@pytest.fixture(scope="module")
-def pocl() -> str:
-    """The spec of PoCL, whatever other OpenCL devices there are."""
-    from kernelkeep.devices import opencl
-
-    reason = "no PoCL among the OpenCL devices"
-    try:
-        found = [info for info in opencl.list_devices() if "portable" in info.driver.lower()]
-    except kk.DeviceError as error:
-        found, reason = [], str(error)
-    if not found:
-        if "opencl" in settings.required_backends() and not kk.list_devices():
-            pytest.fail(reason)
-        note_skipped("pocl", reason)
-        pytest.skip(reason)
-    return found[0].spec
 
 
 @pytest.mark.opencl

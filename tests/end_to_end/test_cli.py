@@ -41,7 +41,7 @@ def test_version() -> None:
 def test_help_names_every_command() -> None:
     done = kernelkeep("--help")
     assert done.returncode == 0
-    for command in ("demo", "devices", "doctor"):
+    for command in ("demo", "devices", "doctor", "trace"):
         assert command in done.stdout
 
 
@@ -171,3 +171,71 @@ def test_without_typer_the_command_says_what_to_install(tmp_path: Path) -> None:
     done = kernelkeep("devices", PYTHONPATH=f"{tmp_path}{os.pathsep}{SOURCES}")
     assert done.returncode == 2
     assert "pip install 'kernelkeep[cli]'" in one_sentence(done)
+
+
+# --- trace
+
+
+def test_trace_demo_as_text(opencl_device: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    done = kernelkeep(
+        "trace", "demo", "--device", opencl_device, "--out", str(trace), "--cache-dir", str(tmp_path / "c")
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for word in ("upload", "compute", "download", "%", str(trace), "ui.perfetto.dev"):
+        assert word in done.stdout
+    assert not any(line != line.rstrip() for line in done.stdout.splitlines())
+
+
+def test_trace_demo_as_json_on_every_device(opencl_device: str, tmp_path: Path) -> None:
+    for info in kk.list_devices():
+        trace = tmp_path / f"{info.backend}{info.index}.json"
+        arguments = ("--json", "--device", info.spec, "--out", str(trace), "--cache-dir", str(tmp_path / "cache"))
+        done = kernelkeep("trace", "demo", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        result = fields(done.stdout)
+        assert (result["ok"], result["device"], result["trace"]) == (True, info.spec, str(trace))
+        assert set(result["busy"]) == {"upload", "compute", "download"}
+        # Shares: clocks of host and device are matched to a few microseconds only, hence a little room.
+        assert all(0 <= share <= 1.01 for share in (*result["busy"].values(), result["overlap"]))
+        events = fields(trace.read_text())["traceEvents"]
+        computed = [event for event in events if event.get("cat") == "compute"]
+        assert len(computed) == result["batches"]
+        assert all(event["dur"] >= 0 for event in events if event["ph"] == "X")
+
+
+def test_trace_demo_writes_where_it_is_run(opencl_device: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kernelkeep", "trace", "demo", "--device", opencl_device]
+    env = {**os.environ, "PYTHONPATH": SOURCES}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert fields((tmp_path / "kernelkeep-trace.json").read_text())["traceEvents"]
+
+
+def test_trace_without_more_shows_the_help_and_is_wrong_use() -> None:
+    done = kernelkeep("trace")
+    assert done.returncode == 2
+    assert "demo" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("dance",), ("demo", "--fast"), ("demo", "extra"), ("demo", "--out"), ("demo", "--device", "abacus")],
+)
+def test_wrong_use_of_trace_is_one_sentence_and_2(arguments: tuple[str, ...]) -> None:
+    done = kernelkeep("trace", *arguments)
+    assert done.returncode == 2
+    one_sentence(done)
+
+
+def test_trace_demo_says_where_it_cannot_write(opencl_device: str, tmp_path: Path) -> None:
+    for out in (tmp_path, tmp_path / "none" / "trace.json"):
+        done = kernelkeep("trace", "demo", "--device", opencl_device, "--out", str(out))
+        assert done.returncode == 2
+        assert str(out if out == tmp_path else out.parent) in one_sentence(done)
+
+
+def test_trace_demo_on_a_device_that_is_not_here_is_1(opencl_device: str) -> None:
+    done = kernelkeep("trace", "demo", "--device", "opencl:99")
+    assert done.returncode == 1
+    assert "opencl:99" in one_sentence(done)

@@ -1,4 +1,4 @@
-"""The Python in the README and in docs/kernels.md runs as it is printed, block after block in one session."""
+"""The Python in the README, docs/kernels.md and docs/executor.md runs as it is printed, block after block in one session."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ def test_the_python_in_the_readme_runs(opencl_device: str, monkeypatch: pytest.M
         exec(compile("\n" * line + block.group(1), "README.md", "exec"), session)
 
 
-def test_the_python_in_the_page_on_kernels_runs_on_every_device(opencl_device: str, tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["kernels.md", "executor.md"])
+def test_the_python_in_the_docs_runs_on_every_device(page: str, opencl_device: str, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     script = ""
     for block in BLOCK.finditer(text):
         # Each block on the lines it has in the page, which a traceback then names.
         script += "\n" * (text[: block.start(1)].count("\n") - script.count("\n")) + block.group(1)
-    file = tmp_path / "kernels.md.py"
+    file = tmp_path / f"{page}.py"
     file.write_text(script, encoding="utf-8")
     specs = {info.spec for info in kk.list_devices()}
     assert opencl_device in specs

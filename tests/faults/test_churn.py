@@ -64,6 +64,7 @@ with kk.open_device(spec) as device:
 
         go(seconds * 0.3)
         before, files = resident_bytes(), len(os.listdir("/proc/self/fd"))
+        loaded_before = cache.stats().hits_disk
         results = go(seconds * 0.7)
         after = resident_bytes()
         cache._finish_saving()
@@ -75,6 +76,7 @@ with kk.open_device(spec) as device:
             "programs": stats.programs, "over": stats.over_bound, "evictions": stats.evictions,
             "compiles": stats.compiles, "corrupt": stats.corrupt_entries, "most": most,
             "loaded": stats.hits_disk, "lookups": stats.hits + stats.misses,
+            "loaded_meanwhile": stats.hits_disk - loaded_before,
         }))
 """
 
@@ -90,6 +92,9 @@ with kk.open_device(spec) as device:
 def test_churn_under_a_bound(backend: str, seconds: int, tmp_path: Path) -> None:
     with open_or_skip(backend) as device:
         spec = device.spec
+        # Not so much for each load: llvmpipe grew by 3 MB in a run of 817 loads and in one of 1,197, as a heap does that
+        # settles. NVIDIA's OpenGL driver has a heap of its own, and was seen to grow by 81 MB.
+        most_grown = (128 if backend == "opengl" and device.info.is_gpu else 40) << 20
     # A lease that was lost would be a ResourceWarning, and is an error here.
     said = run_python(
         CHURN, spec, tmp_path / "cache", seconds, environment={"PYTHONWARNINGS": "error::ResourceWarning"}
@@ -102,5 +107,5 @@ def test_churn_under_a_bound(backend: str, seconds: int, tmp_path: Path) -> None
     assert found["programs"] <= 4 and not found["over"], found
     assert found["most"] <= 12
     assert found["evictions"] == found["loaded"] - found["programs"], found
-    assert found["grown"] < 40 << 20, found
+    assert found["grown"] < most_grown, found
     assert found["files"] <= 0, found

@@ -1,4 +1,8 @@
-"""A forked child leaves the cache of its parent alone: it neither waits for the parent's threads nor counts twice."""
+"""A forked child leaves the cache of its parent alone: it neither waits for the parent's threads nor counts twice.
+
+On PoCL, whose binaries ripen: that is what the parent's threads are busy with. NVIDIA's driver does not survive the end of
+a forked child, whatever the cache does.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelkeep.testing import open_or_skip, run_python
+from kernelkeep.testing import run_python
 
 pytestmark = pytest.mark.opencl
 
@@ -16,8 +20,8 @@ import os, sys, time
 import numpy as np
 import kernelkeep as kk
 
-device = kk.open_device("opencl")
-cache = kk.ProgramCache(device, sys.argv[1])
+device = kk.open_device(sys.argv[1])
+cache = kk.ProgramCache(device, sys.argv[2])
 kernel = kk.PortableKernel("forked", params=[kk.Buffer("y", "f4")], body="y[kk_global_id(0)] = 3.0f;", group=64)
 y = device.array(np.zeros(64, "f4"))
 with cache.get(kernel) as lease:
@@ -41,8 +45,7 @@ cache.close()
 """
 
 
-def test_a_forked_child_ends_at_once_and_counts_nothing(tmp_path: Path) -> None:
-    open_or_skip("opencl").close()
-    run_python(SCRIPT, tmp_path / "cache")
+def test_a_forked_child_ends_at_once_and_counts_nothing(pocl: str, tmp_path: Path) -> None:
+    run_python(SCRIPT, pocl, tmp_path / "cache")
     counts = json.loads((tmp_path / "cache" / "cache_stats.json").read_text())
     assert (counts["compiles"], counts["misses"]) == (1, 1)

@@ -151,7 +151,9 @@ with kk.open_device(spec) as device, kk.ProgramCache(device, root) as cache:
 @contextmanager
 def compiling(*arguments: object) -> Iterator[subprocess.Popen[str]]:
     """A process that has opened the device and compiles at the next line of input."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(kk.__file__).parents[1]), "POCL_KERNEL_CACHE": "0"}
+    paths = [str(Path(kk.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    ours = {"PYTHONPATH": os.pathsep.join(path for path in paths if path), "POCL_KERNEL_CACHE": "0"}
+    environment = {**os.environ, **ours}
     command = [sys.executable, "-c", COMPILING, *map(str, arguments)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment

@@ -19,6 +19,7 @@ PARENTS = {
     "Unsupported": (kk.KernelKeepError,),
     "CheckpointError": (kk.KernelKeepError,),
     "RemoteError": (kk.KernelKeepError,),
+    "SupervisionError": (kk.KernelKeepError,),
 }
 
 

@@ -8,9 +8,11 @@ import kernelkeep as kk
 
 PUBLIC = [
     "ArgumentError", "Array", "BinaryRejected", "Buffer", "CacheStats", "CacheWarning", "Capabilities", "CheckpointError",
-    "CompileError", "Device", "DeviceError", "DeviceInfo", "Explanation", "Fence", "Fingerprint", "Kernel",
-    "KernelKeepError", "Lease", "LocalMemory", "OutOfMemory", "PortableKernel", "PreloadReport", "Program",
-    "ProgramCache", "RemoteError", "Scalar", "Source", "Unsupported", "list_devices", "open_device",
+    "CheckpointWarning", "CompileError", "Device", "DeviceError", "DeviceInfo", "Executor", "Explanation", "Fence", "Fingerprint",
+    "Graph", "Job", "Kernel",
+    "KernelKeepError", "Lease", "LocalMemory", "OutOfMemory", "PortableKernel", "PreloadReport", "Prepared", "Program",
+    "ProgramCache", "RemoteError", "Scalar", "Source", "SupervisedReport", "SupervisionError", "Unsupported",
+    "list_devices", "open_device", "run_supervised",
 ]  # fmt: skip
 
 

@@ -8,9 +8,11 @@ import typer
 
 from .. import __version__
 from .cache import clear, ls, prune, show, stats, verify
+from .checkpoint import checkpoint
 from .demo import demo
 from .devices import devices, doctor
 from .programs import explain, warm
+from .trace import trace
 
 __all__ = ["app"]
 
@@ -18,6 +20,8 @@ __all__ = ["app"]
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 for command in (demo, devices, doctor, ls, show, stats, explain, warm, prune, verify, clear):
     app.command(command.__name__)(command)
+app.add_typer(trace, name="trace")
+app.add_typer(checkpoint, name="checkpoint")
 
 
 @app.callback(invoke_without_command=True)

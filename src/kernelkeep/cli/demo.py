@@ -8,6 +8,7 @@ from rich.markup import escape
 from ..errors import DeviceError
 from ..observe.inventory import find_devices
 from ..observe.samples import SampleRun, run_samples
+from ..observe.survival import Survival, kill_and_resume
 from ..observe.warm_start import Start, compare_starts
 from .common import AsJson, CacheDir, DeviceSpec, Table, print_json, print_line, print_table
 
@@ -27,7 +28,8 @@ _STARTS_CAPTION = (
 def demo(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
     """Run kernels on every device, checked and timed, cold and warm.
 
-    Two kernels are launched many times; then eight are started in fresh processes without and with a filled cache.
+    Two kernels are launched many times; then eight are started in fresh processes without and with a filled cache; and a
+    long run is killed in the middle and goes on elsewhere.
     """
     found = find_devices(device)
     if not found:
@@ -41,11 +43,15 @@ def demo(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson 
         print_line()
         print_line("starting the same programs in two fresh processes on each device, which takes a while …")
     starts = list(compare_starts(found))
-    ok = all(run.ok for run in runs) and all(start.ok for start in starts)
-    if as_json:
-        print_json({"devices": found, "runs": runs, "starts": starts, "ok": ok})
-    else:
+    if not as_json:
         _show_starts(starts)
+        print_line()
+    survival = kill_and_resume(found, cache_dir)
+    ok = all(run.ok for run in runs) and all(start.ok for start in starts) and (survival is None or survival.ok)
+    if as_json:
+        print_json({"devices": found, "runs": runs, "starts": starts, "survival": survival, "ok": ok})
+    elif survival is not None:
+        _show_survival(survival)
     if not ok:
         raise typer.Exit(1)
 
@@ -84,6 +90,20 @@ def _show_starts(starts: list[Start]) -> None:
     for start in starts:
         if not start.ok:
             print_line(f"the {start.start} start on {start.device} failed: {start.problem}")
+
+
+def _show_survival(survival: Survival) -> None:
+    if not survival.ok:
+        print_line(f"a run killed on {survival.killed_on} could not go on: {survival.problem}")
+        return
+    print_line(
+        f"a run on {survival.killed_on} was killed with kill -9; its last checkpoint held iteration "
+        f"{survival.checkpoint_iteration:,}"
+    )
+    print_line(
+        f"it went on from there on {survival.resumed_on} ({survival.strategy}) to iteration {survival.iteration:,}: every word "
+        "is what NumPy computes"
+    )
 
 
 def _scaled(seconds: float | None, factor: float, digits: int) -> str:

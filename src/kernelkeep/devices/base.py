@@ -108,6 +108,7 @@ class Device(ABC):
 
     backend: str
     language: str
+    replays_whole = False  # many launches cost the host as much as one
 
     def __init__(self, info: DeviceInfo, fingerprint: Fingerprint, capabilities: Capabilities) -> None:
         self.info = info
@@ -172,6 +173,8 @@ class Device(ABC):
         self._check_open()
         parsed_shape, parsed_dtype = parse_shape(shape), parse_dtype(dtype)
         nbytes = math.prod(parsed_shape) * parsed_dtype.itemsize
+        if nbytes >= 1 << 63:
+            raise OutOfMemory(f"{self.spec} cannot allocate {nbytes:,} bytes: no device can")
         # Drivers refuse buffers of no bytes; NumPy users expect empty arrays to work.
         return Array(self, parsed_shape, parsed_dtype, self._allocate_or_relieve(max(nbytes, 16)))
 
@@ -270,11 +273,12 @@ class Device(ABC):
         raise AssertionError("a device with queues overrides this")
 
     @abstractmethod
-    def _open_lanes(self) -> Lanes:
-        """Upload, compute and download beside each other, as far as the device can."""
+    def _open_lanes(self, *, timed: bool = True) -> Lanes:
+        """Upload, compute and download beside each other, as far as the device can; `timed` for marks that tell when."""
 
-    def _new_replay(self, steps: Sequence[Step]) -> Replay:
-        """Launches and copies as one, as far as the driver can."""
+    def _new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> Replay:
+        """Launches and copies as one, as far as the driver can; on the device's own queue, or where the driver takes them
+        whole (`replays_whole`) on another."""
         return LoopReplay(self, steps)
 
     def exclusive(self) -> AbstractContextManager[Any]:

@@ -58,6 +58,10 @@ class Lane(ABC):
         """Copy device memory to a block; a block that is device memory is handed back to the host."""
 
     @abstractmethod
+    def copy(self, target: Any, origin: Any, nbytes: int) -> Any:
+        """Copy on the device."""
+
+    @abstractmethod
     def clear(self, handle: Any, nbytes: int) -> Any:
         """Fill device memory with zeros."""
 
@@ -86,6 +90,11 @@ class Lanes(ABC):
     def single(self) -> bool:
         """Whether the three are one queue, so that nothing has to wait for anything."""
         return self.upload is self.download
+
+    @property
+    def all(self) -> tuple[Lane, ...]:
+        """Every lane there is."""
+        return (self.upload,) if self.single else (self.upload, self.compute, self.download)
 
     @abstractmethod
     def block(self, nbytes: int) -> Block:

@@ -55,6 +55,8 @@ class Prepared(ABC):
         A value that does not fit is refused, and the old one stays.
         """
         index = self._index_of(which)
+        if self._reason and self.kernel.program.closed:
+            self._refuse()  # nothing can mend that
         before = self._args[index]
         self._put(index, self.kernel._convert(index, value))
         self._args[index] = value
@@ -78,6 +80,10 @@ class Prepared(ABC):
     @abstractmethod
     def _disarm(self, refuse: Callable[..., NoReturn]) -> None:
         """Have calls do `refuse` instead."""
+
+    def _in_order(self) -> Callable[[], None]:
+        """This launch as a step of a list that keeps its order: on the device's own queue, whichever it was bound to."""
+        return self
 
     def _watch(self, graph: _Watcher) -> None:
         if self._graphs is None:

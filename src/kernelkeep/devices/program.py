@@ -120,6 +120,14 @@ class Kernel(ABC):
     ) -> Prepared:
         """Everything bound, ready to be called."""
 
+    def resident_groups(self, group: int | tuple[int, ...] | None = None, shared_bytes: int = 0) -> int:
+        """How many groups the device holds at once: the largest grid of a cooperative launch."""
+        self.device.capabilities.require("cooperative")
+        return self._resident_groups(math.prod(self._check_group(group)), shared_bytes)
+
+    def _resident_groups(self, items: int, shared_bytes: int) -> int:
+        raise AssertionError("a device with cooperative launches overrides this")
+
     def _make_launcher(self) -> Launcher:
         """Made at the first launch: a kernel that is never launched needs none."""
         with self.device._making:  # once: two launchers would each think they know the kernel's arguments

@@ -52,7 +52,7 @@ class LoopReplay(Replay):
 
     def __init__(self, device: Device, steps: Sequence[Step]) -> None:
         self._device = device
-        self._steps = [step if isinstance(step, Prepared) else _copier(device, step) for step in steps]
+        self._steps = [step._in_order() if isinstance(step, Prepared) else _copier(device, step) for step in steps]
 
     def launch(self) -> None:
         for step in self._steps:

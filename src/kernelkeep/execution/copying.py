@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor, wait
+import threading
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -11,34 +12,67 @@ import numpy as np
 __all__ = ["Copier"]
 
 _PIECE = 1 << 20  # bytes that are worth waking a thread for
-_MOST_THREADS = 8
+_MOST_HELPERS = 3
+
+_Piece = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], threading.Lock]
 
 
 class Copier:
-    """Copies arrays, large ones in pieces side by side. The device's own threads keep half of the cores."""
+    """Copies arrays, large ones in pieces side by side. The device's own threads keep half of the cores.
+
+    The threads are plain ones with a queue: a pool's futures would cost as much as the copy of a megabyte.
+    """
 
     def __init__(self) -> None:
-        self._helpers = min(_MOST_THREADS, (os.cpu_count() or 1) // 2) - 1
-        self._pool: ThreadPoolExecutor | None = None
+        self._helpers = max(0, min(_MOST_HELPERS, (os.cpu_count() or 1) // 2 - 1))
+        self._orders: SimpleQueue[_Piece | None] | None = None
+        self._starting = threading.Lock()
 
     def copy(self, target: np.ndarray[Any, Any], origin: np.ndarray[Any, Any]) -> None:
         """Copy into a contiguous array of the same shape and dtype."""
         pieces = min(self._helpers + 1, target.nbytes // _PIECE)
-        if pieces < 2 or not origin.flags.c_contiguous:
+        if pieces < 2 or not origin.flags.c_contiguous or not self._started():
             np.copyto(target, origin)
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._helpers, thread_name_prefix="kernelkeep-copy")
+        assert self._orders is not None
         targets, origins = target.reshape(-1), origin.reshape(-1)
         step = -(-targets.size // pieces)
-        copies = [
-            self._pool.submit(np.copyto, targets[at : at + step], origins[at : at + step])
-            for at in range(step, targets.size, step)
-        ]
+        done = []
+        for at in range(step, targets.size, step):
+            lock = threading.Lock()
+            lock.acquire()
+            done.append(lock)
+            self._orders.put((targets[at : at + step], origins[at : at + step], lock))
         np.copyto(targets[:step], origins[:step])
-        wait(copies)
+        for lock in done:
+            lock.acquire()
+
+    def _started(self) -> bool:
+        with self._starting:
+            if self._orders is None:
+                orders: SimpleQueue[_Piece | None] = SimpleQueue()
+                try:
+                    for _ in range(self._helpers):
+                        threading.Thread(target=_work, args=(orders,), name="kernelkeep-copy", daemon=True).start()
+                except RuntimeError:  # the interpreter is ending, and starts no more threads
+                    self._helpers = 0
+                    return False
+                self._orders = orders
+        return True
 
     def close(self) -> None:
         """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        if self._orders is not None:
+            for _ in range(self._helpers):
+                self._orders.put(None)
+            self._orders = None
+
+
+def _work(orders: SimpleQueue[_Piece | None]) -> None:
+    while (piece := orders.get()) is not None:
+        target, origin, lock = piece
+        try:
+            np.copyto(target, origin)
+        finally:
+            lock.release()
+        del piece, target, origin, lock  # or the last copy's memory would wait for the next one

@@ -50,7 +50,7 @@ class Engine:
         self.timeline = timeline
         self.closing = False
         self.accepted = 0  # batches taken and not done
-        self._lanes = device._open_lanes()
+        self._lanes = device._open_lanes(timed=timeline is not None)
         self._blocks: Pool[Block] = Pool(self._lanes.block, most=4 * depth)
         self._arrays: Pool[Array] = Pool(self._allocate, most=2 * depth)
         self._copier = Copier()
@@ -68,6 +68,10 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._feeder: ThreadPoolExecutor | None = None
         self._process = os.getpid()
+        self._finalizers: list[weakref.finalize[Any, Any]] = []
+        self._starting = threading.Lock()
+        self._ending = threading.Lock()
+        self._ended = False
 
     # --- taking batches
 
@@ -78,38 +82,35 @@ class Engine:
         return future
 
     def submit_aside(self, job: Job, batch: Mapping[str, Any]) -> Future[Any]:
-        """Submit without waiting and without touching the device: a thread of its own does both."""
+        """Submit without waiting and without touching the device: a thread of its own does both.
+
+        Nor is the lock taken that others hold while they talk to the device.
+        """
         future: Future[Any] = Future()
-        with self._lock:
-            self._check_open()
-            at_once = self._room > 0 and not self._aside and job in self._bindings
-            self.accepted += 1
-            if at_once:
-                self._room -= 1
-            else:
-                self._aside.add(future)
-            if self._feeder is None:
-                self._feeder = ThreadPoolExecutor(1, thread_name_prefix="kernelkeep-feeder")
-            feeder = self._feeder
-        if at_once:
-            flight = self._stage(future, job, batch)
-            if flight is not None:
-                feeder.submit(self._join_line, flight)
-            return future
+        self._check_open()
         if job.copy:  # as with submit: the caller may change its arrays once this returns
             batch = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in batch.items()}
-        feeder.submit(self._accept_later, future, job, batch)
+        self._aside.add(future)
+        try:
+            with self._starting:
+                if self._feeder is None:
+                    self._feeder = ThreadPoolExecutor(1, thread_name_prefix="kernelkeep-feeder")
+            self._feeder.submit(self._accept_later, future, job, batch)
+        except RuntimeError:  # the feeder was shut down this very moment, or the interpreter is ending
+            self._aside.discard(future)
+            self.closing = True
+            self._check_open()
         return future
 
     def _accept_later(self, future: Future[Any], job: Job, batch: Mapping[str, Any]) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._room > 0 or future.cancelled())
             self._aside.discard(future)
+            self._changed.notify_all()
             if future.cancelled():
-                self.accepted -= 1
-                self._changed.notify_all()
                 return
             self._room -= 1
+            self.accepted += 1
         self._accept(future, job, batch)
 
     def _wait_for_room(self) -> None:
@@ -158,7 +159,9 @@ class Engine:
                 binding = self._bindings.setdefault(job, made)
                 if binding is made:
                     # The collector may run anywhere, so it only notes what is to be let go.
-                    weakref.finalize(job, self._stale.append, made).atexit = False
+                    finalizer = weakref.finalize(job, self._stale.append, made)
+                    finalizer.atexit = False
+                    self._finalizers = [one for one in self._finalizers if one.alive] + [finalizer]
             if binding is not made:
                 made.close()
         return binding
@@ -194,21 +197,18 @@ class Engine:
 
     def _tell(self, refused: list[tuple[Flight, BaseException]]) -> None:
         for flight, error in refused:
-            flight.future.set_exception(error)
-            self._done_with(flight)
+            self._settle(flight, None, error)
         for _, error in refused:
             if not isinstance(error, Exception):
                 raise error  # Ctrl-C while a batch was being sent
 
     def _dispatch(self, flight: Flight) -> None:
         start = time.perf_counter()
-        lanes, traced = self._lanes, self.timeline is not None
-        upload, compute, download, marks = lanes.upload, lanes.compute, lanes.download, flight.marks
+        lanes, traced, marks = self._lanes, self.timeline is not None, flight.marks
+        upload, compute, download = lanes.upload, lanes.compute, lanes.download
         with self.device.exclusive():
             handles = self._place(flight)
             launch = flight.binding.launch_of(flight, handles, lanes)
-            if traced:
-                marks.append(upload.mark())
             for index, block in flight.blocks.items():
                 flight.held.append(upload.upload(handles[index], block))
             for index, host in flight.borrowed.items():
@@ -225,16 +225,12 @@ class Engine:
                 for result in flight.results:
                     if result.index in flight.cleared:
                         flight.held.append(compute.clear(handles[result.index], max(result.nbytes, 16)))
-            if traced:
-                marks.append(compute.mark())
             launch()
             if traced or not lanes.single:
                 marks.append(compute.mark())
             if not lanes.single:
                 compute.flush()
                 download.wait_for(marks[-1])
-            if traced:
-                marks.append(download.mark())
             if lanes.shares_memory:
                 for index, block in flight.blocks.items():
                     flight.held.append(download.download(handles[index], block))
@@ -330,12 +326,20 @@ class Engine:
         if problem is not None:
             flight.blocks.clear()  # the device may still write there: they go, but not to somebody else
         self._give_blocks_back(flight)
-        if problem is None:
-            flight.future.set_result(results)
-        else:
-            flight.future.set_exception(problem)
-        del results
-        self._done_with(flight)
+        self._settle(flight, results, problem)
+
+    def _settle(self, flight: Flight, results: dict[str, Any] | None, problem: BaseException | None) -> None:
+        """Tell the future. Its callbacks are the user's: not even `sys.exit()` in one ends the thread that all wait for."""
+        try:
+            if problem is None:
+                flight.future.set_result(results)
+            else:
+                flight.future.set_exception(problem)
+        except BaseException:
+            if threading.current_thread() is not self._thread:
+                raise
+        finally:
+            self._done_with(flight)
 
     def _made(self, result: Result) -> np.ndarray[Any, Any]:
         """The result as an array: the block itself where it may be lent, else a copy."""
@@ -344,12 +348,13 @@ class Engine:
         if block.lendable and block.nbytes >= _LENT_BYTES and len(self._lent) < 4 * self.depth:
             self._lent.add(id(block))
             result.block = None
-            return np.asarray(Loan(block, self._take_back)).view(result.dtype).reshape(result.shape)
+            return np.asarray(Loan(block, self)).view(result.dtype).reshape(result.shape)
         made = np.empty(result.shape, result.dtype)
         self._copier.copy(made, block.host[: result.nbytes].view(result.dtype).reshape(result.shape))
         return made
 
-    def _take_back(self, block: Block) -> None:
+    def take_back(self, block: Block) -> None:
+        """A result that was lent is not used any more. Called by the garbage collector, at any moment."""
         self._lent.discard(id(block))
         if not self.closing:
             self._blocks.give(block.nbytes, block)
@@ -367,9 +372,7 @@ class Engine:
     def _recover(self, flight: Flight) -> None:
         """A flight failed half way to the device: once what was given to the device is done, its memory is free."""
         try:
-            for lane in {
-                id(lane): lane for lane in (self._lanes.upload, self._lanes.compute, self._lanes.download)
-            }.values():
+            for lane in self._lanes.all:
                 mark = lane.mark()
                 lane.flush()
                 mark.wait()
@@ -395,7 +398,7 @@ class Engine:
         if os.getpid() != self._process:
             raise DeviceError("an executor does not work in a forked child: make one there")
 
-    def close(self, cancel: bool, timeout: float | None) -> None:
+    def close(self, cancel: bool = False, timeout: float | None = None) -> None:
         if os.getpid() != self._process:
             return
         with self._changed:
@@ -413,9 +416,10 @@ class Engine:
                     self._done_with(flight)
                 self._changed.notify_all()
         if threading.current_thread() is self._thread:
-            return  # in a callback: what is under way ends by itself
+            self._end_elsewhere()  # in a callback: this very thread sees the rest of the batches through
+            return
         with self._changed:
-            if not self._changed.wait_for(lambda: self.accepted == 0, timeout):
+            if not self._changed.wait_for(lambda: self.accepted == 0 and not self._aside, timeout):
                 raise DeviceError(
                     f"{self.accepted} batches on {self.device.spec} were not done after {timeout} seconds; "
                     "the device may hang"
@@ -423,27 +427,39 @@ class Engine:
         self._let_go()
 
     def _let_go(self) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._under_way.put(None)
-            thread.join()
-        if self._feeder is not None:
-            self._feeder.shutdown()
-        self._copier.close()
-        for binding in (*self._bindings.values(), *self._stale):
-            binding.close()
-        self._bindings.clear()
-        self._stale.clear()
-        self._blocks.clear()
-        self._arrays.clear()
-        if not self.device.closed:
-            self._lanes.close()
+        with self._ending:  # once, though several threads may come to close
+            if self._ended:
+                return
+            self._ended = True
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                self._under_way.put(None)
+                thread.join()
+            if self._feeder is not None:
+                self._feeder.shutdown()
+            self._copier.close()
+            for finalizer in self._finalizers:
+                finalizer.detach()  # or a job that lives on would keep what this executor had of it
+            for binding in (*self._bindings.values(), *self._stale):
+                binding.close()
+            self._bindings.clear()
+            self._stale.clear()
+            self._blocks.clear()
+            self._arrays.clear()
+            if not self.device.closed:
+                self._lanes.close()
 
     def abandon(self) -> None:
         """The executor was forgotten. Called by the garbage collector: what takes time is done elsewhere."""
         self.closing = True
+        self._end_elsewhere()
+
+    def _end_elsewhere(self) -> None:
+        if self._ended:
+            return
         with contextlib.suppress(RuntimeError):  # the interpreter is ending
-            threading.Thread(target=self._end_quietly, name="kernelkeep-executor-end", daemon=True).start()
+            # Not a daemon: the interpreter waits for it instead of ending under what is on the device.
+            threading.Thread(target=self._end_quietly, name="kernelkeep-executor-end").start()
 
     def _end_quietly(self) -> None:
         with contextlib.suppress(Exception):

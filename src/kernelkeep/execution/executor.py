@@ -42,7 +42,7 @@ class Executor:
         self._engine = Engine(device, depth, Timeline(device.spec, depth) if trace else None)
         self._closer = weakref.finalize(self, self._engine.abandon)
         self._closer.atexit = False  # atexit below does it in the right order, and waits
-        device.add_tenant(self)
+        device.add_tenant(self._engine)  # not this handle, which may be forgotten while batches are under way
         _open_executors.add(self)
 
     @property
@@ -95,13 +95,24 @@ class Executor:
         import asyncio
 
         ahead: deque[asyncio.Task[Any]] = deque()
+        problem: Exception | None = None
+        source = iter(batches)
         try:
-            for batch in batches:
-                ahead.append(asyncio.ensure_future(self.run(job, **_merged(common, batch))))
+            while True:
+                try:
+                    arguments = _merged(common, next(source))
+                except StopIteration:
+                    break
+                except Exception as error:  # the results of what came before go first
+                    problem = error
+                    break
+                ahead.append(asyncio.ensure_future(self.run(job, **arguments)))
                 if len(ahead) > self.depth:
                     yield await ahead.popleft()
             while ahead:
                 yield await ahead.popleft()
+            if problem is not None:
+                raise problem
         finally:
             for task in ahead:
                 task.cancel()
@@ -160,7 +171,12 @@ class Executor:
                     except Exception as error:
                         exhausted, problem = True, error
                         break
-                    flying.append(self._engine.submit(job, _merged(common, batch)))
+                    try:
+                        arguments = _merged(common, batch)
+                    except ArgumentError as error:
+                        flying.append(_failed(error))  # raises at its turn, like any other bad batch
+                    else:
+                        flying.append(self._engine.submit(job, arguments))
                 if not flying:
                     break
                 first = flying.popleft()
@@ -184,6 +200,12 @@ def _merged(common: Mapping[str, Any], batch: Any) -> dict[str, Any]:
     if not isinstance(batch, Mapping):
         raise ArgumentError(f"a batch is a mapping of argument names to values, not a {type(batch).__name__}")
     return {**common, **batch}
+
+
+def _failed(error: Exception) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future
 
 
 def _hand_over(done: Future[Any], arrived: Any) -> None:

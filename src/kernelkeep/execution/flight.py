@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..devices.arguments import dimensions
 from ..devices.array import Array, parse_dtype
 from ..devices.base import Device, Kernel
 from ..devices.lanes import Block, Lanes, Mark
@@ -59,6 +61,8 @@ class Binding:
             )
             self._prepared[flight.grid] = prepared
             return prepared
+        if prepared._reason:  # the cache was closed meanwhile, and the program with it
+            prepared._refuse()
         for index, value in flight.values.items():
             prepared._put(index, value)
         for index, handle in handles.items():
@@ -90,7 +94,7 @@ class Result:
         self.index = index
         self.shape = shape
         self.dtype = dtype
-        self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self.nbytes = math.prod(shape) * dtype.itemsize  # not NumPy's, which wraps round at 2**63
         self.block: Block | None = None
 
 
@@ -128,9 +132,7 @@ class Flight:
             if name not in binding.names:
                 known = ", ".join(binding.names) or "none"
                 raise ArgumentError(f"job {self.job.name} has no argument {name!r}; it has: {known}")
-        self.grid = self.job.grid_for(batch)
-        if isinstance(self.grid, list):
-            self.grid = tuple(self.grid)
+        self.grid = dimensions(self.job.grid_for(batch), "grid")
         outputs = self.job.outputs
         for index, param in enumerate(binding.params):
             if param.name in batch:

@@ -36,6 +36,7 @@ class Graph:
         self._suspect = False  # an array that is copied was closed
         self._lock = threading.Lock()
         self._closed = False
+        device.add_tenant(self)  # or a graph of copies alone would not learn that the device is closed
 
     def add(self, prepared: Prepared) -> Self:
         """Append a prepared launch."""

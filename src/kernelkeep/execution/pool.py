@@ -6,8 +6,9 @@ any moment, in any thread.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from ..devices.lanes import Block
 
@@ -51,14 +52,20 @@ class Pool(Generic[T]):
         return any(idle.values())
 
 
+class Lender(Protocol):
+    """Whose block it is."""
+
+    def take_back(self, block: Block) -> None: ...
+
+
 class Loan:
     """A block whose memory is a result that the user has. It comes back when the last array on it is gone."""
 
-    __slots__ = ("__array_interface__", "_block", "_give_back")
+    __slots__ = ("__array_interface__", "_block", "_lender")
 
-    def __init__(self, block: Block, give_back: Callable[[Block], None]) -> None:
+    def __init__(self, block: Block, lender: Lender) -> None:
         self._block = block
-        self._give_back = give_back
+        self._lender = weakref.ref(lender)  # a result may be kept long after the executor is gone
         self.__array_interface__ = {
             "shape": (block.nbytes,),
             "typestr": "|u1",
@@ -67,4 +74,6 @@ class Loan:
         }
 
     def __del__(self) -> None:
-        self._give_back(self._block)
+        lender = self._lender()
+        if lender is not None:
+            lender.take_back(self._block)

@@ -43,12 +43,31 @@ class Timeline:
         self._depth = depth
         self._batches: deque[tuple[Span, ...]] = deque(maxlen=_BATCHES_KEPT)
         self._lock = threading.Lock()
+        self._shares_memory = False
+        self._last = (0.0, 0.0, 0.0)  # when the stages of the batch before ended
 
     def add(self, flight: Flight, times: Sequence[float], lanes: Lanes) -> None:
-        """Keep a batch that is done; `times` are those of its six marks."""
-        stages = [(times[0], times[1]), (times[2], times[3]), (times[4], times[5])]
-        if lanes.shares_memory:
+        """Keep a batch that is done; `times` are those of its three marks, one at the end of each stage.
+
+        A stage begins when what it waits for is done: the stage before it, and the batch before it on the same queue. So
+        the marks that the stages need anyway are enough, and a timeline costs the device nothing.
+        """
+        sent, (uploaded, computed, downloaded) = flight.dispatched[0], times
+        last = self._last
+        if lanes.single:
+            starts = (max(sent, last[2]), uploaded, computed)
+        else:
+            starts = (max(sent, last[0]), max(uploaded, last[1]), max(computed, last[2]))
+        self._last = (uploaded, computed, downloaded)
+        stages = list(zip(starts, times, strict=True))
+        self.keep(flight, stages, lanes.shares_memory)
+
+    def keep(self, flight: Flight, stages: Sequence[tuple[float, float]], shares_memory: bool) -> None:
+        """Keep a batch whose upload, compute and download began and ended so."""
+        stages = list(stages)
+        if shares_memory:
             stages[0] = flight.staged  # filling the block was the upload
+            self._shares_memory = True
         named = [*zip(ENGINES, stages, strict=True), ("copy", flight.staged), ("dispatch", flight.dispatched)]
         spans = tuple(
             Span(engine, start, max(start, end), flight.number, flight.job.name, flight.slot)
@@ -119,7 +138,9 @@ class Timeline:
                     {**common, "pid": _QUEUES, "tid": ENGINES.index(span.engine), "name": f"{span.job} {span.batch}",
                      "cat": span.engine}
                 )  # fmt: skip
-                events.append({**common, "pid": _SLOTS, "tid": span.slot, "name": span.engine, "cat": "slot"})
+                # A block that was filled in advance was in no slot yet: another batch had it then.
+                if span.engine != "upload" or not self._shares_memory:
+                    events.append({**common, "pid": _SLOTS, "tid": span.slot, "name": span.engine, "cat": "slot"})
             else:
                 events.append(
                     {**common, "pid": _HOST, "tid": int(span.engine == "dispatch"), "name": f"{span.job} {span.batch}",

@@ -6,6 +6,7 @@ The body is the part of C the three share, plus:
     kk_global_id(d) kk_local_id(d) kk_group_id(d)        where am I, d = 0, 1 or 2; all of type int
     kk_group_size(d) kk_group_count(d) kk_global_size(d)
     kk_barrier()                                         all of the group has arrived, and sees each other's writes
+    kk_fence()                                           what was written before is seen by all before what comes after
     kk_shared(float, tile, 16, 17);                      an array the group shares: tile[16][17]
     kk_atomic_add(x[i], v)  sub min max and or xor exchange, kk_atomic_cas(x[i], expected, v)
                                                          on elements, not pointers; returns the old value
@@ -200,6 +201,10 @@ class PortableKernel:
                 message = f"kernel {self.name} uses kk_atomic_{operation} on float {target}, which this device lacks"
                 raise Unsupported("float_atomics", message)
 
+    def _functions(self, language: str) -> str:
+        """Functions that the body calls, in a language; for kernels that are generated."""
+        return ""
+
     def _split_body(self, qualifier: str) -> tuple[str, str]:
         """The declarations of shared arrays, and the body without them, its line numbers kept."""
         declarations = []
@@ -220,6 +225,7 @@ typedef unsigned int uint;
 #define kk_group_count(d) ((int)((d) == 0 ? gridDim.x : (d) == 1 ? gridDim.y : gridDim.z))
 #define kk_global_size(d) (kk_group_size(d) * kk_group_count(d))
 #define kk_barrier() __syncthreads()
+#define kk_fence() __threadfence()
 #define kk_int(v) ((int)(v))
 #define kk_uint(v) ((unsigned int)(v))
 #define kk_float(v) ((float)(v))
@@ -265,7 +271,8 @@ def _lower_cuda(kernel: PortableKernel) -> str:
             parts.append(f"{'const ' if p.access == 'r' else ''}{kind}* {p.name}")
     x, y, z = kernel.signature.group or (1, 1, 1)
     head = f'extern "C" __global__ void __launch_bounds__({x * y * z}) {kernel.name}({", ".join(parts)})'
-    return f"{declaration(kernel.signature)}\n{_CUDA_PRELUDE}{head} {{\n{shared}\n#line 1\n{body}\n}}\n"
+    functions = kernel._functions("cuda")
+    return f"{declaration(kernel.signature)}\n{_CUDA_PRELUDE}{functions}{head} {{\n{shared}\n#line 1\n{body}\n}}\n"
 
 
 def _opencl_prelude() -> str:
@@ -278,6 +285,7 @@ def _opencl_prelude() -> str:
 #define kk_group_count(d) ((int)get_num_groups(d))
 #define kk_global_size(d) ((int)get_global_size(d))
 #define kk_barrier() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
+#define kk_fence() mem_fence(CLK_GLOBAL_MEM_FENCE)
 #define kk_int(v) ((int)(v))
 #define kk_uint(v) ((uint)(v))
 #define kk_float(v) ((float)(v))
@@ -336,9 +344,14 @@ def _lower_opencl(kernel: PortableKernel) -> str:
         else:
             parts.append(f"__global {'const ' if p.access == 'r' else ''}{kind}* {p.name}")
     x, y, z = kernel.signature.group or (1, 1, 1)
-    prelude = _opencl_prelude() if "kk_atomic_" in kernel.body else _opencl_prelude().split("#define kk_atomic_")[0]
+    functions = kernel._functions("opencl")
+    prelude = (
+        _opencl_prelude()
+        if "kk_atomic_" in kernel.body + functions
+        else _opencl_prelude().split("#define kk_atomic_")[0]
+    )
     head = f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void {kernel.name}({', '.join(parts)})"
-    return f"{declaration(kernel.signature)}\n{prelude}{head} {{\n{shared}\n#line 1\n{body}\n}}\n"
+    return f"{declaration(kernel.signature)}\n{prelude}{functions}{head} {{\n{shared}\n#line 1\n{body}\n}}\n"
 
 
 _GLSL_PRELUDE = """\
@@ -349,6 +362,7 @@ _GLSL_PRELUDE = """\
 #define kk_group_count(d) int(gl_NumWorkGroups[d])
 #define kk_global_size(d) (kk_group_size(d) * kk_group_count(d))
 #define kk_barrier() { memoryBarrierShared(); memoryBarrierBuffer(); barrier(); }
+#define kk_fence() memoryBarrierBuffer()
 #define kk_int(v) int(v)
 #define kk_uint(v) uint(v)
 #define kk_float(v) float(v)
@@ -387,7 +401,8 @@ def _lower_glsl(kernel: PortableKernel) -> str:
     lines = ["#version 430", declaration(kernel.signature)]
     if kinds & {"i8", "u8"}:
         lines.append("#extension GL_ARB_gpu_shader_int64 : require")
-    if "kk_atomic_" in kernel.body:
+    functions = kernel._functions("glsl")
+    if "kk_atomic_" in kernel.body + functions:
         lines.append("#extension GL_NV_shader_atomic_float : enable")
     x, y, z = kernel.signature.group or (1, 1, 1)
     lines.append(f"layout(local_size_x = {x}, local_size_y = {y}, local_size_z = {z}) in;")
@@ -409,6 +424,7 @@ def _lower_glsl(kernel: PortableKernel) -> str:
         # threads launching one program would overwrite each other's.
         lines.append(f"layout(std140, binding = 0) uniform kk_scalars {{ {' '.join(scalars)} }};")
     lines.append(shared)
+    lines.append(functions)
     lines.append(f"void main() {{\n#line 1\n{body}\n}}\n")
     return "\n".join(lines)
 

@@ -20,14 +20,14 @@ from ...errors import ArgumentError, BinaryRejected, DeviceError, KernelKeepErro
 from ...programs.source import Source
 from .. import dlpack
 from ..array import Array, parse_dtype, parse_shape
-from ..base import Capabilities, Device, DeviceInfo, MemoryInfo
+from ..base import Capabilities, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint
 from ..image import Image
 from ..replay import Step
 from .compiler import compile_for, compiler_version
 from .driver import count_devices, info_of, load_driver
 from .lanes import CudaLanes
-from .order import CudaFence, CudaQueue, CudaTimer
+from .order import CudaFence, CudaQueue, CudaTimer, stream_of
 from .program import CudaProgram, is_whole_cubin
 from .replay import CudaReplay
 
@@ -53,6 +53,7 @@ class CudaDevice(Device):
 
     backend = "cuda"
     language = "cuda"
+    replays_whole = True
 
     def __init__(self, info: DeviceInfo) -> None:
         driver = self.driver = load_driver()
@@ -237,12 +238,12 @@ class CudaDevice(Device):
         self._check_open()
         return CudaQueue(self)
 
-    def _new_replay(self, steps: Sequence[Step]) -> CudaReplay:
-        return CudaReplay(self, steps)
+    def _new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> CudaReplay:
+        return CudaReplay(self, steps, self.cu_stream if queue is None else stream_of(queue, self))
 
-    def _open_lanes(self) -> CudaLanes:
+    def _open_lanes(self, *, timed: bool = True) -> CudaLanes:
         self._check_open()
-        return CudaLanes(self)
+        return CudaLanes(self, timed)
 
     def synchronize(self) -> None:
         self._check_open()

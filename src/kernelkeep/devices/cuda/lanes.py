@@ -22,7 +22,7 @@ _ANCHOR_SECONDS = 4.0  # events tell time in float32 milliseconds: half a micros
 
 
 class CudaMark(CudaFence, Mark):
-    """A timing event that a thread can wait for without keeping a core busy. Events are used again."""
+    """An event that a thread can wait for without keeping a core busy. Events are used again."""
 
     def __init__(self, lanes: CudaLanes, stream: Any) -> None:
         self._device = lanes.device
@@ -58,6 +58,9 @@ class CudaLane(Lane):
     def download(self, handle: int, block: Block) -> Any:
         self._device._call(self._lanes.to_host, block.address, handle, block.nbytes, self._stream)
 
+    def copy(self, target: int, origin: int, nbytes: int) -> Any:
+        self._device._call(self._device.driver.cuMemcpyDtoDAsync, target, origin, nbytes, self._stream)
+
     def clear(self, handle: int, nbytes: int) -> Any:
         self._device._call(self._device.driver.cuMemsetD8Async, handle, 0, nbytes, self._stream)
 
@@ -72,9 +75,11 @@ class CudaLane(Lane):
 class CudaLanes(Lanes):
     """Three streams, and events that are told in the host's time by a common anchor."""
 
-    def __init__(self, device: CudaDevice) -> None:
+    def __init__(self, device: CudaDevice, timed: bool) -> None:
         self.device = device
         driver = device.driver
+        flags = driver.CUevent_flags
+        self._event_flags = flags.CU_EVENT_BLOCKING_SYNC | (0 if timed else flags.CU_EVENT_DISABLE_TIMING)
         # Looked up once: these are called several times for each batch.
         self.record, self.stream_wait = driver.cuEventRecord, driver.cuStreamWaitEvent
         self.to_device, self.to_host = driver.cuMemcpyHtoDAsync, driver.cuMemcpyDtoHAsync
@@ -86,8 +91,7 @@ class CudaLanes(Lanes):
 
     def new_event(self) -> Any:
         self.device._enter()
-        flags = self.device.driver.CUevent_flags.CU_EVENT_BLOCKING_SYNC
-        return self.device._call(self.device.driver.cuEventCreate, flags)
+        return self.device._call(self.device.driver.cuEventCreate, self._event_flags)
 
     def block(self, nbytes: int) -> Block:
         return Block(self.device.pinned_empty(nbytes, "u1"))

@@ -203,6 +203,15 @@ class CudaKernel(Kernel):
         stream = self._device.cu_stream if queue is None else stream_of(queue, self._device)
         return new_prepared(self, args, values, shape, stream, shared_bytes, cooperative)
 
+    def _resident_groups(self, items: int, shared_bytes: int) -> int:
+        device, driver = self._device, self._device.driver
+        self._allow_shared(shared_bytes)
+        device._enter()
+        function = device._call(driver.cuKernelGetFunction, self._cu_kernel)
+        each = device._call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, function, items, shared_bytes)
+        count = device._attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        return int(each) * count
+
     def _allow_shared(self, shared_bytes: int) -> None:
         """Check an amount of dynamic shared memory, and ask for it where it must be asked for."""
         device, driver = self._device, self._device.driver

@@ -22,8 +22,9 @@ __all__ = ["CudaReplay"]
 class CudaReplay(Replay):
     """An instantiated graph."""
 
-    def __init__(self, device: CudaDevice, steps: Sequence[Step]) -> None:
+    def __init__(self, device: CudaDevice, steps: Sequence[Step], stream: Any) -> None:
         self._device = device
+        self._stream = stream
         self._nodes: dict[Prepared, list[Any]] = {}
         self._kept = list(steps)  # the driver reads and writes their memory
         self._executable: Any = None
@@ -43,14 +44,14 @@ class CudaReplay(Replay):
                 self._nodes.setdefault(step, []).append(node)
             last = [node]
         self._executable = call(driver.cuGraphInstantiate, self._graph, 0)
-        call(driver.cuGraphUpload, self._executable, device.cu_stream)
+        call(driver.cuGraphUpload, self._executable, stream)
 
     def launch(self) -> None:
         device = self._device
-        (status,) = device.driver.cuGraphLaunch(self._executable, device.cu_stream)
+        (status,) = device.driver.cuGraphLaunch(self._executable, self._stream)
         if status is not device._success:
             device._enter()  # this thread has no context, or another library's
-            device._call(device.driver.cuGraphLaunch, self._executable, device.cu_stream, doing="launching a graph")
+            device._call(device.driver.cuGraphLaunch, self._executable, self._stream, doing="launching a graph")
 
     def refresh(self, prepared: Prepared) -> bool:
         assert isinstance(prepared, CudaPrepared)

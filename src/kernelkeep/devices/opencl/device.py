@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,15 @@ from ...programs.signature import CTYPES, DTYPES, KernelSignature, Parameter, de
 from ...programs.source import Source
 from ...programs.unit import compile_error, translation_unit, user_line
 from ..array import parse_dtype, parse_shape
-from ..base import Capabilities, Device, DeviceInfo, MemoryInfo
+from ..base import Capabilities, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint, cpu_identity
 from ..image import Image
+from ..replay import Replay, Step
 from .lanes import OpenCLLanes
 from .library import find_devices, info_of, load_pyopencl, new_kernel, teach_pyopencl_quick_kernels
 from .order import OpenCLFence, OpenCLQueue, OpenCLTimer
 from .program import OpenCLProgram
+from .replay import new_replay
 
 __all__ = ["OpenCLDevice", "open_device"]
 
@@ -80,7 +82,7 @@ class OpenCLDevice(Device):
         self.cl_device = device
         try:
             self.cl_context = cl.Context([device])
-            self.cl_queue = cl.CommandQueue(self.cl_context)
+            self.cl_queue = self._own_queue = cl.CommandQueue(self.cl_context)  # a timer exchanges the first
         except cl.Error as error:
             raise DeviceError(f"cannot open {info.spec} ({info.name}): {error}") from None
         self._max_alloc_bytes = int(device.max_mem_alloc_size)
@@ -228,9 +230,12 @@ class OpenCLDevice(Device):
         self._check_open()
         return OpenCLQueue(self)
 
-    def _open_lanes(self) -> OpenCLLanes:
+    def _open_lanes(self, *, timed: bool = True) -> OpenCLLanes:
         self._check_open()
-        return OpenCLLanes(self)
+        return OpenCLLanes(self, timed)
+
+    def _new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> Replay:
+        return new_replay(self, steps)
 
     def synchronize(self) -> None:
         self._check_open()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...errors import OutOfMemory
 from ..lanes import Block, Lane, Lanes, Mark
 from ..order import Fence
 from .order import OpenCLFence, OpenCLQueue
@@ -26,7 +27,7 @@ _ANCHOR_SECONDS = 10.0
 
 
 class OpenCLMark(OpenCLFence, Mark):
-    """A marker on a queue that keeps time."""
+    """A marker, on a queue that keeps time where it is asked for."""
 
     def __init__(self, lanes: OpenCLLanes, queue: Any) -> None:
         self._device = lanes.device
@@ -40,7 +41,7 @@ class OpenCLLane(Lane):
     def __init__(self, lanes: OpenCLLanes) -> None:
         self._lanes = lanes
         self._cl = lanes.device.cl
-        self.queue = OpenCLQueue(lanes.device, timed=True)
+        self.queue = OpenCLQueue(lanes.device, timed=lanes.timed)
         self.cl_queue = self.queue.cl_queue
 
     def upload(self, handle: Any, block: Block) -> Any:
@@ -55,6 +56,9 @@ class OpenCLLane(Lane):
         if isinstance(block, SharedBlock) and handle is block.handle:
             return block.give_to_host(self.cl_queue)
         return self._cl.enqueue_copy(self.cl_queue, block.host, handle, is_blocking=False)
+
+    def copy(self, target: Any, origin: Any, nbytes: int) -> Any:
+        return self._cl.enqueue_copy(self.cl_queue, target, origin, byte_count=nbytes)
 
     def clear(self, handle: Any, nbytes: int) -> Any:
         return self._cl.enqueue_fill_buffer(self.cl_queue, handle, np.uint8(0), 0, nbytes)
@@ -75,7 +79,10 @@ class SharedBlock(Block):
 
     def __init__(self, device: OpenCLDevice, nbytes: int, queue: Any) -> None:
         self._cl = device.cl
-        room = np.empty(nbytes + _ALIGNMENT, "u1")
+        try:
+            room = np.empty(nbytes + _ALIGNMENT, "u1")
+        except (MemoryError, ValueError):  # NumPy has two words for it
+            raise OutOfMemory(f"{device.spec} cannot allocate {nbytes:,} bytes") from None
         start = -room.ctypes.data % _ALIGNMENT
         flags = device.cl.mem_flags.READ_WRITE | device.cl.mem_flags.USE_HOST_PTR
         host = room[start : start + nbytes]
@@ -99,8 +106,9 @@ class SharedBlock(Block):
 class OpenCLLanes(Lanes):
     """Queues that keep time, told in the host's."""
 
-    def __init__(self, device: OpenCLDevice) -> None:
+    def __init__(self, device: OpenCLDevice, timed: bool) -> None:
         self.device = device
+        self.timed = timed
         self.shares_memory = bool(device.cl_device.type & device.cl.device_type.CPU)
         self.upload = OpenCLLane(self)
         if self.shares_memory:

@@ -52,6 +52,15 @@ class OpenCLPrepared(Prepared):
         except self._error as error:
             raise self._device._translated(error, f"launching {self.kernel.name}") from None
 
+    def _in_order(self) -> Callable[[], None]:
+        return self if self.cl_queue is None else self._launch_in_order
+
+    def _launch_in_order(self) -> None:
+        try:
+            self._enqueue(self._device.cl_queue, self.cl_kernel, self.items, self.group)
+        except self._error as error:
+            raise self._device._translated(error, f"launching {self.kernel.name}") from None
+
     def _put(self, index: int, native: Any) -> None:
         try:
             set_argument(self._device.cl, self.cl_kernel, index, native)

@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import BinaryRejected, DeviceError, OutOfMemory
 from ...programs.source import Source
 from ...programs.unit import translation_unit
-from ..base import Capabilities, Device, MemoryInfo
+from ..base import Capabilities, Device, MemoryInfo, Queue
 from ..image import Image
 from ..replay import Step
 from .context import Context
@@ -281,12 +281,12 @@ class OpenGLDevice(Device):
         self._check_open()
         return self.context.current()
 
-    def _new_replay(self, steps: Sequence[Step]) -> OpenGLReplay:
+    def _new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> OpenGLReplay:
         return OpenGLReplay(self, steps)
 
-    def _open_lanes(self) -> OpenGLLanes:
+    def _open_lanes(self, *, timed: bool = True) -> OpenGLLanes:
         self._check_open()
-        return OpenGLLanes(self)
+        return OpenGLLanes(self, timed)
 
     def synchronize(self) -> None:
         self._check_open()

@@ -34,15 +34,16 @@ _ANCHOR_SECONDS = 10.0
 class OpenGLMark(OpenGLFence, Mark):
     """A sync object and a timestamp. Taken without a flush: the executor flushes once for a batch."""
 
-    def __init__(self, device: OpenGLDevice, offset: float) -> None:
+    def __init__(self, device: OpenGLDevice, offset: float, timed: bool) -> None:
         self._device = device
         self._finished = False
         self.offset = offset
         self.query = ctypes.c_uint()
         with device.context.current() as gl:
             device._submit(gl)
-            gl.glGenQueries(1, ctypes.byref(self.query))
-            gl.glQueryCounter(self.query, C.TIMESTAMP)
+            if timed:
+                gl.glGenQueries(1, ctypes.byref(self.query))
+                gl.glQueryCounter(self.query, C.TIMESTAMP)
             self._sync = gl.glFenceSync(C.SYNC_GPU_COMMANDS_COMPLETE, 0)
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
@@ -59,7 +60,7 @@ class OpenGLMark(OpenGLFence, Mark):
     def __del__(self) -> None:
         super().__del__()
         query = getattr(self, "query", None)
-        if query:
+        if query:  # not 0
             self._device._dead_objects.append(lambda gl: gl.glDeleteQueries(1, ctypes.byref(query)))
 
 
@@ -116,6 +117,9 @@ class OpenGLLane(Lane):
             self._device._submit(gl)
             gl.glMemoryBarrier(C.ALL_BARRIER_BITS)  # among them the one that shows mapped memory to the host
 
+    def copy(self, target: int, origin: int, nbytes: int) -> Any:
+        self._device._copy(target, origin, nbytes)
+
     def clear(self, handle: int, nbytes: int) -> Any:
         with self._device.context.current() as gl:
             self._device._submit(gl)
@@ -127,7 +131,7 @@ class OpenGLLane(Lane):
         return None  # one queue: what was given earlier runs earlier
 
     def mark(self) -> OpenGLMark:
-        return OpenGLMark(self._device, self._lanes.offset)
+        return OpenGLMark(self._device, self._lanes.offset, self._lanes.timed)
 
     def flush(self) -> None:
         self._device.submit()
@@ -136,8 +140,9 @@ class OpenGLLane(Lane):
 class OpenGLLanes(Lanes):
     """One lane by three names, its timestamps told in the host's time."""
 
-    def __init__(self, device: OpenGLDevice) -> None:
+    def __init__(self, device: OpenGLDevice, timed: bool) -> None:
         self.device = device
+        self.timed = timed
         self.shares_memory = device.context.is_software
         self._anchor()
         self.upload = self.compute = self.download = OpenGLLane(self)

@@ -1,0 +1,115 @@
+"""`kernelkeep checkpoint show`: what a checkpoint file holds. Needs no device and loads no GPU library."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.markup import escape
+
+from ..cache.stats import human_bytes
+from ..continuous.checkpoint_description import ArrayFacts, Description, FileFacts, describe
+from ..errors import CheckpointError
+from .common import AsJson, CacheDir, DeviceSpec, Table, ago, print_json, print_line, print_table
+
+__all__ = ["checkpoint", "show"]
+
+checkpoint = typer.Typer(rich_markup_mode=None, help="Look at checkpoint files.")
+
+
+@checkpoint.callback(invoke_without_command=True)
+def _start(context: typer.Context) -> None:
+    """Look at checkpoint files."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
+
+
+@checkpoint.command()
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint, such as heat.kkpt.")],
+    cache_dir: CacheDir = None,
+    device: DeviceSpec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a checkpoint, every byte of it checked, and the older ones beside it. Ends with 1 if it is not whole."""
+    found = describe(file)
+    if as_json:
+        print_json(_as_json(found))
+    else:
+        _print(found)
+    if not found.file.whole:
+        raise CheckpointError(found.file.problem)
+
+
+def _as_json(found: Description) -> dict[str, Any]:
+    return {
+        **_file_as_json(found.file),
+        "raw_bytes": found.raw_bytes,
+        "ratio": found.ratio,
+        "arrays": msgspec.to_builtins(found.arrays),
+        "others": [_file_as_json(other) for other in found.others],
+    }
+
+
+def _file_as_json(file: FileFacts) -> dict[str, Any]:
+    return {
+        "path": file.path,
+        "nbytes": file.nbytes,
+        "whole": file.whole,
+        "problem": file.problem,
+        "header": None if file.header is None else msgspec.to_builtins(file.header),
+    }
+
+
+def _print(found: Description) -> None:
+    for label, value in _rows(found):
+        print_line(f"{label:<15} {value}")
+    if found.arrays:
+        _print_arrays(found.arrays)
+    for other in found.others:
+        told = f"{other.header}, {ago(other.header.created)}" if other.header is not None else other.problem
+        print_line(f"{'beside it':<15} {other.path.name}: {told}")
+
+
+def _rows(found: Description) -> list[tuple[str, str]]:
+    header, size = found.file.header, human_bytes(found.file.nbytes)
+    rows = [("file", str(found.file.path)), ("whole", "yes" if found.file.whole else "no")]
+    if header is None:
+        return [*rows, ("size", size)]
+    created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(header.created))
+    rows += [
+        ("size", f"{size} for {human_bytes(found.raw_bytes)} of arrays (ratio {found.ratio:.2f})"),
+        ("program", header.program),
+        ("program digest", header.program_digest),
+        ("layout digest", header.layout_digest),
+        ("coupling", header.coupling),
+        ("items", f"{header.items:,}"),
+        ("iteration", f"{header.iteration:,}{', finished' if header.finished else ''}"),
+        ("generation", f"{header.generation:,}"),
+        ("phase", f"{header.phase:,}"),
+        ("queue", f"head {header.queue_head:,}, tail {header.queue_tail:,}"),
+        ("device", f"{header.device} {header.device_name}".strip() or "-"),
+        ("written on", f"{created}, {ago(header.created)}"),
+        ("by kernelkeep", header.version),
+    ]
+    return rows + [("scalar", f"{name} = {one.value} ({one.dtype})") for name, one in header.scalars.items()]
+
+
+def _print_arrays(arrays: tuple[ArrayFacts, ...]) -> None:
+    numbers = ("size", "min", "max", "NaN")
+    made = Table("array", "dtype", "shape", *numbers, right=numbers, optional=("size", "dtype"))
+    for array in arrays:
+        shape = " × ".join(str(length) for length in array.shape) or "-"
+        values = (human_bytes(array.nbytes), _number(array.minimum), _number(array.maximum), f"{array.nans:,}")
+        made.add_row(escape(array.name), array.dtype, shape, *values)
+    print_table(made)
+
+
+def _number(value: bool | int | float | str | None) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "-" if value is None else str(value)

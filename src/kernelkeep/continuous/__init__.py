@@ -1,0 +1,1 @@
+"""HOW, forever: state that outlives every kernel, strategies to run it, checkpoints, and supervised workers."""

@@ -1,0 +1,154 @@
+"""What a checkpoint says of itself: the standard header that all programs share, whatever their state is."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from .. import __version__
+
+__all__ = ["DTYPES", "ArrayInfo", "Header", "Natural", "ScalarValue", "decode_header", "encode_header", "plain_number"]
+
+Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+# Up to the year 9999, beyond which no calendar function goes.
+_Moment = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
+_Integer = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+# The types an array or a scalar may have, as NumPy writes them. All are little-endian; `long double` is left out because it
+# means something else on every machine, objects because they would have to be pickled.
+DTYPES = frozenset("|b1 |i1 |u1 <i2 <u2 <f2 <i4 <u4 <f4 <i8 <u8 <f8 <c8 <c16".split())
+_DIMENSIONS = 32
+
+
+class ScalarValue(msgspec.Struct, frozen=True):
+    """A scalar parameter: its value as a Python number and its dtype, such as `<f4`.
+
+    JSON has no word for values that are not finite: they are the texts `nan`, `inf` and `-inf`.
+    """
+
+    value: bool | int | float | str
+    dtype: str
+
+    @classmethod
+    def of(cls, value: Any, dtype: Any = None) -> ScalarValue:
+        """A number, NumPy's or Python's, as a header holds it."""
+        number = np.asarray(value, dtype)[()]
+        return cls(plain_number(number.item()), number.dtype.newbyteorder("<").str)
+
+    def numpy(self) -> np.generic:
+        """The value as a NumPy scalar of its type."""
+        number = np.dtype(self.dtype).type(self.value)
+        assert isinstance(number, np.generic)
+        return number
+
+
+class ArrayInfo(msgspec.Struct, frozen=True):
+    """One array of the state: its name, its dtype, such as `<f4`, and its shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[Natural, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the array, uncompressed."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a state beside its arrays; the same for every program.
+
+    `arrays` is filled in when the checkpoint is written, from the arrays that come with it.
+    """
+
+    program: str  # its name, for people
+    program_digest: str
+    layout_digest: str
+    coupling: str
+    items: Natural
+    iteration: Natural
+    generation: Natural  # how often the state was committed
+    phase: _Integer = 0
+    queue_head: Natural = 0
+    queue_tail: Natural = 0
+    finished: bool = False
+    scalars: dict[str, ScalarValue] = {}
+    device: str = ""  # its spec, such as "opencl:0"
+    device_name: str = ""
+    created: _Moment = msgspec.field(default_factory=time.time)  # seconds since 1970
+    version: str = __version__  # of kernelkeep
+    arrays: tuple[ArrayInfo, ...] = ()
+
+    def __str__(self) -> str:
+        done = ", finished" if self.finished else ""
+        return f"iteration {self.iteration:,} of {self.program} (generation {self.generation:,}{done})"
+
+
+def plain_number(value: Any) -> bool | int | float | str:
+    """A Python number as JSON can hold it."""
+    if isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    raise TypeError(f"{value!r} is not a real number")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a header cannot hold {value!r}")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_plain)
+_decoder = msgspec.json.Decoder(Header)
+
+
+def encode_header(header: Header) -> bytes:
+    """The header as JSON; ValueError says what makes no sense in it."""
+    try:
+        data = _encoder.encode(header)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise ValueError(str(error)) from None
+    decode_header(data)  # a mistake is found when a checkpoint is made, not when it is needed
+    return data
+
+
+def decode_header(data: bytes) -> Header:
+    """The header of this JSON; ValueError says what makes no sense in it. Fields that are not known are passed over."""
+    try:
+        header = _decoder.decode(data)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise ValueError(str(error)) from None
+    names = [info.name for info in header.arrays]
+    if len(set(names)) != len(names):
+        raise ValueError("two arrays have the same name")
+    for info in header.arrays:
+        if info.dtype not in DTYPES:
+            raise ValueError(f"the array {info.name!r} has the unknown dtype {info.dtype!r}")
+        if len(info.shape) > _DIMENSIONS or info.nbytes >= 1 << 63:
+            raise ValueError(f"the array {info.name!r} has an impossible shape")
+    for name, scalar in header.scalars.items():
+        _check_scalar(name, scalar)
+    return header
+
+
+def _check_scalar(name: str, scalar: ScalarValue) -> None:
+    if scalar.dtype not in DTYPES or not _fits(scalar.value, scalar.dtype):
+        raise ValueError(f"the scalar {name!r} cannot be {scalar.value!r} of dtype {scalar.dtype!r}")
+
+
+def _fits(value: bool | int | float | str, dtype: str) -> bool:
+    kind = np.dtype(dtype).kind
+    if kind in "iu":
+        limits = np.iinfo(dtype)
+        return isinstance(value, int) and limits.min <= value <= limits.max
+    if kind == "b":
+        return value in (False, True)
+    if isinstance(value, str):
+        return kind == "f" and value in ("nan", "inf", "-inf")
+    return kind == "f" and abs(value) <= sys.float_info.max

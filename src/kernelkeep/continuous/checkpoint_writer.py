@@ -1,0 +1,182 @@
+"""Writing checkpoints while the work goes on: a thread that always writes the latest state and never stops the run."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, CheckpointError
+from .checkpoint import Checkpoint, Header, Written, write_checkpoint
+from .checkpoint_files import real_path
+from .heartbeat import beat
+
+__all__ = ["CheckpointWarning", "CheckpointWriter"]
+
+_BEAT_SECONDS = 0.25
+Outcome = Written | CheckpointError | None
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written; the run goes on, and the older files are as they were."""
+
+
+class CheckpointWriter:
+    """Writes to `path` in the background, one at a time.
+
+    Only the latest state matters: a checkpoint that still waits when a newer one comes is dropped for it. What cannot be
+    written is counted, and said once as a `CheckpointWarning` in the thread that calls `submit`, `flush` or `close` next;
+    after one that was written again, the next failure is said again. The thread lives while there is something to write,
+    and Python does not end before it is done.
+
+    `written`, `failed` and `replaced` count checkpoints; `seconds` and `nbytes` add up the time and the bytes of the files
+    written; `last` is the last one written, and `problem` the last error, until one was written after it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], keep: int = 2) -> None:
+        if keep < 1:
+            raise ArgumentError(f"keep={keep} keeps nothing; 1 is the checkpoint alone")
+        self.path = real_path(path)
+        self.keep = keep
+        self.written = 0
+        self.failed = 0
+        self.replaced = 0
+        self.seconds = 0.0
+        self.nbytes = 0
+        self.last: Written | None = None
+        self.problem: CheckpointError | None = None
+        self._condition = threading.Condition()
+        self._waiting: _Order | None = None
+        self._thread: threading.Thread | None = None
+        self._unsaid: CheckpointError | None = None
+        self._closed = False
+
+    def __enter__(self) -> CheckpointWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being written or waits for it."""
+        return self._thread is not None
+
+    def submit(
+        self,
+        header: Header,
+        arrays: Mapping[str, np.ndarray[Any, Any]],
+        on_done: Callable[[Outcome], object] | None = None,
+    ) -> None:
+        """Have a checkpoint written; returns at once. The arrays belong to the writer until `on_done` is called.
+
+        `on_done` gets what was `Written`, the `CheckpointError`, or None where a newer one came first; it is called in the
+        writer's thread, or in this one, and what it raises is reported as an uncaught exception of a thread.
+        """
+        order = _Order(Checkpoint(header, arrays), on_done)
+        with self._condition:
+            if self._closed:
+                raise CheckpointError(f"the writer of {self.path} is closed")
+            dropped, self._waiting = self._waiting, order
+            self.replaced += dropped is not None
+            if self._thread is None:
+                self._start()
+        if dropped is not None and dropped.on_done is not None:
+            dropped.on_done(None)
+        self._warn()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"checkpoint {self.path.name}")
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads, or Python is ending; the next one is tried again
+            self._waiting = None
+            self._note_failure(CheckpointError(f"the checkpoint {self.path} cannot be written: {error}"))
+        else:
+            self._thread = thread
+
+    def flush(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until everything submitted is written or has failed; False where that takes longer.
+
+        A supervised worker that waits here is alive: it says so, however long a large state takes on a slow disk.
+        """
+        done = self._wait(math.inf if timeout_seconds is None else time.monotonic() + timeout_seconds)
+        self._warn()
+        return done
+
+    def close(self) -> None:
+        """Flush, and take no more."""
+        with self._condition:
+            self._closed = True
+        self._wait(math.inf)
+        self._warn()
+
+    def _wait(self, deadline: float) -> bool:
+        with self._condition:
+            while self._thread is not None and (left := deadline - time.monotonic()) > 0:
+                self._condition.wait(min(left, _BEAT_SECONDS))
+                beat()
+            return self._thread is None
+
+    def _work(self) -> None:
+        while True:
+            with self._condition:
+                order, self._waiting = self._waiting, None
+                if order is None:
+                    self._thread = None
+                    self._condition.notify_all()
+                    return
+            outcome = self._write(order.checkpoint)
+            if order.on_done is not None:
+                try:
+                    order.on_done(outcome)
+                except Exception as error:  # the next checkpoint matters more
+                    threading.excepthook(
+                        threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
+                    )
+
+    def _write(self, checkpoint: Checkpoint) -> Written | CheckpointError:
+        try:
+            written = write_checkpoint(self.path, checkpoint, keep=self.keep)
+        except Exception as error:
+            problem = error
+            if not isinstance(problem, CheckpointError):
+                problem = CheckpointError(f"the checkpoint {self.path} cannot be written: {error}")
+                problem.__cause__ = error
+            with self._condition:
+                self._note_failure(problem)
+            return problem
+        with self._condition:
+            self.written += 1
+            self.seconds += written.seconds
+            self.nbytes += written.nbytes
+            self.last = written
+            self.problem = None
+        return written
+
+    def _note_failure(self, problem: CheckpointError) -> None:
+        self.failed += 1
+        if self.problem is None:
+            self._unsaid = problem
+        self.problem = problem
+
+    def _warn(self) -> None:
+        with self._condition:
+            problem, self._unsaid = self._unsaid, None
+        if problem is not None:
+            warnings.warn(f"{problem}; the run goes on", CheckpointWarning, stacklevel=3)
+
+
+class _Order:
+    def __init__(self, checkpoint: Checkpoint, on_done: Callable[[Outcome], object] | None) -> None:
+        self.checkpoint = checkpoint
+        self.on_done = on_done

@@ -1,0 +1,80 @@
+"""The heartbeat of a supervised worker.
+
+`beat` is called wherever work gets on, at every commit. In any other process it does nothing. In a worker it tells the
+supervisor, four times in a heartbeat interval or once a second at most, through a pipe that it never waits on; a worker
+whose supervisor is gone ends there and then, for its work would otherwise be done twice.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import time
+
+__all__ = ["RECORD", "Pulse", "beat", "last_iteration", "pause_of", "start_beating", "stop_beating"]
+
+RECORD = struct.Struct("<dq")  # when, by a clock that all processes share, and the iteration; -1 where there is none
+_BEATS_PER_INTERVAL = 4
+_LONGEST_PAUSE_SECONDS = 1.0
+ORPHANED = 74  # the exit code of a worker without a supervisor
+
+
+def pause_of(interval_seconds: float) -> float:
+    """How long a worker keeps a beat to itself after one that it told: so much later may the supervisor hear of it."""
+    return min(interval_seconds / _BEATS_PER_INTERVAL, _LONGEST_PAUSE_SECONDS)
+
+
+class Pulse:
+    """The writing end of the pipe to the supervisor."""
+
+    def __init__(self, descriptor: int, interval_seconds: float) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._pause = pause_of(interval_seconds)
+        self._next = -math.inf
+        self.iteration = -1
+
+    def beat(self, iteration: int | None) -> None:
+        if iteration is not None:
+            self.iteration = iteration
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + self._pause
+        try:
+            os.write(self._descriptor, RECORD.pack(now, self.iteration))
+        except BlockingIOError:
+            pass  # a supervisor that was stopped does not read; what it missed is of no use to it later
+        except OSError:
+            os._exit(ORPHANED)
+
+
+_pulse: Pulse | None = None
+
+
+def beat(iteration: int | None = None) -> None:
+    """Say that the work is alive and, where it is known, which iteration is committed."""
+    if _pulse is not None:
+        _pulse.beat(iteration)
+
+
+def last_iteration() -> int | None:
+    """The iteration of the last beat in this worker, whether or not the supervisor was told."""
+    return None if _pulse is None or _pulse.iteration < 0 else _pulse.iteration
+
+
+def start_beating(descriptor: int, interval_seconds: float) -> None:
+    """Make this process a supervised worker."""
+    global _pulse
+    _pulse = Pulse(descriptor, interval_seconds)
+
+
+def stop_beating() -> None:
+    """Make it an ordinary one again."""
+    global _pulse
+    _pulse = None
+
+
+# A child forked by a worker must not speak for it.
+os.register_at_fork(after_in_child=stop_beating)

@@ -1,0 +1,175 @@
+"""State programs: `new_state = f(old_state)`, written once for every strategy and every backend.
+
+A body handles one item (or one task) of one iteration. What it may use beside the portable helpers:
+
+    kk_item() kk_items()                 which item this is, and how many there are
+    kk_iteration()                       the iteration, counted from 0 over the whole run, resumed or not
+    u[i], u_next[i]                      an array of the state, old and new; the body writes the new one
+    kk_phase() kk_set_phase(p)           a number that is part of the state; a new one holds from the next iteration on
+    kk_stop()                            this iteration is the last
+
+"independent": item i reads and writes index i only. "neighbours": item i reads anything old and writes its own index of the
+new. "queue": the body handles one task, whose fields are variables by their names; it may push tasks for the next round with
+`kk_push(field, …)`, and works on the state's arrays in place (`total[0]`), with atomics where tasks may meet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..devices.array import parse_dtype
+from ..errors import ArgumentError
+from ..programs.portable import Buffer, Scalar
+
+__all__ = ["COUPLINGS", "StateProgram"]
+
+COUPLINGS = ("independent", "neighbours", "queue")
+_STEERING = re.compile(r"\bkk_(stop|set_phase|phase)\s*\(")
+_GROUPED = re.compile(r"\bkk_(shared|barrier|local_id|group_id|global_id)\b")
+_CAPACITY = 1 << 16
+
+
+class StateProgram:
+    """A restartable computation: typed arrays, and what one iteration does to them.
+
+    `state` holds the arrays as they are at the beginning. For "queue", `tasks` holds the first tasks: a mapping of field
+    names to arrays of one length; `queue_capacity` is where the queue starts, and it grows.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        coupling: str,
+        body: str,
+        state: Mapping[str, Any],
+        items: int | None = None,
+        scalars: Mapping[str, Any] | None = None,
+        tasks: Mapping[str, Any] | None = None,
+        queue_capacity: int = _CAPACITY,
+        group: int = 128,
+    ) -> None:
+        if coupling not in COUPLINGS:
+            raise ArgumentError(f"coupling is one of {', '.join(COUPLINGS)}, not {coupling!r}")
+        if not isinstance(body, str) or not body.strip():
+            raise ArgumentError(f"state program {name} needs a body")
+        if (match := _GROUPED.search(body)) is not None:
+            raise ArgumentError(
+                f"the body of {name} uses {match.group()}, but a strategy decides which group runs an item: use kk_item()"
+            )
+        if not isinstance(state, Mapping) or not state:
+            raise ArgumentError(f"state program {name} needs a state: a mapping of names to arrays")
+        self.name = name
+        self.coupling = coupling
+        self.body = body
+        self.group = group
+        self.state = {key: _array(f"state {key!r} of {name}", value) for key, value in state.items()}
+        self.scalars = {key: _scalar(f"scalar {key!r} of {name}", value) for key, value in (scalars or {}).items()}
+        self.tasks = self._parse_tasks(tasks)
+        if not isinstance(queue_capacity, int) or queue_capacity < 1:
+            raise ArgumentError(f"queue_capacity is a positive number of tasks, not {queue_capacity!r}")
+        self.queue_capacity = max(queue_capacity, 2 * len(next(iter(self.tasks.values()), ())))
+        self.items = self._parse_items(items)
+        self._check_names()
+
+    @property
+    def steers(self) -> bool:
+        """Whether an iteration decides something for all: then items cannot run ahead of each other."""
+        return bool(_STEERING.search(self.body))
+
+    @property
+    def layout_digest(self) -> str:
+        """What a checkpoint of this program must look like."""
+        arrays = [[key, array.dtype.str, list(array.shape)] for key, array in self.state.items()]
+        tasks = [[key, array.dtype.str] for key, array in self.tasks.items()]
+        return _digest([self.coupling, self.items if self.coupling != "queue" else 0, arrays, tasks])
+
+    @property
+    def program_digest(self) -> str:
+        """Everything that decides what an iteration computes: another one cannot take over the work."""
+        scalars = [[key, value.dtype.str, value.tobytes().hex()] for key, value in self.scalars.items()]
+        return _digest([self.layout_digest, self.body, scalars])
+
+    def _parse_items(self, items: int | None) -> int:
+        if self.coupling == "queue":
+            if items is not None:
+                raise ArgumentError(f"{self.name} handles tasks: its items are what is in the queue")
+            return 0
+        if items is None:
+            items = len(next(iter(self.state.values())))
+        if not isinstance(items, int | np.integer) or isinstance(items, bool) or not 1 <= items < 2**31:
+            raise ArgumentError(f"items of {self.name} is a positive integer below 2^31, not {items!r}")
+        return int(items)
+
+    def _parse_tasks(self, tasks: Mapping[str, Any] | None) -> dict[str, np.ndarray[Any, Any]]:
+        if self.coupling != "queue":
+            if tasks is not None:
+                raise ArgumentError(f"{self.name} has no queue, so it takes no tasks")
+            return {}
+        if not isinstance(tasks, Mapping) or not tasks:
+            raise ArgumentError(f"{self.name} needs its first tasks: a mapping of field names to arrays")
+        parsed = {key: _array(f"task field {key!r} of {self.name}", value) for key, value in tasks.items()}
+        lengths = {array.shape for array in parsed.values()}
+        if len(lengths) != 1 or len(next(iter(lengths))) != 1:
+            raise ArgumentError(f"the task fields of {self.name} are arrays of one dimension and one length")
+        return parsed
+
+    def _check_names(self) -> None:
+        used: set[str] = set()
+        for key, array in (self.state | self.tasks).items():
+            Buffer(key, _short(f"{key} of {self.name}", array.dtype))
+            used |= {key} if key not in used else _twice(self.name, key)
+        for key, value in self.scalars.items():
+            Scalar(key, _short(f"{key} of {self.name}", value.dtype))
+            used |= {key} if key not in used else _twice(self.name, key)
+        for key in self.state:
+            if f"{key}_next" in used:
+                raise ArgumentError(f"{self.name} has both {key} and {key}_next, which is what the new {key} is called")
+
+    def __repr__(self) -> str:
+        what = f"{len(next(iter(self.tasks.values())))} tasks" if self.tasks else f"{self.items} items"
+        return f"<StateProgram {self.name}, {self.coupling}, {what}: {', '.join(self.state)}>"
+
+
+def _array(label: str, value: Any) -> np.ndarray[Any, Any]:
+    try:
+        array = np.array(value, order="C")
+    except Exception as error:
+        raise ArgumentError(f"{label} cannot be an array: {error}") from None
+    parse_dtype(array.dtype)
+    if not array.size:
+        raise ArgumentError(f"{label} is empty")
+    native: np.ndarray[Any, Any] = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return native
+
+
+def _scalar(label: str, value: Any) -> np.ndarray[Any, Any]:
+    """A scalar with its dtype; a plain int is i4 and a plain float f4, as in the kernels of most people."""
+    if isinstance(value, bool | int) and not isinstance(value, np.generic):
+        value = np.int32(value) if -(2**31) <= value < 2**31 else np.int64(value)
+    elif isinstance(value, float) and not isinstance(value, np.generic):
+        value = np.float32(value)
+    array = np.asarray(value)
+    if array.ndim or array.dtype.kind not in "iuf":
+        raise ArgumentError(f"{label} is a single number, not {value!r}")
+    return array
+
+
+def _short(label: str, dtype: np.dtype[Any]) -> str:
+    if dtype.kind not in "iuf":
+        raise ArgumentError(f"{label} is {dtype}, and a state holds integers and floats")
+    return dtype.str[1:]
+
+
+def _twice(program: str, key: str) -> set[str]:
+    raise ArgumentError(f"{program} has two things named {key}")
+
+
+def _digest(facts: Any) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

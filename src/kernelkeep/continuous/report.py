@@ -1,0 +1,79 @@
+"""What a run did, measured: dispatches, the gaps between them, how busy the device was, checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["Measured", "RunReport"]
+
+
+@dataclass
+class Measured:
+    """What is measured while a run goes on."""
+
+    dispatches: int = 0
+    overruns: int = 0
+    queue_grown: int = 0
+    gaps: list[float] = field(default_factory=list)  # seconds between two dispatches, of a sample of them
+    busy: list[tuple[float, float]] = field(default_factory=list)  # busy seconds and whole seconds, of the same sample
+    slices: list[float] = field(
+        default_factory=list
+    )  # seconds of slices that had a deadline, once it was known what an iteration takes
+    host_seconds: list[float] = field(default_factory=list)  # what giving the device one dispatch cost the host
+    heartbeats: int = 0
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a run did."""
+
+    program: str
+    device: str
+    strategy: str
+    reason: str
+    iterations: int  # of this run; `iteration` is where the state is, counted from the very beginning
+    iteration: int
+    dispatches: int
+    seconds: float
+    stopped: str  # "done", "body", "until", "empty", "interrupted"
+    gap_p50_seconds: float | None
+    gap_p99_seconds: float | None
+    busy_share: float | None
+    host_seconds_per_dispatch: float | None
+    longest_slice_seconds: float | None
+    checkpoints: int
+    checkpoint_seconds: float
+    checkpoint_bytes: int
+    checkpoint_failures: int
+    resumed_from: str | None
+    tasks_done: int
+    overruns: int
+    queue_grown: int
+
+    @property
+    def gaps(self) -> tuple[float | None, float | None]:
+        """The gap between dispatches in seconds: the middle one, and the one that 99 of 100 stay below."""
+        return self.gap_p50_seconds, self.gap_p99_seconds
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.program} on {self.device}: {self.iterations:,} iterations in {self.seconds:.3f} s ({self.stopped})",
+            f"  strategy     {self.strategy}: {self.reason}",
+            f"  dispatches   {self.dispatches:,}",
+        ]
+        if self.gap_p50_seconds is not None and self.gap_p99_seconds is not None:
+            lines.append(
+                f"  gaps         p50 {self.gap_p50_seconds * 1e6:.1f} µs, p99 {self.gap_p99_seconds * 1e6:.1f} µs"
+            )
+        if self.busy_share is not None:
+            lines.append(f"  device busy  {self.busy_share:.1%}")
+        if self.longest_slice_seconds is not None:
+            lines.append(f"  slices       the longest took {self.longest_slice_seconds * 1e3:.1f} ms")
+        if self.tasks_done:
+            lines.append(f"  tasks        {self.tasks_done:,}")
+        if self.checkpoints or self.checkpoint_failures:
+            failed = f", {self.checkpoint_failures} failed" if self.checkpoint_failures else ""
+            lines.append(f"  checkpoints  {self.checkpoints} written, {self.checkpoint_bytes:,} bytes each{failed}")
+        if self.resumed_from:
+            lines.append(f"  resumed from {self.resumed_from}")
+        return "\n".join(lines)

@@ -1,0 +1,132 @@
+"""State in device memory: two copies and a scratch copy of every array, the queue likewise, and the control words.
+
+A slice reads the committed copy and writes the other one, so what it came from is there until the next commit. Slices of many
+iterations go back and forth between that other copy and a third one. *In place* does without the third: it then destroys what
+it came from, and a slice that dies takes the work since the last checkpoint file with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..devices.array import Array
+from ..devices.base import Device
+from .control import Word, words
+from .program import StateProgram
+
+__all__ = ["Start", "State"]
+
+
+class Start:
+    """Where a run begins: the arrays, the tasks, and how far it is."""
+
+    def __init__(
+        self,
+        arrays: Mapping[str, np.ndarray[Any, Any]],
+        tasks: Mapping[str, np.ndarray[Any, Any]],
+        iteration: int = 0,
+        phase: int = 0,
+        generation: int = 0,
+        taken: int = 0,
+        over: bool = False,
+    ) -> None:
+        self.arrays = arrays
+        self.tasks = tasks
+        self.iteration = iteration
+        self.phase = phase
+        self.generation = generation
+        self.taken = taken
+        self.over = over  # the program itself said that nothing is left to do
+
+    @classmethod
+    def of(cls, program: StateProgram) -> Start:
+        """The very beginning."""
+        return cls(program.state, program.tasks)
+
+
+class State:
+    """A program's state on a device."""
+
+    def __init__(self, device: Device, program: StateProgram, start: Start, *, in_place: bool) -> None:
+        self.device = device
+        self.program = program
+        self.in_place = in_place
+        self.current = 0
+        count = len(next(iter(start.tasks.values()), ()))
+        self.capacity = max(program.queue_capacity, 2 * count) if program.tasks else 0
+        # All copies begin alike: what no item ever writes is then the same in each.
+        self.arrays = [{key: device.array(array) for key, array in start.arrays.items()} for _ in range(2)]
+        self.tasks = [self._empty_tasks() for _ in range(2)] if program.tasks else [{}, {}]
+        for key, array in start.tasks.items():
+            self._fill(self.tasks[0][key], array)
+        self._scratch: tuple[dict[str, Array], dict[str, Array]] | None = None
+        control = words(start.generation, start.iteration, start.phase, start.taken, count)
+        self.control = device.array(control)
+
+    def copy(self, role: int) -> dict[str, Array]:
+        """The arrays in a role: 0 the committed ones, 1 those that a slice makes, 2 scratch."""
+        if role < 2:
+            return self.arrays[self.current if role == 0 else 1 - self.current]
+        return self.scratch[0]
+
+    def queue(self, role: int) -> dict[str, Array]:
+        """The task fields in a role."""
+        if role < 2:
+            return self.tasks[self.current if role == 0 else 1 - self.current]
+        return self.scratch[1]
+
+    @property
+    def scratch(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Made when a slice first needs it."""
+        if self._scratch is None:
+            # Tasks need a place of their own in any case: what is read and what is pushed cannot be one.
+            tasks = self._empty_tasks() if self.program.tasks else {}
+            arrays: dict[str, Array] = {}
+            if not self.in_place and not self.program.tasks:
+                for key, array in self.arrays[0].items():
+                    arrays[key] = self.device.empty(array.shape, array.dtype).copy_from(array)
+            self._scratch = arrays, tasks
+        return self._scratch
+
+    def grow_queue(self, count: int) -> None:
+        """Twice the room for tasks; the committed ones stay. Nothing runs meanwhile."""
+        self.capacity *= 2
+        for index in range(2):
+            old, self.tasks[index] = self.tasks[index], self._empty_tasks()
+            if index == self.current:
+                for key, array in old.items():
+                    self._fill(self.tasks[index][key], array.numpy()[:count])
+        self._scratch = None
+
+    def read_control(self) -> np.ndarray[Any, Any]:
+        """The control words as they are now. Everything given to the device is done."""
+        control = self.control.numpy()
+        self.current = int(control[Word.CURRENT])
+        return control
+
+    def clear(self, *which: Word) -> None:
+        """Set control words to zero. Nothing runs meanwhile."""
+        control = self.control.numpy()
+        for word in which:
+            control[word] = 0
+        self.control.copy_from(control)
+
+    def close(self) -> None:
+        """Free everything but the committed arrays, which are the result."""
+        scratch = self._scratch or ({}, {})
+        spare = [self.arrays[1 - self.current], *self.tasks, *scratch]
+        for arrays in spare:
+            for array in arrays.values():
+                array.close()
+        self.control.close()
+
+    def _empty_tasks(self) -> dict[str, Array]:
+        return {key: self.device.empty(self.capacity, array.dtype) for key, array in self.program.tasks.items()}
+
+    def _fill(self, target: Array, tasks: np.ndarray[Any, Any]) -> None:
+        padded = np.zeros(target.shape, target.dtype)
+        padded[: len(tasks)] = tasks
+        target.copy_from(padded)

@@ -1,0 +1,108 @@
+"""What every strategy has: a session to advance, and turns."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...devices.lanes import Mark
+from ..control import Stopped
+from ..session import Session
+
+__all__ = ["Options", "Strategy"]
+
+_SAMPLES = 4096
+_EVERY = 8  # one dispatch in so many is timed
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a caller may ask of a strategy."""
+
+    deadline_seconds: float | None = None
+    ahead: int = 64
+    iterations_per_dispatch: int | None = None
+    hang_seconds: float = 30.0
+
+
+class Strategy(ABC):
+    """Advances a session in turns. After a turn nothing is under way, and the session knows how far it came."""
+
+    name: ClassVar[str]
+
+    def __init__(self, session: Session, options: Options) -> None:
+        self.session = session
+        self.options = options
+        self._burst = 1
+        self._samples: list[tuple[Mark, Mark, Mark]] = []  # before a dispatch, after it, before the next
+
+    @abstractmethod
+    def _advance(self, limit: int, until: float) -> int:
+        """Dispatch at most `limit` iterations, not beginning any after `until`; the size of a slice that may fail."""
+
+    def turn(self, limit: int, seconds: float) -> None:
+        """Advance by at most `limit` iterations, for about `seconds`."""
+        session = self.session
+        if session.program.tasks or session.steers:
+            # The device may decide that it is enough. What is dispatched after that does nothing, and takes time.
+            limit = min(limit, self._burst)
+            self._burst = min(self._burst * 2, 256)
+        slice_size = self._advance(limit, time.perf_counter() + seconds)
+        session.synchronize()
+        self._settle_samples()
+        if session.stopped in (Stopped.OVERRUN, Stopped.OVERFLOW):
+            session.mend(slice_size)
+
+    def _settle_samples(self) -> None:
+        measured, samples = self.session.measured, self._samples
+        if samples and len(measured.gaps) < _SAMPLES:
+            times = self.session.lanes.times([mark for sample in samples for mark in sample])
+            floor = self.session.mark_seconds()
+            for start, end, following in zip(times[::3], times[1::3], times[2::3], strict=True):
+                gap = max(0.0, following - end - floor)
+                busy = max(0.0, end - start - floor)
+                measured.gaps.append(gap)
+                measured.busy.append((busy, max(busy + gap, 1e-12)))
+        samples.clear()
+
+    def _stream(
+        self, launch: Callable[[int], None], budget: int, limit: int, until: float, ahead: int, *, whole: bool = False
+    ) -> int:
+        """Slice after slice of `budget` iterations, with at most `ahead` waiting beside the one that runs; how many.
+
+        `whole`: nothing less than the budget can be launched.
+        """
+        session, lane = self.session, self.session.lanes.compute
+        under_way: deque[Mark] = deque()
+        sampling: list[Mark] = []
+        done = number = 0
+        host = session.measured.host_seconds
+        while done < limit:
+            size = min(budget, limit - done)
+            if whole and size < budget:
+                break
+            timed = number % _EVERY == 0 and len(session.measured.gaps) < _SAMPLES
+            if timed or len(sampling) == 2:
+                sampling.append(lane.mark())
+                if len(sampling) == 3:
+                    self._samples.append((sampling[0], sampling[1], sampling[2]))
+                    sampling = [sampling[2]] if timed else []
+            start = time.perf_counter()
+            launch(size)
+            spent = time.perf_counter()
+            mark = session.mark()
+            if timed:
+                host.append(spent - start)
+                sampling = [*sampling[-1:], mark]
+            under_way.append(mark)
+            done += size
+            number += 1
+            while len(under_way) > ahead:
+                session.wait(under_way.popleft())
+            if spent > until:
+                break
+        return done

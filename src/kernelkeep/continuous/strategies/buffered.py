@@ -1,0 +1,48 @@
+"""*buffered*: slices are prepared and enqueued ahead, so that the device never waits for the host."""
+
+from __future__ import annotations
+
+import time
+
+from ..session import Session
+from .base import Options, Strategy
+
+__all__ = ["Buffered"]
+
+_AHEAD_SECONDS = 0.02  # more need not wait: it only makes the run slow to heed anything
+_FEWEST_AS_ONE = 8
+
+
+class Buffered(Strategy):
+    """Never more than `ahead` slices wait behind the one that runs. A driver that takes many launches as one gets half of
+    them at a time."""
+
+    name = "buffered"
+
+    def __init__(self, session: Session, options: Options) -> None:
+        super().__init__(session, options)
+        self._ahead = 2
+        self._paced = False
+        self._size = options.iterations_per_dispatch or 1
+        if self._size > 1:
+            session.require(session.many)
+
+    def _advance(self, limit: int, until: float) -> int:
+        session = self.session
+        size = session.budget(self._size) if self._size > 1 else 1
+        ahead = min(self.options.ahead, self._ahead)
+        if not self._paced:
+            limit = min(limit, 8 * ahead * size)  # a short turn, to find out how much may be under way
+        as_one = ahead // 4 * 2
+        start, done = time.perf_counter(), 0
+        if size == 1 and session.device.replays_whole and as_one >= _FEWEST_AS_ONE:
+            done = self._stream(session.steps, as_one, limit, until, ahead=1, whole=True)
+        if time.perf_counter() < until:
+            kind = "step" if size == 1 else session.many
+            done += self._stream(lambda count: session.slice(kind, count), size, limit - done, until, max(1, ahead))
+        session.wait(session.mark())
+        each = (time.perf_counter() - start) / max(1, done // size)
+        fitting = max(1, min(self.options.ahead, int(_AHEAD_SECONDS / max(each, 1e-7))))
+        self._paced = fitting <= self._ahead * 4
+        self._ahead = min(fitting, self._ahead * 4)
+        return size

@@ -1,0 +1,17 @@
+"""*redispatch*: one iteration a dispatch, the next one prepared, and submitted the moment the last one signals."""
+
+from __future__ import annotations
+
+from .base import Strategy
+
+__all__ = ["Redispatch"]
+
+
+class Redispatch(Strategy):
+    """Nothing is ever under way but the iteration that runs: the host decides after each."""
+
+    name = "redispatch"
+
+    def _advance(self, limit: int, until: float) -> int:
+        self._stream(lambda size: self.session.slice("step"), 1, limit, until, ahead=0)
+        return 1

@@ -1,0 +1,185 @@
+"""Work in a process that is replaced when it dies or hangs.
+
+The supervisor does nothing but watch: it loads no driver, so nothing of what goes wrong in a worker can reach it. A worker
+tells of itself through two pipes, one for heartbeats and one for how it ended, and the kernel tells when it died. Workers
+share nothing but the checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import os
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import ArgumentError, CheckpointError, SupervisionError
+from .checkpoint import Header, newest_header
+from .checkpoint_files import candidates, real_path
+from .child import Child
+from .incident import Incident, SupervisedReport
+from .worker import Done, Failed, Interrupted, Message
+
+__all__ = ["run_supervised"]
+
+_log = logging.getLogger("kernelkeep")
+_CAP = 10
+_BACKOFF_SECONDS = 0.1
+_LONGEST_BACKOFF_SECONDS = 5.0
+
+
+def run_supervised(
+    target: Callable[..., Any],
+    *,
+    checkpoint: str | os.PathLike[str] | None,
+    heartbeat_seconds: float = 30.0,
+    max_restarts: int = 5,
+    args: Sequence[Any] = (),
+    start_seconds: float = 300.0,
+    on_event: Callable[[Incident], object] | None = None,
+) -> SupervisedReport:
+    """Run `target` in a worker process, and again in a new one when it dies or hangs, until it returns.
+
+    The target is called with `args` and, if it takes one more, the path of the checkpoint to resume from, or None where there
+    is none yet. It must be importable from its module, as with `multiprocessing`: a script calls this function behind
+    `if __name__ == "__main__":`. `kk.run` gives the heartbeats; other work calls `kernelkeep.continuous.heartbeat.beat`.
+
+    A worker is replaced when it was killed, crashed or exited, when `heartbeat_seconds` pass without a heartbeat
+    (`start_seconds` until the first: compiling takes its time), and when its target raised what a new process may mend, such
+    as `DeviceError`. Each time one line says what happened; it is logged, kept in the history, and `on_event` gets it.
+    What would only happen again (`CompileError`, `ArgumentError`, `Unsupported`, `CheckpointError`, `TypeError`,
+    `ImportError`, …) is raised at once, with the worker's traceback as a note.
+
+    `max_restarts` counts restarts without progress: whenever the checkpoint holds something else than at the incident
+    before, counting begins anew. Ten times as many are the end in any case. Then `SupervisionError` has the history.
+
+    Ctrl-C asks the worker to stop, which makes its checkpoint, and is raised when it has. A worker never outlives its
+    supervisor (on Linux; elsewhere until its next heartbeat).
+    """
+    if not callable(target):
+        raise ArgumentError(f"{target!r} cannot be called")
+    if not heartbeat_seconds > 0 or not start_seconds > 0 or max_restarts < 0:
+        raise ArgumentError("heartbeat_seconds and start_seconds must be above 0, and max_restarts not below it")
+    if checkpoint is not None:
+        real_path(checkpoint)
+    takes_path = _takes_path(target, tuple(args))
+    began = time.monotonic()
+    history: list[Incident] = []
+    fruitless = 0
+    held = _held(checkpoint)
+    while True:
+        arguments = (*args, _resume_from(checkpoint)) if takes_path else tuple(args)
+        child = Child(target, arguments, heartbeat_seconds, start_seconds)
+        try:
+            ended = child.watch()
+        except KeyboardInterrupt:
+            child.stop()
+            raise
+        finally:
+            child.kill()
+        if isinstance(ended, Done):
+            result, note = _carried(ended)
+            return SupervisedReport(result, len(history), tuple(history), time.monotonic() - began, note)
+        if isinstance(ended, Interrupted):
+            raise KeyboardInterrupt
+        before, held = held, _held(checkpoint)
+        incident = child.incident(ended, _in_words(checkpoint, held))
+        history.append(incident)
+        if _mark(held) != _mark(before):
+            fruitless = 0
+        restarts = len(history) - 1
+        last = fruitless >= max_restarts or restarts >= _CAP * max_restarts
+        hopeless = (isinstance(ended, Failed) and not ended.mendable) or child.never_started
+        _log.warning("%s; %s", incident, "giving up" if last or hopeless else "starting another")
+        if on_event is not None:
+            on_event(incident)
+        if hopeless or last:
+            raise _final_error(ended, history, hopeless)
+        fruitless += 1
+        time.sleep(min(_BACKOFF_SECONDS * 2 ** (fruitless - 1), _LONGEST_BACKOFF_SECONDS))
+
+
+def _carried(done: Done) -> tuple[Any, str]:
+    try:
+        return pickle.loads(done.result), done.note
+    except Exception as error:
+        return None, f"the result cannot be read in this process: {error}"
+
+
+def _takes_path(target: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    try:
+        signature = inspect.signature(target)
+    except (TypeError, ValueError):  # of something built in; nothing is known
+        return False
+    for more in ((None,), ()):
+        with contextlib.suppress(TypeError):
+            signature.bind(*args, *more)
+            return bool(more)
+    raise ArgumentError(
+        f"{target!r} can be called neither with {len(args)} arguments nor with the checkpoint after them"
+    )
+
+
+# --- the checkpoint
+
+
+def _resume_from(checkpoint: str | os.PathLike[str] | None) -> str | None:
+    """The path where there is any file of this checkpoint. A bad one is for the target to find, and to say so."""
+    if checkpoint is None or not any(os.path.lexists(path) for path in candidates(real_path(checkpoint))):
+        return None
+    return os.fspath(checkpoint)
+
+
+def _held(checkpoint: str | os.PathLike[str] | None) -> Header | str:
+    if checkpoint is None:
+        return ""
+    try:
+        return newest_header(checkpoint)
+    except CheckpointError as error:
+        return str(error)
+
+
+def _mark(held: Header | str) -> object:
+    """How far the work is. A file that was only written again is no progress."""
+    if isinstance(held, str):
+        return held
+    return held.iteration, held.generation, held.queue_head, held.queue_tail, held.finished
+
+
+def _in_words(checkpoint: str | os.PathLike[str] | None, held: Header | str) -> str:
+    return f"{checkpoint} holds {held}" if isinstance(held, Header) else held
+
+
+# --- the end
+
+
+def _final_error(ended: Message | None, history: list[Incident], hopeless: bool) -> BaseException:
+    cause = _raised(ended) if isinstance(ended, Failed) else None
+    if hopeless and isinstance(ended, Failed):
+        return cause or SupervisionError(f"the target failed with {ended.name}: {ended.message}", history=history)
+    if hopeless:
+        return SupervisionError(
+            f"worker {history[-1].pid} {history[-1].what} before the target was called, and its own words are above; the "
+            "target must be importable, and a script calls run_supervised behind `if __name__ == '__main__':`",
+            history=history,
+        )
+    restarts = len(history) - 1
+    made = SupervisionError(
+        f"gave up after {restarts} restart{'' if restarts == 1 else 's'}: {history[-1]}", history=history
+    )
+    made.__cause__ = cause
+    return made
+
+
+def _raised(failed: Failed) -> BaseException | None:
+    """The exception itself, with the worker's traceback; None where it could not be carried over."""
+    try:
+        error = pickle.loads(failed.error)
+        assert isinstance(error, BaseException)
+    except Exception:
+        return None
+    error.add_note(f"In the worker process:\n{failed.traceback.rstrip()}")
+    return error

@@ -1,0 +1,317 @@
+"""Command buffers (`cl_khr_command_buffer`): launches and copies that the driver has recorded.
+
+pyopencl does not know the extension, so its functions are called through ctypes. The extension has no copies between host
+and device: they are ordinary commands between one command buffer and the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ...errors import DeviceError
+from ..array import Array
+from ..prepared import Prepared
+from ..replay import Copy, LoopReplay, Replay, Step
+from .prepared import OpenCLPrepared
+
+if TYPE_CHECKING:
+    from .device import OpenCLDevice
+
+__all__ = ["OpenCLReplay", "new_replay"]
+
+_EXTENSION = "cl_khr_command_buffer"
+_CAPABILITIES = 0x12A9  # CL_DEVICE_COMMAND_BUFFER_CAPABILITIES_KHR
+_CAN_SIMULTANEOUS_USE = 1 << 2  # CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR
+_FLAGS = 0x1293  # CL_COMMAND_BUFFER_FLAGS_KHR
+_SIMULTANEOUS_USE = 1 << 0
+
+# Below the first, and with PoCL above the second, a command buffer takes longer than its commands would one by one: what PoCL
+# does for one grows faster than the number of its commands.
+_FEWEST_COMMANDS, _MOST_COMMANDS = 3, 64
+
+_POINTER, _UINT, _SIZE, _STATUS = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_size_t, ctypes.c_int32
+
+
+def new_replay(device: OpenCLDevice, steps: Sequence[Step]) -> Replay:
+    """Command buffers where the driver has them and records these steps, else a loop.
+
+    What a driver refuses to record it may still launch, `printf` in a kernel for one; and if it does not, the launch says
+    best what is wrong.
+    """
+    functions = _functions_of(device.cl, device.cl_device)
+    if functions is not None and not _leaks(device):
+        try:
+            return OpenCLReplay(device, functions, steps)
+        except _RefusedError:
+            pass
+    return LoopReplay(device, steps)
+
+
+def _leaks(device: OpenCLDevice) -> bool:
+    """Intel's driver for CPUs, from 2025.2 on to 2026.2 at least, keeps two kilobytes for each command of each replay."""
+    is_cpu = device.cl_device.type & device.cl.device_type.CPU
+    return bool(is_cpu) and "intel" in device.cl_device.platform.name.lower()
+
+
+class OpenCLReplay(Replay):
+    """Command buffers, and between them what is not in one.
+
+    That is every copy from or to the host, and every launch whose arguments were ever changed. The driver would have to
+    record it again each time, which takes longer than launching it.
+
+    A command buffer keeps the memory and the programs of its commands alive, so it is given back as soon as one of them is
+    closed or exchanged. Arrays and prepared launches tell that to the replay as they tell it to the graph.
+    """
+
+    def __init__(self, device: OpenCLDevice, functions: _Functions, steps: Sequence[Step]) -> None:
+        self._device = device
+        self._functions = functions
+        self._steps = list(steps)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._parts: list[int | Step] = []  # an int is a command buffer
+        self._recorded: set[Prepared] = set()  # the launches in command buffers
+        self._changing: set[Prepared] = set()  # those that are not to be in one
+        self._outdated = False  # the parts are to be arranged anew
+        self._copying: deque[Any] = deque()  # events of copies from and to the host: they hold its memory
+        self._arrange()
+        for step in self._steps:
+            if isinstance(step, Copy):
+                for end in step:
+                    if isinstance(end, Array):
+                        end._tell_when_closed(self)
+            else:
+                step._watch(self)
+
+    def _arrange(self) -> None:
+        """Record what can be recorded."""
+        parts: list[int | Step] = []
+        recorded: set[Prepared] = set()
+        run: list[Step] = []
+        try:
+            for step in self._steps:
+                if isinstance(step, Copy):
+                    goes_in = all(isinstance(end, Array) for end in step)
+                else:
+                    goes_in = step not in self._changing
+                if not goes_in or len(run) == _MOST_COMMANDS:
+                    self._record(run, parts, recorded)
+                    run = []
+                (run if goes_in else parts).append(step)
+            self._record(run, parts, recorded)
+        except BaseException:
+            self._release(parts)
+            raise
+        self._release(self._parts)
+        self._parts, self._recorded, self._outdated = parts, recorded, False
+
+    def _record(self, run: list[Step], parts: list[int | Step], recorded: set[Prepared]) -> None:
+        if len(run) < _FEWEST_COMMANDS:
+            parts += run
+            return
+        functions = self._functions
+        buffer = functions.create(self._device._own_queue.int_ptr)
+        parts.append(buffer)
+        for step in run:
+            if isinstance(step, Copy):
+                target, origin = step
+                assert isinstance(target, Array) and isinstance(origin, Array)
+                target._check_open()
+                origin._check_open()
+                functions.record_copy(buffer, target.handle.int_ptr, origin.handle.int_ptr, target.nbytes)
+            else:
+                assert isinstance(step, OpenCLPrepared)
+                if step._reason:
+                    step._refuse()
+                functions.record_launch(buffer, step.cl_kernel.int_ptr, step.items, step.group)
+                recorded.add(step)
+        functions.finalize(buffer)
+
+    def _release(self, parts: list[int | Step]) -> None:
+        for part in parts:
+            if isinstance(part, int):
+                self._functions.release(part)  # the driver keeps it for the launches that are still to run
+
+    def launch(self) -> None:
+        device = self._device
+        queue = device.cl_queue
+        with self._lock:
+            if self._closed:
+                raise DeviceError("this graph was closed or changed by another thread")
+            copying = self._copying
+            while copying and copying[0].command_execution_status <= 0:  # an event dropped earlier waits for its copy
+                copying.popleft()
+            try:
+                if self._outdated:
+                    self._arrange()
+                # A command buffer runs only on queues with the properties of the one it was recorded for, and the one that
+                # a timer puts in its place has others. So a timer measures the steps one by one.
+                for part in self._parts if queue is device._own_queue else self._steps:
+                    if isinstance(part, int):
+                        self._functions.enqueue(part)
+                    else:
+                        self._enqueue(queue, part)
+            except (_RefusedError, device.cl.Error) as error:
+                raise device._translated(error, "launching a graph") from None
+
+    def _enqueue(self, queue: Any, step: Step) -> None:
+        if isinstance(step, OpenCLPrepared):
+            # On the graph's queue, also where it was prepared for another; or it is refused, where something is closed.
+            step._enqueue(queue, step.cl_kernel, step.items, step.group)
+            return
+        assert isinstance(step, Copy)
+        target, origin = (end.handle if isinstance(end, Array) else end for end in step)
+        if all(isinstance(end, Array) for end in step):
+            self._device.cl.enqueue_copy(queue, target, origin, byte_count=step.target.nbytes)
+        else:
+            self._copying.append(self._device.cl.enqueue_copy(queue, target, origin, is_blocking=False))
+
+    def refresh(self, prepared: Prepared) -> bool:
+        return True  # it has told us itself
+
+    def _changed(self, prepared: Prepared) -> None:
+        with self._lock:
+            self._changing.add(prepared)
+            if prepared in self._recorded:
+                self._give_back()
+
+    def _revoke(self, reason: str) -> None:
+        with self._lock:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        parts, self._parts, self._outdated = self._parts, [], True
+        self._recorded.clear()
+        self._release(parts)
+
+    def close(self) -> None:
+        with self._lock, contextlib.suppress(Exception):  # the interpreter may be half gone
+            self._closed = True
+            self._give_back()
+            while self._copying:
+                self._copying.popleft().wait()
+
+
+class _RefusedError(Exception):
+    """The driver does not do it. To be translated like an error of pyopencl's."""
+
+    def __init__(self, cl: Any, name: str, code: int) -> None:
+        super().__init__(f"{name} failed: {cl.status_code.to_string(code, 'error %d')}")
+        self.code = code
+
+
+class _Functions:
+    """The extension's functions; `find` gives the address of each."""
+
+    def __init__(self, cl: Any, find: Callable[[bytes], int], *, flags: int, command_properties: bool) -> None:
+        self._cl = cl
+        self._properties = (ctypes.c_uint64 * 3)(_FLAGS, flags, 0)
+        self._none = (None,) if command_properties else ()
+        extra = (_POINTER,) if command_properties else ()
+        order = (_UINT, _POINTER, _POINTER, _POINTER)  # sync points and a handle: nothing that an in-order queue needs
+
+        def function(name: str, *kinds: Any, result: Any = _STATUS) -> Any:
+            return ctypes.CFUNCTYPE(result, *kinds)(find(name.encode()))
+
+        self._create = function("clCreateCommandBufferKHR", _UINT, _POINTER, _POINTER, _POINTER, result=_POINTER)
+        self._finalize = function("clFinalizeCommandBufferKHR", _POINTER)
+        self._release = function("clReleaseCommandBufferKHR", _POINTER)
+        self._enqueue = function("clEnqueueCommandBufferKHR", _UINT, _POINTER, _POINTER, _UINT, _POINTER, _POINTER)
+        self._launch = function(
+            "clCommandNDRangeKernelKHR", *(_POINTER,) * 4, _UINT, _POINTER, _POINTER, _POINTER, *order
+        )
+        self._copy = function(
+            "clCommandCopyBufferKHR", _POINTER, _POINTER, *extra, _POINTER, _POINTER, _SIZE, _SIZE, _SIZE, *order
+        )
+
+    def create(self, queue: int) -> int:
+        status = _STATUS()
+        recorded = self._create(1, ctypes.byref(_POINTER(queue)), self._properties, ctypes.byref(status))
+        if not recorded or status.value:
+            raise _RefusedError(self._cl, "clCreateCommandBufferKHR", status.value)
+        return int(recorded)
+
+    def record_launch(self, recorded: int, kernel: int, items: Sequence[int], group: Sequence[int]) -> None:
+        sizes = _SIZE * len(items)
+        status = self._launch(
+            recorded, None, None, kernel, len(items), None, sizes(*items), sizes(*group), 0, None, None, None
+        )
+        self._check("clCommandNDRangeKernelKHR", status)
+
+    def record_copy(self, recorded: int, target: int, origin: int, nbytes: int) -> None:
+        status = self._copy(recorded, None, *self._none, origin, target, 0, 0, nbytes, 0, None, None, None)
+        self._check("clCommandCopyBufferKHR", status)
+
+    def finalize(self, recorded: int) -> None:
+        self._check("clFinalizeCommandBufferKHR", self._finalize(recorded))
+
+    def enqueue(self, recorded: int) -> None:
+        status = self._enqueue(0, None, recorded, 0, None, None)
+        if status:
+            self._check("clEnqueueCommandBufferKHR", status)
+
+    def release(self, recorded: int) -> None:
+        self._release(recorded)
+
+    def _check(self, name: str, status: int) -> None:
+        if status:
+            raise _RefusedError(self._cl, name, status)
+
+
+@cache
+def _functions_of(cl: Any, device: Any) -> _Functions | None:
+    """None where a device has no command buffers, or not in a way that is known here."""
+    if _EXTENSION not in device.extensions.split():
+        return None
+    try:
+        return _find_functions(cl, device)
+    except (cl.Error, AttributeError, LookupError, OSError):  # an old OpenCL or pyopencl, or a loader out of reach
+        return None
+
+
+def _find_functions(cl: Any, device: Any) -> _Functions:
+    # Tried were 0.9.0 and 0.9.4 (PoCL 3.1 and 6.0), 0.9.5, 0.9.7 and 1.0.0 (Intel's for CPUs). What comes after 1.0 is not
+    # known and gets the loop. Commands have properties from 0.9.5 on. Before 1.0 a command buffer can be enqueued again
+    # before it is done only if it was made for "simultaneous use", which not every device can; 1.0 asks for no more than
+    # an in-order queue.
+    revision = _revision(device)
+    if not (0, 9, 0) <= revision < (1, 1, 0):
+        raise LookupError(f"revision {revision} is not known")
+    # Through pyopencl's own module the very loader is found that it is linked with.
+    loader = ctypes.CDLL(cl._cl.__file__)
+    flags = 0
+    if revision < (1, 0, 0):
+        flags = _SIMULTANEOUS_USE
+        capabilities = ctypes.c_uint64()
+        ask = _prototype(loader.clGetDeviceInfo, _STATUS, _POINTER, _UINT, _SIZE, _POINTER, _POINTER)
+        failed = ask(device.int_ptr, _CAPABILITIES, 8, ctypes.byref(capabilities), None)
+        if failed or not capabilities.value & _CAN_SIMULTANEOUS_USE:
+            raise LookupError("a command buffer would have to be waited for before it is enqueued again")
+    look_up = _prototype(loader.clGetExtensionFunctionAddressForPlatform, _POINTER, _POINTER, ctypes.c_char_p)
+    platform = device.platform.int_ptr
+
+    def find(name: bytes) -> int:
+        address = look_up(platform, name)
+        if not address:
+            raise LookupError(name)
+        return int(address)
+
+    return _Functions(cl, find, flags=flags, command_properties=revision >= (0, 9, 5))
+
+
+def _revision(device: Any) -> tuple[int, int, int]:
+    for extension in device.extensions_with_version:
+        if extension.name == _EXTENSION:
+            return extension.version >> 22, extension.version >> 12 & 0x3FF, extension.version & 0xFFF
+    raise LookupError(_EXTENSION)
+
+
+def _prototype(function: Any, result: Any, *kinds: Any) -> Any:
+    function.restype, function.argtypes = result, kinds
+    return function

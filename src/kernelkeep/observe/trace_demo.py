@@ -1,0 +1,124 @@
+"""A pipeline to look at: a few dozen batches through an executor, and the timeline of what overlapped, as a file.
+
+It is a sample of the API, not a benchmark: `benchmarks/executor.py` is one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..cache.program_cache import ProgramCache
+from ..devices.base import Device
+from ..errors import ArgumentError
+from ..execution.executor import Executor
+from ..execution.job import Job
+from ..execution.timeline import ENGINES, covered
+from ..programs.portable import Buffer, PortableKernel, Scalar
+
+__all__ = ["TraceDemo", "run_trace_demo"]
+
+_ITEMS, _GROUP = 1 << 20, 256
+_ROUNDS = 64
+_TOLERANCE = 1e-4
+# Every round brings a value a little nearer to a half: about as much work as copying it, and easy to check.
+_SETTLE = PortableKernel(
+    "settle",
+    params=[Buffer("x", "f4", "r"), Buffer("y", "f4", "w"), Scalar("rounds", "i4"), Scalar("n", "i4")],
+    body="""int i = kk_global_id(0);
+if (i >= n) return;
+float v = x[i];
+for (int r = 0; r < rounds; r++) v = 0.5f + (v - 0.5f) * 0.99f;
+y[i] = v;""",
+    group=_GROUP,
+)
+
+
+@dataclass(frozen=True)
+class TraceDemo:
+    """What a traced run did. Where `ok` is false, `problem` says why; the trace is written all the same.
+
+    `busy` is the share of the whole time, first upload to last download, that each engine worked. `overlap` is the share
+    of the time spent uploading during which the device computed as well.
+    """
+
+    device: str
+    device_name: str
+    depth: int
+    batches: int
+    batch_bytes: int
+    seconds: float
+    busy: dict[str, float]
+    overlap: float
+    trace: Path
+    ok: bool
+    problem: str = ""
+
+
+def run_trace_demo(
+    device: Device,
+    path: str | os.PathLike[str],
+    *,
+    batches: int = 36,
+    depth: int = 3,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> TraceDemo:
+    """Run batches through an executor, compare the results with NumPy's, and write the Chrome trace to `path`."""
+    trace = Path(path)
+    if trace.is_dir():
+        raise ArgumentError(f"{trace} is a folder; name a file for the trace")
+    if not trace.parent.is_dir():
+        raise ArgumentError(f"there is no folder {trace.parent} to write the trace to")
+    hosts = [np.random.default_rng(number).random(_ITEMS, dtype=np.float32) for number in range(4)]
+    common: dict[str, Any] = {"rounds": _ROUNDS, "n": _ITEMS}
+
+    def numbered() -> Iterator[dict[str, Any]]:
+        for number in range(batches):
+            yield {"x": hosts[number % len(hosts)]}
+
+    with ProgramCache(device, cache_dir) as cache:
+        job = Job(cache, _SETTLE, grid=_ITEMS // _GROUP, outputs={"y": (_ITEMS, "f4")})
+        with Executor(device, depth=depth) as executor:
+            # What is compiled or allocated once is no part of the picture.
+            results = [executor.submit(job, x=host, **common).result()["y"] for host in hosts]
+        problem = _difference(hosts, results)
+        del results
+        with Executor(device, depth=depth) as executor:
+            start = time.perf_counter()
+            for result in executor.map(job, numbered(), **common):
+                last = result["y"]
+            seconds = time.perf_counter() - start
+            if batches:
+                problem = problem or _difference([hosts[(batches - 1) % len(hosts)]], [last])
+        timeline = executor.timeline
+        timeline.save(trace)
+    uploading = covered((span.start, span.end) for span in timeline.spans if span.engine == "upload")
+    return TraceDemo(
+        device=device.spec,
+        device_name=device.info.name,
+        depth=depth,
+        batches=batches,
+        batch_bytes=hosts[0].nbytes,
+        seconds=seconds,
+        busy={engine: timeline.busy()[engine] for engine in ENGINES},
+        overlap=timeline.overlap("upload", "compute") / uploading if uploading else 0.0,
+        trace=trace,
+        ok=not problem,
+        problem=problem,
+    )
+
+
+def _difference(hosts: list[np.ndarray[Any, Any]], results: list[np.ndarray[Any, Any]]) -> str:
+    """What is wrong with the results; empty if nothing is."""
+    for host, result in zip(hosts, results, strict=True):
+        expected = 0.5 + (host - 0.5) * np.float64(np.float32(0.99)) ** _ROUNDS
+        off = float(np.abs(result - expected).max())
+        if not off <= _TOLERANCE:  # also for NaN
+            return f"a result differs from NumPy's by {off:.3g}, and {_TOLERANCE:.3g} is allowed"
+    return ""

@@ -1,0 +1,1 @@
+"""The parts of `DispatchTests`, one question per file."""

@@ -1,0 +1,1 @@
+"""The parts of `ExecutorTests`, one question per file."""

@@ -1,0 +1,101 @@
+"""`kernelkeep checkpoint show` as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.continuous.checkpoint import Checkpoint, Header, ScalarValue, write_checkpoint
+
+
+def kernelkeep(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kernelkeep", *map(str, arguments)]
+    env = {**os.environ, "PYTHONPATH": str(Path(kk.__file__).parents[1]), "NO_COLOR": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=False)
+
+
+def one_sentence(done: subprocess.CompletedProcess[str]) -> str:
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("kernelkeep: ") and done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    for iteration in (1000, 2000):
+        header = Header(
+            program="heat [2D]",
+            program_digest="ab" * 32,
+            layout_digest="cd" * 32,
+            coupling="neighbours",
+            items=4000,
+            iteration=iteration,
+            generation=iteration // 100,
+            finished=iteration == 2000,
+            scalars={"k": ScalarValue.of(np.float32(0.5)), "worst": ScalarValue.of(np.inf)},
+            device="opencl:0",
+            device_name="pocl",
+        )
+        arrays = {
+            "u": np.repeat(np.linspace(-1, 1, 40, dtype="f4"), 100).reshape(40, 100),
+            "lost": np.array([np.nan, 3.0, -np.inf]),
+        }
+        write_checkpoint(tmp_path / "heat.kkpt", Checkpoint(header, arrays))
+    return tmp_path / "heat.kkpt"
+
+
+def test_show_as_text(path: Path) -> None:
+    done = kernelkeep("checkpoint", "show", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in ("heat [2D]", "2,000, finished", "whole           yes", "40 × 100", "k = 0.5 (<f4)", "worst = inf"):
+        assert words in done.stdout
+    assert "opencl:0 pocl" in done.stdout and "-inf" in done.stdout
+    assert "heat.kkpt.1: iteration 1,000 of heat [2D] (generation 10), just now" in done.stdout
+    assert not any(line != line.rstrip() for line in done.stdout.splitlines())
+
+
+def test_show_as_json(path: Path) -> None:
+    done = kernelkeep("checkpoint", "show", path, "--json", "--cache-dir", path.parent, "--device", "opencl")
+    assert (done.returncode, done.stderr) == (0, "")
+    said = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert said["whole"] is True and said["path"] == str(path) and said["nbytes"] == path.stat().st_size
+    assert said["raw_bytes"] == 16_024 and said["ratio"] > 1
+    assert said["header"]["iteration"] == 2000 and said["header"]["scalars"]["worst"]["value"] == "inf"
+    assert said["arrays"][1] == {
+        "name": "lost", "dtype": "<f8", "shape": [3], "nbytes": 24, "minimum": "-inf", "maximum": 3.0, "nans": 1
+    }  # fmt: skip
+    assert [(other["path"], other["header"]["iteration"]) for other in said["others"]] == [(f"{path}.1", 1000)]
+
+
+def test_a_damaged_one_is_1_and_says_which_part(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-200] ^= 1
+    path.write_bytes(data)
+    done = kernelkeep("checkpoint", "show", path)
+    assert done.returncode == 1
+    assert "heat.kkpt is damaged in the array" in one_sentence(done)
+    assert "whole           no" in done.stdout and "heat.kkpt.1: iteration 1,000" in done.stdout
+    done = kernelkeep("checkpoint", "show", path, "--json")
+    assert done.returncode == 1
+    said = json.loads(done.stdout)
+    assert said["whole"] is False and said["header"] is None and said["others"][0]["whole"] is True
+
+
+def test_what_is_not_there_is_1_and_wrong_use_is_2(tmp_path: Path) -> None:
+    done = kernelkeep("checkpoint", "show", tmp_path / "no.kkpt")
+    assert done.returncode == 1 and "there is no checkpoint" in one_sentence(done)
+    done = kernelkeep("checkpoint", "show")
+    assert done.returncode == 2 and "`kernelkeep checkpoint show --help`" in one_sentence(done)
+    done = kernelkeep("checkpoint", "burn")
+    assert done.returncode == 2 and "--help" in one_sentence(done)
+    done = kernelkeep("checkpoint")
+    assert done.returncode == 2 and "show" in done.stdout
+    done = kernelkeep("checkpoint", "show", "--help")
+    assert done.returncode == 0 and "--json  " in done.stdout and "<bool>" not in done.stdout

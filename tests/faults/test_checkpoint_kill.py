@@ -1,0 +1,156 @@
+"""`kill -9` at any moment of writing a checkpoint: one that was reported as written is never lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernelkeep.continuous.checkpoint import newest_checkpoint
+from kernelkeep.testing import run_python
+
+pytestmark = pytest.mark.slow
+
+COMMON = """
+import json, os, random, signal, sys, time
+from pathlib import Path
+import numpy as np
+from kernelkeep.continuous.checkpoint import Checkpoint, Header, newest_checkpoint, read_checkpoint, write_checkpoint
+from kernelkeep.continuous.checkpoint_writer import CheckpointWriter
+
+path = Path(sys.argv[1]) / "heat.kkpt"
+
+def header(iteration):
+    return Header(program="heat", program_digest="p", layout_digest="l", coupling="neighbours", items=8,
+                  iteration=iteration, generation=iteration)
+
+def arrays(iteration, size=1000):
+    noise = np.random.default_rng(iteration).integers(0, 256, size, dtype="u1")
+    return {"u": np.full(size, iteration, "i4"), "noise": noise}
+
+def check(found):
+    iteration = found.header.iteration
+    assert (found.arrays["u"] == iteration).all()
+    assert np.array_equal(found.arrays["noise"], arrays(iteration, found.arrays["noise"].size)["noise"])
+    return iteration
+
+def forked(work, *arguments):
+    child = os.fork()
+    if child == 0:
+        try:
+            work(*arguments)
+            os._exit(0)
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+        os._exit(1)
+    return child
+"""
+
+RANDOM = (
+    COMMON
+    + """
+rng = random.Random(8)
+
+def write(seed, first, told):
+    rng = random.Random(seed)
+    keep = rng.choice((1, 2, 2, 4))
+    def tell(iteration, written):
+        os.write(told, iteration.to_bytes(8, "little"))
+    if seed % 2:
+        writer = CheckpointWriter(path, keep)
+        for iteration in range(first, first + 1_000_000):
+            writer.submit(header(iteration), arrays(iteration, rng.choice((10, 5000, 400_000))),
+                          lambda written, iteration=iteration: written and tell(iteration, written))
+            time.sleep(rng.uniform(0, 0.01))
+    for iteration in range(first, first + 1_000_000):
+        size = rng.choice((10, 5000, 400_000))
+        tell(iteration, write_checkpoint(path, Checkpoint(header(iteration), arrays(iteration, size)), keep=keep))
+
+last = kills = passed_over = 0
+writes = set()
+while kills < int(sys.argv[2]):
+    reading, writing = os.pipe()
+    child = forked(write, kills, last + 1, writing)
+    os.close(writing)
+    time.sleep(rng.uniform(0.003, 0.06))
+    os.kill(child, signal.SIGKILL)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL, "no writer ended by itself"
+    kills += 1
+    told = os.read(reading, 1 << 20)
+    os.close(reading)
+    last = max([last, *(int.from_bytes(told[at : at + 8], "little") for at in range(0, len(told), 8))])
+    if not last:
+        continue
+    found, passed = newest_checkpoint(path)
+    passed_over += len(passed)
+    iteration = check(found)
+    assert iteration >= last, (iteration, last)
+    check(read_checkpoint(path))  # its own name is there at every moment
+    last = iteration
+    writes.add(last)
+print(json.dumps({"kills": kills, "last": last, "passed_over": passed_over, "different": len(writes)}))
+"""
+)
+
+
+def test_killed_at_sixty_random_moments(tmp_path: Path) -> None:
+    said = json.loads(run_python(RANDOM, tmp_path, 60).stdout.splitlines()[-1])
+    assert said["kills"] == 60 and said["passed_over"] == 0
+    assert said["different"] > 20, "writers get on between two kills"
+    assert newest_checkpoint(tmp_path / "heat.kkpt")[0].header.iteration == said["last"]
+
+
+STEPS = (
+    COMMON
+    + """
+keep = int(sys.argv[2])
+
+def die_at(step):
+    count = 0
+    def hook(event, arguments):
+        nonlocal count
+        if event in ("open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.listdir", "os.scandir", "os.truncate"):
+            count += 1
+            if count == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+
+def one_more(iteration, step):
+    die_at(step)
+    write_checkpoint(path, Checkpoint(header(iteration), arrays(iteration)), keep=keep)
+
+last = step = 0
+for last in range(1, 4):
+    write_checkpoint(path, Checkpoint(header(last), arrays(last)), keep=keep)
+while True:
+    step += 1
+    child = forked(one_more, last + 1, step)
+    status = os.waitpid(child, 0)[1]
+    found, passed = newest_checkpoint(path)
+    assert not passed, passed
+    iteration = check(found)
+    assert iteration == check(read_checkpoint(path)) and iteration in (last, last + 1)
+    kept = len([name for name in os.listdir(path.parent) if not name.startswith(".")])
+    assert kept >= keep - 1, (step, kept)
+    last = iteration
+    if status == 0:
+        break
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    last += 1  # and the next writer finds its way in whatever was left
+    write_checkpoint(path, Checkpoint(header(last), arrays(last)), keep=keep)
+    assert not [name for name in os.listdir(path.parent) if name.startswith(".")], "no leftover"
+assert check(found) == last
+print(step)
+"""
+)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_killed_before_every_single_step(tmp_path: Path, keep: int) -> None:
+    """Each call that touches the folder is the last of one writer."""
+    steps = int(run_python(STEPS, tmp_path, keep).stdout)
+    assert steps > 8
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["heat.kkpt", *(f"heat.kkpt.{number}" for number in range(1, keep))]

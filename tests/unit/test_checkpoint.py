@@ -1,0 +1,466 @@
+"""Checkpoint files: published whole, kept in order, and found again whatever happened to some of them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.continuous.checkpoint import (
+    Checkpoint,
+    Header,
+    Written,
+    newest_checkpoint,
+    newest_header,
+    read_checkpoint,
+    read_header,
+    write_checkpoint,
+)
+from kernelkeep.continuous.checkpoint_description import describe
+from kernelkeep.continuous.checkpoint_writer import CheckpointWriter
+from kernelkeep.continuous.heartbeat import beat, last_iteration
+from kernelkeep.errors import ArgumentError, CheckpointError
+from kernelkeep.testing import run_python
+
+
+def header(iteration: int, generation: int | None = None) -> Header:
+    return Header(
+        program="heat",
+        program_digest="p",
+        layout_digest="l",
+        coupling="neighbours",
+        items=8,
+        iteration=iteration,
+        generation=iteration if generation is None else generation,
+    )
+
+
+def checkpoint(iteration: int, generation: int | None = None, size: int = 100) -> Checkpoint:
+    return Checkpoint(header(iteration, generation), {"u": np.full(size, iteration, "i4")})
+
+
+def iterations(folder: Path) -> dict[str, int]:
+    return {path.name: read_checkpoint(path).header.iteration for path in sorted(folder.iterdir())}
+
+
+def flip(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 16
+    path.write_bytes(data)
+
+
+# --- writing
+
+
+def test_written_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "heat.kkpt"
+    written = write_checkpoint(path, checkpoint(5, size=10_000))
+    assert written.nbytes == path.stat().st_size
+    assert written.raw_bytes == 40_000 and written.nbytes < 3000 and written.seconds > 0
+    back = read_checkpoint(str(path))
+    assert back.header.version == kk.__version__ and abs(back.header.created - time.time()) < 60
+    assert (back.arrays["u"] == 5).all()
+    assert read_header(path) == back.header
+    assert "iteration 5 of heat" in str(back.header)
+
+
+def test_older_ones_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "heat.kkpt"
+    for iteration in range(1, 8):
+        write_checkpoint(path, checkpoint(iteration), keep=3)
+    assert iterations(tmp_path) == {"heat.kkpt": 7, "heat.kkpt.1": 6, "heat.kkpt.2": 5}
+    write_checkpoint(path, checkpoint(8), keep=5)
+    assert iterations(tmp_path) == {"heat.kkpt": 8, "heat.kkpt.1": 7, "heat.kkpt.2": 6, "heat.kkpt.3": 5}
+    write_checkpoint(path, checkpoint(9))
+    assert iterations(tmp_path) == {"heat.kkpt": 9, "heat.kkpt.1": 8}
+    write_checkpoint(path, checkpoint(10), keep=1)
+    assert iterations(tmp_path) == {"heat.kkpt": 10}
+    with pytest.raises(ArgumentError, match="keep=0"):
+        write_checkpoint(path, checkpoint(11), keep=0)
+
+
+def test_a_damaged_one_takes_no_good_ones_place(tmp_path: Path) -> None:
+    path = tmp_path / "heat.kkpt"
+    for iteration in (1, 2):
+        write_checkpoint(path, checkpoint(iteration))
+    path.write_bytes(path.read_bytes()[:-1])
+    write_checkpoint(path, checkpoint(3))
+    assert iterations(tmp_path) == {"heat.kkpt": 3, "heat.kkpt.1": 1}
+
+
+def test_a_file_that_is_no_checkpoint_is_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text("a,b\n")
+    write_checkpoint(path, checkpoint(1))
+    assert read_checkpoint(path).header.iteration == 1
+    assert (tmp_path / "results.csv.set-aside").read_text() == "a,b\n"
+    write_checkpoint(path, checkpoint(2))
+    assert read_checkpoint(tmp_path / "results.csv.1").header.iteration == 1
+
+
+def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "heat.kkpt"
+    path.touch()
+    write_checkpoint(path, checkpoint(1))
+    assert iterations(tmp_path) == {"heat.kkpt": 1}
+
+
+def test_the_folder_is_made_and_a_link_is_followed(tmp_path: Path) -> None:
+    there = tmp_path / "large disk" / "runs" / "heat.kkpt"
+    link = tmp_path / "heat.kkpt"
+    link.symlink_to(there)
+    for iteration in (1, 2):
+        write_checkpoint(link, checkpoint(iteration))
+    assert link.is_symlink()
+    assert iterations(there.parent) == {"heat.kkpt": 2, "heat.kkpt.1": 1}
+    assert newest_checkpoint(link)[0].header.iteration == 2
+
+
+def test_files_have_the_users_own_mode(tmp_path: Path) -> None:
+    old = os.umask(0o027)
+    try:
+        write_checkpoint(tmp_path / "heat.kkpt", checkpoint(1))
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "heat.kkpt").stat().st_mode) == 0o640
+
+
+def test_leftovers_of_dead_writers_go_and_others_stay(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "heat.kkpt", checkpoint(1))
+    (tmp_path / ".heat.kkpt.123-0123456789abcdef.tmp").write_bytes(b"half")
+    (tmp_path / ".heat.kkpt.lock").touch()
+    others = [".heat.kkpt.x.123-0123456789abcdef.tmp", ".heat.kkpt.tmp", "heat.kkpt.old", "heat.kkpt.01"]
+    for name in others:
+        (tmp_path / name).write_bytes(b"not ours")
+    write_checkpoint(tmp_path / "heat.kkpt", checkpoint(2))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, "heat.kkpt", "heat.kkpt.1"])
+
+
+def test_without_locks_only_old_leftovers_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".heat.kkpt.lock").mkdir()  # so there is no lock to be had
+    young, old = (tmp_path / f".heat.kkpt.123-{digit * 16}.tmp" for digit in "ab")
+    young.touch()
+    old.touch()
+    os.utime(old, (time.time() - 7200,) * 2)
+    write_checkpoint(tmp_path / "heat.kkpt", checkpoint(1))
+    assert young.exists() and not old.exists()
+    assert read_checkpoint(tmp_path / "heat.kkpt").header.iteration == 1
+
+
+def test_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refuse)
+    for iteration in range(1, 5):
+        write_checkpoint(tmp_path / "heat.kkpt", checkpoint(iteration), keep=3)
+    assert iterations(tmp_path) == {"heat.kkpt": 4, "heat.kkpt.1": 3, "heat.kkpt.2": 2}
+
+
+def test_writers_take_turns(tmp_path: Path) -> None:
+    path = tmp_path / "heat.kkpt"
+
+    def write(first: int) -> None:
+        for iteration in range(first, first + 10):
+            write_checkpoint(path, checkpoint(iteration), keep=4)
+
+    threads = [threading.Thread(target=write, args=(100 * number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(iterations(tmp_path)) == 4
+    assert newest_checkpoint(path)[0].header.iteration == read_checkpoint(path).header.iteration
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", 5, b"heat.kkpt", "/", "folder/"])
+def test_what_cannot_be_a_path(path: Any) -> None:
+    for call in (read_checkpoint, newest_checkpoint, lambda path: write_checkpoint(path, checkpoint(1)), describe):
+        with pytest.raises(ArgumentError, match="cannot be a checkpoint"):
+            call(path)
+
+
+# --- where nothing can be written
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one mebibyte."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"DISK FULL NOT TESTED on a real file system: mount said {mounted.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def noise(iteration: int, size: int) -> Checkpoint:
+    return Checkpoint(header(iteration), {"u": np.random.default_rng(iteration).integers(0, 256, size, dtype="u1")})
+
+
+def test_a_full_disk_leaves_the_older_ones_alone(small_disk: Path) -> None:
+    path = small_disk / "heat.kkpt"
+    for iteration in (1, 2):
+        write_checkpoint(path, noise(iteration, 300_000))
+    before = {file.name: file.read_bytes() for file in small_disk.iterdir()}
+    for _ in range(3):
+        with pytest.raises(CheckpointError, match=r"heat\.kkpt cannot be written: No space left on device"):
+            write_checkpoint(path, noise(3, 600_000))
+        assert {file.name: file.read_bytes() for file in small_disk.iterdir()} == before
+    write_checkpoint(path, noise(4, 300_000))
+    assert iterations(small_disk) == {"heat.kkpt": 4, "heat.kkpt.1": 2}
+
+
+def test_a_read_only_folder(small_disk: Path) -> None:
+    path = small_disk / "heat.kkpt"
+    write_checkpoint(path, checkpoint(1))
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(CheckpointError, match=r"heat\.kkpt cannot be written: Read-only file system"):
+        write_checkpoint(path, checkpoint(2))
+    assert newest_checkpoint(path)[0].header.iteration == 1
+
+
+def test_places_where_no_file_can_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    for path, reason in (
+        ("file/heat.kkpt", "Not a directory"),
+        ("folder", "it is a folder"),
+        ("x" * 300, "name too long"),
+    ):
+        with pytest.raises(CheckpointError, match=f"cannot be written: .*{reason}"):
+            write_checkpoint(tmp_path / path, checkpoint(1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+LIMITED = """
+import resource, sys
+import numpy as np
+from kernelkeep.continuous.checkpoint import Checkpoint, Header, write_checkpoint
+from kernelkeep.errors import CheckpointError
+def write(iteration, size):
+    header = Header(program="heat", program_digest="", layout_digest="", coupling="", items=1, iteration=iteration, generation=1)
+    arrays = {"u": np.random.default_rng(1).integers(0, 256, size, dtype="u1")}
+    write_checkpoint(sys.argv[1], Checkpoint(header, arrays))
+write(1, 200_000)
+resource.setrlimit(resource.RLIMIT_FSIZE, (65536, resource.RLIM_INFINITY))
+try:
+    write(2, 200_000)
+except CheckpointError as error:
+    print(error)
+write(3, 2000)
+"""
+
+
+def test_a_write_cut_off_in_the_middle(tmp_path: Path) -> None:
+    assert "heat.kkpt cannot be written: File too large" in run_python(LIMITED, tmp_path / "heat.kkpt").stdout
+    assert iterations(tmp_path) == {"heat.kkpt": 3, "heat.kkpt.1": 1}
+
+
+# --- finding the newest good one
+
+
+def test_the_newest_good_one(tmp_path: Path) -> None:
+    path = tmp_path / "heat.kkpt"
+    for iteration in range(1, 5):
+        write_checkpoint(path, checkpoint(iteration), keep=4)
+    found, passed = newest_checkpoint(path)
+    assert found.header.iteration == 4 and passed == []
+    flip(path, path.stat().st_size - 100)  # in the array
+    found, passed = newest_checkpoint(path)
+    assert found.header.iteration == 3
+    assert len(passed) == 1 and "heat.kkpt is damaged in the array 'u'" in passed[0]
+    flip(tmp_path / "heat.kkpt.1", 40)  # in the header
+    found, passed = newest_checkpoint(path)
+    assert found.header.iteration == 2 and len(passed) == 2
+    path.unlink()
+    found, passed = newest_checkpoint(path)
+    assert found.header.iteration == 2 and len(passed) == 2 and "there is no checkpoint" in passed[0]
+    assert newest_header(path).iteration == 2
+
+
+def test_the_last_written_wins_whatever_it_is_called(tmp_path: Path) -> None:
+    path, first = tmp_path / "heat.kkpt", tmp_path / "heat.kkpt.1"
+    for iteration in (1, 2):
+        write_checkpoint(path, checkpoint(iteration))
+    path.rename(tmp_path / "x")
+    first.rename(path)
+    (tmp_path / "x").rename(first)
+    assert newest_checkpoint(path)[0].header.iteration == 2
+    # A run that was started over has few iterations, and its checkpoint is the newest all the same.
+    write_checkpoint(path, checkpoint(1, generation=1), keep=5)
+    assert newest_checkpoint(path)[0].header.iteration == 1
+
+
+def test_of_files_that_were_put_together_the_furthest_wins(tmp_path: Path) -> None:
+    for name, generation in (("heat.kkpt", 5), ("heat.kkpt.1", 9), ("heat.kkpt.7", 7)):
+        write_checkpoint(tmp_path / "one" / name, checkpoint(3, generation))
+        (tmp_path / "one" / name).rename(tmp_path / name)
+    assert newest_checkpoint(tmp_path / "heat.kkpt")[0].header.generation == 9
+
+
+def test_none_is_good(tmp_path: Path) -> None:
+    path = tmp_path / "heat.kkpt"
+    with pytest.raises(CheckpointError, match=r"^there is no checkpoint .*heat\.kkpt$"):
+        newest_checkpoint(path)
+    for iteration in (1, 2):
+        write_checkpoint(path, checkpoint(iteration))
+    flip(path, 20)
+    (tmp_path / "heat.kkpt.1").write_bytes(b"no")
+    with pytest.raises(CheckpointError) as caught:
+        newest_checkpoint(path)
+    assert "none of the 2 files" in str(caught.value)
+    assert "in its first 32 bytes" in str(caught.value) and "heat.kkpt.1 is not a checkpoint" in str(caught.value)
+    with pytest.raises(CheckpointError, match="none of the 2 files"):
+        newest_header(path)
+
+
+def test_a_description(tmp_path: Path) -> None:
+    path = tmp_path / "heat.kkpt"
+    arrays = {
+        "u": np.array([[np.nan, 2.0], [-np.inf, np.nan]], "f4"),
+        "n": np.arange(-5, 3, dtype="i2"),
+        "none": np.zeros(0),
+        "lost": np.full(3, np.nan),
+        "z": np.array([1j, np.nan]),
+        "ok": np.array([True, False]),
+    }
+    write_checkpoint(path, checkpoint(1))
+    write_checkpoint(path, Checkpoint(header(2), arrays))
+    found = describe(path)
+    assert found.file.whole and found.file.header is not None and found.file.header.iteration == 2
+    ranges = {array.name: (array.minimum, array.maximum, array.nans) for array in found.arrays}
+    assert ranges == {
+        "u": ("-inf", 2.0, 2),
+        "n": (-5, 2, 0),
+        "none": (None, None, 0),
+        "lost": (None, None, 3),
+        "z": (None, None, 1),
+        "ok": (False, True, 0),
+    }
+    assert found.raw_bytes == sum(array.nbytes for array in arrays.values())
+    assert [(other.path.name, other.whole) for other in found.others] == [("heat.kkpt.1", True)]
+    flip(path, 33)
+    found = describe(path)
+    assert not found.file.whole and "in its header" in found.file.problem and found.arrays == ()
+    assert found.others[0].whole
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        describe(tmp_path / "other.kkpt")
+
+
+# --- in the background
+
+
+class Gate:
+    """An array that lets nobody read it until it is opened: a disk as slow as a test needs."""
+
+    def __init__(self, value: int) -> None:
+        self.entered, self.opened = threading.Event(), threading.Event()
+        self._value = value
+
+    def __array__(self, *_: object, **__: object) -> np.ndarray[Any, Any]:
+        self.entered.set()
+        assert self.opened.wait(20)
+        return np.full(10, self._value, "i4")
+
+
+def test_a_writer_in_the_background(tmp_path: Path) -> None:
+    done: list[object] = []
+    with CheckpointWriter(tmp_path / "heat.kkpt", keep=3) as writer:
+        for iteration in (1, 2):
+            writer.submit(header(iteration), {"u": np.zeros(50)}, done.append)
+            assert writer.flush()
+            assert not writer.busy
+        assert (writer.written, writer.failed, writer.replaced) == (2, 0, 0)
+        assert writer.seconds > 0 and writer.problem is None
+        assert writer.last is not None and writer.nbytes == sum(one.nbytes for one in done if isinstance(one, Written))
+    assert iterations(tmp_path) == {"heat.kkpt": 2, "heat.kkpt.1": 1}
+    with pytest.raises(CheckpointError, match="closed"):
+        writer.submit(header(3), {})
+    writer.close()
+
+
+def test_only_the_latest_waits(tmp_path: Path) -> None:
+    gate = Gate(1)
+    told: dict[int, object] = {}
+    with CheckpointWriter(tmp_path / "heat.kkpt", keep=9) as writer:
+        writer.submit(header(1), {"u": gate}, partial(told.setdefault, 1))  # type: ignore[dict-item]
+        assert gate.entered.wait(20)
+        start = time.monotonic()
+        for iteration in range(2, 6):
+            writer.submit(header(iteration), {"u": np.ones(3)}, partial(told.setdefault, iteration))
+        assert time.monotonic() - start < 5, "submitting waits for nobody"
+        assert told == {2: None, 3: None, 4: None}, "the replaced ones are given back at once"
+        assert writer.busy and not writer.flush(0.01)
+        gate.opened.set()
+    assert iterations(tmp_path) == {"heat.kkpt": 5, "heat.kkpt.1": 1}
+    assert isinstance(told[1], Written) and isinstance(told[5], Written)
+    assert (writer.written, writer.replaced) == (2, 3)
+
+
+def test_failures_are_counted_said_once_and_stop_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "file"
+    folder.touch()
+    outcomes: list[object] = []
+    writer = CheckpointWriter(folder / "heat.kkpt")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for iteration in range(3):
+            writer.submit(header(iteration), {"u": np.zeros(5)}, outcomes.append)
+            writer.flush()
+    assert [(one.category, one.filename) for one in caught] == [(kk.CheckpointWarning, __file__)]
+    assert "Not a directory; the run goes on" in str(caught[0].message)
+    assert writer.failed == 3 and writer.problem is not None
+    assert all(isinstance(outcome, CheckpointError) for outcome in outcomes)
+    folder.unlink()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        writer.submit(header(7), {"u": np.zeros(5)})
+        writer.flush()
+    assert writer.written == 1
+    with pytest.warns(kk.CheckpointWarning, match="dtype object"), writer:  # said by whichever call is next
+        writer.submit(header(8), {"u": np.array([None])})
+    assert (writer.written, writer.failed) == (1, 4)
+    assert iterations(folder) == {"heat.kkpt": 7}
+
+
+def test_python_waits_for_the_last_one(tmp_path: Path) -> None:
+    script = """
+import sys
+import numpy as np
+from kernelkeep.continuous.checkpoint import Header
+from kernelkeep.continuous.checkpoint_writer import CheckpointWriter
+header = Header(program="heat", program_digest="", layout_digest="", coupling="", items=1, iteration=3, generation=1)
+CheckpointWriter(sys.argv[1]).submit(header, {"u": np.random.default_rng(1).random(2_000_000)})
+"""
+    run_python(script, tmp_path / "heat.kkpt")
+    assert read_checkpoint(tmp_path / "heat.kkpt").header.iteration == 3
+
+
+def test_a_heartbeat_outside_a_worker_is_next_to_nothing() -> None:
+    beat(5)
+    assert last_iteration() is None
+    best = min(_timed() for _ in range(20))
+    assert best < 0.4e-6, f"{best * 1e9:.0f} ns, the loop included"
+
+
+def _timed() -> float:
+    start = time.perf_counter()
+    for iteration in range(10_000):
+        beat(iteration)
+    return (time.perf_counter() - start) / 10_000

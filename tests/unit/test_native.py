@@ -1,0 +1,177 @@
+"""The module in C: a bound function is called with what it was bound to, and a status other than 0 is told."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from kernelkeep.testing import note_skipped
+
+try:
+    from kernelkeep._native import BoundCall
+except ImportError as error:
+    reason = f"kernelkeep._native was not built here, and its twin in plain Python is used ({error})"
+    note_skipped("native", reason)
+    pytest.skip(reason, allow_module_level=True)
+
+LIBC = ctypes.CDLL(None)
+
+
+def address(name: str) -> int:
+    return ctypes.cast(getattr(LIBC, name), ctypes.c_void_p).value or 0
+
+
+class Call(BoundCall):
+    """Remembers what failed."""
+
+    def __init__(self) -> None:
+        self.statuses: list[int] = []
+
+    def _failed(self, status: int, /) -> None:
+        self.statuses.append(status)
+
+
+def test_a_function_of_the_c_library() -> None:
+    buffer = ctypes.create_string_buffer(8)
+    call = Call()
+    # fflush(NULL) returns 0; getentropy writes to a buffer and returns 0.
+    call._aim(address("fflush"), (0,))
+    assert call() is None  # type: ignore[func-returns-value]
+    call._aim(address("getentropy"), (ctypes.addressof(buffer), 8))
+    seen = set()
+    for _ in range(20):
+        call()
+        seen.add(buffer.raw)
+    assert len(seen) == 20, "each call is a call"
+    assert call.statuses == []
+
+
+def test_a_status_is_told() -> None:
+    call = Call()
+    call._aim(address("abs"), (7,))
+    call()
+    call._aim(address("abs"), ((1 << 64) - 9,))  # −9 in 64 bits, of which C takes 32
+    call()
+    call()
+    assert call.statuses == [7, 9, 9]
+
+
+def test_what_failed_raises_is_raised_and_what_it_returns_is_returned() -> None:
+    class Strict(BoundCall):
+        def _failed(self, status: int, /) -> Any:
+            if status == 5:
+                raise KeyError(status)
+            return "another try"
+
+    call = Strict()
+    call._aim(address("abs"), (5,))
+    with pytest.raises(KeyError, match="5"):
+        call()
+    call._aim(address("abs"), (6,))
+    assert call() == "another try"  # type: ignore[func-returns-value]
+
+
+def test_a_class_without_failed() -> None:
+    call = BoundCall()
+    call._aim(address("abs"), (0,))
+    call()
+    call._aim(address("abs"), (1,))
+    with pytest.raises(AttributeError, match="_failed"):
+        call()
+
+
+@pytest.mark.parametrize("was_aimed", [False, True])
+def test_aimed_at_nothing(was_aimed: bool) -> None:
+    call = Call()
+    if was_aimed:
+        call._aim(address("fflush"), (0,))
+        call._aim(0, ())
+    call()
+    assert call.statuses == [-1]
+    call._aim(address("fflush"), (0,))
+    call()
+    assert call.statuses == [-1], "it may be aimed again"
+
+
+def test_every_argument_arrives_in_its_place() -> None:
+    kinds = [ctypes.c_uint64] * 11
+    seen: list[tuple[int, ...]] = []
+
+    def note(*values: int) -> int:
+        seen.append(values)
+        return 0
+
+    function = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(note)
+    target = ctypes.cast(function, ctypes.c_void_p).value or 0
+    call = Call()
+    values = tuple((1 << 63) + 1000 * k for k in range(11))
+    call._aim(target, values)
+    call()
+    call._aim(target, values[:3])  # those left out are zeros, not what was there before
+    call()
+    assert seen == [values, values[:3] + (0,) * 8]
+    assert call.statuses == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ((), TypeError), ((1,), TypeError), ((1, (), 3), TypeError), ((1, [2]), TypeError), ((1, None), TypeError),
+        ((1, (0,) * 12), TypeError), (("1", ()), TypeError), ((1.5, ()), TypeError), ((1, (None,)), TypeError),
+        ((1, (2, "3")), TypeError), ((-1, ()), OverflowError), ((1 << 64, ()), OverflowError),
+        ((1, (-1,)), OverflowError), ((1, (1 << 64,)), OverflowError),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_wrong_arguments_leave_it_as_it_was(arguments: tuple[Any, ...], kind: type[Exception]) -> None:
+    call = Call()
+    call._aim(address("abs"), (3,))
+    with pytest.raises(kind):
+        call._aim(*arguments)
+    call()
+    assert call.statuses == [3]
+
+
+def test_a_call_takes_no_arguments() -> None:
+    call: Any = Call()
+    call._aim(address("abs"), (3,))
+    for wrong, named in (((1,), {}), ((), {"x": 1})):
+        with pytest.raises(TypeError, match="bound already"):
+            call(*wrong, **named)
+    assert call.statuses == []
+    call(*(), **{})
+    assert call.statuses == [3]
+
+
+def test_other_threads_run_meanwhile() -> None:
+    """The function waits for what another Python thread does: with the interpreter's lock held it would for ever."""
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def meet() -> int:
+        arrived.set()
+        return 0 if go_on.wait(30) else 1
+
+    function = ctypes.CFUNCTYPE(ctypes.c_int)(meet)
+    call = Call()
+    call._aim(ctypes.cast(function, ctypes.c_void_p).value or 0, ())
+    caller = threading.Thread(target=call)
+    caller.start()
+    assert arrived.wait(30)
+    call._aim(0, ())  # while the call is under way
+    go_on.set()
+    caller.join(30)
+    assert not caller.is_alive() and call.statuses == []
+
+
+def test_nothing_is_leaked() -> None:
+    call, arguments = Call(), (0,)
+    call._aim(address("fflush"), arguments)
+    held = sys.getrefcount(call), sys.getrefcount(arguments)
+    for _ in range(10_000):
+        call._aim(address("fflush"), arguments)
+        call()
+    assert (sys.getrefcount(call), sys.getrefcount(arguments)) == held
