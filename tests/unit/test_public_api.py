@@ -7,12 +7,12 @@ import pytest
 import kernelkeep as kk
 
 PUBLIC = [
-    "ArgumentError", "Array", "BinaryRejected", "Buffer", "CacheStats", "CacheWarning", "Capabilities", "CheckpointError",
-    "CheckpointWarning", "CompileError", "Device", "DeviceError", "DeviceInfo", "Executor", "Explanation", "Fence", "Fingerprint",
-    "Graph", "Job", "Kernel",
-    "KernelKeepError", "Lease", "LocalMemory", "OutOfMemory", "PortableKernel", "PreloadReport", "Prepared", "Program",
-    "ProgramCache", "RemoteError", "Scalar", "Source", "SupervisedReport", "SupervisionError", "Unsupported",
-    "list_devices", "open_device", "run_supervised",
+    "ArgumentError", "Array", "BinaryRejected", "Buffer", "CacheStats", "CacheWarning", "Capabilities",
+    "CheckpointError", "CheckpointWarning", "CompileError", "Device", "DeviceError", "DeviceInfo", "Executor",
+    "Explanation", "Fence", "Fingerprint", "Graph", "Job", "Kernel", "KernelKeepError", "Lease", "LocalMemory",
+    "OutOfMemory", "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress",
+    "RemoteError", "Run", "RunReport", "Scalar", "Source", "StateProgram", "SupervisedReport", "SupervisionError",
+    "Unsupported", "list_devices", "open_device", "resume", "run", "run_supervised",
 ]  # fmt: skip
 
 

@@ -47,7 +47,11 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class _StateKernel(PortableKernel):
-    """A portable kernel with functions of its own."""
+    """A portable kernel with functions of its own. The lines that count are those of the user's body, in a function."""
+
+    @property
+    def _first_line(self) -> int:
+        return 100_001
 
     def _functions(self, language: str) -> str:
         made: str = self.__dict__["_make_functions"](language)

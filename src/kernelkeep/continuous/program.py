@@ -25,7 +25,7 @@ import numpy as np
 
 from ..devices.array import parse_dtype
 from ..errors import ArgumentError
-from ..programs.portable import Buffer, Scalar
+from ..programs.portable import Buffer, PortableKernel, Scalar
 
 __all__ = ["COUPLINGS", "StateProgram"]
 
@@ -65,6 +65,11 @@ class StateProgram:
             )
         if not isinstance(state, Mapping) or not state:
             raise ArgumentError(f"state program {name} needs a state: a mapping of names to arrays")
+        if not isinstance(scalars, Mapping | None):
+            raise ArgumentError(f"the scalars of {name} are a mapping of names to numbers")
+        if not isinstance(group, int) or group < 1:
+            raise ArgumentError(f"the group of {name} is a positive number of items, not {group!r}")
+        PortableKernel(name, params=[], body="")  # what no kernel can be named, no program can
         self.name = name
         self.coupling = coupling
         self.body = body
@@ -122,7 +127,7 @@ class StateProgram:
 
     def _check_names(self) -> None:
         used: set[str] = set()
-        for key, array in (self.state | self.tasks).items():
+        for key, array in (*self.state.items(), *self.tasks.items()):
             Buffer(key, _short(f"{key} of {self.name}", array.dtype))
             used |= {key} if key not in used else _twice(self.name, key)
         for key, value in self.scalars.items():
@@ -131,6 +136,12 @@ class StateProgram:
         for key in self.state:
             if f"{key}_next" in used:
                 raise ArgumentError(f"{self.name} has both {key} and {key}_next, which is what the new {key} is called")
+        copies = {f"{key}_{kind}{role}" for key in used for kind in "st" for role in range(3)}
+        for key in used:
+            if key in copies or key.startswith("kk"):
+                raise ArgumentError(
+                    f"{self.name} cannot have anything named {key}: the lowered kernel uses such names itself"
+                )
 
     def __repr__(self) -> str:
         what = f"{len(next(iter(self.tasks.values())))} tasks" if self.tasks else f"{self.items} items"
@@ -145,17 +156,26 @@ def _array(label: str, value: Any) -> np.ndarray[Any, Any]:
     parse_dtype(array.dtype)
     if not array.size:
         raise ArgumentError(f"{label} is empty")
+    if not array.ndim:
+        raise ArgumentError(f"{label} is a single number: make it an array of one, or a scalar")
+    if not isinstance(value, np.ndarray | np.generic) and not hasattr(value, "__dlpack__"):
+        array = _narrowed(array)
     native: np.ndarray[Any, Any] = array.astype(array.dtype.newbyteorder("="), copy=False)
     return native
 
 
+def _narrowed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Plain Python numbers as the kernels of most people have them: int is i4 where it fits, float f4."""
+    if array.dtype.kind == "i" and array.size and array.min() >= -(2**31) and array.max() < 2**31:
+        return array.astype("i4")
+    return array.astype("f4") if array.dtype.kind == "f" else array
+
+
 def _scalar(label: str, value: Any) -> np.ndarray[Any, Any]:
-    """A scalar with its dtype; a plain int is i4 and a plain float f4, as in the kernels of most people."""
-    if isinstance(value, bool | int) and not isinstance(value, np.generic):
-        value = np.int32(value) if -(2**31) <= value < 2**31 else np.int64(value)
-    elif isinstance(value, float) and not isinstance(value, np.generic):
-        value = np.float32(value)
-    array = np.asarray(value)
+    """A scalar with its dtype."""
+    array = np.asarray(int(value) if isinstance(value, bool) else value)
+    if not isinstance(value, np.ndarray | np.generic):
+        array = _narrowed(array)
     if array.ndim or array.dtype.kind not in "iuf":
         raise ArgumentError(f"{label} is a single number, not {value!r}")
     return array

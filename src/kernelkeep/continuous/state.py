@@ -88,6 +88,7 @@ class State:
             if not self.in_place and not self.program.tasks:
                 for key, array in self.arrays[0].items():
                     arrays[key] = self.device.empty(array.shape, array.dtype).copy_from(array)
+                self.device.synchronize()  # these copies are in another queue than the slice that is next
             self._scratch = arrays, tasks
         return self._scratch
 

@@ -204,7 +204,9 @@ class Engine:
 
     def _dispatch(self, flight: Flight) -> None:
         start = time.perf_counter()
-        lanes, traced, marks = self._lanes, self.timeline is not None, flight.marks
+        lanes, marks = self._lanes, flight.marks
+        # The end of the upload and of the computing: where nothing is moved, there is only one end.
+        told = not lanes.single or (self.timeline is not None and not lanes.shares_memory)
         upload, compute, download = lanes.upload, lanes.compute, lanes.download
         with self.device.exclusive():
             handles = self._place(flight)
@@ -214,7 +216,7 @@ class Engine:
             for index, host in flight.borrowed.items():
                 if host.nbytes:
                     flight.held.append(upload.upload_from(handles[index], host))
-            if traced or not lanes.single:
+            if told:
                 marks.append(upload.mark())
             if not lanes.single:
                 upload.flush()
@@ -226,7 +228,9 @@ class Engine:
                     if result.index in flight.cleared:
                         flight.held.append(compute.clear(handles[result.index], max(result.nbytes, 16)))
             launch()
-            if traced or not lanes.single:
+            if not lanes.single:
+                self._set_aside(flight, handles)
+            if told:
                 marks.append(compute.mark())
             if not lanes.single:
                 compute.flush()
@@ -238,6 +242,8 @@ class Engine:
                 self._bring_back(flight, result, handles)
             marks.append(download.mark())
             download.flush()
+            if lanes.shares_memory:
+                _ = marks[-1].done  # software OpenGL has computed by now; seen here, nobody needs its context for that
         flight.dispatched = (start, time.perf_counter())
 
     def _place(self, flight: Flight) -> dict[int, Any]:
@@ -259,6 +265,15 @@ class Engine:
             else:
                 handles[index] = self._home(flight, None, max(result.nbytes, 16))
         return handles
+
+    def _set_aside(self, flight: Flight, handles: dict[int, Any]) -> None:
+        """Copy results that are in the caller's own arrays: the next batch may write there before this one is downloaded."""
+        for result in flight.results:
+            if result.index in flight.on_device and result.nbytes:
+                aside = self._home(flight, None, max(result.nbytes, 16))
+                origin = flight.values[result.index]
+                flight.held.append(self._lanes.compute.copy(aside, origin, result.nbytes))
+                handles[result.index] = aside
 
     def _home(self, flight: Flight, block: Block | None, nbytes: int) -> Any:
         if block is not None and block.handle is not None:

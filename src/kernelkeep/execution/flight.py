@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -15,7 +16,7 @@ from ..devices.array import Array, parse_dtype
 from ..devices.base import Device, Kernel
 from ..devices.lanes import Block, Lanes, Mark
 from ..devices.prepared import Prepared
-from ..errors import ArgumentError
+from ..errors import ArgumentError, OutOfMemory
 from .copying import Copier
 from .job import Job, check_outputs
 from .pool import Pool
@@ -188,7 +189,10 @@ class Flight:
                 self.cleared.add(index)
         if wanted is not None and dtype != wanted[1]:
             raise ArgumentError(f"{label} is {wanted[1].name}, and the array passed in is {dtype.name}")
-        self.results.append(Result(param.name, index, shape, dtype))
+        result = Result(param.name, index, shape, dtype)
+        if result.nbytes > sys.maxsize:  # drivers and NumPy have many names for this
+            raise OutOfMemory(f"{label} would be {result.nbytes:,} bytes, more than there are addresses for")
+        self.results.append(result)
 
 
 def _host_array(value: Any, label: str) -> np.ndarray[Any, Any]:

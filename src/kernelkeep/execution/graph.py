@@ -68,8 +68,8 @@ class Graph:
             raise ArgumentError(
                 f"the copy goes from {origin.dtype.name} {origin.shape} to {target.dtype.name} {target.shape}"
             )
-        if not target.nbytes:
-            return self
+        if not target.nbytes or target is origin:
+            return self  # there is nothing to move
         for array in (target, origin):
             if isinstance(array, Array):
                 array._tell_when_closed(self)

@@ -47,18 +47,20 @@ class Timeline:
         self._last = (0.0, 0.0, 0.0)  # when the stages of the batch before ended
 
     def add(self, flight: Flight, times: Sequence[float], lanes: Lanes) -> None:
-        """Keep a batch that is done; `times` are those of its three marks, one at the end of each stage.
+        """Keep a batch that is done; `times` are those of its marks, one at the end of each stage.
 
         A stage begins when what it waits for is done: the stage before it, and the batch before it on the same queue. So
         the marks that the stages need anyway are enough, and a timeline costs the device nothing.
         """
-        sent, (uploaded, computed, downloaded) = flight.dispatched[0], times
-        last = self._last
-        if lanes.single:
-            starts = (max(sent, last[2]), uploaded, computed)
+        sent, last = flight.dispatched[0], self._last
+        if lanes.shares_memory:
+            (done,) = times  # nothing is moved: all is over when the kernel is
+            starts, times = (sent, max(sent, last[2]), done), (sent, done, done)
+        elif lanes.single:
+            starts = (max(sent, last[2]), times[0], times[1])
         else:
-            starts = (max(sent, last[0]), max(uploaded, last[1]), max(computed, last[2]))
-        self._last = (uploaded, computed, downloaded)
+            starts = (max(sent, last[0]), max(times[0], last[1]), max(times[1], last[2]))
+        self._last = (times[0], times[1], times[2])
         stages = list(zip(starts, times, strict=True))
         self.keep(flight, stages, lanes.shares_memory)
 

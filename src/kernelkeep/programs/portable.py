@@ -201,6 +201,11 @@ class PortableKernel:
                 message = f"kernel {self.name} uses kk_atomic_{operation} on float {target}, which this device lacks"
                 raise Unsupported("float_atomics", message)
 
+    @property
+    def _first_line(self) -> int:
+        """The number of the body's first line, as compilers name it."""
+        return 1
+
     def _functions(self, language: str) -> str:
         """Functions that the body calls, in a language; for kernels that are generated."""
         return ""
@@ -271,8 +276,8 @@ def _lower_cuda(kernel: PortableKernel) -> str:
             parts.append(f"{'const ' if p.access == 'r' else ''}{kind}* {p.name}")
     x, y, z = kernel.signature.group or (1, 1, 1)
     head = f'extern "C" __global__ void __launch_bounds__({x * y * z}) {kernel.name}({", ".join(parts)})'
-    functions = kernel._functions("cuda")
-    return f"{declaration(kernel.signature)}\n{_CUDA_PRELUDE}{functions}{head} {{\n{shared}\n#line 1\n{body}\n}}\n"
+    before = f"{declaration(kernel.signature)}\n{_CUDA_PRELUDE}{kernel._functions('cuda')}"
+    return f"{before}{head} {{\n{shared}\n#line {kernel._first_line}\n{body}\n}}\n"
 
 
 def _opencl_prelude() -> str:
@@ -351,7 +356,7 @@ def _lower_opencl(kernel: PortableKernel) -> str:
         else _opencl_prelude().split("#define kk_atomic_")[0]
     )
     head = f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void {kernel.name}({', '.join(parts)})"
-    return f"{declaration(kernel.signature)}\n{prelude}{functions}{head} {{\n{shared}\n#line 1\n{body}\n}}\n"
+    return f"{declaration(kernel.signature)}\n{prelude}{functions}{head} {{\n{shared}\n#line {kernel._first_line}\n{body}\n}}\n"
 
 
 _GLSL_PRELUDE = """\
@@ -425,7 +430,7 @@ def _lower_glsl(kernel: PortableKernel) -> str:
         lines.append(f"layout(std140, binding = 0) uniform kk_scalars {{ {' '.join(scalars)} }};")
     lines.append(shared)
     lines.append(functions)
-    lines.append(f"void main() {{\n#line 1\n{body}\n}}\n")
+    lines.append(f"void main() {{\n#line {kernel._first_line}\n{body}\n}}\n")
     return "\n".join(lines)
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import weakref
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -76,6 +78,7 @@ class CudaDevice(Device):
         self._enter()
         self.cu_stream = self._call(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self._allocations: set[int] = set()
+        self._queues: weakref.WeakSet[CudaQueue] = weakref.WeakSet()
 
     def _read_capabilities(self) -> Capabilities:
         attribute = self.driver.CUdevice_attribute
@@ -241,6 +244,12 @@ class CudaDevice(Device):
     def _new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> CudaReplay:
         return CudaReplay(self, steps, self.cu_stream if queue is None else stream_of(queue, self))
 
+    def exclusive(self) -> AbstractContextManager[Any]:
+        """CUDA serves all threads at once; here a block only finds this thread's context in place."""
+        self._check_open()
+        self._enter()
+        return contextlib.nullcontext()
+
     def _open_lanes(self, *, timed: bool = True) -> CudaLanes:
         self._check_open()
         return CudaLanes(self, timed)
@@ -249,6 +258,13 @@ class CudaDevice(Device):
         self._check_open()
         self._enter()
         self._call(self.driver.cuStreamSynchronize, self.cu_stream)
+
+    def _settle(self) -> None:
+        """Wait for everything on every queue of ours."""
+        self._enter()
+        self.driver.cuStreamSynchronize(self.cu_stream)
+        for queue in list(self._queues):
+            self.driver.cuStreamSynchronize(queue.cu_stream)
 
     def _close(self) -> None:
         self._enter()

@@ -30,6 +30,7 @@ class CudaQueue(Queue):
         device._enter()
         flags = device.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         self.cu_stream = device._call(device.driver.cuStreamCreate, flags)
+        device._queues.add(self)
 
     def fence(self) -> CudaFence:
         return CudaFence(self.device, self.cu_stream)

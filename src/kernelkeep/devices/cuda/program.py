@@ -72,9 +72,8 @@ class CudaProgram(Program):
 
     def _unload(self) -> None:
         device = self._device
-        device._enter()
         # A launch of it may still be running, and unloading does not wait for one.
-        device.driver.cuStreamSynchronize(device.cu_stream)
+        device._settle()
         device.driver.cuLibraryUnload(self.cu_library)
 
     def binary(self) -> bytes:

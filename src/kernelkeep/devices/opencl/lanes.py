@@ -1,7 +1,8 @@
 """Upload, compute and download on OpenCL: three queues, or one where host and device share their memory.
 
-A CPU is given the host's memory itself. A block is then a buffer over that memory which is *mapped* while the host has it:
-unmapping it is the upload, mapping it again the download, and neither moves a byte.
+A CPU is given the host's memory itself, and neither upload nor download moves a byte. With fine-grained shared virtual memory
+there is nothing at all to do for them. Without, a block is a buffer over host memory which is *mapped* while the host has it:
+unmapping it is the upload, mapping it again the download.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ class OpenCLLane(Lane):
         self.cl_queue = self.queue.cl_queue
 
     def upload(self, handle: Any, block: Block) -> Any:
-        if isinstance(block, SharedBlock) and handle is block.handle:
-            return block.give_to_device(self.cl_queue)
+        if handle is block.handle:
+            return block.give_to_device(self.cl_queue) if isinstance(block, SharedBlock) else None
         return self._cl.enqueue_copy(self.cl_queue, handle, block.host, is_blocking=False)
 
     def upload_from(self, handle: Any, host: np.ndarray[Any, Any]) -> Any:
         return self._cl.enqueue_copy(self.cl_queue, handle, host, is_blocking=False)
 
     def download(self, handle: Any, block: Block) -> Any:
-        if isinstance(block, SharedBlock) and handle is block.handle:
-            return block.give_to_host(self.cl_queue)
+        if handle is block.handle:
+            return block.give_to_host(self.cl_queue) if isinstance(block, SharedBlock) else None
         return self._cl.enqueue_copy(self.cl_queue, block.host, handle, is_blocking=False)
 
     def copy(self, target: Any, origin: Any, nbytes: int) -> Any:
@@ -74,6 +75,20 @@ class OpenCLLane(Lane):
         self.cl_queue.flush()
 
 
+class FineBlock(Block):
+    """Fine-grained shared virtual memory: host and device have it at once, and take turns by waiting for each other."""
+
+    def __init__(self, device: OpenCLDevice, nbytes: int) -> None:
+        cl, flags = device.cl, device.cl.svm_mem_flags
+        try:
+            host = cl.svm_empty(
+                device.cl_context, flags.READ_WRITE | flags.SVM_FINE_GRAIN_BUFFER, (nbytes,), np.uint8, alignment=64
+            )
+        except (cl.Error, MemoryError):
+            raise OutOfMemory(f"{device.spec} cannot allocate {nbytes:,} bytes") from None
+        super().__init__(host, cl.SVM(host))
+
+
 class SharedBlock(Block):
     """A buffer over host memory, mapped while it is the host's turn."""
 
@@ -81,7 +96,7 @@ class SharedBlock(Block):
         self._cl = device.cl
         try:
             room = np.empty(nbytes + _ALIGNMENT, "u1")
-        except (MemoryError, ValueError):  # NumPy has two words for it
+        except MemoryError:
             raise OutOfMemory(f"{device.spec} cannot allocate {nbytes:,} bytes") from None
         start = -room.ctypes.data % _ALIGNMENT
         flags = device.cl.mem_flags.READ_WRITE | device.cl.mem_flags.USE_HOST_PTR
@@ -110,6 +125,7 @@ class OpenCLLanes(Lanes):
         self.device = device
         self.timed = timed
         self.shares_memory = bool(device.cl_device.type & device.cl.device_type.CPU)
+        self._fine_grained = _has_fine_grained_memory(device)
         self.upload = OpenCLLane(self)
         if self.shares_memory:
             self.compute = self.download = self.upload
@@ -119,6 +135,10 @@ class OpenCLLanes(Lanes):
         self._anchor()
 
     def block(self, nbytes: int) -> Block:
+        if nbytes > self.device._max_alloc_bytes:
+            raise OutOfMemory(f"{self.device.spec} cannot allocate {nbytes:,} bytes")
+        if self.shares_memory and self._fine_grained:
+            return FineBlock(self.device, nbytes)
         if self.shares_memory:
             return SharedBlock(self.device, nbytes, self._clock.cl_queue)
         return Block(self.device.pinned_empty(nbytes, "u1"))
@@ -140,3 +160,10 @@ class OpenCLLanes(Lanes):
             tries.append((after - before, (before + after) / 2 - event.profile.end * 1e-9))
         self.offset = min(tries)[1]
         self._anchored = time.perf_counter()
+
+
+def _has_fine_grained_memory(device: OpenCLDevice) -> bool:
+    try:
+        return bool(device.cl_device.svm_capabilities & device.cl.device_svm_capabilities.FINE_GRAIN_BUFFER)
+    except (AttributeError, device.cl.Error):  # a driver from before OpenCL 2.0
+        return False

@@ -37,6 +37,7 @@ class OpenGLMark(OpenGLFence, Mark):
     def __init__(self, device: OpenGLDevice, offset: float, timed: bool) -> None:
         self._device = device
         self._finished = False
+        self.seen = 0.0  # when it was first found passed, by the host's clock
         self.offset = offset
         self.query = ctypes.c_uint()
         with device.context.current() as gl:
@@ -45,6 +46,12 @@ class OpenGLMark(OpenGLFence, Mark):
                 gl.glGenQueries(1, ctypes.byref(self.query))
                 gl.glQueryCounter(self.query, C.TIMESTAMP)
             self._sync = gl.glFenceSync(C.SYNC_GPU_COMMANDS_COMPLETE, 0)
+
+    def _look(self, nanoseconds: int) -> bool:
+        passed = super()._look(nanoseconds)
+        if passed and not self.seen:
+            self.seen = time.perf_counter()
+        return passed
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
         # Looks with pauses: whoever waits inside GL has the context, and others could not submit meanwhile.
@@ -142,8 +149,9 @@ class OpenGLLanes(Lanes):
 
     def __init__(self, device: OpenGLDevice, timed: bool) -> None:
         self.device = device
-        self.timed = timed
         self.shares_memory = device.context.is_software
+        # Software computes inside the calls, so the host's clock tells as well.
+        self.timed = timed and not self.shares_memory
         self._anchor()
         self.upload = self.compute = self.download = OpenGLLane(self)
 
@@ -151,6 +159,8 @@ class OpenGLLanes(Lanes):
         return MappedBlock(self.device, nbytes)
 
     def times(self, marks: Sequence[OpenGLMark]) -> list[float]:
+        if self.shares_memory:
+            return [mark.seen for mark in marks]
         told = []
         value = ctypes.c_uint64()
         with self.device.context.current() as gl:

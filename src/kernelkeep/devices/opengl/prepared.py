@@ -27,28 +27,35 @@ class OpenGLPrepared(Prepared):
         self._values = list(values)
         self._shape = shape
         self._stop: Callable[..., NoReturn] | None = None
-        self._arm()
+        self._entry: Any = None
 
     def __call__(self) -> None:
-        if self._stop is not None:
-            self._stop()
+        entry = self.entry
         device = self._device
         with self._lock:
             waiting = device._waiting
-            waiting.append(self.entry)
+            waiting.append(entry)
             if len(waiting) >= device._batch:
                 device.submit()
 
+    @property
+    def entry(self) -> Any:
+        """What is added to the batch; put together when it is first needed after a change."""
+        if self._entry is None:
+            if self._stop is not None:
+                self._stop()
+            self._entry = (self.kernel, self.kernel.sort_values(self._values), self._shape)
+        return self._entry
+
     def _put(self, index: int, native: Any) -> None:
         self._values[index] = native
-        self.entry = (self.kernel, self.kernel.sort_values(self._values), self._shape)
+        self._entry = None
 
     def _arm(self) -> None:
-        self.entry = (self.kernel, self.kernel.sort_values(self._values), self._shape)
-        self._stop = None
+        self._stop = self._entry = None
 
     def _disarm(self, refuse: Callable[..., NoReturn]) -> None:
-        self._stop = refuse
+        self._stop, self._entry = refuse, None
 
 
 class OpenGLReplay(LoopReplay):

@@ -6,6 +6,7 @@ import ctypes
 import re
 import struct
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ArgumentError
@@ -123,16 +124,19 @@ class OpenGLKernel(Kernel):
     def _pack(self, params: tuple[Parameter, ...]) -> Callable[..., bytes]:
         return struct.Struct(_layout(sorted((p for p in params if p.place == "block"), key=lambda p: p.slot))).pack
 
+    @cached_property
+    def _sorting(self) -> tuple[list[int], list[int], list[int], Callable[..., bytes]]:
+        """Which arguments are buffers, in the scalar block and loose uniforms, and how the block is packed."""
+        params = self.params or ()
+        buffers = [i for i, p in enumerate(params) if p.kind == "buffer"]
+        block = sorted((i for i, p in enumerate(params) if p.place == "block"), key=lambda i: params[i].slot)
+        return buffers, block, [i for i, p in enumerate(params) if p.place == "uniform"], self._pack(params)
+
     def sort_values(self, values: list[Any]) -> _Values:
         """The values of a launch as GL takes them, without generated code: for launches that are sorted once."""
-        params = self.params or ()
-        block = sorted(
-            ((p.slot, value) for p, value in zip(params, values, strict=True) if p.place == "block"),
-            key=lambda pair: pair[0],
-        )
-        buffers = tuple(value for p, value in zip(params, values, strict=True) if p.kind == "buffer")
-        loose = tuple(value for p, value in zip(params, values, strict=True) if p.place == "uniform")
-        return buffers, self._pack(params)(*(value for _, value in block)) if block else b"", loose
+        buffers, block, loose, pack = self._sorting
+        packed = pack(*[values[i] for i in block]) if block else b""
+        return tuple([values[i] for i in buffers]), packed, tuple([values[i] for i in loose])
 
     def _prepare_launch(
         self,

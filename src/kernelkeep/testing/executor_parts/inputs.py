@@ -175,6 +175,24 @@ class InputTests(ExecutorPart):
             np.testing.assert_array_equal(future.result(TIMEOUT)["y"], saxpy_result(number))
         assert all((other.numpy() == 99).all() for other in others)
 
+    def test_batches_that_write_one_device_array_each_see_their_own_turn(
+        self, device: Device, cache: ProgramCache
+    ) -> None:
+        """A download must not see what the kernel of the next batch writes to the same array."""
+        items = 1 << 20
+        more = PortableKernel(
+            "one_more",
+            params=[Buffer("y", "i4", "rw"), Scalar("n", "i4")],
+            body="int i = kk_global_id(0); if (i < n) y[i] += 1;",
+        )
+        job = Job(cache, more, grid=groups(items, 256), outputs=["y"])
+        state = device.array(np.zeros(items, "i4"))
+        with Executor(device) as executor:
+            futures = [executor.submit(job, y=state, n=items) for _ in range(20)]
+            for turn, future in enumerate(futures, start=1):
+                assert (future.result(TIMEOUT)["y"] == turn).all()
+        assert (state.numpy() == 20).all()
+
     def test_a_device_array_closed_afterwards(self, device: Device, executor: Executor, job: Job) -> None:
         for number in range(3):  # the first of them is what the launch was bound with
             x = device.array(np.arange(ITEMS, dtype="f4"))
