@@ -30,7 +30,7 @@ class Word(IntEnum):
     TAKEN_HIGH = 6
     COUNT = 8  # tasks in each copy of the queue: three words
     # the second line: what the slice that runs has to say
-    STOP_ASKED = LINE
+    STOP_ASKED = LINE  # 1 by the body, 2 by the condition
     PHASE_ASKED = LINE + 1  # the new phase plus one
     OVERRUN = LINE + 2  # a loop was cut short by the device
     OVERFLOW = LINE + 3  # the queue was too small
@@ -54,6 +54,7 @@ class Stopped(IntEnum):
     OVERRUN = 2
     OVERFLOW = 3
     EMPTY = 4  # no tasks are left
+    BY_CONDITION = 5  # the condition that the caller of the run gave
 
 
 def words(generation: int, iteration: int, phase: int, taken: int, tasks: int) -> np.ndarray[Any, Any]:

@@ -13,7 +13,8 @@ __all__ = ["Interruption"]
 class Interruption:
     """For a `with` block, in which Ctrl-C is only noted. The second one raises `KeyboardInterrupt` as ever.
 
-    Signals reach the main thread only: in any other this does nothing.
+    Signals reach the main thread only: in any other this does nothing. Nor where Ctrl-C is ignored (`nohup`), or handled by
+    something that is not Python.
     """
 
     def __init__(self) -> None:
@@ -21,7 +22,7 @@ class Interruption:
         self._before: Any = None
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT)):
             self._before = signal.signal(signal.SIGINT, self._note)
         return self
 

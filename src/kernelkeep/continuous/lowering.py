@@ -114,8 +114,7 @@ class _Writer:
     def __init__(self, program: StateProgram, kind: str, supervised: bool, condition: str | None) -> None:
         self.program = program
         self.steers = program.steers or condition is not None
-        # Behind the body, where its early returns skip it: an item that returns has nothing to say.
-        self.body = program.body if condition is None else f"{program.body}\nif ({condition}) kk_stop();"
+        self.condition = condition
         self.kind = kind
         self.supervised = supervised
         self.pairs = _PAIRS[:1] if kind == "step" else _PAIRS
@@ -144,9 +143,9 @@ class _Writer:
         stores = " ".join(f"kkout_{key}[kk_at] = a{i};" for i, key in enumerate(keys))
         return (
             f"#define kk_push({', '.join(f'a{i}' for i in range(len(keys)))}) "
-            f"{{ uint kk_at = kk_atomic_add(kkcontrol[{Word.COUNT:d} + kkout], 1u); "
+            f"do {{ uint kk_at = kk_atomic_add(kkcontrol[{Word.COUNT:d} + kkout], 1u); "
             f"if (kk_at < kk_uint(kkcapacity)) {{ {stores} }} "
-            f"else kk_atomic_or(kkcontrol[{Word.OVERFLOW:d}], 1u); }}"
+            f"else kk_atomic_or(kkcontrol[{Word.OVERFLOW:d}], 1u); }} while (false)"
         )
 
     def _fields(self, language: str) -> str:
@@ -159,7 +158,11 @@ class _Writer:
 
     def _move(self) -> str:
         loads = ", ".join(f"kkin_{key}[kk_item_]" for key in self.program.tasks)
-        return f"kk_push({loads})"
+        return f"kk_push({loads});"
+
+    def _look(self, language: str) -> list[str]:
+        """The condition, after the body of every item, whichever way that ended."""
+        return [self._fields(language), f"if ({self.condition}) kk_atomic_or(kkcontrol[{Word.STOP_ASKED:d}], 2u);", "}"]
 
     def _with_pointers(self, language: str) -> list[str]:
         program = self.program
@@ -180,7 +183,11 @@ class _Writer:
             kind = _kind(language, array.dtype.str[1:], 1)
             parts += [f"{space}const {kind}* kkin_{key}", f"{space}{kind}* kkout_{key}"]
         parts += [f"const {_kind(language, v.dtype.str[1:], 1)} {key}" for key, v in program.scalars.items()]
-        lines = [f"{head} kk_step({', '.join(parts)}) {{", self._fields(language), "#line 1", self.body, "}"]
+        what = "kk_step" if self.condition is None else "kk_body"
+        lines = [f"{head} {what}({', '.join(parts)}) {{", self._fields(language), "#line 1", program.body, "}"]
+        if self.condition is not None:
+            same = ", ".join(part.split()[-1].lstrip("*") for part in parts)
+            lines += [f"{head} kk_step({', '.join(parts)}) {{ kk_body({same});", *self._look(language)]
         if self.queue:
             lines += [f"{head} kk_move({', '.join(parts)}) {{ {self._move()} }}"]
         names = ["kkcontrol"]
@@ -211,7 +218,11 @@ class _Writer:
             lines += [f"#define {name} {meaning}" for name, meaning in macros.items()]
             head = "(int kk_item_, int kk_items_, int kk_iteration_, int kk_phase_)"
             start = f"int kkout = kk_index({w}); " if self.queue else ""
-            lines += [f"void kk_step_{r}{w}{head} {{", f"{start}{self._fields(language)}", "#line 1", self.body, "}"]
+            what = "kk_step" if self.condition is None else "kk_body"
+            lines += [f"void {what}_{r}{w}{head} {{", f"{start}{self._fields(language)}", "#line 1", program.body, "}"]
+            if self.condition is not None:
+                call = f"kk_body_{r}{w}(kk_item_, kk_items_, kk_iteration_, kk_phase_);"
+                lines += [f"void kk_step_{r}{w}{head} {{ {start}{call}", *self._look(language)]
             if self.queue:
                 lines += [f"void kk_move_{r}{w}{head} {{ {start}{self._move()} }}"]
             lines += [f"#undef {name}" for name in macros]
@@ -435,7 +446,8 @@ class _Writer:
         done += [f"kkcontrol[{Word.CURRENT:d}] = kk_uint(1 - kkcurrent);"]
         if steers:
             done += [f"if (kkp != 0u) kkcontrol[{Word.PHASE:d}] = kkp - 1u;"]
-            done += [f"if (kkstop != 0u) kkcontrol[{Word.STOPPED:d}] = {Stopped.BY_BODY:d}u;"]
+            why = f"(kkstop & 1u) != 0u ? {Stopped.BY_BODY:d}u : {Stopped.BY_CONDITION:d}u"
+            done += [f"if (kkstop != 0u) kkcontrol[{Word.STOPPED:d}] = {why};"]
         if self.queue:
             taken = "kk_uint(kktake)" if step else f"kkcontrol[{Word.TAKEN_NOW:d}]"
             empty = f"kk_atomic_or(kkcontrol[{Word.COUNT:d} + 1 - kkcurrent], 0u) == 0u"

@@ -5,7 +5,7 @@ A body handles one item (or one task) of one iteration. What it may use beside t
     kk_item() kk_items()                 which item this is, and how many there are
     kk_iteration()                       the iteration, counted from 0 over the whole run, resumed or not
     u[i], u_next[i]                      an array of the state, old and new; the body writes the new one
-    kk_phase() kk_set_phase(p)           a number that is part of the state; a new one holds from the next iteration on
+    kk_phase() kk_set_phase(p)           a number from 0 on that is part of the state; a new one holds from the next iteration
     kk_stop()                            this iteration is the last
 
 "independent": item i reads and writes index i only. "neighbours": item i reads anything old and writes its own index of the
@@ -27,12 +27,13 @@ from ..devices.array import parse_dtype
 from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel, Scalar
 
-__all__ = ["COUPLINGS", "StateProgram"]
+__all__ = ["COUPLINGS", "MOST_ITEMS", "StateProgram"]
 
 COUPLINGS = ("independent", "neighbours", "queue")
 _STEERING = re.compile(r"\bkk_(stop|set_phase|phase)\s*\(")
 _GROUPED = re.compile(r"\bkk_(shared|barrier|local_id|group_id|global_id)\b")
 _CAPACITY = 1 << 16
+MOST_ITEMS = 2**31 - 2**22  # a loop over items adds up to four million to the last one, and counts in 32 bits
 
 
 class StateProgram:
@@ -70,6 +71,10 @@ class StateProgram:
         if not isinstance(group, int) or group < 1:
             raise ArgumentError(f"the group of {name} is a positive number of items, not {group!r}")
         PortableKernel(name, params=[], body="")  # what no kernel can be named, no program can
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ArgumentError(f"{name!r} cannot name a program in every language")
+        if not isinstance(group, int) or isinstance(group, bool) or not 1 <= group <= 1024:
+            raise ArgumentError(f"group of {name} is a number of work-items from 1 to 1024, not {group!r}")
         self.name = name
         self.coupling = coupling
         self.body = body
@@ -108,8 +113,8 @@ class StateProgram:
             return 0
         if items is None:
             items = len(next(iter(self.state.values())))
-        if not isinstance(items, int | np.integer) or isinstance(items, bool) or not 1 <= items < 2**31:
-            raise ArgumentError(f"items of {self.name} is a positive integer below 2^31, not {items!r}")
+        if not isinstance(items, int | np.integer) or isinstance(items, bool) or not 1 <= items <= MOST_ITEMS:
+            raise ArgumentError(f"items of {self.name} is an integer from 1 to {MOST_ITEMS:,}, not {items!r}")
         return int(items)
 
     def _parse_tasks(self, tasks: Mapping[str, Any] | None) -> dict[str, np.ndarray[Any, Any]]:
@@ -127,6 +132,9 @@ class StateProgram:
 
     def _check_names(self) -> None:
         used: set[str] = set()
+        for key in (*self.state, *self.tasks, *self.scalars):
+            if isinstance(key, str) and key.startswith("kk"):
+                raise ArgumentError(f"{self.name} has something named {key}, and names beginning with kk are taken")
         for key, array in (*self.state.items(), *self.tasks.items()):
             Buffer(key, _short(f"{key} of {self.name}", array.dtype))
             used |= {key} if key not in used else _twice(self.name, key)
@@ -154,8 +162,10 @@ def _array(label: str, value: Any) -> np.ndarray[Any, Any]:
     except Exception as error:
         raise ArgumentError(f"{label} cannot be an array: {error}") from None
     parse_dtype(array.dtype)
-    if not array.size:
-        raise ArgumentError(f"{label} is empty")
+    if not array.size or not array.ndim:
+        raise ArgumentError(f"{label} is {'empty' if array.ndim else 'a single number'}, and a state holds arrays")
+    if array.size > MOST_ITEMS:
+        raise ArgumentError(f"{label} has {array.size:,} elements, and at most {MOST_ITEMS:,} can be counted")
     if not array.ndim:
         raise ArgumentError(f"{label} is a single number: make it an array of one, or a scalar")
     if not isinstance(value, np.ndarray | np.generic) and not hasattr(value, "__dlpack__"):

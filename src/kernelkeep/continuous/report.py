@@ -16,11 +16,15 @@ class Measured:
     queue_grown: int = 0
     gaps: list[float] = field(default_factory=list)  # seconds between two dispatches, of a sample of them
     busy: list[tuple[float, float]] = field(default_factory=list)  # busy seconds and whole seconds, of the same sample
-    slices: list[float] = field(
-        default_factory=list
-    )  # seconds of slices that had a deadline, once it was known what an iteration takes
+    longest_slice: float | None = (
+        None  # seconds, of slices that had a deadline, once it was known what an iteration takes
+    )
     host_seconds: list[float] = field(default_factory=list)  # what giving the device one dispatch cost the host
     heartbeats: int = 0
+
+    def note_slice(self, seconds: float) -> None:
+        """A slice that had a deadline."""
+        self.longest_slice = max(seconds, self.longest_slice or 0.0)
 
 
 @dataclass(frozen=True)

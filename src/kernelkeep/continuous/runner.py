@@ -6,11 +6,12 @@ checkpoints begin, conditions are looked at, progress is told and Ctrl-C is heed
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
@@ -72,21 +73,33 @@ class _Wishes:
     in_place: bool = False
     hang_seconds: float = 30.0
 
-    def __post_init__(self) -> None:
-        for name in (
-            "deadline_seconds",
-            "checkpoint_every",
-            "checkpoint_iterations",
-            "iterations_per_dispatch",
-            "ahead",
-        ):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ArgumentError(f"{name} is a positive number, not {value!r}")
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> _Wishes:
+        known = {field.name for field in fields(cls)}
+        for name in options:
+            if name not in known:
+                raise ArgumentError(f"a run has no option {name!r}; it has: {', '.join(sorted(known))}")
+        return cls(**options)
 
-    @property
-    def for_strategy(self) -> Options:
-        return Options(self.deadline_seconds, self.ahead, self.iterations_per_dispatch, self.hang_seconds)
+    def __post_init__(self) -> None:
+        for name in ("deadline_seconds", "checkpoint_every", "hang_seconds"):
+            _check_number(name, getattr(self, name), float)
+        for name in ("checkpoint_iterations", "iterations_per_dispatch", "ahead", "keep_checkpoints"):
+            _check_number(name, getattr(self, name), int)
+        if (
+            self.until is not None
+            and not callable(self.until)
+            and not (isinstance(self.until, str) and self.until.strip())
+        ):
+            raise ArgumentError(f"until is a function of the run, or a condition in C, not {self.until!r}")
+        if self.on_progress is not None and not callable(self.on_progress):
+            raise ArgumentError(f"on_progress is a function of a kk.Progress, not {self.on_progress!r}")
+
+    def for_strategy(self, program: StateProgram, iterations: int | None) -> Options:
+        asks = program.steers or "kk_iteration" in program.body or iterations is not None or self.until is not None
+        return Options(
+            self.deadline_seconds, self.ahead, self.iterations_per_dispatch, self.hang_seconds, splits_rounds=not asks
+        )
 
     @property
     def on_device(self) -> str | None:
@@ -167,7 +180,7 @@ def run(
     `iterations_per_dispatch` is for *mega* and *buffered*; `in_place` saves a copy of the state and gives up the promise that
     a slice that dies on the device can be run again from there (`docs/continuous.md`).
     """
-    wishes = _Wishes(**options)
+    wishes = _Wishes.of(options)
     return _run(cache, _checked(program), Start.of(program), iterations, strategy, wishes, None)
 
 
@@ -186,13 +199,19 @@ def resume(
     of another program. Everything else is as in `run`.
     """
     _checked(program)
-    wishes = _Wishes(**{"checkpoint": path, **options})  # type: ignore[arg-type]
+    wishes = _Wishes.of({"checkpoint": path, **options})
     found, passed = newest_checkpoint(path)
     for sentence in passed:
         warnings.warn(f"{sentence}; an older checkpoint is used", CheckpointWarning, stacklevel=2)
     start = _start_from(path, found.header, found.arrays, program)
     origin = f"{os.fspath(path)} at iteration {start.iteration:,}"
     return _run(cache, program, start, iterations, strategy, wishes, origin)
+
+
+def _check_number(name: str, value: Any, kind: type) -> None:
+    numbers = int | np.integer if kind is int else int | float | np.number
+    if value is not None and (not isinstance(value, numbers) or isinstance(value, bool) or not value > 0):
+        raise ArgumentError(f"{name} is a positive {'integer' if kind is int else 'number'}, not {value!r}")
 
 
 def _start_from(path: Any, header: Any, arrays: Mapping[str, np.ndarray[Any, Any]], program: StateProgram) -> Start:
@@ -232,15 +251,17 @@ def _run(
         raise ArgumentError(
             f"{program.name} would never end: pass iterations=…, until=…, or call kk_stop() in its body"
         )
-    if iterations is not None and (not isinstance(iterations, int | np.integer) or iterations < 0):
+    whole = isinstance(iterations, int | np.integer) and not isinstance(iterations, bool)
+    if iterations is not None and (not whole or iterations < 0):
         raise ArgumentError(f"iterations is a number from 0 on, not {iterations!r}")
     if iterations is not None and iterations > _ENDLESS:
         raise ArgumentError(f"iterations are counted in 31 bits: at most {_ENDLESS:,}")
     session = Session(cache, program, start, in_place=wishes.in_place, condition=wishes.on_device)
-    keeper = _Keeper(session, wishes)
+    keeper: _Keeper | None = None
     goal = _ENDLESS if iterations is None else int(iterations)
     begun = time.perf_counter()
     try:
+        keeper = _Keeper(session, wishes, resumed=resumed_from is not None)
         with Interruption() as interruption, progress_teller(program.name, iterations, wishes.progress) as tell:
             strategy: Strategy | None = None
             reason = "nothing was left to do"
@@ -252,7 +273,7 @@ def _run(
                     break
                 if strategy is None:
                     strategy, reason = make_strategy(
-                        strategy_name, session, wishes.for_strategy, goal - session.iteration
+                        strategy_name, session, wishes.for_strategy(program, iterations), goal - session.iteration
                     )
                 else:
                     strategy.turn(goal - session.iteration, _TURN_SECONDS)
@@ -267,8 +288,11 @@ def _run(
         seconds = time.perf_counter() - begun
         name = strategy.name if strategy is not None else strategy_name
         seen._report = _report(session, start, name, reason, ended, seconds, keeper, resumed_from)
-    except BaseException:
-        keeper.close()
+    except BaseException as error:
+        # A second Ctrl-C waits for nothing: what is being written is written, or the file before it counts.
+        if keeper is not None and not isinstance(error, KeyboardInterrupt) and not session.lost:
+            with contextlib.suppress(Exception):
+                keeper.close()
         session.close()
         raise
     session.close()
@@ -282,6 +306,8 @@ def _why_over(session: Session, goal: int, wishes: _Wishes, seen: Run, interrupt
         return "empty"
     if session.stopped is Stopped.BY_BODY:
         return "body"
+    if session.stopped is Stopped.BY_CONDITION:
+        return "until"
     if session.iteration >= goal:
         return "done"
     if interruption.happened:
@@ -294,8 +320,9 @@ def _why_over(session: Session, goal: int, wishes: _Wishes, seen: Run, interrupt
 class _Keeper:
     """Sees to the checkpoints of a run."""
 
-    def __init__(self, session: Session, wishes: _Wishes) -> None:
+    def __init__(self, session: Session, wishes: _Wishes, *, resumed: bool) -> None:
         self._session = session
+        self._unchanged = resumed  # the file holds this very state
         self._wishes = wishes
         self.writer = None
         if wishes.checkpoint is not None:
@@ -319,6 +346,7 @@ class _Keeper:
             self._begin(finished=False)
 
     def _begin(self, *, finished: bool) -> None:
+        self._unchanged = False
         self._snapshots.take(finished=finished)
         self._last_time = time.perf_counter()
         self._last_iteration = self._session.iteration
@@ -326,6 +354,9 @@ class _Keeper:
     def end(self, *, finished: bool) -> None:
         """The last one, which is waited for."""
         if self.writer is None:
+            return
+        if self._unchanged and self._session.iteration == self._last_iteration:
+            self.close()
             return
         self._snapshots.finish()
         self._snapshots.poll(self.writer.submit)
@@ -367,7 +398,7 @@ def _report(
         gap_p99_seconds=None if gaps[1] is None else float(gaps[1]),
         busy_share=busy,
         host_seconds_per_dispatch=float(np.median(measured.host_seconds)) if measured.host_seconds else None,
-        longest_slice_seconds=max(measured.slices) if measured.slices else None,
+        longest_slice_seconds=measured.longest_slice,
         checkpoints=writer.written if writer else 0,
         checkpoint_seconds=writer.seconds if writer else 0.0,
         checkpoint_bytes=writer.last.nbytes if writer and writer.last else 0,

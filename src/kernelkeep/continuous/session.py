@@ -28,6 +28,7 @@ __all__ = ["Session"]
 
 _MOST_GROUPS = 2048  # enough for the largest device; each has its part in a commit
 _QUEUE_GROUPS = 512  # tasks come and go: the grid is what keeps a GPU busy, and groups without tasks end at once
+_lost: list[Session] = []
 _MEETINGS = 2**31  # of all groups, counted in one word
 
 
@@ -63,6 +64,7 @@ class Session:
         self.pending_tasks = len(next(iter(start.tasks.values()), ()))
         self.stopped = Stopped.BY_BODY if start.over else Stopped.NO
         self.largest_budget = 2**30  # that the device was seen to bear
+        self.lost = False  # the device hangs: whatever asks it for something hangs too
         self.chunk = 1  # iterations of independent items between two looks at the clock
         self.lanes = self.device._open_lanes()
         self._leases: list[Lease] = []
@@ -216,8 +218,8 @@ class Session:
 
     def budget(self, wanted: int) -> int:
         """As many iterations as one dispatch may have, at most as wanted."""
-        groups = self._forms[self.many, False][2] if (self.many, False) in self._forms else 1
-        return max(1, min(wanted, self.largest_budget, _MEETINGS // (4 * max(groups, 1))))
+        groups = max((groups for _, _, groups in self._forms.values()), default=1)
+        return max(1, min(wanted, self.largest_budget, _MEETINGS // (4 * groups)))
 
     # --- launches
 
@@ -302,6 +304,9 @@ class Session:
 
     def close(self) -> None:
         """Let go of everything but the committed arrays."""
+        if self.lost:
+            _lost.append(self)  # freeing memory would wait for the device, so it is never freed
+            return
         self._drop_launches()
         for lease in self._leases:
             lease.release()

@@ -230,7 +230,7 @@ def _tiles_reference(program: StateProgram, iterations: int | None) -> _Arrays:
 # Rounding differs where a device fuses a multiplication and an addition; diffusion does not amplify it.
 HEAT = StateSample("heat", _heat, _heat_reference, size=23, iterations=60, tolerance=1e-5)
 SCRAMBLE = StateSample("scramble", _scramble, _scramble_reference, size=333, iterations=61)
-COLLATZ = StateSample("collatz", _collatz, _collatz_reference, size=501, iterations=20)
+COLLATZ = StateSample("collatz", _collatz, _collatz_reference, size=501, iterations=15)
 TILES = StateSample("tiles", _tiles, _tiles_reference, size=75, iterations=None)
 
 STATE_SAMPLES = (HEAT, SCRAMBLE, COLLATZ, TILES)

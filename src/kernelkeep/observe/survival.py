@@ -1,6 +1,6 @@
 """A run that is killed and goes on elsewhere: `kill -9` in the middle on one device, the rest on another.
 
-`python -m kernelkeep.observe.survival opencl:0 FILE ITERATIONS` is the process that is killed; it uses $KERNELKEEP_CACHE_DIR.
+`python -m kernelkeep.observe.survival opencl:0 FILE` is the process that is killed; it uses $KERNELKEEP_CACHE_DIR.
 """
 
 from __future__ import annotations

@@ -13,12 +13,18 @@ from __future__ import annotations
 
 from .cache_tests import CacheTests
 from .device_tests import DeviceTests
+from .dispatch_tests import DispatchTests
+from .executor_tests import ExecutorTests
 from .process import run_python
 from .skipped import note_skipped, open_or_skip, skip_backend, skipped_backends
+from .strategy_tests import StrategyTests
 
 __all__ = [
     "CacheTests",
     "DeviceTests",
+    "DispatchTests",
+    "ExecutorTests",
+    "StrategyTests",
     "note_skipped",
     "open_or_skip",
     "run_python",

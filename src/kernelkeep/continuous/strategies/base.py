@@ -27,6 +27,9 @@ class Options:
     ahead: int = 64
     iterations_per_dispatch: int | None = None
     hang_seconds: float = 30.0
+    splits_rounds: bool = (
+        False  # a slice may take a part of a queue's round: nothing in this run asks which round it is
+    )
 
 
 class Strategy(ABC):
@@ -63,6 +66,8 @@ class Strategy(ABC):
             times = self.session.lanes.times([mark for sample in samples for mark in sample])
             floor = self.session.mark_seconds()
             for start, end, following in zip(times[::3], times[1::3], times[2::3], strict=True):
+                if not start or not following:  # software OpenGL has no clock, and nobody looked when it passed
+                    continue
                 gap = max(0.0, following - end - floor)
                 busy = max(0.0, end - start - floor)
                 measured.gaps.append(gap)
@@ -96,7 +101,7 @@ class Strategy(ABC):
             spent = time.perf_counter()
             mark = session.mark()
             if timed:
-                host.append(spent - start)
+                host.append((spent - start) / (size if whole else 1))
                 sampling = [*sampling[-1:], mark]
             under_way.append(mark)
             done += size

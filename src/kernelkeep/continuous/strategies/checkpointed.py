@@ -1,8 +1,9 @@
 """*checkpointed*: a slice stops itself before the deadline, and the next one goes on with nothing lost.
 
-With a device clock the slice looks at it between iterations. Without, its length is an iteration budget (tasks, for a queue)
-made from measured times. Work may grow while a slice runs, and then nothing can stop it any more; so budgets aim at a tenth of
-the deadline: a slice whose work grows tenfold half way still keeps it, and the next budget is made from what was seen.
+With a device clock the slice looks at it between iterations. Without, its length is an iteration budget made from measured
+times; for a queue it is a number of tasks where nothing in the run asks which round it is, and a whole round where it does.
+Work may grow while a slice runs, and then nothing can stop it any more; so budgets aim at less than a tenth of the deadline: a
+slice whose work grows tenfold half way still keeps it, and the next budget is made from what was seen.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .base import Options, Strategy
 __all__ = ["Checkpointed"]
 
 _DEFAULT_DEADLINE_SECONDS = 1.5  # below the two seconds after which desktop drivers reset the device
-_AIM = 0.1
+_AIM = 0.08  # not 0.1: what a slice takes varies by a quarter, and ten times that must still fit
 _CLOCK_AIM = 0.8
 _CALIBRATION = 2  # slices, the first of which may compile
 _LOOK = 0.01  # of the deadline passes between two looks at the clock
@@ -37,7 +38,7 @@ class Checkpointed(Strategy):
 
     def _advance(self, limit: int, until: float) -> int:
         session = self.session
-        in_tasks = self.form == "step" and bool(session.program.tasks)
+        in_tasks = self.form == "step" and bool(session.program.tasks) and self.options.splits_rounds
         done = size = 0
         self._learn()
         while done < limit:
@@ -53,11 +54,11 @@ class Checkpointed(Strategy):
             taken = time.perf_counter() - start
             self._calibrated += 1
             if self._calibrated > _CALIBRATION:
-                session.measured.slices.append(taken)
+                session.measured.note_slice(taken)
             self._last = (session.iteration, taken)
             done += size
-            if in_tasks or size == self._budget:
-                self._adapt(taken)
+            if in_tasks or self.form != "step":
+                self._adapt(self._budget if in_tasks else size, taken)
             if self.by_clock or taken > self.deadline * _AIM * 2 or time.perf_counter() > until:
                 break  # by the clock only the device knows how far it came
         return size
@@ -69,8 +70,9 @@ class Checkpointed(Strategy):
         if self.by_clock and came > 0:
             self.session.look_every(self.deadline * _LOOK, taken / came)
 
-    def _adapt(self, taken: float) -> None:
+    def _adapt(self, size: int, taken: float) -> None:
         aim = self.deadline * (_CLOCK_AIM if self.by_clock else _AIM)
-        fitting = self._budget * aim / max(taken, 1e-6)
-        # Slowly up, at once down.
-        self._budget = max(1, min(int(fitting), self._budget * 2, 2**30))
+        fitting = max(1, min(int(size * aim / max(taken, 1e-6)), 2**30))
+        # Slowly up, and only after a slice of full length; at once down.
+        if fitting < self._budget or size == self._budget:
+            self._budget = min(fitting, self._budget * 2)

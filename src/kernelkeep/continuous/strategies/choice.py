@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ...errors import CompileError, Unsupported
 from ..control import Stopped
 from ..session import Session
 from .base import Options
@@ -14,50 +15,69 @@ if TYPE_CHECKING:
 
 __all__ = ["choose"]
 
-_TRIAL = 33  # iterations
+_TRIAL_SECONDS = 0.01
+_TRIAL = 33  # iterations, at most
 _SMALL = 4096  # items that one group handles in good time
+_LONG_SECONDS = 1e-3  # an iteration beside which a dispatch costs nothing
 _MARGIN = 0.9  # another strategy must win clearly: a near-tie keeps the simpler one
+_FEWEST = 200  # iterations that are worth measuring anything for
 
 
 def choose(session: Session, options: Options, limit: int) -> tuple[Strategy, str]:
-    """The strategy for this program on this device. What is measured is real work: the state advances by it."""
+    """The strategy for this program on this device. What is measured is real work: the state advances by it.
+
+    It takes a few hundredths of a second, beside compiling; an iteration that takes longer is measured once.
+    """
     from .buffered import Buffered
     from .checkpointed import Checkpointed
     from .mega import Mega
 
-    if limit < 6 * _TRIAL:
-        return Buffered(session, options), f"{limit} iterations are too few to measure anything"
+    plain = Buffered(session, options)
+    if limit < _FEWEST:
+        return plain, f"{limit} iterations are too few to measure anything"
     form = session.many
-    if form == "group" and session.program.items > _SMALL:
-        what = "tasks" if session.program.tasks else f"{session.program.items} items"
-        reason = (
-            f"items depend on each other and groups cannot wait for each other here: one group is too small for {what}"
-        )
-        return Buffered(session, options), reason
+    width = max(session.program.items, session.pending_tasks)
+    if form == "group" and width > _SMALL:
+        what = f"{width:,} {'tasks' if session.program.tasks else 'items'}"
+        return plain, f"groups cannot wait for each other here, and one group is too small for {what}"
     one = _seconds(session, "step", 1)
     if session.stopped is not Stopped.NO:
-        return Buffered(session, options), "the work was done before anything could be measured"
-    many = _seconds(session, form, _TRIAL)
+        return plain, "the work was done before anything could be measured"
+    if one > _LONG_SECONDS:
+        return plain, f"an iteration takes {one * 1e3:.1f} ms, beside which a dispatch costs nothing"
+    budget = max(1, min(_TRIAL, int(_TRIAL_SECONDS / one))) | 1
+    try:
+        many = _seconds(session, form, budget)
+    except (CompileError, Unsupported) as error:
+        return plain, f"many iterations cannot run in one dispatch here: {str(error).splitlines()[0]}"
     told = f"an iteration takes {one * 1e6:.1f} µs in dispatches of its own and {many * 1e6:.1f} µs inside a dispatch"
     if many > one * _MARGIN:
-        return Buffered(session, options), told
+        return plain, told
     if options.deadline_seconds is not None:
         return Checkpointed(session, options), f"{told}; the deadline bounds a dispatch"
     return Mega(session, options), told
 
 
 def _seconds(session: Session, kind: str, budget: int) -> float:
-    """Seconds of one iteration, the second of two tries: the first loads the code."""
-    taken = 0.0
-    for _ in range(2):
+    """Seconds of one iteration: of the last of ever longer tries. The first one loads the code and does not count."""
+    count, spent, first = 1, 0.0, True
+    while True:
         before = session.iteration
         start = time.perf_counter()
-        for _ in range(_TRIAL // budget):
+        for _ in range(count):
             session.slice(kind, min(budget, session.largest_budget))
         session.synchronize()
-        taken = (time.perf_counter() - start) / max(1, session.iteration - before)
+        passed = time.perf_counter() - start
         if session.stopped in (Stopped.OVERRUN, Stopped.OVERFLOW):
             session.mend(budget)
-        elif session.stopped is not Stopped.NO:
-            break
-    return taken
+            continue
+        taken = passed / max(1, session.iteration - before)
+        if session.stopped is not Stopped.NO:
+            return taken
+        if first:
+            first = False
+            continue
+        spent += passed
+        if count * budget >= _TRIAL or spent > _TRIAL_SECONDS:
+            return taken
+        count *= 2

@@ -53,31 +53,31 @@ class Supervised(Strategy):
         mark = session.mark()
         self._watch(mark, mailbox)
         taken = time.perf_counter() - start
-        session.measured.slices.append(taken)
+        session.measured.note_slice(taken)
         self._last = (session.iteration, taken)
         if taken < seconds / 2 and size == self._budget:
             self._budget = min(self._budget * 4, 2**28)
         return size
 
     def _watch(self, mark: Mark, mailbox: np.ndarray[Any, Any]) -> None:
-        """Wait for a slice, as long as its heart beats."""
+        """Wait for a slice, as long as its workers get on. The supervisor's own heartbeat tells who it is that hangs."""
         session = self.session
-        seen, since = -1, time.perf_counter()
+        progress, beats, since = -1, -1, time.perf_counter()
+        beaten = since
         while not mark.done:
-            beats = int(mailbox[_BEATS])
             now = time.perf_counter()
-            if beats != seen:
+            if int(mailbox[_BEATS]) != beats:
                 session.measured.heartbeats += 1
-                seen, since = beats, now
+                beats = int(mailbox[_BEATS])
+                beaten = now
+            if int(mailbox[_PROGRESS]) != progress:
+                progress, since = int(mailbox[_PROGRESS]), now
             elif now - since > self.options.hang_seconds:
-                at = int(mailbox[_PROGRESS])
+                mailbox[_STOP] = 1
+                session.lost = True
+                who = "the workers get no further" if now - beaten < 1 else "nothing on the device moves"
                 raise DeviceError(
-                    f"{session.program.name} on {session.device.spec} hangs: no heartbeat for {now - since:.1f} s, "
-                    f"the last one, number {beats}, at iteration {at}"
+                    f"{session.program.name} on {session.device.spec} hangs at iteration {progress}: {who} for "
+                    f"{now - since:.1f} s; the last heartbeat was number {beats}"
                 )
             time.sleep(20e-6)
-
-    def stop(self) -> None:
-        """Have the slice that runs end as soon as its iteration is over. May be called from another thread."""
-        if self.session.mailbox is not None:
-            self.session.mailbox[_STOP] = 1

@@ -22,7 +22,7 @@ _ANCHOR_SECONDS = 4.0  # events tell time in float32 milliseconds: half a micros
 
 
 class CudaMark(CudaFence, Mark):
-    """An event that a thread can wait for without keeping a core busy. Events are used again."""
+    """An event. Events are used again."""
 
     def __init__(self, lanes: CudaLanes, stream: Any) -> None:
         self._device = lanes.device
@@ -79,7 +79,8 @@ class CudaLanes(Lanes):
         self.device = device
         driver = device.driver
         flags = driver.CUevent_flags
-        self._event_flags = flags.CU_EVENT_BLOCKING_SYNC | (0 if timed else flags.CU_EVENT_DISABLE_TIMING)
+        # Not CU_EVENT_BLOCKING_SYNC: on a busy host a thread that sleeps wakes up too late to keep three stages going.
+        self._event_flags = flags.CU_EVENT_DEFAULT if timed else flags.CU_EVENT_DISABLE_TIMING
         # Looked up once: these are called several times for each batch.
         self.record, self.stream_wait = driver.cuEventRecord, driver.cuStreamWaitEvent
         self.to_device, self.to_host = driver.cuMemcpyHtoDAsync, driver.cuMemcpyDtoHAsync

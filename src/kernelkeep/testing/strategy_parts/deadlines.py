@@ -1,0 +1,100 @@
+"""How long a dispatch may be: deadlines that hold when the work grows, and loops that a device cuts short."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ...cache.program_cache import ProgramCache
+from ...continuous.program import StateProgram
+from ...continuous.runner import Run, run
+from ...devices.base import Device
+from ...errors import DeviceError
+from ...kernels.state_samples import SCRAMBLE
+from .common import StrategyPart, software_opengl
+
+__all__ = ["DeadlineTests"]
+
+_TENFOLD = """int i = kk_item();
+uint v = word[i];
+int rounds = kk_iteration() < turn ? few : 10 * few;
+for (int k = 0; k < rounds; k++) v = (v ^ (v >> 7)) * 1664525u + 1013904223u;
+word_next[i] = v;
+count_next[i] = count[i] + 1;"""
+
+
+def _growing(items: int, few: int, turn: int) -> StateProgram:
+    return StateProgram(
+        "growing",
+        coupling="independent",
+        state={"word": np.arange(items, dtype="u4"), "count": np.zeros(items, "i4")},
+        scalars={"few": few, "turn": turn},
+        body=_TENFOLD,
+    )
+
+
+def _chained(items: int, rounds: int) -> np.ndarray[Any, Any]:
+    """The words of `items` after so many rounds."""
+    v: np.ndarray[Any, Any] = np.arange(items, dtype="u4")
+    for _ in range(rounds):
+        v = (v ^ (v >> np.uint32(7))) * np.uint32(1664525) + np.uint32(1013904223)
+    return v
+
+
+class DeadlineTests(StrategyPart):
+    """Dispatches that end in time."""
+
+    def test_a_deadline_holds_when_the_work_grows_tenfold(self, device: Device, cache: ProgramCache) -> None:
+        deadline = 1.0
+        items = 1 << 20 if device.info.is_gpu else 1 << 15
+        # How many iterations this device does in a second, the last of them at full length.
+        begun = time.perf_counter()
+
+        def a_second_passed(_: Run) -> bool:
+            return time.perf_counter() - begun > 1.0
+
+        never = _growing(items, 100, 2**31 - 1)
+        with run(cache, never, None, "checkpointed", deadline_seconds=deadline, until=a_second_passed) as measured:
+            turn = measured.iteration
+            assert measured.report.longest_slice_seconds is not None
+            assert measured.report.longest_slice_seconds <= 1.1 * deadline
+        assert turn > 30, "an iteration is far shorter than the deadline"
+        total = turn + turn // 5
+        growing = _growing(items, 100, turn)
+        with run(cache, growing, total, "checkpointed", deadline_seconds=deadline) as done:
+            report = done.report
+            assert (done.state["count"].numpy() == total).all()
+        assert report.longest_slice_seconds is not None
+        assert report.longest_slice_seconds <= 1.1 * deadline, str(report)
+        assert report.seconds > 1.5 * deadline, "the work is worth several slices"
+
+    def test_loops_that_the_device_cuts_short(self, device: Device, cache: ProgramCache) -> None:
+        """Software OpenGL ends loops after 65,535 rounds: the slice is run again, shorter, and the result is right."""
+        iterations = 70_003
+        words = SCRAMBLE.program(13)
+        for program in (words, _growing(8, 1, 2**31 - 1)):
+            expected = SCRAMBLE.reference(words, iterations)["word"] if program is words else _chained(8, iterations)
+            for in_place in (False, True):
+                with run(
+                    cache, program, iterations, "mega", iterations_per_dispatch=iterations - 1, in_place=in_place
+                ) as done:
+                    np.testing.assert_array_equal(done.state["word"].numpy(), expected)
+                    assert (done.state["count"].numpy() == iterations).all()
+                    assert (done.iteration, done.report.iterations) == (iterations, iterations)
+                    assert done.report.overruns >= 1 if software_opengl(device) else done.report.overruns == 0
+                    assert done.report.dispatches >= 2
+
+    def test_an_iteration_that_the_device_cannot_finish(self, device: Device, cache: ProgramCache) -> None:
+        program = _growing(8, 70_000, 2**31 - 1)
+        if software_opengl(device):
+            for strategy in self.strategies(device):
+                with pytest.raises(DeviceError, match=r"one iteration of growing.*would be wrong"):
+                    run(cache, program, 3, strategy)
+            return
+        expected = _chained(8, 70_000)
+        for strategy in self.strategies(device):
+            with run(cache, program, 1, strategy) as done:
+                np.testing.assert_array_equal(done.state["word"].numpy(), expected)

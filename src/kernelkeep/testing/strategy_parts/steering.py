@@ -1,0 +1,179 @@
+"""Iterations that decide something for all: to stop, to change the phase; and conditions, on the device and on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ...cache.program_cache import ProgramCache
+from ...continuous.checkpoint import read_header
+from ...continuous.program import StateProgram
+from ...continuous.runner import Run, resume, run
+from ...devices.base import Device
+from ...errors import ArgumentError
+from ...kernels.state_samples import COLLATZ, SCRAMBLE, TILES
+from .common import StrategyPart, check
+
+__all__ = ["SteeringTests"]
+
+_ITEMS = 300
+_LAST = 41  # the iteration that asks to stop
+
+# What each item does depends on the phase, so a change that comes early, late or not at all shows in every word.
+_PHASES = """int i = kk_item();
+value_next[i] = value[i] * 3u + kk_uint(kk_phase() * 7 + i);
+phases_next[i] = phases[i] * 10 + kk_phase();
+if (phases[i] > 99999) phases_next[i] = kk_phase();
+if (i == 7 && kk_iteration() == 4) kk_set_phase(1);
+if (i == 0 && kk_iteration() % 12 == 11) kk_set_phase(kk_phase() + 2);
+if (i == kk_items() - 1 && kk_iteration() == last) kk_stop();"""
+
+
+def _phases(coupling: str = "neighbours") -> StateProgram:
+    state = {"value": np.arange(_ITEMS, dtype="u4"), "phases": np.zeros(_ITEMS, "i4")}
+    return StateProgram("phases", coupling=coupling, state=state, scalars={"last": _LAST}, body=_PHASES)
+
+
+def _phases_reference(iterations: int) -> tuple[dict[str, Any], int]:
+    value, phases, phase = np.arange(_ITEMS, dtype="u4"), np.zeros(_ITEMS, "i4"), 0
+    for iteration in range(iterations):
+        value = value * np.uint32(3) + (phase * 7 + np.arange(_ITEMS)).astype("u4")
+        phases = np.where(phases > 99999, phase, phases * 10 + phase).astype("i4")
+        if iteration == 4:
+            phase = 1
+        if iteration % 12 == 11:
+            phase += 2
+    return {"value": value, "phases": phases}, phase
+
+
+def _check_phases(now: Run, iterations: int) -> None:
+    expected, phase = _phases_reference(iterations)
+    assert (now.iteration, now.phase) == (iterations, phase)
+    for key, array in expected.items():
+        np.testing.assert_array_equal(now.state[key].numpy(), array, err_msg=key)
+
+
+class SteeringTests(StrategyPart):
+    """The run ends exactly where an iteration asked for it, and never runs ahead of a phase."""
+
+    def ways(self, device: Device) -> Iterator[tuple[str, int | None]]:
+        """Every strategy, with dispatches that end before, at and behind the iteration that asks."""
+        for strategy in self.strategies(device):
+            sizes = (None, 2, 3, 6, 7, 64) if strategy in ("mega", "buffered") else (None,)
+            yield from ((strategy, size) for size in sizes)
+
+    @pytest.mark.parametrize("coupling", ["neighbours", "independent"])
+    def test_a_body_that_changes_the_phase_and_stops(self, device: Device, cache: ProgramCache, coupling: str) -> None:
+        program = _phases(coupling)
+        assert program.steers
+        for strategy, size in self.ways(device):
+            with run(cache, program, None, strategy, iterations_per_dispatch=size) as done:
+                assert done.report.stopped == "body", (strategy, size)
+                _check_phases(done, _LAST + 1)
+
+    def test_iterations_end_it_before_the_body_does(self, device: Device, cache: ProgramCache) -> None:
+        program = _phases()
+        for strategy, size in self.ways(device):
+            for iterations in (1, 11, 12, 13, _LAST, _LAST + 1):
+                with run(cache, program, iterations, strategy, iterations_per_dispatch=size) as done:
+                    _check_phases(done, iterations)
+                    stopped = "body" if iterations == _LAST + 1 else "done"
+                    assert done.report.stopped == stopped, (strategy, size, iterations)
+
+    def test_the_phase_is_part_of_the_checkpoint(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+        program = _phases()
+        path = tmp_path / "phases.kkpt"
+        for first in self.strategies(device):
+            for middle in (5, 12, 30):
+                run(cache, program, middle, first, checkpoint=path).close()
+                assert read_header(path).phase == _phases_reference(middle)[1]
+                for then in self.strategies(device):
+                    with resume(path, cache, program, None, then, checkpoint=None) as done:
+                        _check_phases(done, _LAST + 1)
+
+    def test_what_a_body_ended_is_over(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+        """A worker may die between its last checkpoint and its return: the next one must not go on."""
+        program = _phases()
+        path = tmp_path / "over.kkpt"
+        run(cache, program, None, "redispatch", checkpoint=path).close()
+        for strategy in self.strategies(device):
+            with resume(path, cache, program, None, strategy) as again:
+                _check_phases(again, _LAST + 1)
+                assert (again.report.iterations, again.report.dispatches) == (0, 0)
+                assert again.report.stopped == "body"
+
+    def test_until_a_condition_on_the_device(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+        for sample, condition in (
+            (SCRAMBLE, "count_next[i] == 37u && i == 5"),
+            (COLLATZ, "steps_next[i] >= 100"),  # of many items, in one iteration or another: the first one counts
+        ):
+            program = sample.program(sample.size)
+            if sample is SCRAMBLE:
+                expected = 37
+            else:
+                expected = next(k for k in range(1, 99) if (sample.reference(program, k)["steps"] >= 100).any())
+            for strategy, size in self.ways(device):
+                with run(cache, program, None, strategy, until=condition, iterations_per_dispatch=size) as done:
+                    assert done.iteration == expected, (sample.name, strategy, size)
+                    check(sample, done.state, program, expected)
+            path = tmp_path / f"{sample.name}.kkpt"
+            with self.run_in_two(
+                cache,
+                program,
+                path,
+                expected // 2,
+                None,
+                "buffered",
+                "mega",
+                until=condition,
+                iterations_per_dispatch=2,
+            ) as resumed:
+                assert resumed.iteration == expected
+                check(sample, resumed.state, program, expected)
+
+    def test_until_a_function_says_so(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+        program = COLLATZ.program(COLLATZ.size)
+        asked: list[int] = []
+
+        def all_arrived(now: Run) -> bool:
+            asked.append(now.iteration)
+            with pytest.raises(ArgumentError, match="not over"):
+                _ = now.report
+            return bool((now.state["value"].numpy() == 1).all())
+
+        for strategy in self.strategies(device):
+            path = tmp_path / f"{strategy}.kkpt"
+            with run(cache, program, None, strategy, until=all_arrived, checkpoint=path) as done:
+                assert done.report.stopped == "until"
+                assert done.iteration == asked[-1]
+                check(COLLATZ, done.state, program, done.iteration)
+                end = done.iteration
+            with resume(path, cache, program, None, strategy, until=all_arrived) as again:
+                assert (again.iteration, again.report.iterations, again.report.stopped) == (end, 0, "until")
+
+    def test_no_iterations_leave_the_beginning(self, device: Device, cache: ProgramCache) -> None:
+        for sample in (SCRAMBLE, TILES):
+            program = sample.program(sample.size)
+            for strategy in self.strategies(device):
+                with run(cache, program, 0, strategy) as done:
+                    assert (done.iteration, done.report.iterations, done.report.dispatches) == (0, 0, 0)
+                    assert done.report.reason
+                    for key, array in program.state.items():
+                        np.testing.assert_array_equal(done.state[key].numpy(), array)
+
+    def test_resuming_what_is_done_does_nothing(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+        for sample in (SCRAMBLE, TILES):
+            program = sample.program(sample.size)
+            path = tmp_path / f"{sample.name}.kkpt"
+            with run(cache, program, sample.iterations, "buffered", checkpoint=path) as first:
+                end = first.iteration
+            for strategy in self.strategies(device):
+                for iterations in {sample.iterations, end, 1}:
+                    with resume(path, cache, program, iterations, strategy) as again:
+                        assert (again.iteration, again.report.iterations) == (end, 0)
+                        assert again.report.dispatches == 0
+                        check(sample, again.state, program, sample.iterations)

@@ -1,0 +1,23 @@
+"""`StrategyTests`: state programs under every strategy, proved on the real driver.
+
+    class TestOpenCL(StrategyTests):
+        backend = "opencl"
+
+Like `DeviceTests`, it is made of parts, in `kernelkeep.testing.strategy_parts`.
+"""
+
+from __future__ import annotations
+
+from .strategy_parts.deadlines import DeadlineTests
+from .strategy_parts.layouts import LayoutTests
+from .strategy_parts.queues import QueueTests
+from .strategy_parts.refusals import RefusalTests
+from .strategy_parts.reports import ReportTests
+from .strategy_parts.samples import SampleTests
+from .strategy_parts.steering import SteeringTests
+
+__all__ = ["StrategyTests"]
+
+
+class StrategyTests(DeadlineTests, RefusalTests, ReportTests, QueueTests, LayoutTests, SteeringTests, SampleTests):
+    """The conformance suite of continuous execution. Subclass it in a test file and name the backend."""

@@ -1,0 +1,438 @@
+"""State programs without a device: what is refused, what makes two of them the same, and the text of every form."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.continuous.control import Word, words
+from kernelkeep.continuous.lowering import FORMS, Form, lower
+from kernelkeep.kernels.state_samples import COLLATZ, HEAT, SCRAMBLE, STATE_SAMPLES, TILES
+from kernelkeep.programs.signature import declared
+from kernelkeep.testing import run_python, skip_backend
+
+LANGUAGES = ["cuda", "opencl", "glsl"]
+ALL = kk.Capabilities(float_atomics=True, float64=True, int64=True, int8=True)
+SAMPLES = {sample.name: sample.program(sample.size) for sample in STATE_SAMPLES}
+STEERING = kk.StateProgram(
+    "steering",
+    coupling="independent",
+    state={"x": np.zeros(9, "i4")},
+    body="int i = kk_item();\nx_next[i] = x[i] + kk_phase();\nif (i == 3) kk_set_phase(2);\nif (x[i] > 9) kk_stop();",
+)
+PROGRAMS = {**SAMPLES, "steering": STEERING}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device as far as lowering looks at it."""
+
+    language: str
+    capabilities: kk.Capabilities = field(default=ALL)
+
+
+def program(body: str = "x_next[kk_item()] = x[kk_item()];", **fields: Any) -> kk.StateProgram:
+    fields = {"coupling": "independent", "state": {"x": np.zeros(4, "f4")}} | fields
+    return kk.StateProgram(fields.pop("name", "p"), body=body, **fields)
+
+
+def forms_of(made: kk.StateProgram) -> list[str]:
+    """Those that make sense for a program."""
+    if made.coupling == "queue":
+        return ["step", "group", "grid", "copy"]
+    return [kind for kind in FORMS if kind != "span" or (made.coupling == "independent" and not made.steers)]
+
+
+def cases() -> list[tuple[str, str]]:
+    return [(name, kind) for name, made in PROGRAMS.items() for kind in forms_of(made)]
+
+
+def text_of(form: Form, language: str) -> str:
+    return form.kernel.source(Target(language)).text
+
+
+# --- what makes two programs the same
+
+
+def digests(made: kk.StateProgram) -> tuple[str, str]:
+    return made.program_digest, made.layout_digest
+
+
+def test_the_same_program_has_the_same_digests() -> None:
+    for sample in STATE_SAMPLES:
+        assert digests(sample.program(40)) == digests(sample.program(40))
+    assert len({digests(made) for made in PROGRAMS.values()}) == len(PROGRAMS)
+
+
+def test_what_does_not_change_what_an_iteration_computes_changes_no_digest() -> None:
+    first = digests(program())
+    assert digests(program(name="other")) == first
+    assert digests(program(group=32)) == first
+    assert digests(program(state={"x": np.ones(4, "f4")})) == first, "a checkpoint has its own values"
+    assert digests(program(state={"x": np.ones(4, ">f4")})) == first
+    assert digests(program(items=4)) == first
+    tasks = {"t": np.zeros(5, "i4")}
+    queue = digests(program("x[0] = 0.0f;", coupling="queue", tasks=tasks))
+    assert digests(program("x[0] = 0.0f;", coupling="queue", tasks={"t": np.ones(9, "i4")}, queue_capacity=7)) == queue
+
+
+@pytest.mark.parametrize(
+    ("change", "layout_too"),
+    [
+        ({"body": "x_next[kk_item()] = x[kk_item()] ;"}, False),
+        ({"scalars": {"k": 2.0}}, False),
+        ({"scalars": {"k": np.nextafter(np.float32(1), np.float32(2))}}, False),
+        ({"scalars": {"k": 1}}, False),
+        ({"scalars": {"k": np.float64(1)}}, False),
+        ({"scalars": {"j": 1.0}}, False),
+        ({"scalars": {}}, False),
+        ({"coupling": "neighbours"}, True),
+        ({"items": 3}, True),
+        ({"state": {"x": np.zeros(5, "f4")}}, True),
+        ({"state": {"x": np.zeros((4, 1), "f4")}}, True),
+        ({"state": {"x": np.zeros(4, "i4")}}, True),
+        ({"state": {"y": np.zeros(4, "f4")}}, True),
+        ({"state": {"x": np.zeros(4, "f4"), "y": np.zeros(4, "f4")}}, True),
+    ],
+    ids=str,
+)
+def test_what_does_changes_them(change: dict[str, Any], layout_too: bool) -> None:
+    first, other = program(scalars={"k": 1.0}), program(**({"scalars": {"k": 1.0}} | change))
+    assert other.program_digest != first.program_digest
+    assert (other.layout_digest != first.layout_digest) == layout_too
+
+
+def test_fields_of_tasks_are_part_of_the_layout() -> None:
+    made = [
+        program("x[0] = 0.0f;", coupling="queue", tasks=tasks)
+        for tasks in (
+            {"t": np.zeros(5, "i4")},
+            {"t": np.zeros(5, "f4")},
+            {"s": np.zeros(5, "i4")},
+            {"t": np.zeros(5, "i4"), "s": np.zeros(5, "i4")},
+        )
+    ]
+    assert len({one.layout_digest for one in made}) == 4
+
+
+def test_digests_are_the_same_in_every_process_and_for_good() -> None:
+    """With another digest nobody could resume the checkpoints there are."""
+    script = """
+from kernelkeep.kernels.state_samples import HEAT
+print(HEAT.program(23).program_digest)
+"""
+    said = {run_python(script, environment={"PYTHONHASHSEED": seed}).stdout.strip() for seed in ("1", "2")}
+    assert said == {HEAT.program(23).program_digest}
+    made = kk.StateProgram(
+        "pinned",
+        coupling="neighbours",
+        state={"u": np.zeros(5, "f4")},
+        scalars={"k": np.float32(0.5)},
+        body="u_next[kk_item()] = k * u[kk_item()];",
+    )
+    assert made.layout_digest == "65e0b09149d0b7acbfa725b81d266fb0393756b27a0bbd9edb76881c532dd8a8"
+    assert made.program_digest == "f176f15bd20aa8df8679dfe31018cceb405630cd24b19c4b844b991716c2953e"
+
+
+# --- what a program says of itself
+
+
+def test_items_are_what_the_first_array_holds_unless_told() -> None:
+    assert program().items == 4
+    assert program(state={"x": np.zeros((6, 3), "f4")}).items == 6
+    assert program(state={"x": np.zeros((6, 3), "f4")}, items=18).items == 18
+    assert program(items=np.int64(7)).items == 7
+    assert repr(program()) == "<StateProgram p, independent, 4 items: x>"
+    assert repr(TILES.program(75)) == "<StateProgram tiles, queue, 9 tasks: rounds, tally>"
+
+
+def test_a_queue_has_room_for_twice_its_first_tasks() -> None:
+    tasks = {"t": np.zeros(50, "i4")}
+    assert program(coupling="queue", tasks=tasks, queue_capacity=10).queue_capacity == 100
+    assert program(coupling="queue", tasks=tasks, queue_capacity=1000).queue_capacity == 1000
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (1, "i4"),
+        (-(2**31), "i4"),
+        (2**31, "i8"),
+        (True, "i4"),
+        (1.5, "f4"),
+        (np.float64(1.5), "f8"),
+        (np.uint32(7), "u4"),
+        (np.int8(7), "i1"),
+        (np.array(3, "u2"), "u2"),
+    ],
+)
+def test_scalars_have_a_type(value: Any, dtype: str) -> None:
+    made = program(scalars={"k": value}).scalars["k"]
+    assert made.dtype == np.dtype(dtype) and made == value and made.shape == ()
+
+
+def test_steering_is_seen_in_the_body() -> None:
+    assert STEERING.steers
+    assert not any(made.steers for made in SAMPLES.values())
+    for call in ("kk_stop();", "kk_set_phase(1);", "x_next[0] = kk_float(kk_phase ());"):
+        assert program(call).steers
+
+
+def test_a_program_keeps_its_own_arrays() -> None:
+    mine = np.zeros(4, "f4")
+    made = program(state={"x": mine})
+    mine[:] = 5
+    assert (made.state["x"] == 0).all()
+
+
+# --- what is refused
+
+QUEUE = {"coupling": "queue", "tasks": {"t": np.zeros(3, "i4")}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"coupling": "alone"}, "coupling is one of independent, neighbours, queue"),
+        ({"body": ""}, "needs a body"),
+        ({"body": " \n "}, "needs a body"),
+        ({"body": None}, "needs a body"),
+        ({"body": "kk_barrier();"}, "kk_barrier.*kk_item"),
+        ({"body": "int i = kk_global_id(0);"}, "kk_global_id"),
+        ({"body": "int i = kk_local_id(0);"}, "kk_local_id"),
+        ({"body": "int i = kk_group_id(0);"}, "kk_group_id"),
+        ({"body": "kk_shared(float, tile, 8);"}, "kk_shared"),
+        ({"state": {}}, "needs a state"),
+        ({"state": [1, 2]}, "needs a state"),
+        ({"state": {"x": []}}, "empty"),
+        ({"state": {"x": 1.0}}, "single number"),
+        ({"state": {"x": [[1], [1, 2]]}}, "cannot be an array"),
+        ({"state": {"x": ["a"]}}, "numbers"),
+        ({"state": {"x": [None]}}, "numbers"),
+        ({"state": {"x": [True]}}, "integers and floats"),
+        ({"state": {"x": [1j]}}, "integers and floats"),
+        ({"state": {"x": np.zeros(4, "f2")}}, "f2"),
+        ({"scalars": [1]}, "mapping"),
+        ({"scalars": {"k": "x"}}, "single number"),
+        ({"scalars": {"k": None}}, "single number"),
+        ({"scalars": {"k": [1, 2]}}, "single number"),
+        ({"scalars": {"k": 1j}}, "single number"),
+        ({"scalars": {"k": 2**70}}, "single number"),
+        ({"scalars": {"k": np.float16(1)}}, "f2"),
+        ({"items": 0}, "items"),
+        ({"items": -4}, "items"),
+        ({"items": 1.5}, "items"),
+        ({"items": True}, "items"),
+        ({"items": 2**31}, "items"),
+        ({"group": 0}, "group"),
+        ({"group": 1.5}, "group"),
+        ({"group": (8, 8)}, "group"),
+        ({"name": "a b"}, "'a b'"),
+        ({"name": "main"}, "'main'"),
+        ({"name": 5}, "5"),
+        ({"tasks": {"t": [1]}}, "no queue"),
+        ({"coupling": "queue"}, "first tasks"),
+        ({"coupling": "queue", "tasks": {}}, "first tasks"),
+        ({"coupling": "queue", "tasks": [1]}, "first tasks"),
+        ({"coupling": "queue", "tasks": {"t": []}}, "empty"),
+        ({"coupling": "queue", "tasks": {"t": [1], "s": [1, 2]}}, "one length"),
+        ({"coupling": "queue", "tasks": {"t": [[1]]}}, "one dimension"),
+        ({**QUEUE, "items": 4}, "what is in the queue"),
+        ({**QUEUE, "queue_capacity": 0}, "queue_capacity"),
+        ({**QUEUE, "queue_capacity": 1.5}, "queue_capacity"),
+        # names
+        ({"scalars": {"x": 1}}, "two things named x"),
+        ({**QUEUE, "scalars": {"t": 1}}, "two things named t"),
+        ({"coupling": "queue", "tasks": {"x": [1]}}, "two things named x"),
+        ({"scalars": {"x_next": 1}}, "x_next"),
+        ({"state": {"x": [1], "x_next": [1]}}, "x_next"),
+        ({"state": {"x": [1], "x_s1": [1]}}, "x_s1"),
+        ({"scalars": {"x_s0": 1}}, "x_s0"),
+        ({**QUEUE, "scalars": {"t_t2": 1}}, "t_t2"),
+        ({"state": {"kkcontrol": [1]}}, "kkcontrol"),
+        ({"scalars": {"kkbudget": 1}}, "kkbudget"),
+        ({"state": {"kk_x": [1]}}, "kk_x"),
+        ({"state": {"in": [1]}}, "name in is reserved"),
+        ({"scalars": {"float": 1}}, "name float is reserved"),
+        ({"state": {"2x": [1]}}, "2x"),
+        ({"state": {5: [1]}}, "5"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_a_program(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(kk.ArgumentError, match=said):
+        program(**fields)
+
+
+# --- forms as text
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(("name", "kind"), cases())
+def test_a_form_declares_what_it_takes(name: str, kind: str, language: str) -> None:
+    made = PROGRAMS[name]
+    form = lower(made, kind)
+    text = text_of(form, language)
+    assert form.kernel.name == f"{name}_{kind}"
+    assert declared(text) == {form.kernel.name: form.kernel.signature}
+    params = form.kernel.signature.params
+    assert params is not None
+    assert len(form.arguments) == len(params)
+    for role, parameter in zip(form.arguments, params, strict=True):
+        if ":" in role or "@" in role:
+            key, number = re.split("[:@]", role)
+            array = made.state[key] if ":" in role else made.tasks[key]
+            assert parameter.name == f"{key}_{'s' if ':' in role else 't'}{number}"
+            assert (parameter.kind, parameter.dtype) == ("buffer", array.dtype.str[1:])
+            assert parameter.access == ("r" if number == "0" else "rw"), "the committed copy is never written"
+        elif role in made.scalars:
+            assert (parameter.kind, parameter.dtype) == ("scalar", made.scalars[role].dtype.str[1:])
+    assert any(role.endswith(("2",)) for role in form.arguments) == (kind not in ("step", "copy"))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(("name", "kind"), [case for case in cases() if case[1] != "copy"])
+def test_the_body_stands_behind_line_1_as_it_was_written(name: str, kind: str, language: str) -> None:
+    made = PROGRAMS[name]
+    text = text_of(lower(made, kind), language)
+    # GLSL has no pointers: there the body is written for each pair of copies that it reads and writes.
+    times = 1 if language != "glsl" or kind == "step" else 3
+    assert text.count(f"#line 1\n{made.body}\n") == text.count(made.body) == times
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(("name", "kind"), [case for case in cases() if case[1] != "copy"])
+def test_the_commit_word_is_written_last(name: str, kind: str, language: str) -> None:
+    for supervised in (False, True) if kind == "grid" else (False,):
+        text = text_of(lower(PROGRAMS[name], kind, supervised=supervised), language)
+        writes = re.findall(r"kkcontrol\[(\d+)\] (?:=|\+=)", text)
+        assert int(writes[-1]) == Word.GENERATION
+        assert writes.count(str(int(Word.GENERATION))) == 1
+        last = text.rindex(f"kkcontrol[{Word.GENERATION:d}]")
+        assert text[:last].rstrip().endswith("kk_fence();"), "and after everything else is seen"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_condition_comes_after_the_body(language: str) -> None:
+    made = SCRAMBLE.program(9)
+    for kind in ("step", "group", "grid"):
+        without, text = text_of(lower(made, kind), language), text_of(lower(made, kind, condition="i == 5"), language)
+        assert f"{made.body}\nif (i == 5) kk_stop();" in text
+        assert "i == 5" not in without
+
+
+def test_the_same_program_gives_the_same_text() -> None:
+    for language in LANGUAGES:
+        for name, kind in cases():
+            first = text_of(lower(PROGRAMS[name], kind), language)
+            assert text_of(lower(PROGRAMS[name], kind), language) == first
+        assert text_of(lower(COLLATZ.program(5), "span"), language) == text_of(
+            lower(COLLATZ.program(500), "span"), language
+        ), "sizes come with the launch"
+
+
+def test_only_a_supervised_form_has_a_mailbox() -> None:
+    for made in PROGRAMS.values():
+        assert "mailbox" not in lower(made, "grid").arguments
+        form = lower(made, "grid", supervised=True)
+        assert "mailbox" in form.arguments and form.kernel.name.endswith("_grid_supervised")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_the_device_lacks_is_named(language: str) -> None:
+    target = Target(language, kk.Capabilities())
+    for dtype, capability in (("f8", "float64"), ("i8", "int64"), ("u1", "int8")):
+        for made in (program(state={"x": np.zeros(4, dtype)}), program(scalars={"k": np.zeros((), dtype)})):
+            with pytest.raises(kk.Unsupported) as caught:
+                lower(made, "step").kernel.source(target)
+            assert caught.value.capability == capability
+    floats = program("kk_atomic_add(x[0], 1.0f);", **QUEUE)
+    with pytest.raises(kk.Unsupported, match="kk_atomic_add on float x") as caught:
+        lower(floats, "step").kernel.source(target)
+    assert caught.value.capability == "float_atomics"
+    assert lower(floats, "step").kernel.source(Target(language)).text
+
+
+def test_opengl_has_room_for_the_samples() -> None:
+    """Sixteen storage blocks are what every driver has."""
+    for name, kind in cases():
+        if kind != "grid":
+            assert text_of(lower(PROGRAMS[name], kind), "glsl").count("std430") <= 16
+
+
+@pytest.fixture(scope="module")
+def compile_for() -> Any:
+    """NVRTC, which needs no GPU."""
+    from kernelkeep.devices.cuda import compiler
+
+    try:
+        compiler.compiler_version()
+    except kk.DeviceError as error:
+        skip_backend("cuda", str(error))
+    return compiler.compile_for
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("name", "kind"), cases())
+def test_every_form_compiles_for_cuda(name: str, kind: str, compile_for: Any) -> None:
+    made = PROGRAMS[name]
+    for supervised in (False, True) if kind == "grid" else (False,):
+        form = lower(made, kind, supervised=supervised)
+        assert compile_for(form.kernel.source(Target("cuda")), "sm_90")
+
+
+@pytest.mark.cuda
+def test_a_condition_compiles_for_cuda(compile_for: Any) -> None:
+    for made, condition in ((SCRAMBLE.program(9), "count_next[i] > 3u"), (COLLATZ.program(9), "v == 1u")):
+        for kind in ("step", "group", "grid"):
+            assert compile_for(lower(made, kind, condition=condition).kernel.source(Target("cuda")), "sm_90")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kind", ["step", "span", "group", "grid"])
+def test_a_mistake_in_the_body_names_its_line(kind: str, compile_for: Any) -> None:
+    made = program("int i = kk_item();\nx_next[i] = x[i];\nx_next[i] = nonsense;\n")
+    with pytest.raises(kk.CompileError, match="nonsense") as caught:
+        compile_for(lower(made, kind).kernel.source(Target("cuda")), "sm_90")
+    assert caught.value.line == 3
+
+
+# --- the control words
+
+
+def test_the_control_words_do_not_overlap() -> None:
+    places = [int(word) for word in Word]
+    assert len(set(places)) == len(places)
+    assert not {Word.COUNT + 1, Word.COUNT + 2} & set(places), "three copies of the queue are counted"
+    made = words(generation=7, iteration=5, phase=3, taken=(9 << 32) + 8, tasks=6)
+    assert [made[word] for word in (Word.GENERATION, Word.ITERATION, Word.PHASE, Word.COUNT)] == [7, 5, 3, 6]
+    assert int(made[Word.TAKEN_LOW]) + (int(made[Word.TAKEN_HIGH]) << 32) == (9 << 32) + 8
+    assert made[Word.CURRENT] == made[Word.STOPPED] == 0
+    assert words(2**40 + 5, 0, 0, 0, 0)[Word.GENERATION] == 5
+
+
+# --- the samples
+
+
+@pytest.mark.parametrize("sample", STATE_SAMPLES, ids=lambda sample: sample.name)
+def test_a_sample_knows_right_from_wrong(sample: Any) -> None:
+    made = sample.program(sample.size)
+    right = sample.reference(made, sample.iterations)
+    assert set(right) == set(made.state)
+    assert sample.largest_error(right, made, sample.iterations) == 0
+    for key in right:
+        wrong = {name: array.copy() for name, array in right.items()}
+        wrong[key].flat[3 % wrong[key].size] += 1
+        assert sample.largest_error(wrong, made, sample.iterations) >= 1 > sample.tolerance
+        with pytest.raises(ValueError, match=key):
+            sample.largest_error({**right, key: right[key].ravel()[:1]}, made, sample.iterations)
+    if sample.iterations is not None:
+        early = sample.reference(made, sample.iterations - 1)
+        assert sample.largest_error(early, made, sample.iterations) > sample.tolerance, (
+            "an iteration makes a difference"
+        )
