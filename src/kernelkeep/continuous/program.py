@@ -68,11 +68,7 @@ class StateProgram:
             raise ArgumentError(f"state program {name} needs a state: a mapping of names to arrays")
         if not isinstance(scalars, Mapping | None):
             raise ArgumentError(f"the scalars of {name} are a mapping of names to numbers")
-        if not isinstance(group, int) or group < 1:
-            raise ArgumentError(f"the group of {name} is a positive number of items, not {group!r}")
         PortableKernel(name, params=[], body="")  # what no kernel can be named, no program can
-        if not isinstance(name, str) or not name.isidentifier():
-            raise ArgumentError(f"{name!r} cannot name a program in every language")
         if not isinstance(group, int) or isinstance(group, bool) or not 1 <= group <= 1024:
             raise ArgumentError(f"group of {name} is a number of work-items from 1 to 1024, not {group!r}")
         self.name = name
@@ -146,7 +142,7 @@ class StateProgram:
                 raise ArgumentError(f"{self.name} has both {key} and {key}_next, which is what the new {key} is called")
         copies = {f"{key}_{kind}{role}" for key in used for kind in "st" for role in range(3)}
         for key in used:
-            if key in copies or key.startswith("kk"):
+            if key in copies:
                 raise ArgumentError(
                     f"{self.name} cannot have anything named {key}: the lowered kernel uses such names itself"
                 )
@@ -166,8 +162,6 @@ def _array(label: str, value: Any) -> np.ndarray[Any, Any]:
         raise ArgumentError(f"{label} is {'empty' if array.ndim else 'a single number'}, and a state holds arrays")
     if array.size > MOST_ITEMS:
         raise ArgumentError(f"{label} has {array.size:,} elements, and at most {MOST_ITEMS:,} can be counted")
-    if not array.ndim:
-        raise ArgumentError(f"{label} is a single number: make it an array of one, or a scalar")
     if not isinstance(value, np.ndarray | np.generic) and not hasattr(value, "__dlpack__"):
         array = _narrowed(array)
     native: np.ndarray[Any, Any] = array.astype(array.dtype.newbyteorder("="), copy=False)

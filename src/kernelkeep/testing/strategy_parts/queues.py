@@ -102,11 +102,23 @@ class QueueTests(StrategyPart):
                     with resume(path, cache, program, None, then, checkpoint=None) as done:
                         assert before + done.report.tasks_done == _check_tree(done, 6, 3)
 
-    def test_rounds_of_a_queue_are_iterations(self, device: Device, cache: ProgramCache) -> None:
-        """Not for *checkpointed*, which divides a round that would be too long."""
+    def test_until_a_task_says_so(self, device: Device, cache: ProgramCache) -> None:
+        """The round in which it said so is the last, and is done to its end."""
         for strategy in self.strategies(device):
-            if strategy == "checkpointed":
-                continue
+            for size in (None, 2, 3) if strategy in ("mega", "buffered") else (None,):
+                with run(
+                    cache,
+                    _tree(6, 3),
+                    None,
+                    strategy,
+                    until="depth == 3 && label % 9u == 4u",
+                    iterations_per_dispatch=size,
+                ) as done:
+                    assert (done.iteration, done.report.stopped) == (4, "until"), (strategy, size)
+                    assert done.state["count"].numpy().tolist() == [0, 0, 0, 27, 9, 3, 1, 0]
+
+    def test_rounds_of_a_queue_are_iterations(self, device: Device, cache: ProgramCache) -> None:
+        for strategy in self.strategies(device):
             for rounds in range(5):
                 with run(cache, _tree(6, 3), rounds, strategy) as done:
                     assert done.iteration == rounds

@@ -71,13 +71,13 @@ class RefusalTests(StrategyPart):
     )
     def test_options_that_make_no_sense(self, cache: ProgramCache, tmp_path: Path, option: str, value: Any) -> None:
         options = {"iterations": 5, "checkpoint": tmp_path / "x.kkpt", option: value}
-        with pytest.raises(ArgumentError, match="keep=0" if option == "keep_checkpoints" else option):
+        with pytest.raises(ArgumentError, match=option):
             run(cache, SCRAMBLE.program(9), **options)
         assert not list(tmp_path.iterdir())
 
     def test_an_option_that_does_not_exist(self, cache: ProgramCache) -> None:
         wrong: Any = {"deadline": 1.0}
-        with pytest.raises(TypeError, match="deadline"):
+        with pytest.raises(ArgumentError, match="no option 'deadline'"):
             run(cache, SCRAMBLE.program(9), 5, **wrong)
 
     def test_a_mistake_in_the_body_names_its_line(self, device: Device, cache: ProgramCache) -> None:

@@ -58,7 +58,8 @@ class ReportTests(StrategyPart):
                     assert (report.strategy, report.reason) == (strategy, "asked for")
                 if strategy in ("redispatch", "buffered"):
                     assert report.dispatches == 400
-                    assert report.gap_p50_seconds is not None and report.busy_share is not None
+                    if device.info.is_gpu or device.backend != "opengl":  # software OpenGL has no clock of its own
+                        assert report.gap_p50_seconds is not None and report.busy_share is not None
                     assert report.host_seconds_per_dispatch is not None
                 if strategy == "mega":
                     assert 1 < report.dispatches < 200, "many iterations in a dispatch"
@@ -116,7 +117,9 @@ class ReportTests(StrategyPart):
                 with run(cache, program, iterations, strategy, on_progress=heard.append) as done:
                     check(sample, done.state, program, iterations)
                     counts = [step.iteration for step in heard]
-                    assert counts == sorted(counts) and len(set(counts)) > 1
+                    assert counts == sorted(counts) and len(set(counts)) > (
+                        strategy != "auto"
+                    )  # it may measure to the end
                     assert counts[-1] == done.iteration
                     assert all(step.iterations == iterations for step in heard)
                     times = [step.seconds for step in heard]

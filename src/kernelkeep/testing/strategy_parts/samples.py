@@ -71,7 +71,7 @@ class SampleTests(StrategyPart):
                 "iterations_per_dispatch": dice.choice((None, 2, 3, 5)),
                 "in_place": dice.random() < 0.3,
             }
-            first, second = sorted(dice.choices(range(1, end or 6), k=2))
+            first, second = sorted(dice.choices(range(1, end or 4), k=2))
             told = f"{strategies} at {first} and {second} with {options}"
             with run(cache, program, first, strategies[0], checkpoint=path, **options) as begun:
                 assert begun.iteration == first or end is None, told

@@ -108,8 +108,11 @@ class SteeringTests(StrategyPart):
 
     def test_until_a_condition_on_the_device(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
         for sample, condition in (
-            (SCRAMBLE, "count_next[i] == 37u && i == 5"),
-            (COLLATZ, "steps_next[i] >= 100"),  # of many items, in one iteration or another: the first one counts
+            (SCRAMBLE, "kk_item() == 5 && count_next[kk_item()] == 37u"),
+            (
+                COLLATZ,
+                "steps_next[kk_item()] >= 100",
+            ),  # of many items, in one iteration or another: the first one counts
         ):
             program = sample.program(sample.size)
             if sample is SCRAMBLE:
@@ -119,6 +122,7 @@ class SteeringTests(StrategyPart):
             for strategy, size in self.ways(device):
                 with run(cache, program, None, strategy, until=condition, iterations_per_dispatch=size) as done:
                     assert done.iteration == expected, (sample.name, strategy, size)
+                    assert done.report.stopped == "until"
                     check(sample, done.state, program, expected)
             path = tmp_path / f"{sample.name}.kkpt"
             with self.run_in_two(
@@ -134,6 +138,29 @@ class SteeringTests(StrategyPart):
             ) as resumed:
                 assert resumed.iteration == expected
                 check(sample, resumed.state, program, expected)
+
+    def test_a_condition_is_looked_at_however_the_body_ends(self, device: Device, cache: ProgramCache) -> None:
+        body = "int i = kk_item();\nx_next[i] = x[i] + i;\nif (i > 0) return;\nx_next[i] = x[i] + 1;"
+        program = StateProgram("early", coupling="neighbours", state={"x": np.zeros(50, "i4")}, body=body)
+        for strategy, size in self.ways(device):
+            with run(
+                cache, program, None, strategy, until="x_next[kk_item()] >= 49 * 7", iterations_per_dispatch=size
+            ) as done:
+                assert done.iteration == 7, (strategy, size)
+                assert done.state["x"].numpy()[1:].tolist() == [7 * i for i in range(1, 50)]
+
+    def test_a_condition_does_not_end_the_work_for_good(
+        self, device: Device, cache: ProgramCache, tmp_path: Path
+    ) -> None:
+        program = SCRAMBLE.program(SCRAMBLE.size)
+        path = tmp_path / "on.kkpt"
+        for strategy in self.strategies(device):
+            run(cache, program, None, strategy, until="kk_iteration() == 20", checkpoint=path).close()
+            with resume(path, cache, program, None, strategy, until="kk_iteration() == 30") as further:
+                assert (further.iteration, further.report.iterations) == (31, 10)
+            with resume(path, cache, program, 40, strategy) as done:
+                assert (done.iteration, done.report.stopped) == (40, "done")
+                check(SCRAMBLE, done.state, program, 40)
 
     def test_until_a_function_says_so(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
         program = COLLATZ.program(COLLATZ.size)
