@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ...cache.program_cache import ProgramCache
+from ...continuous.checkpoint import read_checkpoint
 from ...continuous.program import StateProgram
 from ...continuous.runner import resume, run
 from ...devices.base import Device
@@ -90,6 +91,17 @@ int up = y > 0 ? i - width : i, left = x > 0 ? i - 1 : i, above = z > 0 ? i - he
 cube_next[i] = cube[i] * 3 + cube[up] - cube[left] + cube[above] + weight[y * width + x];"""
 
 
+def _late() -> StateProgram:
+    """A large array that takes its time, and two small ones that are behind it wherever arrays are in line."""
+    return StateProgram(
+        "late",
+        coupling="neighbours",
+        items=9,
+        state={"ballast": np.arange(1 << 20, dtype="u4"), "count": np.zeros(9, "u4"), "other": np.zeros(9, "u4")},
+        body="int i = kk_item();\ncount_next[i] = count[i] + 1u;\nother_next[i] = count[8 - i] + 1u;",
+    )
+
+
 class LayoutTests(StrategyPart):
     """Arrays and scalars of every kind."""
 
@@ -142,18 +154,27 @@ class LayoutTests(StrategyPart):
         """A large array, to be copied before the small ones behind it: whatever is late comes in the middle of the work."""
         # Where there is one queue there is one order, and nothing to catch but the unexpected.
         iterations, times = (60_001, 30) if device.capabilities.queues else (5_001, 1)
-        program = StateProgram(
-            "late",
-            coupling="neighbours",
-            items=9,
-            state={"ballast": np.arange(1 << 20, dtype="u4"), "count": np.zeros(9, "u4"), "other": np.zeros(9, "u4")},
-            body="int i = kk_item();\ncount_next[i] = count[i] + 1u;\nother_next[i] = count[8 - i] + 1u;",
-        )
+        program = _late()
         for _ in range(times):
             with run(cache, program, iterations, "mega", iterations_per_dispatch=iterations) as done:
                 for key in ("count", "other"):
                     np.testing.assert_array_equal(done.state[key].numpy(), np.full(9, iterations, "u4"), err_msg=key)
                 np.testing.assert_array_equal(done.state["ballast"].numpy(), program.state["ballast"])
+
+    def test_a_checkpoint_is_of_one_moment(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+        """While the large array is brought to the host, the small ones behind it go on."""
+        program = _late()
+        for strategy in self.strategies(device):
+            path = tmp_path / f"{strategy}.kkpt"
+            with run(
+                cache, program, 4000, strategy, checkpoint=path, checkpoint_iterations=1, keep_checkpoints=99
+            ) as done:
+                assert done.report.checkpoints >= 2
+            for file in tmp_path.glob(f"{strategy}.kkpt*"):
+                found = read_checkpoint(file)
+                for key in ("count", "other"):
+                    assert set(found.arrays[key].tolist()) == {found.header.iteration}, strategy
+                np.testing.assert_array_equal(found.arrays["ballast"], program.state["ballast"])
 
     def test_the_program_keeps_its_beginning(self, cache: ProgramCache) -> None:
         """Neither a run nor the caller's own array changes what the next run begins with."""

@@ -23,6 +23,8 @@ __all__ = ["SteeringTests"]
 _ITEMS = 300
 _LAST = 41  # the iteration that asks to stop
 
+_AT_37 = "kk_item() == 5 && count_next[kk_item()] == 37u"
+
 # What each item does depends on the phase, so a change that comes early, late or not at all shows in every word.
 _PHASES = """int i = kk_item();
 value_next[i] = value[i] * 3u + kk_uint(kk_phase() * 7 + i);
@@ -101,14 +103,14 @@ class SteeringTests(StrategyPart):
         path = tmp_path / "over.kkpt"
         run(cache, program, None, "redispatch", checkpoint=path).close()
         for strategy in self.strategies(device):
-            with resume(path, cache, program, None, strategy) as again:
+            with resume(path, cache, program, _LAST + 50, strategy) as again:
                 _check_phases(again, _LAST + 1)
                 assert (again.report.iterations, again.report.dispatches) == (0, 0)
                 assert again.report.stopped == "body"
 
     def test_until_a_condition_on_the_device(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
         for sample, condition in (
-            (SCRAMBLE, "kk_item() == 5 && count_next[kk_item()] == 37u"),
+            (SCRAMBLE, _AT_37),
             (
                 COLLATZ,
                 "steps_next[kk_item()] >= 100",
@@ -155,11 +157,13 @@ class SteeringTests(StrategyPart):
         program = SCRAMBLE.program(SCRAMBLE.size)
         path = tmp_path / "on.kkpt"
         for strategy in self.strategies(device):
-            run(cache, program, None, strategy, until="kk_iteration() == 20", checkpoint=path).close()
-            with resume(path, cache, program, None, strategy, until="kk_iteration() == 30") as further:
-                assert (further.iteration, further.report.iterations) == (31, 10)
+            with run(cache, program, None, strategy, until=_AT_37, checkpoint=path) as begun:
+                assert begun.iteration == 37
+            with resume(path, cache, program, 60, strategy, until=_AT_37, checkpoint=None) as further:
+                assert (further.iteration, further.report.stopped) == (60, "done"), "it held once"
+                check(SCRAMBLE, further.state, program, 60)
             with resume(path, cache, program, 40, strategy) as done:
-                assert (done.iteration, done.report.stopped) == (40, "done")
+                assert (done.iteration, done.report.iterations, done.report.stopped) == (40, 3, "done")
                 check(SCRAMBLE, done.state, program, 40)
 
     def test_until_a_function_says_so(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
