@@ -349,23 +349,27 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path, cache: kk.ProgramCac
 
 
 FULL = """
-import json, resource, sys, warnings
+import json, os, resource, sys, warnings
 import kernelkeep as kk
 from kernelkeep.kernels.state_samples import SCRAMBLE
 spec, programs, checkpoint = sys.argv[1:]
-program = SCRAMBLE.program(4001)
-def limit(size):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+program = SCRAMBLE.program(1001)
+def warned():
+    return [str(one.message) for one in caught if one.category is kk.CheckpointWarning]
 def tell(step):
-    limit(3000 if step.iteration < 1500 else resource.RLIM_INFINITY)
+    # There is room again when it was said that there is none.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY if warned() else 3000, resource.RLIM_INFINITY))
+def written(run):
+    return bool(warned()) and os.path.exists(checkpoint)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     with kk.open_device(spec) as device, kk.ProgramCache(device, programs) as cache:
-        run = kk.run(cache, program, 3000, "redispatch", checkpoint=checkpoint, checkpoint_iterations=1, on_progress=tell)
-        error = SCRAMBLE.largest_error(run.state, program, 3000)
+        run = kk.run(
+            cache, program, None, "redispatch", until=written, checkpoint=checkpoint, checkpoint_iterations=1, on_progress=tell
+        )
+        error = SCRAMBLE.largest_error(run.state, program, run.iteration)
         report = run.report
-said = [str(one.message) for one in caught if one.category is kk.CheckpointWarning]
-print(json.dumps([error, report.checkpoints, report.checkpoint_failures, said]))
+print(json.dumps([error, report.iteration, report.checkpoints, report.checkpoint_failures, warned()]))
 """
 
 
@@ -373,7 +377,7 @@ def test_a_disk_that_is_full_for_a_while(
     tmp_path: Path, specs: list[str], programs: str, cache: kk.ProgramCache
 ) -> None:
     path = tmp_path / "full.kkpt"
-    error, written, failed, said = json.loads(run_python(FULL, specs[0], programs, path).stdout.splitlines()[-1])
+    error, end, written, failed, said = json.loads(run_python(FULL, specs[0], programs, path).stdout.splitlines()[-1])
     assert error == 0, "the run goes on as if nothing were"
     assert failed >= 1 and written >= 1
     assert len(said) == 1 and "the run goes on" in said[0]
@@ -381,9 +385,9 @@ def test_a_disk_that_is_full_for_a_while(
         [".kkpt"],
         [".1", ".kkpt"],
     ), "nothing half-written is left"
-    program = SCRAMBLE.program(4001)
-    with kk.resume(path, cache, program, 3005) as done:
-        check(SCRAMBLE, done.state, program, 3005)
+    program = SCRAMBLE.program(1001)
+    with kk.resume(path, cache, program, end + 5) as done:
+        check(SCRAMBLE, done.state, program, end + 5)
         assert done.report.iterations == 5
 
 

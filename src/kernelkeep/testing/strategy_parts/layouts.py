@@ -11,7 +11,7 @@ import pytest
 from ...cache.program_cache import ProgramCache
 from ...continuous.checkpoint import read_checkpoint
 from ...continuous.program import StateProgram
-from ...continuous.runner import resume, run
+from ...continuous.runner import Run, resume, run
 from ...devices.base import Device
 from .common import StrategyPart
 
@@ -166,10 +166,21 @@ class LayoutTests(StrategyPart):
         program = _late()
         for strategy in self.strategies(device):
             path = tmp_path / f"{strategy}.kkpt"
+
+            def several_are_written(_: Run, pattern: str = f"{strategy}.kkpt*") -> bool:
+                return len(list(tmp_path.glob(pattern))) >= 5
+
             with run(
-                cache, program, 4000, strategy, checkpoint=path, checkpoint_iterations=1, keep_checkpoints=99
+                cache,
+                program,
+                None,
+                strategy,
+                until=several_are_written,
+                checkpoint=path,
+                checkpoint_iterations=1,
+                keep_checkpoints=9,
             ) as done:
-                assert done.report.checkpoints >= 2
+                assert done.report.checkpoints >= 5
             for file in tmp_path.glob(f"{strategy}.kkpt*"):
                 found = read_checkpoint(file)
                 for key in ("count", "other"):
