@@ -1,0 +1,267 @@
+"""The kernel of each form: which items and iterations it goes through, how its groups meet, and how a slice is committed.
+
+It is a portable body: the same text for every language, in terms of macros that `functions.py` defines.
+"""
+
+from __future__ import annotations
+
+from .control import Stopped, Word
+from .outline import Outline
+
+__all__ = ["KernelText"]
+
+
+class KernelText(Outline):
+    """Writes the kernel of one form."""
+
+    def text(self) -> str:
+        """All of it."""
+        # A run that has stopped does nothing more. That is said by empty loops: PoCL 3.0 crashes on a barrier in an `if`.
+        opening = [
+            f"bool kkruns = kkcontrol[{Word.STOPPED:d}] == 0u;",
+            f"int kkbase = kk_int(kkcontrol[{Word.ITERATION:d}]);",
+            f"int kkphase = kk_int(kkcontrol[{Word.PHASE:d}]);",
+            "int kkstride = kk_global_size(0);",
+            "int kkfirst = kk_global_id(0);",
+            "int kkdone = 1;",
+        ]
+        if self.kind == "copy":
+            # On the device, because only it knows whether the slice before this one was committed.
+            return "\n".join([opening[0], *opening[3:5], *self._carry_over()])
+        forms = {"step": self._step, "span": self._span, "group": self._many, "grid": self._many}
+        return "\n".join([*opening, *forms[self.kind](), *self._commit()])
+
+    def _carry_over(self) -> list[str]:
+        return [
+            f"int kkend_{key} = kkruns ? kksize_{key} : 0; "
+            f"for (int kki = kkfirst; kki < kkend_{key}; kki += kkstride) {key}_s1[kki] = {key}_s0[kki];"
+            for key in self.program.state
+        ]
+
+    def _step(self) -> list[str]:
+        if self.queue:
+            return self._wave()
+        return [
+            "int kkend = kkruns ? kkitems : 0;",
+            "KK_UNROLL",
+            "for (int kki = kkfirst; kki < kkend; kki += kkstride) { KK_STEP_01(kki, kkbase); }",
+        ]
+
+    def _wave(self) -> list[str]:
+        """A round of the queue: the first `limit` tasks are handled, the rest is moved over."""
+        return [
+            f"int kkcount = kkruns ? kk_int(kkcontrol[{Word.COUNT:d} + kk_index(0)]) : 0;",
+            "int kktake = kkcount < kklimit ? kkcount : kklimit;",
+            "for (int kki = kkfirst; kki < kkcount; kki += kkstride) {",
+            "if (kki < kktake) { KK_STEP_01(kki, kkbase); } else { KK_MOVE_01(kki, kkbase); } }",
+        ]
+
+    def _span(self) -> list[str]:
+        # An array may be smaller than there are items: one that is only read.
+        home = " ".join(f"if (kki < kksize_{key}) {key}_s1[kki] = {key}_s2[kki];" for key in self.program.state)
+        return [
+            "int kkend = kkruns ? kkitems : 0;",
+            "for (int kki = kkfirst; kki < kkend; kki += kkstride) {",
+            "for (int kkk = 0; kkk < kkbudget; kkk++) {",
+            _by_turns("kkbase + kkk"),
+            "}",
+            # An even number of iterations ends in the scratch copy.
+            f"if ((kkbudget & 1) == 0) {{ {home} }}",
+            "}",
+            "kkdone = kkbudget;",
+        ]
+
+    def _many(self) -> list[str]:
+        """Many iterations with everybody waiting between them."""
+        grid = self.kind == "grid"
+        barrier = (
+            f"kk_grid_barrier_of(kkcontrol, ++kkmeeting, kk_uint({self._workers()}));" if grid else "kk_barrier();"
+        )
+        leader = "kkfirst == 0"
+        lines = ["kkdone = 0;"]
+        if grid:
+            lines += ["uint kkmeeting = 0u;", "ulong_t kkstart = KK_CLOCK();"]
+            workers = self._workers()
+            lines += [f"kkstride = {workers} * kk_group_size(0);"]
+            lines += [f"if (kk_group_id(0) < {workers}) {{"] if self.supervised else []
+        lines += ["int kkgoal = kkruns ? kkbudget : 0;", "while (kkdone < kkgoal) {"]
+        if self.queue:
+            lines += ["int kkin = kkdone == 0 ? 0 : (kkdone & 1) != 0 ? 1 : 2; int kkto = (kkdone & 1) != 0 ? 2 : 1;"]
+            lines += [
+                f"int kkcount = kk_int(KK_READ(kkcontrol[{Word.COUNT:d} + kk_index(kkin)]));",
+                "int kktake = kkcount < kklimit ? kkcount : kklimit;",
+                "for (int kki = kkfirst; kki < kkcount; kki += kkstride) {",
+                "if (kki < kktake) {",
+                _turns("KK_STEP", "kki", "kkbase + kkdone"),
+                "} else {",
+                _turns("KK_MOVE", "kki", "kkbase + kkdone"),
+                "} }",
+                "kkdone++;",
+            ]
+        elif self.program.coupling == "independent" and grid:
+            lines += [
+                "int kkend = kkdone + kkchunk < kkgoal ? kkdone + kkchunk : kkgoal;",
+                "for (int kki = kkfirst; kki < kkitems; kki += kkstride) {",
+                "for (int kkk = kkdone; kkk < kkend; kkk++) {",
+                _by_turns("kkbase + kkk"),
+                "} }",
+                "kkdone = kkend;",
+            ]
+        else:
+            each = "KK_UNROLL\nfor (int kki = kkfirst; kki < kkitems; kki += kkstride) {"
+            lines += [
+                f"if (kkdone == 0) {{\n{each} KK_STEP_01(kki, kkbase); }}\n}}",
+                f"else if ((kkdone & 1) != 0) {{\n{each} KK_STEP_12(kki, kkbase + kkdone); }}\n}}",
+                f"else {{\n{each} KK_STEP_21(kki, kkbase + kkdone); }}\n}}",
+                "kkdone++;",
+            ]
+        if grid:
+            stop = f"kkcontrol[{Word.STOP_AT:d}] = kk_uint(kkdone);"
+            lines += [f"if ({leader}) {{"]
+            if self.supervised:
+                lines += [
+                    f"KK_WRITE(kkcontrol[{Word.HEARTBEAT:d}], kk_uint(kkdone));",
+                    f"if (KK_READ(kkcontrol[{Word.ORDER:d}]) != 0u) {stop}",
+                ]
+            else:
+                lines += [f"if (kkdeadline > 0 && KK_CLOCK() - kkstart > kkdeadline * 1000ull) {stop}"]
+            lines += ["}"]
+        lines += [barrier]
+        if self.queue or self.steers:
+            # One of all settles what the iteration asked for, while the others wait.
+            if self.queue:
+                lines += [f"int kkleft = kk_int(KK_READ(kkcontrol[{Word.COUNT:d} + kk_index(kkto)]));"]
+            lines += [f"if ({leader}) {{"]
+            if self.queue:
+                lines += [
+                    f"kkcontrol[{Word.TAKEN_NOW:d}] += kk_uint(kktake);",
+                    f"if (kkin != 0) kkcontrol[{Word.COUNT:d} + kk_index(kkin)] = 0u;",
+                ]
+            lines += [
+                f"uint kkasked = kk_atomic_exchange(kkcontrol[{Word.PHASE_ASKED:d}], 0u);",
+                f"if (kkasked != 0u) kkcontrol[{Word.PHASE_NOW:d}] = kkasked;",
+                # One word ends the slice for all: the others look at it when the next round may have begun already.
+                f"if ((kk_atomic_or(kkcontrol[{Word.STOP_ASKED:d}], 0u) | kk_atomic_or(kkcontrol[{Word.OVERFLOW:d}], 0u)) "
+                f"!= 0u) kkcontrol[{Word.STOP_AT:d}] = kk_uint(kkdone);",
+                "kk_fence(); }",
+                barrier,
+                f"uint kknow = KK_READ(kkcontrol[{Word.PHASE_NOW:d}]); if (kknow != 0u) kkphase = kk_int(kknow) - 1;",
+            ]
+            if self.queue:
+                lines += ["if (kkleft == 0) break;"]
+        if grid or self.queue or self.steers:
+            lines += [f"if (kk_uint(kkdone) >= KK_READ(kkcontrol[{Word.STOP_AT:d}])) break;"]
+        lines += ["}"]
+        # Nothing done is a run that has stopped: then role 1 may be the committed copy.
+        lines += ["if (kkdone != 0 && (kkdone & 1) == 0) {", *self._bring_home(), "}"]
+        if self.supervised:
+            lines += [*self._supervise()]
+        return lines
+
+    def _workers(self) -> str:
+        return "(kk_group_count(0) - 1)" if self.supervised else "kk_group_count(0)"
+
+    def _bring_home(self) -> list[str]:
+        """An even number of iterations ends in the scratch copy."""
+        if self.queue:
+            count = f"kk_int(KK_READ(kkcontrol[{Word.COUNT:d} + kk_index(2)]))"
+            return [
+                f"int kkrest = {count}; if (kkrest > kkcapacity) kkrest = kkcapacity;",  # the queue overflowed
+                "for (int kki = kkfirst; kki < kkrest; kki += kkstride) KK_MOVE_21(kki, 0);",
+            ]
+        return [
+            f"for (int kki = kkfirst; kki < kksize_{key}; kki += kkstride) {key}_s1[kki] = {key}_s2[kki];"
+            for key in self.program.state
+        ]
+
+    def _supervise(self) -> list[str]:
+        """The last group does no work: it watches the others, the clock and the host, and orders them to end the slice."""
+        return [
+            # The workers' part ends here.
+            f"kk_fence(); kk_barrier(); if (kk_local_id(0) == 0) kk_atomic_add(kkcontrol[{Word.FINISHED:d}], 1u);",
+            "} else if (kk_local_id(0) == 0) {",
+            "uint kkbeats = 0u; uint kkordered = 0u;",
+            f"while (KK_READ(kkcontrol[{Word.FINISHED:d}]) < kk_uint(kk_group_count(0) - 1)) {{",
+            "kkbeats++;",
+            "KK_WRITE(kkmailbox[0], kkbeats);",
+            f"KK_WRITE(kkmailbox[32], kk_uint(kkbase) + KK_READ(kkcontrol[{Word.HEARTBEAT:d}]));",
+            "KK_FENCE_SYSTEM();",
+            "if (kkordered == 0u && (KK_READ(kkmailbox[64]) != 0u || "
+            "(kkdeadline > 0 && KK_CLOCK() - kkstart > kkdeadline * 1000ull))) {",
+            f"kkordered = 1u; KK_WRITE(kkcontrol[{Word.ORDER:d}], 1u); kk_fence(); }}",
+            "KK_PAUSE();",
+            "} }",
+            # The supervisor's group did not count along.
+            f"kkdone = kk_int(KK_READ(kkcontrol[{Word.HEARTBEAT:d}]));",
+        ]
+
+    def _commit(self) -> list[str]:
+        """What the last group does. Each word that has to be asked for costs as much as a small iteration: only what this
+        program and this form can have said is looked at."""
+        step, steers = self.kind == "step", self.steers
+        done = ["KK_CHECK_LOOPS", "kk_fence(); kk_barrier();", "if (kkruns && kk_local_id(0) == 0) {"]
+        done += [
+            f"if (kk_atomic_add(kkcontrol[{Word.DONE:d}], 1u) == kk_uint(kk_group_count(0) - 1)) {{",
+            "kk_fence();",
+        ]
+        done += [f"kkcontrol[{Word.DONE:d}] = 0u;"]
+        if self.kind == "grid":
+            reset = [Word.ARRIVED, Word.HEARTBEAT, Word.FINISHED, Word.ORDER]
+            done += ["".join(f"kkcontrol[{word:d}] = 0u; " for word in reset)]
+        if self.kind in ("group", "grid"):
+            done += [f"kkcontrol[{Word.STOP_AT:d}] = 0xFFFFFFFFu;"]
+        if steers:
+            done += [f"uint kkp = kk_atomic_exchange(kkcontrol[{Word.PHASE_ASKED:d}], 0u);"]
+            if not step:
+                done += [f"if (kkp == 0u) kkp = kkcontrol[{Word.PHASE_NOW:d}];", f"kkcontrol[{Word.PHASE_NOW:d}] = 0u;"]
+            done += [f"uint kkstop = kk_atomic_exchange(kkcontrol[{Word.STOP_ASKED:d}], 0u);"]
+        done += [
+            f"if (KK_OVERRAN) {{ kkcontrol[{Word.STOPPED:d}] = {Stopped.OVERRUN:d}u;",
+            *self._forget_tasks("1 - kkcurrent"),
+            "}",
+        ]
+        if self.queue:
+            done += [f"else if (kk_atomic_exchange(kkcontrol[{Word.OVERFLOW:d}], 0u) != 0u) {{"]
+            done += [f"kkcontrol[{Word.STOPPED:d}] = {Stopped.OVERFLOW:d}u;", *self._forget_tasks("1 - kkcurrent"), "}"]
+        done += ["else {", f"kkcontrol[{Word.ITERATION:d}] = kk_uint(kkbase + kkdone);"]
+        done += [f"kkcontrol[{Word.CURRENT:d}] = kk_uint(1 - kkcurrent);"]
+        if steers:
+            done += [f"if (kkp != 0u) kkcontrol[{Word.PHASE:d}] = kkp - 1u;"]
+            why = f"(kkstop & 1u) != 0u ? {Stopped.BY_BODY:d}u : {Stopped.BY_CONDITION:d}u"
+            done += [f"if (kkstop != 0u) kkcontrol[{Word.STOPPED:d}] = {why};"]
+        if self.queue:
+            taken = "kk_uint(kktake)" if step else f"kkcontrol[{Word.TAKEN_NOW:d}]"
+            empty = f"kk_atomic_or(kkcontrol[{Word.COUNT:d} + 1 - kkcurrent], 0u) == 0u"
+            done += [f"uint kkbefore = kkcontrol[{Word.TAKEN_LOW:d}];", f"uint kkafter = kkbefore + {taken};"]
+            done += [
+                f"kkcontrol[{Word.TAKEN_LOW:d}] = kkafter; if (kkafter < kkbefore) kkcontrol[{Word.TAKEN_HIGH:d}] += 1u;"
+            ]
+            done += [
+                f"if ({empty}{' && kkstop == 0u' if steers else ''}) kkcontrol[{Word.STOPPED:d}] = {Stopped.EMPTY:d}u;"
+            ]
+            done += [*self._forget_tasks("kkcurrent")]
+        done += ["kk_fence();", f"kkcontrol[{Word.GENERATION:d}] += 1u;", "} } }"]
+        return done
+
+    def _forget_tasks(self, which: str) -> list[str]:
+        """Empty the copies of the queue that are not the committed one."""
+        if not self.queue:
+            return []
+        return [
+            f"kkcontrol[{Word.COUNT:d} + {which}] = 0u; kkcontrol[{Word.COUNT + 2:d}] = 0u; "
+            f"kkcontrol[{Word.TAKEN_NOW:d}] = 0u;"
+        ]
+
+
+def _by_turns(iteration: str) -> str:
+    return (
+        f"if (kkk == 0) KK_STEP_01(kki, {iteration}); else if ((kkk & 1) != 0) KK_STEP_12(kki, {iteration}); "
+        f"else KK_STEP_21(kki, {iteration});"
+    )
+
+
+def _turns(what: str, item: str, iteration: str) -> str:
+    return (
+        f"if (kkin == 0) {what}_01({item}, {iteration}); else if (kkin == 1) {what}_12({item}, {iteration}); "
+        f"else {what}_21({item}, {iteration});"
+    )
