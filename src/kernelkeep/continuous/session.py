@@ -86,6 +86,9 @@ class Session:
                 "independent items",
                 f"{program.name} cannot run many iterations of one item alone: its items depend on each other",
             )
+        if kind == "span" and any(array.size > program.items for array in program.state.values()):
+            # An even number of iterations ends in the scratch copy, and each item brings home what is its own: index i.
+            raise Unsupported("one element an item", f"{program.name} has arrays with more elements than items")
         if kind == "grid":
             capabilities.require("cooperative")
 

@@ -30,7 +30,9 @@ class Checkpointed(Strategy):
     def __init__(self, session: Session, options: Options) -> None:
         super().__init__(session, options)
         self.deadline = options.deadline_seconds or _DEFAULT_DEADLINE_SECONDS
-        self.by_clock = session.device.capabilities.device_clock and session.can("grid")
+        # The clock is looked at between rounds of a queue, so a round that may be divided is divided by tasks instead.
+        divided = bool(session.program.tasks) and options.splits_rounds
+        self.by_clock = session.device.capabilities.device_clock and session.can("grid") and not divided
         self.form = "grid" if self.by_clock else "span" if session.can("span") else "step"
         self._last = (session.iteration, 0.0)
         self._calibrated = 0

@@ -106,6 +106,19 @@ class LayoutTests(StrategyPart):
     """Arrays and scalars of every kind."""
 
     @pytest.mark.parametrize("common", [True, False])
+    def test_items_that_have_a_row_each(self, device: Device, cache: ProgramCache) -> None:
+        """More elements than items: whole arrays must come home from a slice of many iterations, not one element an item."""
+        rows = StateProgram(
+            "rows",
+            coupling="independent",
+            state={"x": np.zeros((6, 4), "i4")},
+            body="int r = kk_item(); for (int k = 0; k < 4; k++) x_next[r * 4 + k] = x[r * 4 + k] + 1;",
+        )
+        for strategy in self.strategies(device):
+            for size in (2, 3):
+                with run(cache, rows, 6, strategy, iterations_per_dispatch=size) as done:
+                    assert (done.state["x"].numpy() == 6).all(), (strategy, size)
+
     def test_every_type_the_device_has(self, device: Device, cache: ProgramCache, tmp_path: Path, common: bool) -> None:
         program = _kinds() if common else _more_kinds(device)
         iterations = 12
