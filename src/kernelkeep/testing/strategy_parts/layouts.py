@@ -105,7 +105,6 @@ def _late() -> StateProgram:
 class LayoutTests(StrategyPart):
     """Arrays and scalars of every kind."""
 
-    @pytest.mark.parametrize("common", [True, False])
     def test_items_that_have_a_row_each(self, device: Device, cache: ProgramCache) -> None:
         """More elements than items: whole arrays must come home from a slice of many iterations, not one element an item."""
         rows = StateProgram(
@@ -119,6 +118,7 @@ class LayoutTests(StrategyPart):
                 with run(cache, rows, 6, strategy, iterations_per_dispatch=size) as done:
                     assert (done.state["x"].numpy() == 6).all(), (strategy, size)
 
+    @pytest.mark.parametrize("common", [True, False])
     def test_every_type_the_device_has(self, device: Device, cache: ProgramCache, tmp_path: Path, common: bool) -> None:
         program = _kinds() if common else _more_kinds(device)
         iterations = 12
