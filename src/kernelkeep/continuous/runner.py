@@ -98,7 +98,12 @@ class _Wishes:
     def for_strategy(self, program: StateProgram, iterations: int | None) -> Options:
         asks = program.steers or "kk_iteration" in program.body or iterations is not None or self.until is not None
         return Options(
-            self.deadline_seconds, self.ahead, self.iterations_per_dispatch, self.hang_seconds, splits_rounds=not asks
+            self.deadline_seconds,
+            self.ahead,
+            self.iterations_per_dispatch,
+            self.hang_seconds,
+            splits_rounds=not asks,
+            makes_checkpoints=self.checkpoint is not None,
         )
 
     @property

@@ -26,19 +26,14 @@ from typing import Any
 
 import numpy as np
 
-from ..devices.array import Array
 from ..devices.base import Device
-from ..devices.lanes import Block
-from ..errors import DeviceError, OutOfMemory
-from .copying import Copier
-from .flight import Binding, Flight, Result
+from ..errors import DeviceError
+from .flight import Binding, Flight
 from .job import Job
-from .pool import Loan, Pool
+from .stores import Stores
 from .timeline import Timeline
 
 __all__ = ["Engine"]
-
-_LENT_BYTES = 1 << 18  # smaller results are copied: that is quicker than the page-locked memory they would hold on to
 
 
 class Engine:
@@ -51,10 +46,7 @@ class Engine:
         self.closing = False
         self.accepted = 0  # batches taken and not done
         self._lanes = device._open_lanes(timed=timeline is not None)
-        self._blocks: Pool[Block] = Pool(self._lanes.block, most=4 * depth)
-        self._arrays: Pool[Array] = Pool(self._allocate, most=2 * depth)
-        self._copier = Copier()
-        self._lent: set[int] = set()
+        self._stores = Stores(device, self._lanes, depth)
         self._stale: list[Binding] = []
         self._bindings: weakref.WeakKeyDictionary[Job, Binding] = weakref.WeakKeyDictionary()
         self._numbers = itertools.count()
@@ -132,9 +124,9 @@ class Engine:
     def _stage(self, future: Future[Any], job: Job, batch: Mapping[str, Any]) -> Flight | None:
         flight = Flight(job, future)
         try:
-            flight.stage(self._bind(job), batch, self._lanes, self._blocks, self._copier)
+            flight.stage(self._bind(job), batch, self._lanes, self._stores.blocks, self._stores.copier)
         except BaseException as error:
-            self._give_blocks_back(flight)
+            self._stores.give_blocks_back(flight)
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)
             self._done_with(flight)
@@ -177,7 +169,7 @@ class Engine:
         while self._line and self._free_slots:
             flight = self._line.popleft()
             if not flight.future.set_running_or_notify_cancel():
-                self._give_blocks_back(flight)
+                self._stores.give_blocks_back(flight)
                 self._done_with(flight)
                 continue
             flight.slot = self._free_slots.pop()
@@ -209,7 +201,7 @@ class Engine:
         told = not lanes.single or (self.timeline is not None and not lanes.shares_memory)
         upload, compute, download = lanes.upload, lanes.compute, lanes.download
         with self.device.exclusive():
-            handles = self._place(flight)
+            handles = self._stores.place(flight)
             launch = flight.binding.launch_of(flight, handles, lanes)
             for index, block in flight.blocks.items():
                 flight.held.append(upload.upload(handles[index], block))
@@ -229,7 +221,7 @@ class Engine:
                         flight.held.append(compute.clear(handles[result.index], max(result.nbytes, 16)))
             launch()
             if not lanes.single:
-                self._set_aside(flight, handles)
+                self._stores.set_aside(flight, handles)
             if told:
                 marks.append(compute.mark())
             if not lanes.single:
@@ -239,70 +231,12 @@ class Engine:
                 for index, block in flight.blocks.items():
                     flight.held.append(download.download(handles[index], block))
             for result in flight.results:
-                self._bring_back(flight, result, handles)
+                self._stores.bring_back(flight, result, handles)
             marks.append(download.mark())
             download.flush()
             if lanes.shares_memory:
                 _ = marks[-1].done  # software OpenGL has computed by now; seen here, nobody needs its context for that
         flight.dispatched = (start, time.perf_counter())
-
-    def _place(self, flight: Flight) -> dict[int, Any]:
-        """Device memory for what a batch brings and what it gives: handles by argument."""
-        handles: dict[int, Any] = {}
-        for index, block in flight.blocks.items():
-            handles[index] = self._home(flight, block, block.nbytes)
-        for index, host in flight.borrowed.items():
-            handles[index] = self._home(flight, None, max(host.nbytes, 16))
-        for result in flight.results:
-            index = result.index
-            if index in handles or index in flight.values:
-                continue
-            if self._lanes.shares_memory:
-                block = flight.blocks[index] = self._blocks.take(max(result.nbytes, 16))
-                if index in flight.cleared:
-                    block.host.fill(0)
-                handles[index] = block.handle
-            else:
-                handles[index] = self._home(flight, None, max(result.nbytes, 16))
-        return handles
-
-    def _set_aside(self, flight: Flight, handles: dict[int, Any]) -> None:
-        """Copy results that are in the caller's own arrays: the next batch may write there before this one is downloaded."""
-        for result in flight.results:
-            if result.index in flight.on_device and result.nbytes:
-                aside = self._home(flight, None, max(result.nbytes, 16))
-                origin = flight.values[result.index]
-                flight.held.append(self._lanes.compute.copy(aside, origin, result.nbytes))
-                handles[result.index] = aside
-
-    def _home(self, flight: Flight, block: Block | None, nbytes: int) -> Any:
-        if block is not None and block.handle is not None:
-            return block.handle
-        array = self._arrays.take(nbytes)
-        flight.arrays.append((nbytes, array))
-        return array.handle
-
-    def _allocate(self, nbytes: int) -> Array:
-        try:
-            return self.device.empty(nbytes, "u1")
-        except OutOfMemory:
-            if not self._arrays.clear():
-                raise
-            return self.device.empty(nbytes, "u1")
-
-    def _bring_back(self, flight: Flight, result: Result, handles: Mapping[int, Any]) -> None:
-        index = result.index
-        block = flight.blocks.get(index)
-        if self._lanes.shares_memory and block is not None:
-            result.block = flight.blocks.pop(index)  # it came back with the others
-            return
-        if block is None or block.nbytes != max(result.nbytes, 16):
-            block = self._blocks.take(max(result.nbytes, 16))
-        else:
-            del flight.blocks[index]  # what went up comes down in the same block
-        result.block = block
-        handle = handles[index] if index in handles else flight.values[index]
-        flight.held.append(self._lanes.download.download(handle, block))
 
     # --- seeing them arrive
 
@@ -325,22 +259,21 @@ class Engine:
             self._free_slots.append(flight.slot)
             if problem is None:
                 # The next batch is on its way before this one's result is made.
-                for nbytes, array in flight.arrays:
-                    self._arrays.give(nbytes, array)
-                flight.arrays.clear()
+                self._stores.give_arrays_back(flight)
             refused = self._send_on()
         self._tell(refused)
         if problem is None:
             try:
-                results = {result.name: self._made(result) for result in flight.results}
+                results = {result.name: self._stores.made(result) for result in flight.results}
                 if self.timeline is not None:
                     self.timeline.add(flight, self._lanes.times(flight.marks), self._lanes)
             except Exception as error:
                 problem = error
         flight.held.clear()
-        if problem is not None:
-            flight.blocks.clear()  # the device may still write there: they go, but not to somebody else
-        self._give_blocks_back(flight)
+        if problem is None:
+            self._stores.give_blocks_back(flight)
+        else:
+            self._stores.forget(flight)
         self._settle(flight, results, problem)
 
     def _settle(self, flight: Flight, results: dict[str, Any] | None, problem: BaseException | None) -> None:
@@ -356,32 +289,6 @@ class Engine:
         finally:
             self._done_with(flight)
 
-    def _made(self, result: Result) -> np.ndarray[Any, Any]:
-        """The result as an array: the block itself where it may be lent, else a copy."""
-        block = result.block
-        assert block is not None
-        if block.lendable and block.nbytes >= _LENT_BYTES and len(self._lent) < 4 * self.depth:
-            self._lent.add(id(block))
-            result.block = None
-            return np.asarray(Loan(block, self)).view(result.dtype).reshape(result.shape)
-        made = np.empty(result.shape, result.dtype)
-        self._copier.copy(made, block.host[: result.nbytes].view(result.dtype).reshape(result.shape))
-        return made
-
-    def take_back(self, block: Block) -> None:
-        """A result that was lent is not used any more. Called by the garbage collector, at any moment."""
-        self._lent.discard(id(block))
-        if not self.closing:
-            self._blocks.give(block.nbytes, block)
-
-    def _give_blocks_back(self, flight: Flight) -> None:
-        given = set()
-        for block in (*flight.blocks.values(), *(result.block for result in flight.results)):
-            if block is not None and id(block) not in given:
-                given.add(id(block))
-                self._blocks.give(block.nbytes, block)
-        flight.blocks.clear()
-
     # --- when something is wrong
 
     def _recover(self, flight: Flight) -> None:
@@ -395,9 +302,8 @@ class Engine:
             return  # the device is beyond use; nobody gets this memory again
         if self._lanes.shares_memory:
             return  # a block may be the device's or the host's now: let it go
-        for nbytes, array in flight.arrays:
-            self._arrays.give(nbytes, array)
-        self._give_blocks_back(flight)
+        self._stores.give_arrays_back(flight)
+        self._stores.give_blocks_back(flight)
 
     def _done_with(self, flight: Flight) -> None:
         with self._changed:
@@ -427,7 +333,7 @@ class Engine:
                 for flight in [flight for flight in self._line if flight.future.cancelled()]:
                     self._line.remove(flight)
                     flight.future.set_running_or_notify_cancel()
-                    self._give_blocks_back(flight)
+                    self._stores.give_blocks_back(flight)
                     self._done_with(flight)
                 self._changed.notify_all()
         if threading.current_thread() is self._thread:
@@ -452,15 +358,13 @@ class Engine:
                 thread.join()
             if self._feeder is not None:
                 self._feeder.shutdown()
-            self._copier.close()
             for finalizer in self._finalizers:
                 finalizer.detach()  # or a job that lives on would keep what this executor had of it
             for binding in (*self._bindings.values(), *self._stale):
                 binding.close()
             self._bindings.clear()
             self._stale.clear()
-            self._blocks.clear()
-            self._arrays.clear()
+            self._stores.close()
             if not self.device.closed:
                 self._lanes.close()
 

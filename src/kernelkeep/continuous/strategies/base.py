@@ -27,9 +27,9 @@ class Options:
     ahead: int = 64
     iterations_per_dispatch: int | None = None
     hang_seconds: float = 30.0
-    splits_rounds: bool = (
-        False  # a slice may take a part of a queue's round: nothing in this run asks which round it is
-    )
+    # A slice may take a part of a queue's round: nothing in this run asks which round it is.
+    splits_rounds: bool = False
+    makes_checkpoints: bool = False
 
 
 class Strategy(ABC):

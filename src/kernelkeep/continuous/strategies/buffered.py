@@ -33,9 +33,8 @@ class Buffered(Strategy):
         ahead = min(self.options.ahead, self._ahead)
         if not self._paced:
             limit = min(limit, 8 * ahead * size)  # a short turn, to find out how much may be under way
-        as_one = (
-            1 << (ahead.bit_length() - 2) if ahead >= 4 else 0
-        )  # few different sizes, for each is recorded and kept
+        # A power of two: few different sizes, for each is recorded and kept.
+        as_one = 1 << (ahead.bit_length() - 2) if ahead >= 4 else 0
         start, done = time.perf_counter(), 0
         if size == 1 and session.device.replays_whole and as_one >= _FEWEST_AS_ONE:
             done = self._stream(session.steps, as_one, limit, until, ahead=1, whole=True)

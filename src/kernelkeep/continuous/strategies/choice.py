@@ -51,6 +51,8 @@ def choose(session: Session, options: Options, limit: int) -> tuple[Strategy, st
     except (CompileError, Unsupported) as error:
         return plain, f"many iterations cannot run in one dispatch here: {str(error).splitlines()[0]}"
     told = f"an iteration takes {one * 1e6:.1f} µs in dispatches of its own and {many * 1e6:.1f} µs inside a dispatch"
+    if options.makes_checkpoints:
+        told += f", a checkpoint holds the device up for {session.copy_seconds() * 1e6:.0f} µs"
     if many > one * _MARGIN:
         return plain, told
     if options.deadline_seconds is not None:

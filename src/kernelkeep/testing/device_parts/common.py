@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +17,7 @@ from ...programs.portable import Buffer, PortableKernel, Scalar
 from ...programs.source import Source
 from ..skipped import open_or_skip
 
-__all__ = ["GROUP", "SAXPY", "DevicePart", "groups", "handwritten", "handwritten_saxpy"]
+__all__ = ["GROUP", "SAXPY", "DevicePart", "groups", "handwritten", "handwritten_saxpy", "together"]
 
 GROUP = 64
 
@@ -56,6 +59,24 @@ def handwritten_saxpy(language: str) -> Source:
     """saxpy in the device's own language, without a declaration: only reflection can tell what it takes."""
     text = handwritten(language, "if (i < n) y[i] = a * x[i] + y[i];", name="saxpy", kind="float")
     return Source(text, name="saxpy", language=language)
+
+
+def together(work: Callable[[int], Any], threads: int = 16) -> list[Any]:
+    """Run `work` in so many threads, all starting at once; what one raises is raised here."""
+    start = threading.Barrier(threads)
+    # Python changes threads every 5 ms, which is many launches: too seldom to meet inside one.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def run(number: int) -> Any:
+        start.wait(60)
+        return work(number)
+
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(run, range(threads)))
+    finally:
+        sys.setswitchinterval(interval)
 
 
 class DevicePart:

@@ -3,42 +3,19 @@
 from __future__ import annotations
 
 import gc
-import sys
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
 from ...devices.array import Array
 from ...devices.base import Device, Kernel
 from ...programs.portable import Buffer, PortableKernel, Scalar
-from .common import SAXPY, DevicePart
+from .common import SAXPY, DevicePart, together
 
 __all__ = ["ThreadTests"]
 
 _THREADS, _LAUNCHES, _ITEMS = 16, 50, 257
 
 _PARAMS: list[Buffer | Scalar] = [Buffer("y", "i4", "w"), Scalar("a", "i4"), Scalar("b", "i4"), Scalar("n", "i4")]
-
-
-def _together(work: Callable[[int], Any]) -> list[Any]:
-    """Run `work` in every thread, all starting at once; what one raises is raised here."""
-    start = threading.Barrier(_THREADS)
-    # Python changes threads every 5 ms, which is fifty launches: far too seldom to meet inside one.
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-
-    def run(number: int) -> Any:
-        start.wait(60)
-        return work(number)
-
-    try:
-        with ThreadPoolExecutor(_THREADS) as pool:
-            return list(pool.map(run, range(_THREADS)))
-    finally:
-        sys.setswitchinterval(interval)
 
 
 class ThreadTests(DevicePart):
@@ -63,7 +40,7 @@ class ThreadTests(DevicePart):
                 np.testing.assert_array_equal(y.numpy(), ids * launch + number + number * 1000)
             kernel.program.close()
 
-        _together(work)
+        together(work)
 
     def test_all_threads_with_one_kernel(self, device: Device) -> None:
         # Many launches before each look, so that threads really meet between setting arguments and launching.
@@ -84,7 +61,7 @@ class ThreadTests(DevicePart):
                 for launch, y in enumerate(arrays):
                     np.testing.assert_array_equal(y.numpy(), ids * (launch + 1) + b)
 
-        _together(work)
+        together(work)
 
     def test_all_threads_load_the_same_bytes(self, device: Device) -> None:
         binary = device.compile(SAXPY.source(device))
@@ -93,24 +70,24 @@ class ThreadTests(DevicePart):
             with device.load(binary) as program:
                 self.check_saxpy(device, program.kernel(), 100 + number)
 
-        _together(work)
+        together(work)
 
     def test_arrays_cross_threads(self, device: Device, saxpy: Kernel) -> None:
         def make(number: int) -> Array:
             return device.array(np.full(_ITEMS, number, "f4"))
 
-        made = _together(make)
+        made = together(make)
 
         def use(number: int) -> Array:
             theirs, y = made[(number + 1) % _THREADS], device.array(np.zeros(_ITEMS, "f4"))
             saxpy.launch(5, (theirs, y, 2.0, _ITEMS))
             return y
 
-        for number, y in enumerate(_together(use)):
+        for number, y in enumerate(together(use)):
             assert (y.numpy() == 2 * ((number + 1) % _THREADS)).all()
 
     def test_arrays_are_collected_in_another_thread(self, device: Device, saxpy: Kernel) -> None:
-        piles = _together(lambda number: [device.array(np.full(_ITEMS, number, "f4")) for _ in range(50)])
+        piles = together(lambda number: [device.array(np.full(_ITEMS, number, "f4")) for _ in range(50)])
         assert sum(len(pile) for pile in piles) == 50 * _THREADS
 
         def drop(number: int) -> None:
@@ -121,5 +98,5 @@ class ThreadTests(DevicePart):
             gc.collect()
             assert (y.numpy() == 50 * ((number + 7) % _THREADS)).all()
 
-        _together(drop)
+        together(drop)
         self.check_saxpy(device, saxpy)

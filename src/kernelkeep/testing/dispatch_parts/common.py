@@ -1,12 +1,6 @@
-"""What the parts share: a kernel whose order of launches shows in its result, and threads that start together."""
+"""What the parts share: a kernel whose order of launches shows in its result."""
 
 from __future__ import annotations
-
-import sys
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +10,7 @@ from ...devices.base import Device, Kernel
 from ...programs.portable import Buffer, PortableKernel, Scalar
 from ..device_parts.common import GROUP, DevicePart, groups
 
-__all__ = ["AFFINE", "GRID", "HOST", "ITEMS", "DispatchPart", "together"]
+__all__ = ["AFFINE", "GRID", "HOST", "ITEMS", "DispatchPart"]
 
 ITEMS = 257
 GRID = groups(ITEMS)
@@ -44,21 +38,3 @@ class DispatchPart(DevicePart):
     def ones_and_zeros(device: Device) -> tuple[Array, Array]:
         """x and y of a saxpy: after it, y is `a` everywhere."""
         return device.array(np.ones(ITEMS, "f4")), device.array(np.zeros(ITEMS, "f4"))
-
-
-def together(work: Callable[[int], Any], threads: int = 16) -> list[Any]:
-    """Run `work` in so many threads, all starting at once; what one raises is raised here."""
-    start = threading.Barrier(threads)
-    # Python changes threads every 5 ms, which is many launches: too seldom to meet inside one.
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-
-    def run(number: int) -> Any:
-        start.wait(60)
-        return work(number)
-
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(run, range(threads)))
-    finally:
-        sys.setswitchinterval(interval)

@@ -14,8 +14,8 @@ from ...devices.registry import open_device
 from ...errors import ArgumentError, Unsupported
 from ...programs.portable import Buffer, PortableKernel, Scalar
 from ...programs.source import Source
-from ..device_parts.common import handwritten_saxpy
-from .common import AFFINE, GRID, HOST, ITEMS, DispatchPart, together
+from ..device_parts.common import handwritten_saxpy, together
+from .common import AFFINE, GRID, HOST, ITEMS, DispatchPart
 
 __all__ = ["PreparedTests"]
 

@@ -15,7 +15,7 @@ from ...devices.base import Device
 from ...errors import ArgumentError
 from ...execution.executor import Executor
 from ...execution.job import Job
-from ..dispatch_parts.common import together
+from ..device_parts.common import together
 from .common import ITEMS, TIMEOUT, ExecutorPart, saxpy_batch, saxpy_result
 
 __all__ = ["TraceTests"]

@@ -66,6 +66,13 @@ class ReportTests(StrategyPart):
                 if strategy in ("checkpointed", "supervised"):
                     assert report.longest_slice_seconds is not None
 
+    def test_auto_says_what_it_measured(self, cache: ProgramCache, tmp_path: Path) -> None:
+        program = SCRAMBLE.program(SCRAMBLE.size)
+        with run(cache, program, 400) as plain, run(cache, program, 400, checkpoint=tmp_path / "a.kkpt") as kept:
+            assert "inside a dispatch" in plain.report.reason and "checkpoint" not in plain.report.reason
+            assert "a checkpoint holds the device up for" in kept.report.reason
+            check(SCRAMBLE, kept.state, program, 400)
+
     def test_the_report_of_a_queue(self, device: Device, cache: ProgramCache) -> None:
         program = TILES.program(TILES.size)
         tasks = int(TILES.reference(program, None)["tally"].sum())
