@@ -52,6 +52,12 @@ if TYPE_CHECKING:
     from .programs.portable import PortableKernel as PortableKernel
     from .programs.portable import Scalar as Scalar
     from .programs.source import Source as Source
+    from .variants.report import TuneReport as TuneReport
+    from .variants.select import Selection as Selection
+    from .variants.space import Variant as Variant
+    from .variants.space import VariantSpace as VariantSpace
+    from .variants.template import Template as Template
+    from .variants.tuned import Tuned as Tuned
 
 __version__ = "0.1.0"
 
@@ -90,11 +96,17 @@ _HOMES = {
     "Run": "continuous.runner",
     "RunReport": "continuous.report",
     "Scalar": "programs.portable",
+    "Selection": "variants.select",
     "Source": "programs.source",
     "StateProgram": "continuous.program",
     "SupervisedReport": "continuous.incident",
     "SupervisionError": "errors",
+    "Template": "variants.template",
+    "TuneReport": "variants.report",
+    "Tuned": "variants.tuned",
     "Unsupported": "errors",
+    "Variant": "variants.space",
+    "VariantSpace": "variants.space",
     "list_devices": "devices.registry",
     "open_device": "devices.registry",
     "resume": "continuous.runner",
@@ -137,11 +149,17 @@ __all__ = [
     "Run",
     "RunReport",
     "Scalar",
+    "Selection",
     "Source",
     "StateProgram",
     "SupervisedReport",
     "SupervisionError",
+    "Template",
+    "TuneReport",
+    "Tuned",
     "Unsupported",
+    "Variant",
+    "VariantSpace",
     "list_devices",
     "open_device",
     "resume",

@@ -11,8 +11,9 @@ PUBLIC = [
     "CheckpointError", "CheckpointWarning", "CompileError", "Device", "DeviceError", "DeviceInfo", "Executor",
     "Explanation", "Fence", "Fingerprint", "Graph", "Job", "Kernel", "KernelKeepError", "Lease", "LocalMemory",
     "OutOfMemory", "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress",
-    "RemoteError", "Run", "RunReport", "Scalar", "Source", "StateProgram", "SupervisedReport", "SupervisionError",
-    "Unsupported", "list_devices", "open_device", "resume", "run", "run_supervised",
+    "RemoteError", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram", "SupervisedReport",
+    "SupervisionError", "Template", "TuneReport", "Tuned", "Unsupported", "Variant", "VariantSpace", "list_devices",
+    "open_device", "resume", "run", "run_supervised",
 ]  # fmt: skip
 
 

@@ -7,10 +7,18 @@ The body is the part of C the three share, plus:
     kk_group_size(d) kk_group_count(d) kk_global_size(d)
     kk_barrier()                                         all of the group has arrived, and sees each other's writes
     kk_fence()                                           what was written before is seen by all before what comes after
-    kk_shared(float, tile, 16, 17);                      an array the group shares: tile[16][17]
+    kk_shared(float, tile, 16, 17);                      an array the group shares: tile[16][17];
+                                                         sizes may be macros `defines` has or the body begins with
     kk_atomic_add(x[i], v)  sub min max and or xor exchange, kk_atomic_cas(x[i], expected, v)
                                                          on elements, not pointers; returns the old value
     kk_int(v) kk_uint(v) kk_float(v) kk_double(v)        conversions ("(int)v" is not GLSL, "int(v)" is not OpenCL C)
+    kk_float4 v = kk_make_float4(a, b, c, d);            four floats, v.x v.y v.z v.w
+    kk_load4(x, i)  kk_store4(x, i, v)                   elements i … i+3 of a float buffer or one-dimensional shared
+                                                         array in one access; i is a multiple of 4
+    kk_unroll                                            before a `for` of constant length: write out its rounds, so that
+                                                         the arrays it indexes can live in registers
+
+A buffer that is a view into another must start at a multiple of 16 bytes for kk_load4 and kk_store4.
 
 Two habits keep a body portable: conditions are comparisons (`if (n != 0)`), and helper math goes by its OpenCL name
 (`fabs`, `fmin`, `sqrt`, `exp`, `pow`, `fma`, …; the C names with f, `sqrtf`, work too).
@@ -44,6 +52,8 @@ _RESERVED = frozenset(
     uniform union unsigned using varying vec2 vec3 vec4 void volatile while sample filter common partition active""".split()
 )
 _SHARED = re.compile(r"\bkk_shared\s*\(\s*(\w+)\s*,\s*(\w+)\s*,([^;]*)\)\s*;")
+# What a body begins with before any code: macros, comments, empty lines.
+_TOP = re.compile(r"(?:[ \t]*(?:#(?:[^\n\\]|\\\n|\\.)*|//[^\n]*)?\n)*")
 _ATOMIC = re.compile(r"\bkk_atomic_(\w+)\s*\(\s*(\w+)")
 _INTEGER_ONLY: dict[str, tuple[str, ...]] = {"cuda": ("and", "or", "xor", "cas"), "opencl": ("and", "or", "xor", "cas")}
 _INTEGER_ONLY["glsl"] = (*_INTEGER_ONLY["cuda"], "min", "max")
@@ -216,8 +226,53 @@ class PortableKernel:
         for kind, name, sizes in _SHARED.findall(self.body):
             dimensions = "".join(f"[{size.strip()}]" for size in sizes.split(","))
             declarations.append(f"{qualifier} {kind} {name}{dimensions};")
-        body = _SHARED.sub(lambda match: "\n" * match.group().count("\n"), self.body)
+        body = _SHARED.sub(_line_breaks, self.body)
+        if declarations and (top := _TOP.match(body)) and "#" in top.group():
+            # The sizes may be macros that the body defines first, so these go along.
+            declarations.insert(0, top.group().strip())
+            body = _TOP.sub(_line_breaks, body, count=1)
         return "\n".join(declarations), body
+
+
+def _line_breaks(match: re.Match[str]) -> str:
+    return "\n" * match.group().count("\n")
+
+
+# Only bodies that use them get these, so that the text of all others is as short as it can be.
+_VECTORS = {
+    "cuda": """\
+#define kk_unroll _Pragma("unroll")
+typedef float4 kk_float4;
+#define kk_make_float4(a, b, c, d) make_float4(a, b, c, d)
+#define kk_load4(x, i) (*(const float4*)(&(x)[i]))
+#define kk_store4(x, i, v) (*(float4*)(&(x)[i]) = (v))
+""",
+    # vload4 promises the alignment of one float only, and then reads four times.
+    "opencl": """\
+#define kk_unroll _Pragma("unroll")
+typedef float4 kk_float4;
+#define kk_make_float4(a, b, c, d) ((float4)(a, b, c, d))
+#define kk_load4(x, i) kk_load(&(x)[i])
+#define kk_store4(x, i, v) kk_store(&(x)[i], v)
+inline float4 OVERLOAD kk_load(__global const float* p) { return *(__global const float4*)p; }
+inline float4 OVERLOAD kk_load(__local const float* p) { return *(__local const float4*)p; }
+inline void OVERLOAD kk_store(__global float* p, float4 v) { *(__global float4*)p = v; }
+inline void OVERLOAD kk_store(__local float* p, float4 v) { *(__local float4*)p = v; }
+""".replace("OVERLOAD", "__attribute__((overloadable))"),
+    "glsl": """\
+#define kk_unroll
+#define kk_float4 vec4
+#define kk_make_float4(a, b, c, d) vec4(a, b, c, d)
+#define kk_load4(array, i) vec4(array[i], array[(i) + 1], array[(i) + 2], array[(i) + 3])
+#define kk_store4(array, i, v) { vec4 kk_v = v; int kk_i = i; \
+array[kk_i] = kk_v.x; array[kk_i + 1] = kk_v.y; array[kk_i + 2] = kk_v.z; array[kk_i + 3] = kk_v.w; }
+""",
+}
+_VECTOR = re.compile(r"\bkk_(unroll|float4|make_float4|load4|store4)\b")
+
+
+def _vectors(kernel: PortableKernel, language: str) -> str:
+    return _VECTORS[language] if _VECTOR.search(kernel.body) else ""
 
 
 _CUDA_PRELUDE = """\
@@ -266,7 +321,8 @@ __device__ inline float kk_max(float* p, float v) { return kk_fold(p, v, 1); }
 
 
 def _lower_cuda(kernel: PortableKernel) -> str:
-    shared, body = kernel._split_body("__shared__")
+    vectors = _vectors(kernel, "cuda")
+    shared, body = kernel._split_body("__shared__ __align__(16)" if vectors else "__shared__")
     parts = []
     for p in kernel.params:
         kind = DTYPES[p.dtype][1]
@@ -276,7 +332,7 @@ def _lower_cuda(kernel: PortableKernel) -> str:
             parts.append(f"{'const ' if p.access == 'r' else ''}{kind}* {p.name}")
     x, y, z = kernel.signature.group or (1, 1, 1)
     head = f'extern "C" __global__ void __launch_bounds__({x * y * z}) {kernel.name}({", ".join(parts)})'
-    before = f"{declaration(kernel.signature)}\n{_CUDA_PRELUDE}{kernel._functions('cuda')}"
+    before = f"{declaration(kernel.signature)}\n{_CUDA_PRELUDE}{vectors}{kernel._functions('cuda')}"
     return f"{before}{head} {{\n{shared}\n#line {kernel._first_line}\n{body}\n}}\n"
 
 
@@ -340,7 +396,8 @@ _OVERLOAD = "__attribute__((overloadable))"
 
 
 def _lower_opencl(kernel: PortableKernel) -> str:
-    shared, body = kernel._split_body("__local")
+    vectors = _vectors(kernel, "opencl")
+    shared, body = kernel._split_body("__local __attribute__((aligned(16)))" if vectors else "__local")
     parts = []
     for p in kernel.params:
         kind = {"i8": "long", "u8": "ulong", "i1": "char"}.get(p.dtype, DTYPES[p.dtype][1])
@@ -356,7 +413,8 @@ def _lower_opencl(kernel: PortableKernel) -> str:
         else _opencl_prelude().split("#define kk_atomic_")[0]
     )
     head = f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void {kernel.name}({', '.join(parts)})"
-    return f"{declaration(kernel.signature)}\n{prelude}{functions}{head} {{\n{shared}\n#line {kernel._first_line}\n{body}\n}}\n"
+    before = f"{declaration(kernel.signature)}\n{prelude}{vectors}{functions}"
+    return f"{before}{head} {{\n{shared}\n#line {kernel._first_line}\n{body}\n}}\n"
 
 
 _GLSL_PRELUDE = """\
@@ -411,7 +469,7 @@ def _lower_glsl(kernel: PortableKernel) -> str:
         lines.append("#extension GL_NV_shader_atomic_float : enable")
     x, y, z = kernel.signature.group or (1, 1, 1)
     lines.append(f"layout(local_size_x = {x}, local_size_y = {y}, local_size_z = {z}) in;")
-    lines.append(_GLSL_PRELUDE)
+    lines.append(_GLSL_PRELUDE + _vectors(kernel, "glsl"))
     binding = 0
     scalars = []
     for p in kernel.params:

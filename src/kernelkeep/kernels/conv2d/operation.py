@@ -1,0 +1,143 @@
+"""What `conv2d` does: checks, the choice of the template for a device, the launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache as remembered
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...devices.array import Array
+from ...errors import ArgumentError
+from ..operands import brought, given_back
+from ..templates import tuned_kernel, way_of
+
+if TYPE_CHECKING:
+    from ...cache.program_cache import ProgramCache
+    from ...variants.tuned import Tuned
+
+__all__ = ["TOLERANCE", "reference", "run", "tuned_for"]
+
+TOLERANCE = 1e-5
+
+
+def reference(
+    x: Any, weights: Any, oh: int, ow: int, stride_y: int, stride_x: int, pad_y: int, pad_x: int
+) -> np.ndarray[Any, Any]:
+    """The answer, with NumPy: a matrix product for each tap of the filter."""
+    padded = np.pad(x, ((0, 0), (0, 0), (pad_y, pad_y), (pad_x, pad_x)))
+    n, c = x.shape[:2]
+    k, _, r, s = weights.shape
+    y = np.zeros((n, k, oh * ow), x.dtype)
+    for i in range(r):
+        for j in range(s):
+            seen = padded[:, :, i : i + (oh - 1) * stride_y + 1 : stride_y, j : j + (ow - 1) * stride_x + 1 : stride_x]
+            y += weights[:, :, i, j] @ seen.reshape(n, c, oh * ow)
+    return y.reshape(n, k, oh, ow)
+
+
+def tuned_for(device: Any) -> Tuned:
+    """The tuned kernel for a kind of device."""
+    return _tuned(way_of(device))
+
+
+@remembered
+def _tuned(way: str) -> Tuned:
+    return tuned_kernel(
+        "conv2d",
+        way,
+        __package__,
+        arrays={"x": ("n", "c", "h", "w"), "weights": ("k", "c", "r", "s"), "y": ("n", "k", "oh", "ow")},
+        reference=reference,
+        tolerance=TOLERANCE,
+        work=_work,
+        example=_problem((1, 4, 8, 8), (4, 4, 3, 3), (1, 1), (1, 1)),
+        derived=_output,
+    )
+
+
+def _problem(
+    x: tuple[int, ...], w: tuple[int, ...], padding: tuple[int, int], stride: tuple[int, int]
+) -> dict[str, int]:
+    sizes = {"n": x[0], "c": x[1], "h": x[2], "w": x[3], "k": w[0], "r": w[2], "s": w[3]}
+    return {**sizes, "stride_y": stride[0], "stride_x": stride[1], "pad_y": padding[0], "pad_x": padding[1]}
+
+
+def _output(problem: Mapping[str, Any]) -> dict[str, int]:
+    """The size of an output image."""
+    return {
+        "oh": (problem["h"] + 2 * problem["pad_y"] - problem["r"]) // problem["stride_y"] + 1,
+        "ow": (problem["w"] + 2 * problem["pad_x"] - problem["s"]) // problem["stride_x"] + 1,
+    }
+
+
+def _work(problem: Mapping[str, Any]) -> float:
+    size = _output(problem)
+    taps = problem["c"] * problem["r"] * problem["s"]
+    return 2.0 * float(problem["n"] * problem["k"] * size["oh"] * size["ow"] * taps)
+
+
+def run(
+    cache: ProgramCache,
+    x: Any,
+    w: Any,
+    padding: int | tuple[int, int] | str,
+    stride: int | tuple[int, int],
+    out: Any,
+    explore: float | bool,
+    deterministic: bool | None,
+) -> Any:
+    """`conv2d`, with everything said."""
+    device = cache.device
+    images, filters = brought(device, x, "x", 4), brought(device, w, "w", 4)
+    (n, c, height, width), (k, channels, r, s) = images.shape, filters.shape
+    if c != channels:
+        raise ArgumentError(f"x has {c} channels, and the filters in w have {channels}")
+    if not (c and r and s):
+        raise ArgumentError(f"a convolution needs channels and taps, and w has the shape {filters.shape}")
+    strides = _pair(stride, "stride", 1)
+    pads = _padding(padding, (r, s), strides)
+    problem = _problem(images.shape, filters.shape, pads, strides)
+    size = _output(problem)
+    if size["oh"] < 1 or size["ow"] < 1:
+        padded = f"{height + 2 * pads[0]} × {width + 2 * pads[1]} with padding"
+        raise ArgumentError(f"filters of {r} × {s} are larger than the images, {padded}")
+    target = _target(device, out, (n, k, size["oh"], size["ow"]))
+    if target.size:
+        arguments = {"x": images, "weights": filters, "y": target}
+        tuned_for(device).run(cache, problem, explore=explore, deterministic=deterministic, **arguments)
+    return out if out is not None else given_back(target, x)
+
+
+def _target(device: Any, out: Any, shape: tuple[int, ...]) -> Array:
+    if out is None:
+        target: Array = device.empty(shape, "f4")
+        if target.size >= 1 << 31:
+            raise ArgumentError(f"the result has {target.size:,} elements; kernels count them with 32 bits")
+        return target
+    if not isinstance(out, Array):
+        raise ArgumentError(f"out is a device array, not a {type(out).__name__}")
+    target = brought(device, out, "out", 4)
+    if target.shape != shape:
+        raise ArgumentError(f"out has the shape {target.shape}, and the result has {shape}")
+    return target
+
+
+def _padding(padding: Any, filters: tuple[int, int], strides: tuple[int, int]) -> tuple[int, int]:
+    if padding == "valid":
+        return 0, 0
+    if padding == "same":
+        if strides != (1, 1) or not (filters[0] % 2 and filters[1] % 2):
+            raise ArgumentError('padding="same" is for stride 1 and filters of odd size: give the numbers')
+        return filters[0] // 2, filters[1] // 2
+    if isinstance(padding, str):
+        raise ArgumentError(f'padding is a number, two of them, "same" or "valid", not {padding!r}')
+    return _pair(padding, "padding", 0)
+
+
+def _pair(value: Any, name: str, least: int) -> tuple[int, int]:
+    several = tuple(value) if isinstance(value, tuple | list) else (value, value)
+    if len(several) != 2 or any(isinstance(v, bool) or not hasattr(v, "__index__") or v < least for v in several):
+        raise ArgumentError(f"{name} is an integer of at least {least}, or two of them, not {value!r}")
+    return int(several[0]), int(several[1])

@@ -1,0 +1,246 @@
+"""C = alpha·A·B + beta·C in float32, row-major, for any m, n and k: one body, its variants chosen by macros.
+
+A group computes BLOCK_M × BLOCK_N of C. It walks along k in steps of DEPTH: each step's pieces of A and B go through
+registers into shared memory while the step before is computed. An item keeps ITEM_M × ITEM_N sums in registers. The group
+is cut into SLICES that share the tile of C and split each step's depth among them, and add up their sums at the end:
+a small C has few tiles, and without slices too few items to keep a GPU busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...programs.portable import Buffer, Scalar
+
+__all__ = ["BODY", "DEFAULT", "PARAMS", "VALUES", "allowed", "constants", "grid", "group"]
+
+PARAMS = (
+    Buffer("a", "f4", "r"),
+    Buffer("b", "f4", "r"),
+    Buffer("c", "f4", "rw"),
+    Scalar("alpha", "f4"),
+    Scalar("beta", "f4"),
+    Scalar("m", "i4"),
+    Scalar("n", "i4"),
+    Scalar("k", "i4"),
+)
+
+VALUES: dict[str, list[int]] = {
+    "BLOCK_M": [16, 32, 64, 128],
+    "BLOCK_N": [16, 32, 64, 128],
+    "ITEM_M": [4, 8],
+    "ITEM_N": [4, 8, 16],
+    "DEPTH": [16, 32, 64],
+    "SLICES": [1, 2, 4, 8],
+    "BUFFERS": [1, 2],
+}
+
+# 64 × 64 tiles by 128 items in 17 KiB of shared memory: no GPU is too small for it.
+DEFAULT = {"BLOCK_M": 64, "BLOCK_N": 64, "ITEM_M": 4, "ITEM_N": 8, "DEPTH": 16, "SLICES": 1, "BUFFERS": 2}
+
+_MOST_SHARED_BYTES = 48 * 1024
+
+
+def constants(problem: Mapping[str, Any]) -> dict[str, int]:
+    """How many floats one access to A (rows of k) and to B and C (rows of n) may take."""
+    return {"VECTOR_K": 4 if problem["k"] % 4 == 0 else 1, "VECTOR_N": 4 if problem["n"] % 4 == 0 else 1}
+
+
+def group(v: Mapping[str, Any]) -> int:
+    """Work-items in a group."""
+    return int(v["BLOCK_M"] // v["ITEM_M"] * (v["BLOCK_N"] // v["ITEM_N"]) * v["SLICES"])
+
+
+def grid(v: Mapping[str, Any]) -> tuple[int, int]:
+    """Groups that cover C."""
+    return (-(-v["n"] // v["BLOCK_N"]), -(-v["m"] // v["BLOCK_M"]))
+
+
+def shared_bytes(v: Mapping[str, Any]) -> int:
+    """Shared memory of a group: the pieces of A and B, or the slices' sums when these are added up."""
+    pieces = v["BUFFERS"] * v["DEPTH"] * (v["BLOCK_M"] + 4 + v["BLOCK_N"])
+    return int(4 * max(pieces, 2 * group(v) * v["ITEM_N"]))
+
+
+def allowed(v: Mapping[str, Any]) -> bool:
+    """Whether a variant is within a GPU's limits, and has no neighbour that is better by its very shape."""
+    item, block, slice_depth = v["ITEM_M"] * v["ITEM_N"], v["BLOCK_M"] * v["BLOCK_N"], v["DEPTH"] // v["SLICES"]
+    return bool(
+        shared_bytes(v) <= _MOST_SHARED_BYTES
+        and 64 <= group(v) <= (256 if item > 64 else 512)  # a large tile of sums needs many registers
+        and v["ITEM_M"] <= v["ITEM_N"]
+        and v["BLOCK_M"] <= 2 * v["BLOCK_N"] <= 4 * v["BLOCK_M"]
+        and 16 * item <= block <= 256 * item
+        and (item == 16 or block >= 2048)
+        and 4 <= slice_depth <= 16
+        and (v["SLICES"] <= 4 or block <= 2048)
+    )
+
+
+BODY = """
+#define ACROSS (BLOCK_N / ITEM_N)
+#define DOWN (BLOCK_M / ITEM_M)
+#define ITEMS (ACROSS * DOWN * SLICES)
+#define NEAR (DOWN < 8 ? DOWN : 8)
+#define A_STRIDE (BLOCK_M + 4)
+#define PIECE (DEPTH * (A_STRIDE + BLOCK_N))
+#define A_QUADS (BLOCK_M * DEPTH / 4)
+#define B_QUADS (BLOCK_N * DEPTH / 4)
+#define A_LOADS ((A_QUADS + ITEMS - 1) / ITEMS)
+#define B_LOADS ((B_QUADS + ITEMS - 1) / ITEMS)
+#define QUADS (DOWN * BLOCK_N / 4)
+#define ROUNDS ((QUADS + ITEMS - 1) / ITEMS)
+#define PER_SLICE (DEPTH / SLICES)
+// An element where it exists, else zero.
+#define PICK(x, at, exists) ((exists) ? x[at] : 0.0f)
+// Shared memory: BUFFERS times a piece of A, transposed so that an item reads its rows in fours, and a piece of B.
+// Later the same memory takes one row of every item's sums, twice.
+kk_shared(float, tile, BUFFERS * PIECE > 2 * ITEMS * ITEM_N ? BUFFERS * PIECE : 2 * ITEMS * ITEM_N);
+
+int item = kk_local_id(0);
+int slice = item / (ACROSS * DOWN);
+// The items of a tile in an order in which neighbours share what they read from shared memory, down as well as across.
+int spot = item % (ACROSS * DOWN);
+int across = spot % 2 + spot / (2 * NEAR) % (ACROSS / 2) * 2;
+int down = spot / 2 % NEAR + spot / (ACROSS * NEAR) * NEAR;
+int row0 = kk_group_id(1) * BLOCK_M;
+int col0 = kk_group_id(0) * BLOCK_N;
+int steps = (k + DEPTH - 1) / DEPTH;
+
+float sums[ITEM_M * ITEM_N];
+kk_unroll for (int i = 0; i < ITEM_M * ITEM_N; i++) sums[i] = 0.0f;
+
+// What an item fetches in each step: where it is in the first one, and how far along k, which is k where A or B ends in
+// the other direction. Two neighbouring items read 32 bytes of a row of A, the next two those of the row below: whole
+// memory sectors, and the transposed writes to shared memory meet no bank twice.
+int a_from[A_LOADS], a_depth[A_LOADS], a_to[A_LOADS];
+kk_unroll for (int i = 0; i < A_LOADS; i++) {
+    int e = item + i * ITEMS;
+    int row = e / 2 % BLOCK_M;
+    int depth = e / (2 * BLOCK_M) * 8 + e % 2 * 4;
+    a_from[i] = (row0 + row) * k + depth;
+    a_depth[i] = row0 + row < m && e < A_QUADS ? depth : k;
+    a_to[i] = depth * A_STRIDE + row;
+}
+int b_from[B_LOADS], b_depth[B_LOADS];
+kk_unroll for (int i = 0; i < B_LOADS; i++) {
+    int e = item + i * ITEMS;
+    int col = col0 + e % (BLOCK_N / 4) * 4;
+    int depth = e / (BLOCK_N / 4);
+    b_from[i] = depth * n + col;
+    b_depth[i] = col < n && e < B_QUADS ? depth : k;
+}
+
+// Round -1 only fetches the first pieces.
+for (int step = -1; step < steps; step++) {
+    int ahead = (step + 1) * DEPTH;
+    kk_float4 next_a[A_LOADS];
+    kk_float4 next_b[B_LOADS];
+    kk_unroll for (int i = 0; i < A_LOADS; i++) {
+        next_a[i] = kk_make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        int at = a_from[i] + ahead;
+        int left = k - a_depth[i] - ahead;
+        if (left > 0) {
+#if VECTOR_K == 4
+            next_a[i] = kk_load4(a, at);
+#else
+            next_a[i] = kk_make_float4(a[at], PICK(a, at + 1, left > 1), PICK(a, at + 2, left > 2), PICK(a, at + 3, left > 3));
+#endif
+        }
+    }
+    kk_unroll for (int i = 0; i < B_LOADS; i++) {
+        next_b[i] = kk_make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        int at = b_from[i] + ahead * n;
+        if (b_depth[i] + ahead < k) {
+#if VECTOR_N == 4
+            next_b[i] = kk_load4(b, at);
+#else
+            int left = n - col0 - (item + i * ITEMS) % (BLOCK_N / 4) * 4;
+            next_b[i] = kk_make_float4(b[at], PICK(b, at + 1, left > 1), PICK(b, at + 2, left > 2), PICK(b, at + 3, left > 3));
+#endif
+        }
+    }
+
+    if (step >= 0) {
+        int piece = step % BUFFERS * PIECE;
+        int a_at = piece + slice * PER_SLICE * A_STRIDE + down * 4;
+        int b_at = piece + DEPTH * A_STRIDE + slice * PER_SLICE * BLOCK_N + across * 4;
+        kk_unroll for (int d = 0; d < PER_SLICE; d++) {
+            float rows[ITEM_M];
+            float cols[ITEM_N];
+            kk_unroll for (int i = 0; i < ITEM_M / 4; i++) {
+                kk_float4 v = kk_load4(tile, a_at + d * A_STRIDE + i * DOWN * 4);
+                rows[4 * i] = v.x; rows[4 * i + 1] = v.y; rows[4 * i + 2] = v.z; rows[4 * i + 3] = v.w;
+            }
+            kk_unroll for (int j = 0; j < ITEM_N / 4; j++) {
+                kk_float4 v = kk_load4(tile, b_at + d * BLOCK_N + j * ACROSS * 4);
+                cols[4 * j] = v.x; cols[4 * j + 1] = v.y; cols[4 * j + 2] = v.z; cols[4 * j + 3] = v.w;
+            }
+            kk_unroll for (int i = 0; i < ITEM_M; i++) {
+                kk_unroll for (int j = 0; j < ITEM_N; j++) sums[i * ITEM_N + j] += rows[i] * cols[j];
+            }
+        }
+    }
+
+#if BUFFERS == 1
+    kk_barrier();
+#endif
+    int next = (step + 1) % BUFFERS * PIECE;
+    kk_unroll for (int i = 0; i < A_LOADS; i++) {
+        int at = next + a_to[i];
+        if (item + i * ITEMS < A_QUADS) {
+            tile[at] = next_a[i].x;
+            tile[at + A_STRIDE] = next_a[i].y;
+            tile[at + 2 * A_STRIDE] = next_a[i].z;
+            tile[at + 3 * A_STRIDE] = next_a[i].w;
+        }
+    }
+    kk_unroll for (int i = 0; i < B_LOADS; i++) {
+        int e = item + i * ITEMS;
+        if (e < B_QUADS) {
+            kk_store4(tile, next + DEPTH * A_STRIDE + e * 4, next_b[i]);
+        }
+    }
+    kk_barrier();
+}
+
+// Row by row of the items' tiles: every slice lays down its sums, then all items add and write. Two places in turn, so
+// that one barrier a row is enough.
+kk_unroll for (int i = 0; i < ITEM_M; i++) {
+    int place = i % 2 * SLICES * DOWN * BLOCK_N;
+    kk_unroll for (int j = 0; j < ITEM_N / 4; j++) {
+        kk_store4(tile, place + (slice * DOWN + down) * BLOCK_N + (j * ACROSS + across) * 4,
+                  kk_make_float4(sums[i * ITEM_N + 4 * j], sums[i * ITEM_N + 4 * j + 1],
+                                 sums[i * ITEM_N + 4 * j + 2], sums[i * ITEM_N + 4 * j + 3]));
+    }
+    kk_barrier();
+    kk_unroll for (int round = 0; round < ROUNDS; round++) {
+        int e = item + round * ITEMS;
+        int row = row0 + (i / 4 * DOWN + e / (BLOCK_N / 4)) * 4 + i % 4;
+        int col = col0 + e % (BLOCK_N / 4) * 4;
+        if (row < m && col < n && e < QUADS) {
+            kk_float4 sum = kk_load4(tile, place + e * 4);
+            kk_unroll for (int other = 1; other < SLICES; other++) {
+                kk_float4 more = kk_load4(tile, place + other * DOWN * BLOCK_N + e * 4);
+                sum.x += more.x; sum.y += more.y; sum.z += more.z; sum.w += more.w;
+            }
+            sum.x *= alpha; sum.y *= alpha; sum.z *= alpha; sum.w *= alpha;
+            int at = row * n + col;
+            // With beta 0, C is not read: what it holds may be NaN.
+#if VECTOR_N == 4
+            if (beta != 0.0f) {
+                kk_float4 old = kk_load4(c, at);
+                sum.x += beta * old.x; sum.y += beta * old.y; sum.z += beta * old.z; sum.w += beta * old.w;
+            }
+            kk_store4(c, at, sum);
+#else
+            c[at] = beta != 0.0f ? sum.x + beta * c[at] : sum.x;
+            if (col + 1 < n) c[at + 1] = beta != 0.0f ? sum.y + beta * c[at + 1] : sum.y;
+            if (col + 2 < n) c[at + 2] = beta != 0.0f ? sum.z + beta * c[at + 2] : sum.z;
+            if (col + 3 < n) c[at + 3] = beta != 0.0f ? sum.w + beta * c[at + 3] : sum.w;
+#endif
+        }
+    }
+}
+"""

@@ -1,0 +1,213 @@
+"""Trying other variants on real calls, without a call ever waiting for it and without losing more time than allowed.
+
+In the background the next variant is compiled and verified in a child process; only then may a real call run it instead
+of the best one. What such calls take longer than the best variant would have, and what the verification took on the
+device, is the *regret*: it stays below a share of the time of all calls so far.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from ..devices.array import Array
+from ..errors import KernelKeepError
+from .prober import Prober
+from .record import Choice
+from .search import Search
+from .select import Selection, fastest
+from .space import Variant
+from .template import Launch
+
+if TYPE_CHECKING:
+    from ..cache.program_cache import ProgramCache
+    from .tuned import Ready, Tuned
+
+__all__ = ["Explorer"]
+
+_SAMPLES = 5  # calls that decide about a variant
+_UNREAD = 64  # timers of calls under way; more calls than that are not measured
+
+
+class _Runner:
+    """A variant that calls may run."""
+
+    def __init__(self, variant: Variant, launch: Launch, expected_ms: float) -> None:
+        self.variant = variant
+        self.launch = launch
+        self.expected_ms = expected_ms
+        self.samples: list[float] = []
+
+    @property
+    def milliseconds(self) -> float:
+        return median(self.samples) if self.samples else self.expected_ms
+
+
+class Explorer:
+    """The calls of one tuned kernel for one problem on one device."""
+
+    def __init__(self, tuned: Tuned, cache: ProgramCache, problem: dict[str, Any], ready: Ready) -> None:
+        assert ready.launch is not None
+        self.share = 0.0
+        self.regret_ms = 0.0
+        self.total_ms = 0.0
+        self._tuned = tuned
+        self._cache = cache
+        self._problem = problem
+        self._ready = ready
+        self._best = _Runner(ready.selection.variant, ready.launch, math.nan)
+        self._challenger: _Runner | None = None
+        self._values = tuned.template.values(problem)
+        self._search = Search(tuned.space, self._values, [])
+        self._known = {Variant(r.variant) for r in tuned.records(cache).known(tuned.name, *self._where).values()}
+        self._known.add(self._best.variant)
+        self._prober: Prober | None = None
+        self._unread: list[tuple[_Runner, Any, Any]] = []
+        self._busy = False
+        self._exhausted = False
+        self._lock = threading.Lock()
+
+    @property
+    def _where(self) -> tuple[str, dict[str, Any], str]:
+        return self._cache.device.fingerprint.digest, self._problem, self._tuned.dtype
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every variant has been tried."""
+        return self._exhausted and self._challenger is None
+
+    def run(self, arguments: Mapping[str, Any]) -> Array | dict[str, Array]:
+        """One real call."""
+        with self._lock:
+            self._read()
+            runner = self._pick()
+        device = self._cache.device
+        args, outputs = self._tuned.arguments(device, self._problem, arguments)
+        with self._cache.get(runner.launch.source) as lease:
+            kernel = lease.kernel(runner.launch.kernel)
+            timer = device.timer()
+            with timer:
+                kernel.launch(runner.launch.grid, args, runner.launch.group)
+        with self._lock:
+            if len(self._unread) < _UNREAD:
+                self._unread.append((runner, timer, device.fence()))
+        return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+
+    def _read(self) -> None:
+        """Take in the times of calls that are done by now."""
+        waiting = []
+        for runner, timer, fence in self._unread:
+            if not fence.done:
+                waiting.append((runner, timer, fence))
+                continue
+            milliseconds = timer.seconds * 1e3
+            self.total_ms += milliseconds
+            runner.samples.append(milliseconds)
+            del runner.samples[:-50]
+            if runner is not self._best:
+                self.regret_ms += max(0.0, milliseconds - self._best.milliseconds)
+        self._unread = waiting
+        challenger = self._challenger
+        if challenger is not None and len(challenger.samples) >= _SAMPLES:
+            self._challenger = None
+            self._settle(challenger)
+
+    def _pick(self) -> _Runner:
+        if len(self._best.samples) < _SAMPLES:
+            return self._best
+        if self._challenger is None:
+            self._find_challenger()
+            return self._best
+        more = max(0.0, self._challenger.milliseconds - self._best.milliseconds)
+        pending = sum(1 for runner, _, _ in self._unread if runner is self._challenger)  # their cost is not known yet
+        allowed = self.share * self.total_ms - self.regret_ms
+        return self._challenger if more * (1 + pending) <= allowed else self._best
+
+    # --- in the background
+
+    def _find_challenger(self) -> None:
+        if self._busy or self._exhausted or self.regret_ms > self.share * self.total_ms:
+            return
+        self._busy = True
+        # A daemon: nobody waits for it when the program ends.
+        threading.Thread(target=self._try_next, name="kernelkeep-explore", daemon=True).start()
+
+    def _try_next(self) -> None:
+        try:
+            variant = self._search.next()
+            while variant is not None and variant in self._known:
+                variant = self._search.next()
+            if variant is None:
+                self._finish()
+                return
+            self._try(variant)
+        except (KernelKeepError, OSError):
+            self._finish()  # the cache or the device was closed, or no process can be started
+        finally:
+            self._busy = False
+
+    def _try(self, variant: Variant) -> None:
+        tuned, device = self._tuned, self._cache.device
+        if self._prober is None:
+            params = tuned.template.params(device.language)
+            self._prober = Prober(self._cache, params, tuned.tolerance, workers=1)
+            self._cases = [tuned.case(device, check) for check in tuned.checks(self._problem)]
+        launches = [tuned.template.launch(tuned.name, device, case.values, variant) for case in self._cases]
+        digest = tuned.digest(launches[-1].source)
+        pairs = [(o, c) for o, c in zip(launches, self._cases, strict=True) if tuned.digest(o.source) == digest]
+        outcome = self._prober.attempt(tuple(o for o, _ in pairs), tuple(c for _, c in pairs))
+        milliseconds = outcome.seconds * 1e3
+        with self._lock:
+            self.regret_ms += 2 * len(pairs) * milliseconds
+        if outcome.failure:
+            self._remember(variant, launches[-1], [], outcome.failure, outcome.detail)
+            return
+        with self._lock:
+            self._challenger = _Runner(variant, launches[-1], milliseconds)
+
+    def _finish(self) -> None:
+        self._exhausted = True
+        if self._prober is not None:
+            self._prober.close()
+            self._prober = None
+
+    # --- remembering
+
+    def _remember(
+        self, variant: Variant, launch: Launch, samples: list[float], failure: str = "", detail: str = ""
+    ) -> None:
+        tuned = self._tuned
+        record = tuned.record(self._cache.device, self._problem, variant, launch.source, samples, failure, detail)
+        tuned.records(self._cache).add(record)
+
+    def _settle(self, challenger: _Runner) -> None:
+        """Enough is known of the challenger: it takes over where it is faster, and no mere tie."""
+        best = self._best
+        for runner in (best, challenger):
+            self._remember(runner.variant, runner.launch, runner.samples[-_SAMPLES:])
+        records = self._tuned.records(self._cache)
+        both = [r for r in records.known(self._tuned.name, *self._where).values() if Variant(r.variant) in
+                (best.variant, challenger.variant)]  # fmt: skip
+        winner = fastest(both, best.variant)
+        if winner is None or Variant(winner.variant) == best.variant:
+            return
+        self._best = challenger
+        reason = f"faster than {best.variant} on real calls: {challenger.milliseconds:.4g} against {best.milliseconds:.4g} ms"
+        digest, problem, dtype = self._where
+        records.choose(
+            Choice(
+                tuned=self._tuned.name,
+                device=digest,
+                problem=problem,
+                variant=dict(challenger.variant),
+                dtype=dtype,
+                reason=reason,
+            )
+        )
+        self._ready.launch = challenger.launch
+        self._ready.selection = Selection(
+            challenger.variant, f"{challenger.variant} is {reason}", challenger.milliseconds, 0.0, "exact"
+        )

@@ -1,0 +1,258 @@
+"""Trying candidates where they can do no harm: in child processes that are replaced when one of them dies.
+
+A candidate's compile and its trial run in a child; what it compiled is in the cache folder they share, so the process
+that measures only loads it. Compiles go on beside the measuring where that does not disturb it: on a GPU. On a CPU
+device compiler and kernel want the same cores, so they take turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..programs.signature import Parameter
+from .case import Case
+from .child import Begin, CaseAt, Compile, Reply, Try
+from .template import Launch
+from .trial import Outcome, Run, try_variant
+
+if TYPE_CHECKING:
+    from ..cache.program_cache import ProgramCache
+
+__all__ = ["Prober"]
+
+_log = logging.getLogger("kernelkeep")
+_START_SECONDS = 60.0
+_REPLIES = msgspec.msgpack.Decoder(Reply)
+
+
+class Prober:
+    """Tries variants of one kernel, several at a time. Close it when done; it is a context manager."""
+
+    def __init__(
+        self,
+        cache: ProgramCache,
+        params: Sequence[Parameter],
+        tolerance: float,
+        *,
+        isolate: bool = True,
+        workers: int | None = None,
+        compile_seconds: float = 300.0,
+        trial_seconds: float = 20.0,
+    ) -> None:
+        self._cache = cache
+        self._params = tuple(params)
+        self._tolerance = tolerance
+        self._isolate = isolate
+        self._limits = compile_seconds, trial_seconds
+        self._apart = cache.device.info.is_gpu  # compilers and kernels do not share the cores
+        self.workers = (workers or max(1, min(8, os.cpu_count() or 1))) if isolate else 1
+        self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="kernelkeep-prober")
+        self._children: dict[int, _Child] = {}
+        self._turns = _Turns()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._saved: dict[int, tuple[Case, str]] = {}
+        self._saving = threading.Lock()
+        self.closed = False
+
+    def submit(self, launches: Sequence[Launch], cases: Sequence[Case]) -> Future[Outcome]:
+        """Try a variant: one launch of the same source for each case."""
+        return self._pool.submit(self.attempt, tuple(launches), tuple(cases))
+
+    def quiet(self) -> contextlib.AbstractContextManager[None]:
+        """While this is held no candidate runs, and where it would disturb none is compiled either."""
+        return self._turns.alone()
+
+    def attempt(self, launches: tuple[Launch, ...], cases: tuple[Case, ...]) -> Outcome:
+        """Try a variant, and wait for what comes of it."""
+        source, kernel = launches[0].source, launches[0].kernel
+        if not self._isolate:
+            runs = [Run(launch.grid, launch.group, case) for launch, case in zip(launches, cases, strict=True)]
+            with self._turns.together():
+                return try_variant(self._cache, source, kernel, self._params, runs, self._tolerance)
+        program = Compile.of(source)
+        places = tuple(self._place(launch, case) for launch, case in zip(launches, cases, strict=True))
+        request = Try(program, kernel, self._params, places, self._tolerance)
+        compile_limit, trial_limit = self._limits
+        if not self._apart:
+            with self._turns.together():
+                # Some drivers compile at the first launch, so one limit has to serve for both.
+                return self._ask(request, compile_limit)
+        outcome = self._ask(program, compile_limit)
+        if outcome.failure:
+            return outcome
+        with self._turns.together():
+            tried = self._ask(request, trial_limit)
+        return msgspec.structs.replace(tried, compile_seconds=outcome.compile_seconds)
+
+    def _place(self, launch: Launch, case: Case) -> CaseAt:
+        """Where a child finds the case; written once."""
+        with self._saving:
+            if id(case) not in self._saved:
+                if self._folder is None:
+                    self._folder = tempfile.TemporaryDirectory(prefix="kernelkeep-")
+                folder = Path(self._folder.name) / f"case{len(self._saved)}"
+                case.save(folder)
+                self._saved[id(case)] = case, str(folder)
+            folder_name = self._saved[id(case)][1]
+        scalars = {name: value.item() for name, value in case.scalars.items()}
+        return CaseAt(folder_name, case.shapes, scalars, launch.grid, launch.group)
+
+    def _ask(self, request: Any, seconds: float) -> Outcome:
+        thread = threading.get_ident()
+        child = self._children.get(thread)
+        if child is None:
+            child = _Child(self._cache)
+            if child.refusal:
+                child.close()
+                return Outcome("refused", f"the process to try it in could not be started: {child.refusal}")
+            self._children[thread] = child
+        outcome = child.ask(request, seconds)
+        if outcome.failure in ("crashed", "hung"):
+            child.close()  # after a fault a driver is not to be trusted, even where the process lives
+            del self._children[thread]
+        return outcome
+
+    def close(self) -> None:
+        """End the children, also those at work."""
+        if self.closed:
+            return
+        self.closed = True
+        for child in list(self._children.values()):
+            child.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for child in self._children.values():
+            child.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def __enter__(self) -> Prober:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class _Child:
+    """One process, asked one thing at a time."""
+
+    def __init__(self, cache: ProgramCache) -> None:
+        to_child, from_parent = os.pipe()[::-1]
+        from_child, to_parent = os.pipe()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        # The child finds this very package, however it came to be found here.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "kernelkeep.variants.child", str(from_parent), str(to_parent)],
+            pass_fds=(from_parent, to_parent),
+            stdin=subprocess.DEVNULL,
+            stdout=self._errors,
+            stderr=self._errors,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the parent; and a compiler it starts is killed with it
+        )
+        os.close(from_parent)
+        os.close(to_parent)
+        self._to, self._from = Connection(to_child, readable=False), Connection(from_child, writable=False)
+        device = cache.device
+        begin = Begin(device.spec, str(cache.cache_dir), device.fingerprint.digest)
+        outcome = self.ask(begin, _START_SECONDS)
+        self.refusal = f"{outcome.failure}: {outcome.detail}" if outcome.failure else ""
+
+    def ask(self, request: Any, seconds: float) -> Outcome:
+        """The outcome; that the process died or did not answer in time is one too."""
+        try:
+            self._to.send_bytes(msgspec.msgpack.encode(request))
+            if not self._from.poll(seconds):
+                self._kill()
+                return Outcome("hung", f"no result after {seconds:g} s")
+            return _REPLIES.decode(self._from.recv_bytes()).outcome
+        except (EOFError, OSError):
+            return Outcome("crashed", self._last_words())
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5.0)
+        code = self._process.poll()
+        how = "the process died"
+        if code is not None and code < 0:
+            how = f"the process was ended by {_signal_name(-code)}"
+        elif code:
+            how = f"the process ended with exit code {code}"
+        with contextlib.suppress(OSError, ValueError):
+            self._errors.seek(0)
+            lines = self._errors.read().decode(errors="replace").strip().splitlines()
+            if lines:
+                return f"{how}: {lines[-1][:200]}"
+        return how
+
+    def _kill(self) -> None:
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10.0)  # longer only where it is stuck in a driver; it will never run again
+
+    def close(self) -> None:
+        """End it."""
+        self._kill()
+        for connection in (self._to, self._from):
+            with contextlib.suppress(OSError):
+                connection.close()
+        with contextlib.suppress(OSError):
+            self._errors.close()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class _Turns:
+    """Either any number together, or one alone; who wants to be alone is let in before those who come later."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._wanting = 0
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._inside >= 0 and not self._wanting)
+            self._inside += 1
+        try:
+            yield
+        finally:
+            self._leave(1)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._changed:
+            self._wanting += 1
+            self._changed.wait_for(lambda: self._inside == 0)
+            self._wanting -= 1
+            self._inside = -1
+        try:
+            yield
+        finally:
+            self._leave(-1)
+
+    def _leave(self, part: int) -> None:
+        with self._changed:
+            self._inside -= part
+            self._changed.notify_all()

@@ -1,0 +1,253 @@
+"""What is kept of tuning: a measured variant, the variant in use, and the lines of an exported file.
+
+A problem is the same problem when its canonical JSON is the same text: keys in order, NumPy's numbers as Python's. 256
+and 256.0 are different problems, and so are 1 and True, because a source rendered from them differs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from ..errors import ArgumentError
+
+__all__ = ["MAX_SAMPLES", "Choice", "Record", "Value", "Values", "canonical", "decode_lines", "encode_line"]
+
+Value = int | float | str | bool
+Values = dict[str, Value]
+
+MAX_SAMPLES = 200  # of one variant; the newest stay
+LINE_SCHEMA = 1
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One variant, measured or failed, on one problem and one device. All times are milliseconds."""
+
+    tuned: str  # the tuned kernel's name
+    source: str  # SHA-256 of the variant's rendered source, in hexadecimal
+    space: str  # a hash of the space it came from, for information
+    device: str  # the fingerprint's digest
+    device_name: str  # the fingerprint's folder, for people
+    architecture: str  # records of the same architecture stand in where a device has none of its own
+    problem: Values
+    variant: Values
+    dtype: str = "f4"
+    samples_ms: list[float] = []
+    failure: str = ""  # "compile", "wrong", "guard", "crashed", "hung", "slow", "refused"; "" is a success
+    detail: str = ""  # a sentence about the failure
+    tolerance: float = 0.0  # what the result was verified to
+    verified: bool = False
+    created: float = 0.0  # seconds since 1970; filled in when it is kept
+    version: str = ""  # of kernelkeep; filled in when it is kept
+
+    @property
+    def median_ms(self) -> float | None:
+        """The middle of the samples; None where there are none."""
+        ordered = sorted(self.samples_ms)
+        if not ordered:
+            return None
+        middle = len(ordered) // 2
+        return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """The variant in use for a problem on a device: the incumbent, or what somebody pinned."""
+
+    tuned: str
+    device: str
+    problem: Values
+    variant: Values
+    dtype: str = "f4"
+    pinned: bool = False
+    reason: str = ""
+    created: float = 0.0  # seconds since 1970; filled in when it is kept
+
+
+# --- values
+
+
+def canonical(values: Mapping[str, Any], what: str = "problem") -> str:
+    """The one text for a problem or variant."""
+    return json.dumps(plain_values(values, what), sort_keys=True, separators=(",", ":"))
+
+
+def plain_values(values: Mapping[str, Any], what: str) -> Values:
+    """A problem or variant of Python's own numbers and strings; anything else is an `ArgumentError`."""
+    if not isinstance(values, Mapping):
+        raise ArgumentError(f"a {what} is a dict of names and values, not {values!r}")
+    return {
+        _text(name, f"a name in a {what}"): _plain(value, f"{name!r} of the {what}") for name, value in values.items()
+    }
+
+
+def _plain(value: Any, what: str) -> Value:
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()  # a NumPy scalar
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if isinstance(value, str):
+        return _text(value, what)
+    raise ArgumentError(f"{what} is a string, a finite number or a bool, not {value!r}")
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise ArgumentError(f"{what} is a string, not {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ArgumentError(f"{what} cannot be written as UTF-8: {value!r}") from None
+    return str.__str__(value)  # that of an enumeration is its value, not its name
+
+
+def _number(value: Any, what: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise ArgumentError(f"{what} is a finite number from 0 on, not {value!r}")
+    return number
+
+
+def checked_record(record: Record) -> Record:
+    """The record as it is kept, with everything in it plain; an `ArgumentError` says what cannot be kept."""
+    names = ("tuned", "source", "space", "device", "device_name", "architecture", "dtype", "failure", "version")
+    changes: dict[str, Any] = {name: _text(getattr(record, name), name) for name in names}
+    samples = [_number(sample, "a sample") for sample in record.samples_ms]
+    return msgspec.structs.replace(
+        record,
+        **changes,
+        problem=plain_values(record.problem, "problem"),
+        variant=plain_values(record.variant, "variant"),
+        samples_ms=samples[-MAX_SAMPLES:],
+        detail=_readable(record.detail),
+        tolerance=_number(record.tolerance, "the tolerance"),
+        verified=bool(record.verified),
+        created=_number(record.created, "the time"),
+    )
+
+
+def checked_choice(choice: Choice) -> Choice:
+    """The choice as it is kept; an `ArgumentError` says what cannot be kept."""
+    return msgspec.structs.replace(
+        choice,
+        **{name: _text(getattr(choice, name), name) for name in ("tuned", "device", "dtype")},
+        problem=plain_values(choice.problem, "problem"),
+        variant=plain_values(choice.variant, "variant"),
+        pinned=bool(choice.pinned),
+        reason=_readable(choice.reason),
+        created=_number(choice.created, "the time"),
+    )
+
+
+def _readable(text: str) -> str:
+    """A compiler's log may hold anything."""
+    return text.encode("utf-8", "replace").decode()
+
+
+# --- two records of the same variant
+
+
+def measured_again(old: Record | None, new: Record) -> Record:
+    """What is kept when a variant was tried again: more samples of a success; otherwise what is true now."""
+    if old is None or old.failure or new.failure:
+        return new
+    return _together(old, new, [*old.samples_ms, *new.samples_ms])
+
+
+def merged(old: Record | None, new: Record) -> Record:
+    """What is kept of a record here and one from a file, in whatever order and however often files are read.
+
+    Samples that are in both are the same measurements, and count once.
+    """
+    if old is None:
+        return new
+    older, newer = (old, new) if new.created > old.created else (new, old)
+    if old.failure or new.failure:
+        return newer
+    more = Counter(older.samples_ms)
+    more.subtract(Counter(newer.samples_ms))
+    return _together(older, newer, [*(+more).elements(), *newer.samples_ms])
+
+
+def _together(older: Record, newer: Record, samples_ms: list[float]) -> Record:
+    tolerance = newer.tolerance if newer.verified or not older.verified else older.tolerance
+    return msgspec.structs.replace(
+        newer, samples_ms=samples_ms[-MAX_SAMPLES:], verified=newer.verified or older.verified, tolerance=tolerance
+    )
+
+
+def preferred(old: Choice | None, new: Choice) -> Choice:
+    """Which of two choices from different places stands: a pin before an incumbent, then the newer."""
+    if old is None:
+        return new
+    return max(old, new, key=lambda choice: (choice.pinned, choice.created))
+
+
+# --- lines of a file
+
+
+class _Head(msgspec.Struct):
+    schema: int
+
+
+class _Line(_Head, omit_defaults=True):
+    record: Record | None = None
+    choice: Choice | None = None
+
+
+_head = msgspec.json.Decoder(_Head)
+_line = msgspec.json.Decoder(_Line)
+
+
+def encode_line(item: Record | Choice) -> bytes:
+    """A line that stands for itself: files may be joined, sorted and cut between lines."""
+    line = _Line(LINE_SCHEMA, item) if isinstance(item, Record) else _Line(LINE_SCHEMA, choice=item)
+    return msgspec.json.encode(line) + b"\n"
+
+
+def decode_lines(lines: Iterable[str | bytes]) -> tuple[list[Record | Choice], list[tuple[int, str]]]:
+    """What the lines hold, and (number, what is wrong) of each bad one; a line of a newer version raises."""
+    good: list[Record | Choice] = []
+    bad = []
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        try:
+            good.append(_decode(text))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError, ArgumentError) as error:
+            if _schema(text) > LINE_SCHEMA:
+                raise ArgumentError(
+                    f"line {number} was written by a newer kernelkeep "
+                    f"(schema {_schema(text)}, this version reads {LINE_SCHEMA}); nothing was read"
+                ) from None
+            bad.append((number, str(error)))
+    return good, bad
+
+
+def _decode(text: str | bytes) -> Record | Choice:
+    line = _line.decode(text)
+    if line.schema != LINE_SCHEMA:
+        raise ArgumentError(f"schema {line.schema} is unknown")
+    if line.record is not None:
+        return checked_record(line.record)
+    if line.choice is not None:
+        return checked_choice(line.choice)
+    raise ArgumentError("it holds neither a record nor a choice")
+
+
+def _schema(text: str | bytes) -> int:
+    try:
+        return _head.decode(text).schema
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return 0

@@ -1,0 +1,198 @@
+"""The space of variants: named parameters, the values each may take, and which of their combinations make sense."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from ..errors import ArgumentError
+
+__all__ = ["Value", "Variant", "VariantSpace"]
+
+Value = int | float | str | bool
+Condition = Callable[[Mapping[str, Any]], bool]
+
+
+class Variant(Mapping[str, Value]):
+    """One value for each parameter. Read like a dict, never changed, and equal to a dict with the same values."""
+
+    __slots__ = ("_hash", "_values")
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._values = dict(values)
+        self._hash = hash(frozenset(self._values.items()))
+
+    def __getitem__(self, name: str) -> Value:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Variant):
+            return self._values == other._values
+        return self._values == other
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self._values.items()) or "the only variant"
+
+    def __repr__(self) -> str:
+        return f"Variant({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
+
+
+class VariantSpace:
+    """Every combination of the parameters' values that all conditions allow.
+
+        space = kk.VariantSpace(TILE=[8, 16, 32], VEC=[1, 2, 4]).where(lambda v: v["TILE"] >= v["VEC"])
+
+    A space is never changed: `where` and `default` give a new one. A condition sees the parameters; when a particular
+    problem is at hand, it also sees the problem's values, so `lambda v: v.get("n", 1024) % v["TILE"] == 0` is possible.
+    """
+
+    def __init__(self, **parameters: Iterable[Value]) -> None:
+        self.parameters: dict[str, tuple[Value, ...]] = {
+            name: _checked_values(name, values) for name, values in parameters.items()
+        }
+        self._conditions: tuple[Condition, ...] = ()
+        self._default: Mapping[str, Value] = {}
+        self._rule: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None
+
+    def where(self, condition: Condition) -> VariantSpace:
+        """This space without the variants for which `condition` is false."""
+        if not callable(condition):
+            raise ArgumentError(f"a condition is a function of a variant, not {condition!r}")
+        return self._changed(conditions=(*self._conditions, condition))
+
+    def with_default(
+        self, rule: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None, /, **values: Value
+    ) -> VariantSpace:
+        """This space with another default: what runs where nothing is known. Parameters left out keep theirs.
+
+        A rule makes the default for a problem; it may use values that are not in the lists, and conditions do not bind it.
+        """
+        for name, value in values.items():
+            if name not in self.parameters:
+                raise ArgumentError(f"the space has no parameter {name}; it has: {', '.join(self.parameters)}")
+            if value not in self.parameters[name]:
+                raise ArgumentError(f"{value!r} is not among the values of {name}: {list(self.parameters[name])}")
+        return self._changed(default={**self._default, **values}, rule=rule or self._rule)
+
+    def _changed(
+        self,
+        conditions: tuple[Condition, ...] | None = None,
+        default: Mapping[str, Value] | None = None,
+        rule: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None,
+    ) -> VariantSpace:
+        space = VariantSpace(**self.parameters)
+        space._conditions = self._conditions if conditions is None else conditions
+        space._default = self._default if default is None else default
+        space._rule = self._rule if rule is None else rule
+        return space
+
+    def allows(self, variant: Mapping[str, Any], problem: Mapping[str, Any] | None = None) -> bool:
+        """Whether a variant is one of these, and fits the problem."""
+        if variant.keys() != self.parameters.keys():
+            return False
+        if any(variant[name] not in values for name, values in self.parameters.items()):
+            return False
+        values = {**(problem or {}), **variant}
+        return all(_holds(condition, values) for condition in self._conditions)
+
+    def variants(self, problem: Mapping[str, Any] | None = None) -> list[Variant]:
+        """All of them, in the order of the values given; with a problem, those that fit it."""
+        names = tuple(self.parameters)
+        combinations = (
+            Variant(dict(zip(names, values, strict=True))) for values in itertools.product(*self.parameters.values())
+        )
+        return [variant for variant in combinations if self.allows(variant, problem)]
+
+    def default(self, problem: Mapping[str, Any] | None = None) -> Variant:
+        """What runs where nothing is known: the chosen default, or else the first variant allowed.
+
+        Where the default does not fit the problem, the allowed variant that differs from it in the fewest parameters.
+        """
+        if self._rule is not None and problem is not None:
+            made = Variant(self._rule(problem))
+            if made.keys() != self.parameters.keys():
+                raise ArgumentError(
+                    f"the rule for the default made {made}, and the parameters are {list(self.parameters)}"
+                )
+            return made
+        wanted = Variant({name: self._default.get(name, values[0]) for name, values in self.parameters.items()})
+        if self.allows(wanted, problem):
+            return wanted
+        fitting = self.variants(problem)
+        if not fitting:
+            raise ArgumentError("no variant of the space is allowed" + ("" if problem is None else f" for {problem}"))
+        if not self._default:
+            return fitting[0]
+        return min(fitting, key=lambda variant: sum(variant[name] != wanted[name] for name in wanted))
+
+    def neighbours(self, variant: Variant, problem: Mapping[str, Any] | None = None) -> list[Variant]:
+        """The allowed variants one step away: one parameter changed to the value before or after."""
+        found = []
+        for name, values in self.parameters.items():
+            place = values.index(variant[name]) if variant[name] in values else -1  # a default may be outside
+            for other in (place - 1, place + 1):
+                if 0 <= other < len(values):
+                    near = Variant({**variant, name: values[other]})
+                    if self.allows(near, problem):
+                        found.append(near)
+        return found
+
+    @property
+    def digest(self) -> str:
+        """A hash of the names and values. Conditions are code and take no part."""
+        text = json.dumps({name: list(values) for name, values in self.parameters.items()}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def combinations(self) -> int:
+        """How many there would be without conditions."""
+        return math.prod(len(values) for values in self.parameters.values())
+
+    def __iter__(self) -> Iterator[Variant]:
+        return iter(self.variants())
+
+    def __len__(self) -> int:
+        return len(self.variants())
+
+    def __contains__(self, variant: object) -> bool:
+        return isinstance(variant, Mapping) and self.allows(variant)
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(f"{name}={list(values)}" for name, values in self.parameters.items())
+        conditions = f" with {len(self._conditions)} conditions" if self._conditions else ""
+        return f"VariantSpace({parameters}){conditions}"
+
+
+def _checked_values(name: str, values: Any) -> tuple[Value, ...]:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ArgumentError(f"parameter {name} is given as a list of values, not {values!r}")
+    plain: list[Value] = []
+    for value in values:
+        item = value.item() if hasattr(value, "item") else value  # NumPy's numbers
+        if not isinstance(item, int | float | str):
+            raise ArgumentError(f"a value of parameter {name} is a number, a str or a bool, not {value!r}")
+        if item not in plain:
+            plain.append(item)
+    if not plain:
+        raise ArgumentError(f"parameter {name} has no values")
+    return tuple(plain)
+
+
+def _holds(condition: Condition, values: Mapping[str, Any]) -> bool:
+    try:
+        return bool(condition(values))
+    except KeyError as error:
+        raise ArgumentError(f"a condition of the space asks for {error}, which is not among {sorted(values)}") from None

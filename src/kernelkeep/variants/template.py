@@ -1,0 +1,264 @@
+"""A template: one kernel text for many variants, and how a problem becomes a launch of it.
+
+The text is jinja2 (`{{ TILE }}`, `{% for … %}`; a name that is not known is an error, never empty), or plain C in which
+the variant's values are macros. Either way a variant becomes a `Source` of its own, with a cache entry of its own.
+
+What the kernel is given follows from the *problem*, a dict of named sizes such as `{"m": 256, "n": 256, "k": 256}`:
+
+    arrays     the shape of each buffer: names of the problem's values, numbers, or functions of all values
+    scalars    by their names from the problem; others from `scalars=`
+    derived    a function that adds values computed from the problem, such as an output's height
+    constants  those values that are compiled into the text, such as a filter's size
+    grid       how many groups; a function of all values, the variant's among them
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import ArgumentError, Unsupported
+from ..programs.portable import Buffer, PortableKernel, Scalar
+from ..programs.signature import Parameter, declared, read_heads
+from ..programs.source import Source
+
+if TYPE_CHECKING:
+    from ..devices.base import Device
+
+__all__ = ["Launch", "Template", "Values"]
+
+Values = Mapping[str, Any]
+Size = int | str | Callable[[Values], Any]
+Shape = Size | Sequence[Size]
+
+_JINJA = re.compile(r"\{%|\{#|\{\{-?\s*[A-Za-z_]\w*\s*[^,\s\w{]")
+_DEFAULT_GROUP = 256
+
+
+class Launch(NamedTuple):
+    """A variant made ready for one problem on one device: everything but the arguments."""
+
+    source: Source
+    kernel: str | None
+    grid: tuple[int, ...]
+    group: tuple[int, ...] | None
+
+
+class Template:
+    """A kernel's text with holes, and how a problem becomes a launch. See the module's text for the arguments.
+
+    `text` is the body of a portable kernel (with `params`), a `kk.PortableKernel`, a `kk.Source`, or a dict of them by
+    language where one text cannot serve all. `engine` is "jinja" or "defines"; by default it is seen from the text.
+    """
+
+    def __init__(
+        self,
+        text: str | Source | PortableKernel | Mapping[str, str | Source | PortableKernel],
+        params: Sequence[Buffer | Scalar] | None = None,
+        *,
+        arrays: Mapping[str, Shape] | None = None,
+        grid: Size | Sequence[Size] | None = None,
+        group: Size | Sequence[Size] | None = None,
+        derived: Callable[[Values], Mapping[str, Any]] | None = None,
+        constants: Iterable[str] = (),
+        scalars: Mapping[str, Any] | None = None,
+        kernel: str | None = None,
+        options: Sequence[str] = (),
+        engine: str | None = None,
+    ) -> None:
+        if engine not in (None, "jinja", "defines"):
+            raise ArgumentError(f"a template's engine is 'jinja' or 'defines', not {engine!r}")
+        texts = text if isinstance(text, Mapping) else {"": text}
+        for one in texts.values():
+            if isinstance(one, str) and params is None:
+                raise ArgumentError("a template that is only a text needs params=[kk.Buffer(…), kk.Scalar(…)]")
+            if not isinstance(one, str | Source | PortableKernel):
+                raise ArgumentError(f"a template is a text, a kk.Source or a kk.PortableKernel, not {one!r}")
+        if isinstance(constants, str):
+            raise ArgumentError("constants is a list of names")
+        self._texts = dict(texts)
+        self._params = None if params is None else tuple(params)
+        self._arrays = dict(arrays or {})
+        self._grid = grid
+        self._group = group
+        self._derived = derived
+        self.constants = tuple(constants)
+        self._scalars = dict(scalars or {})
+        self._kernel = kernel
+        self._options = tuple(options)
+        self._engine = engine
+        self._read_params: dict[str, tuple[Parameter, ...]] = {}
+
+    # --- a problem's values
+
+    def values(self, problem: Mapping[str, Any]) -> dict[str, Any]:
+        """The problem's values and what is derived from them."""
+        plain = plain_problem(problem)
+        derived = self._call(self._derived, plain, "derived") if self._derived is not None else {}
+        return {**plain, **derived}
+
+    def shape(self, name: str, values: Values) -> tuple[int, ...]:
+        """The shape of a buffer."""
+        if name in self._arrays:
+            return self._sizes(self._arrays[name], values, f"the shape of {name}")
+        sizes = [key for key, value in values.items() if type(value) is int and key not in self.constants]
+        if len(sizes) == 1:
+            return (values[sizes[0]],)
+        raise ArgumentError(f"the shape of buffer {name} is not known: give it in arrays={{{name!r}: (…)}}")
+
+    def scalar(self, name: str, values: Values) -> Any:
+        """The value of a scalar."""
+        if name in values:
+            return values[name]
+        if name not in self._scalars:
+            raise ArgumentError(f"scalar {name} has no value: it is neither in the problem nor in scalars=")
+        value = self._scalars[name]
+        return self._call(value, values, f"scalar {name}") if callable(value) else value
+
+    # --- a variant
+
+    def params(self, language: str) -> tuple[Parameter, ...]:
+        """What the kernel takes, in its order."""
+        if language not in self._read_params:
+            self._read_params[language] = self._find_params(language)
+        return self._read_params[language]
+
+    def _find_params(self, language: str) -> tuple[Parameter, ...]:
+        text = self._text(language)
+        if self._params is not None:
+            return PortableKernel("k", self._params, "").signature.params or ()
+        if isinstance(text, PortableKernel):
+            return text.signature.params or ()
+        assert isinstance(text, Source)
+        found = declared(text.text) or read_heads(text.text)
+        if self._kernel is not None:
+            found = {self._kernel: found[self._kernel]} if self._kernel in found else {}
+        if len(found) != 1:
+            raise ArgumentError("the kernel's parameters cannot be told from the text: give params=, and kernel=")
+        params = next(iter(found.values())).params
+        if params is None or any(p.kind not in ("buffer", "scalar") or p.dtype is None for p in params):
+            raise ArgumentError("the types of the kernel's parameters cannot be told from its text: give params=")
+        return params
+
+    def launch(self, name: str, device: Device, values: Values, variant: Mapping[str, Any]) -> Launch:
+        """A variant for a problem on a device. `values` is what `values(problem)` gave."""
+        everything = {**values, **variant}
+        written_in = {**self.compiled_in(values), **variant}
+        group = None if self._group is None else self._sizes(self._group, everything, "group")
+        source, kernel = self._source(name, device, written_in, group)
+        if group is None and isinstance(self._text(device.language), PortableKernel):
+            group = _group_of(self._text(device.language))
+        elif group is None and self._params is not None:
+            group = (_DEFAULT_GROUP,)
+        return Launch(source, kernel, self._grid_of(device.language, everything, group), group)
+
+    def compiled_in(self, values: Values) -> dict[str, Any]:
+        """The values that are part of the text."""
+        missing = [name for name in self.constants if name not in values]
+        if missing:
+            raise ArgumentError(f"the problem lacks {', '.join(missing)}, which the template compiles in")
+        return {name: values[name] for name in self.constants}
+
+    def _source(
+        self, name: str, device: Device, compiled_in: Mapping[str, Any], group: tuple[int, ...] | None
+    ) -> tuple[Source, str | None]:
+        text = self._text(device.language)
+        written = text if isinstance(text, str) else text.body if isinstance(text, PortableKernel) else text.text
+        # A macro that is False would be left undefined, and GLSL does not take an undefined one for 0.
+        macros = {key: int(value) if isinstance(value, bool) else value for key, value in compiled_in.items()}
+        if self._engine == "jinja" or (self._engine is None and _JINJA.search(written)):
+            written, macros = _rendered(written, compiled_in), {}
+        if isinstance(text, Source):
+            defines = {**text.defines, **macros}
+            options = (*text.options, *self._options)
+            return Source(written, text.name, text.language, options, defines, text.include_dirs), self._kernel
+        if isinstance(text, PortableKernel):
+            params, named, options = text.params, text.name, (*text.options, *self._options)
+            macros = {**text.defines, **macros}
+            group = group or _group_of(text)
+        else:
+            params, named, options = self._params or (), re.sub(r"\W", "_", name), self._options
+        kernel = PortableKernel(named, params, written, group or _DEFAULT_GROUP, macros, options)
+        return kernel.source(device), named
+
+    @property
+    def a_language(self) -> str:
+        """One that the template has a text for; parameters have the same names and types in all of them."""
+        return next(iter(self._texts)) or "opencl"
+
+    def _text(self, language: str) -> str | Source | PortableKernel:
+        text = self._texts.get(language, self._texts.get(""))
+        if text is None:
+            raise Unsupported(language, f"the template has no text for {language}; it has: {', '.join(self._texts)}")
+        return text
+
+    def _grid_of(self, language: str, everything: Values, group: tuple[int, ...] | None) -> tuple[int, ...]:
+        if self._grid is not None:
+            return self._sizes(self._grid, everything, "grid")
+        if group is None:
+            raise ArgumentError("the grid cannot be told: give grid=, or group= to cover the first output")
+        outputs = [p.name for p in self.params(language) if p.kind == "buffer" and p.access != "r"]
+        if not outputs:
+            raise ArgumentError("the kernel writes nothing, so its grid cannot be told: give grid=")
+        return (max(1, math.ceil(math.prod(self.shape(outputs[0], everything)) / math.prod(group))),)
+
+    # --- numbers from names and functions
+
+    def _sizes(self, given: Any, values: Values, what: str) -> tuple[int, ...]:
+        if callable(given):
+            given = self._call(given, values, what)
+        several = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+        return tuple(self._size(size, values, what) for size in several)
+
+    def _size(self, size: Any, values: Values, what: str) -> int:
+        if callable(size):
+            size = self._call(size, values, what)
+        elif isinstance(size, str):
+            if size not in values:
+                raise ArgumentError(f"{what} names {size}, which is not among {', '.join(values)}")
+            size = values[size]
+        try:
+            return int(size.__index__())
+        except AttributeError:
+            raise ArgumentError(f"{what} is made of integers, not {size!r}") from None
+
+    def _call(self, function: Any, values: Values, what: str) -> Any:
+        try:
+            return function(values)
+        except KeyError as error:
+            raise ArgumentError(f"{what} asks for {error}, which is not among {', '.join(values)}") from None
+
+
+def plain_problem(problem: Mapping[str, Any]) -> dict[str, int | float | str]:
+    """A problem with Python's own numbers in it."""
+    if not isinstance(problem, Mapping):
+        raise ArgumentError(f"a problem is a dict of named sizes, not {problem!r}")
+    plain: dict[str, int | float | str] = {}
+    for name, value in problem.items():
+        item = value.item() if hasattr(value, "item") else value
+        if not isinstance(name, str) or not isinstance(item, int | float | str):
+            raise ArgumentError(f"a problem is made of names with numbers or texts, not {name!r}: {value!r}")
+        plain[name] = item
+    return plain
+
+
+def _group_of(kernel: Any) -> tuple[int, ...]:
+    return (kernel.group,) if isinstance(kernel.group, int) else tuple(kernel.group)
+
+
+def _rendered(text: str, values: Mapping[str, Any]) -> str:
+    try:
+        import jinja2
+    except ImportError:
+        raise Unsupported("jinja2", "this template is jinja2, which is not installed: kernelkeep[tune]") from None
+    try:
+        environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+        return environment.from_string(text).render(values)
+    except jinja2.UndefinedError as error:
+        known = ", ".join(values) or "nothing"
+        raise ArgumentError(f"the template cannot be filled in: {error}; it may use: {known}") from None
+    except jinja2.TemplateError as error:
+        line = getattr(error, "lineno", None)
+        raise ArgumentError(f"the template{f', line {line},' if line else ''} is not jinja2: {error}") from None

@@ -1,0 +1,180 @@
+"""Trying a variant once: does it compile, does it run, is what comes out right, and did it write where it should not?
+
+Outputs start as a pattern that no result has, so what a kernel leaves out is seen; every array is followed by a guard
+region of the same pattern, so that writing past an output is seen, and reading past an input spoils the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from ..errors import ArgumentError, CompileError, DeviceError, KernelKeepError, OutOfMemory, Unsupported
+from ..programs.signature import Parameter
+
+if TYPE_CHECKING:
+    from ..cache.program_cache import ProgramCache
+    from ..devices.base import Device
+    from ..devices.program import Kernel
+    from ..programs.source import Source
+    from .case import Case
+
+__all__ = ["FAILURES", "Outcome", "default_tolerance", "try_variant"]
+
+FAILURES = {
+    "compile": "does not compile",
+    "refused": "is refused by the device",
+    "wrong": "computes something else",
+    "guard": "writes past the end of an output",
+    "crashed": "crashes",
+    "hung": "does not end",
+    "slow": "is far too slow",
+}
+
+Host = np.ndarray[Any, Any]
+_PATTERN = 0x7FC0DEAD  # as a float it is a NaN, and no computation makes this one
+_LEAST_GUARD, _LARGEST_GUARD = 4096, 1 << 20  # elements
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a trial went: no failure, or its class (`FAILURES`) and a sentence."""
+
+    failure: str = ""
+    detail: str = ""
+    error: float = 0.0  # the largest, relative to the largest value of the reference
+    seconds: float = 0.0  # of the last problem's launch, on the device
+    compile_seconds: float = 0.0
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A launch of the variant on one case."""
+
+    grid: tuple[int, ...]
+    group: tuple[int, ...] | None
+    case: Any  # Case; or where to read it, on its way to another process
+
+
+def default_tolerance(params: Sequence[Parameter]) -> float:
+    """What single and double precision can be held to; integers are exact."""
+    kinds = {p.dtype for p in params if p.kind == "buffer" and p.access != "r"}
+    return 1e-4 if "f4" in kinds else 1e-10 if "f8" in kinds else 0.0
+
+
+def try_variant(
+    cache: ProgramCache,
+    source: Source,
+    name: str | None,
+    params: Sequence[Parameter],
+    runs: Sequence[Run],
+    tolerance: float,
+) -> Outcome:
+    """Try a variant in this process. What the device or the compiler says no to is an outcome, not an error."""
+    device = cache.device
+    try:
+        with cache.get(source) as lease:
+            kernel = lease.kernel(name)
+            worst, seconds = 0.0, 0.0
+            for run in runs:
+                outcome = verify(device, kernel, params, run, tolerance)
+                if outcome.failure:
+                    return outcome
+                worst, seconds = max(worst, outcome.error), outcome.seconds
+            return Outcome(error=worst, seconds=seconds)
+    except CompileError as error:
+        return Outcome("compile", _sentence(error))
+    except (ArgumentError, Unsupported, OutOfMemory) as error:
+        return Outcome("refused", _sentence(error))
+    except (DeviceError, KernelKeepError) as error:
+        return Outcome("crashed", _sentence(error))
+
+
+def verify(device: Device, kernel: Kernel, params: Sequence[Parameter], run: Run, tolerance: float) -> Outcome:
+    """Run the kernel twice from the same start and compare what comes out with the reference, and the guards."""
+    case: Case = run.case
+    arrays: dict[str, Any] = {}
+    seconds, worst = 0.0, 0.0
+    try:
+        for _ in range(2):  # a race may show in one of them only
+            for param in params:
+                if param.kind == "buffer" and (param.access != "r" or param.name not in arrays):
+                    if param.name in arrays:
+                        arrays[param.name].close()
+                    arrays[param.name] = device.array(_guarded(param, case))
+            args = tuple(arrays[p.name] if p.kind == "buffer" else case.scalars[p.name] for p in params)
+            timer = device.timer()
+            with timer:
+                kernel.launch(run.grid, args, run.group)
+            device.synchronize()
+            seconds = timer.seconds
+            for param in params:
+                if param.kind == "buffer":
+                    failure, detail, error = _judge(param, arrays[param.name].numpy(), case, tolerance)
+                    if failure:
+                        return Outcome(failure, detail, error, seconds)
+                    worst = max(worst, error)
+    finally:
+        for array in arrays.values():
+            array.close()
+    return Outcome(error=worst, seconds=seconds)
+
+
+def _guarded(param: Parameter, case: Case) -> Host:
+    """A buffer's contents at the start, with the guard behind."""
+    size = math.prod(case.shapes[param.name])
+    guard = min(_LARGEST_GUARD, max(_LEAST_GUARD, size // 4))
+    dtype = np.dtype(param.dtype)
+    filled = _pattern(size + guard, dtype)
+    if param.access != "w":
+        filled[:size] = case.inputs[param.name].ravel()
+    return filled
+
+
+def _pattern(size: int, dtype: np.dtype[Any]) -> Host:
+    nbytes = size * dtype.itemsize
+    return np.full(math.ceil(nbytes / 4), _PATTERN, "u4").view("u1")[:nbytes].view(dtype)
+
+
+def _judge(param: Parameter, found: Host, case: Case, tolerance: float) -> tuple[str, str, float]:
+    """The class of failure or "", a sentence, and the error."""
+    shape = case.shapes[param.name]
+    size = math.prod(shape)
+    guard = found[size:].view("u1") != _pattern(found.size - size, found.dtype).view("u1")
+    if guard.any():
+        where = int(np.argmax(guard)) // found.dtype.itemsize
+        return "guard", f"wrote {param.name}[{size + where}], and it has {size} elements", 0.0
+    if param.access == "r":
+        return "", "", 0.0
+    result, expected = found[:size].reshape(shape), case.expected[param.name]
+    error, place = _largest_error(result, expected)
+    if error <= tolerance:
+        return "", "", error
+    at = ", ".join(str(int(index)) for index in place)
+    untouched = result[place].tobytes() == _pattern(1, result.dtype).tobytes()
+    said = "was never written" if untouched else f"is {result[place]}"
+    return "wrong", f"{param.name}[{at}] {said} instead of {expected[place]:.8g}", error
+
+
+def _largest_error(result: Host, expected: Host) -> tuple[float, tuple[Any, ...]]:
+    """The largest difference relative to the largest value expected, and where it is. NaN equals NaN only."""
+    if not result.size:
+        return 0.0, ()
+    if result.dtype.kind != "f":
+        different = np.asarray(result != expected)
+        return float(different.any()), np.unravel_index(int(np.argmax(different)), result.shape)
+    truth = expected.astype("f8")
+    finite = np.isfinite(truth)
+    scale = float(np.max(np.abs(truth), where=finite, initial=0.0)) or 1.0
+    with np.errstate(all="ignore"):
+        difference = np.abs(result.astype("f8") - truth) / scale
+    same = (result == truth) | (np.isnan(result) & np.isnan(truth))
+    difference = np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference))
+    place = np.unravel_index(int(np.argmax(difference)), result.shape)
+    return float(difference[place]), place
+
+
+def _sentence(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]

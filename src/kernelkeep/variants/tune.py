@@ -1,0 +1,350 @@
+"""Finding the fastest variant: try, verify, measure, remember, and look around the best ones, until time is up.
+
+Every attempt is remembered the moment it is made, so a tuning that is interrupted goes on where it stopped, and one that
+was finished costs next to nothing the second time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from ..cache.progress import progress_bar
+from .case import Case
+from .measure import Arena, Contender, in_turn, spread
+from .prober import Prober
+from .record import Choice, Record
+from .report import Attempt, TuneReport
+from .search import Search
+from .select import fastest, is_tie
+from .space import Variant
+from .template import Launch
+from .trial import Outcome
+
+if TYPE_CHECKING:
+    from ..cache.program_cache import ProgramCache
+    from .tuned import Tuned
+
+__all__ = ["Tuning"]
+
+_QUICK_ROUNDS = 3
+_FINAL_ROUNDS = 9
+_FINALISTS = 5
+_CLOSE = 1.2  # times the best: those are measured again, in turn
+_FAR_TOO_SLOW = 20.0  # times the best
+_LEAST_SLOW_MS = 1.0
+_UNHURRIED = 300  # variants; a space that small is tried whole where no time was set
+_DEFAULT_SECONDS = 60.0
+
+
+class _Candidate(NamedTuple):
+    variant: Variant
+    launch: Launch
+    digest: str
+
+
+class Tuning:
+    """One tuning of one kernel for one problem on one device."""
+
+    def __init__(
+        self,
+        tuned: Tuned,
+        cache: ProgramCache,
+        problem: Mapping[str, Any],
+        *,
+        budget_seconds: float | None,
+        progress: bool,
+        listen: Callable[[Attempt], None] | None,
+        isolate: bool,
+        workers: int | None,
+        trial_seconds: float,
+    ) -> None:
+        self._tuned = tuned
+        self._cache = cache
+        self._device = cache.device
+        self._problem = problem
+        self._progress = progress
+        self._listen = listen
+        self._began = time.perf_counter()
+        self._values = tuned.template.values(problem)
+        self._params = tuned.template.params(self._device.language)
+        self._records = tuned.records(cache)
+        self._known = self._records.known(tuned.name, self._device.fingerprint.digest, dict(problem), tuned.dtype)
+        self._default = tuned.space.default(self._values)
+        self._search = Search(tuned.space, self._values, self._to_begin_with())
+        if budget_seconds is None and (self._search.size or math.inf) > _UNHURRIED:
+            budget_seconds = _DEFAULT_SECONDS
+        self._until = math.inf if budget_seconds is None else self._began + budget_seconds
+        self._attempts: dict[Variant, Attempt] = {}
+        self._contenders: dict[Variant, Contender] = {}
+        self._candidates: dict[Variant, _Candidate] = {}
+        self._cases: dict[int, list[Case]] = {}
+        self._arena: Arena | None = None
+        self._prober = Prober(
+            cache, self._params, tuned.tolerance, isolate=isolate, workers=workers, trial_seconds=trial_seconds
+        )
+
+    def _to_begin_with(self) -> list[Variant]:
+        """The default, and what would be chosen now: a short tuning is then never worse than none."""
+        chosen = self._tuned.select(self._cache, self._problem).variant
+        return [chosen, self._default]
+
+    def run(self) -> TuneReport:
+        """Tune, and choose."""
+        try:
+            with (
+                self._prober,
+                progress_bar(f"tuning {self._tuned.name}", self._search.size or 0, self._progress) as step,
+            ):
+                self._step = step
+                self._try_all()
+                best = self._decide()
+            return self._report(best)
+        finally:
+            for contender in self._contenders.values():
+                contender.close()
+            if self._arena is not None:
+                self._arena.close()
+
+    # --- one after the other
+
+    def _try_all(self) -> None:
+        under_way: dict[Future[Outcome], _Candidate] = {}
+        while True:
+            while len(under_way) < 2 * self._prober.workers and self._time_left() > 0:
+                candidate = self._next_unknown()
+                if candidate is None:
+                    break
+                under_way[self._submit(candidate)] = candidate
+            if not under_way:
+                return
+            timeout = None if self._until == math.inf else max(0.0, self._time_left())
+            done, _ = wait(under_way, timeout, FIRST_COMPLETED)
+            if not done:
+                return  # time is up; what is under way is not known yet, and is tried the next time
+            for future in done:
+                self._judge(under_way.pop(future), future.result())
+
+    def _time_left(self) -> float:
+        return self._until - time.perf_counter()
+
+    def _next_unknown(self) -> _Candidate | None:
+        """The next variant that was never tried; those that were are remembered on the way."""
+        while True:
+            variant = self._search.next()
+            if variant is None:
+                return None
+            launch = self._tuned.template.launch(self._tuned.name, self._device, self._values, variant)
+            candidate = _Candidate(variant, launch, self._tuned.digest(launch.source))
+            self._candidates[variant] = candidate
+            record = self._known.get(candidate.digest)
+            if record is None or not (record.failure or record.samples_ms):
+                return candidate
+            self._search.tell(variant, record.median_ms)
+            self._attempt(
+                candidate, record.median_ms, record.failure, record.detail, record.samples_ms, remembered=True
+            )
+
+    def _submit(self, candidate: _Candidate, seed: int = 0) -> Future[Outcome]:
+        cases = self._cases_for(seed)
+        name, template = self._tuned.name, self._tuned.template
+        launches = [template.launch(name, self._device, case.values, candidate.variant) for case in cases]
+        # A check's own constants may make it another program; that one is right or wrong by itself.
+        pairs = [
+            (o, c) for o, c in zip(launches, cases, strict=True) if self._tuned.digest(o.source) == candidate.digest
+        ]
+        return self._prober.submit([launch for launch, _ in pairs], [case for _, case in pairs])
+
+    def _cases_for(self, seed: int) -> list[Case]:
+        """The problems a variant is verified on, this one last; other numbers for another seed."""
+        if seed not in self._cases:
+            self._cases[seed] = [
+                self._tuned.case(self._device, check, seed) for check in self._tuned.checks(self._problem)
+            ]
+        return self._cases[seed]
+
+    def _judge(self, candidate: _Candidate, outcome: Outcome) -> None:
+        """Measure what was found right, and remember it either way."""
+        if outcome.failure:
+            self._remember(candidate, [], outcome.failure, outcome.detail)
+            return
+        best, once = self._best_ms(), outcome.seconds * 1e3
+        if best is not None and once > max(_FAR_TOO_SLOW * best, _LEAST_SLOW_MS):
+            self._remember(candidate, [once], "slow", f"{once:.4g} ms, and the best takes {best:.4g} ms")
+            return
+        with self._prober.quiet():
+            contender = Contender(self._arena_of_problem(), candidate.launch)
+            samples = in_turn([contender], _QUICK_ROUNDS)[0]
+        self._remember(candidate, samples)
+        self._contenders[candidate.variant] = contender
+        self._drop_the_hopeless()
+
+    def _arena_of_problem(self) -> Arena:
+        if self._arena is None:
+            self._arena = Arena(self._cache, self._params, self._cases_for(0)[-1])
+        return self._arena
+
+    def _best_ms(self) -> float | None:
+        times = [a.milliseconds for a in self._attempts.values() if a.milliseconds is not None and not a.failure]
+        return min(times, default=None)
+
+    def _drop_the_hopeless(self) -> None:
+        ranked = sorted(self._contenders, key=lambda variant: self._attempts[variant].milliseconds or math.inf)
+        for variant in ranked[_FINALISTS:]:
+            self._contenders.pop(variant).close()
+
+    # --- remembering
+
+    def _remember(self, candidate: _Candidate, samples: list[float], failure: str = "", detail: str = "") -> None:
+        record = self._tuned.record(
+            self._device, self._problem, candidate.variant, candidate.launch.source, samples, failure, detail
+        )
+        self._records.add(record)
+        before = self._known.get(candidate.digest)
+        taken = [*(before.samples_ms if before is not None and not before.failure and not failure else []), *samples]
+        self._known[candidate.digest] = msgspec.structs.replace(record, samples_ms=taken)
+        milliseconds = median(taken) if taken and not failure else None
+        self._search.tell(candidate.variant, milliseconds)
+        self._attempt(candidate, milliseconds, failure, detail, taken)
+
+    def _attempt(
+        self,
+        candidate: _Candidate,
+        milliseconds: float | None,
+        failure: str,
+        detail: str,
+        samples: list[float],
+        *,
+        remembered: bool = False,
+    ) -> None:
+        now = time.perf_counter() - self._began
+        before = self._attempts.get(candidate.variant)
+        at_seconds = before.at_seconds if before is not None else now
+        attempt = Attempt(candidate.variant, milliseconds, at_seconds, failure, detail, spread(samples), remembered)
+        self._attempts[candidate.variant] = attempt
+        if before is None:
+            self._step(self._best_so_far())
+            if self._listen is not None:
+                self._listen(attempt)
+
+    def _best_so_far(self) -> str:
+        good = [a for a in self._attempts.values() if a.milliseconds is not None and not a.failure]
+        if not good:
+            return "none right yet"
+        best = min(good, key=lambda attempt: attempt.milliseconds or math.inf)
+        return f"best {best.milliseconds:.4g} ms, {best.variant}"
+
+    # --- deciding
+
+    def _decide(self) -> Variant | None:
+        """The winner: measured again beside those that come close, then verified and measured with other numbers."""
+        while True:
+            best = self._fastest(self._attempts)
+            if best is None:
+                return None
+            finalists = list(self._attempts)
+            if any(not a.remembered for a in self._attempts.values()):
+                # Only what was measured side by side is compared: the machine may have been quicker an hour ago.
+                finalists = self._measure_finalists(best)
+            best = self._fastest(finalists)
+            assert best is not None
+            chosen = self._fastest(finalists, self._incumbent()) or best
+            if self._is_confirmed(chosen):
+                self._choose(chosen, best)
+                return Variant(chosen.variant)
+
+    def _fastest(self, variants: Iterable[Variant], incumbent: Variant | None = None) -> Record | None:
+        digests = [self._candidates[variant].digest for variant in variants]
+        return fastest((self._known[digest] for digest in digests), incumbent)
+
+    def _incumbent(self) -> Variant | None:
+        fingerprint = self._device.fingerprint.digest
+        choice = self._records.choice(self._tuned.name, fingerprint, dict(self._problem), self._tuned.dtype)
+        return self._default if choice is None else Variant(choice.variant)
+
+    def _measure_finalists(self, best: Record) -> list[Variant]:
+        """The incumbent and all that are nearly as fast as the best, in turn."""
+        limit = (best.median_ms or 0.0) * _CLOSE
+        close = [v for v, a in self._attempts.items() if not a.failure and (a.milliseconds or math.inf) <= limit]
+        ranked = sorted(close, key=lambda variant: self._attempts[variant].milliseconds or math.inf)[:_FINALISTS]
+        incumbent = self._incumbent()
+        if (
+            incumbent in self._attempts
+            and incumbent not in ranked
+            and self._attempts[incumbent].milliseconds is not None
+        ):
+            ranked.append(incumbent)
+        with self._prober.quiet():
+            contenders = [self._contender(variant) for variant in ranked]
+            taken = in_turn(contenders, _FINAL_ROUNDS)
+        for variant, samples in zip(ranked, taken, strict=True):
+            self._remember(self._candidates[variant], samples)
+        return ranked
+
+    def _contender(self, variant: Variant) -> Contender:
+        if variant not in self._contenders:
+            self._contenders[variant] = Contender(self._arena_of_problem(), self._candidates[variant].launch)
+        return self._contenders[variant]
+
+    def _is_confirmed(self, record: Record) -> bool:
+        """Whether the winner is right for other numbers too. One that is not is out, and another one wins.
+
+        A variant that only looks fast because it skips work is found out here, at the size it was measured at.
+        """
+        variant = Variant(record.variant)
+        if self._attempts[variant].remembered:
+            return True  # it was confirmed when it was measured
+        candidate = self._candidates[variant]
+        outcome = self._submit(candidate, seed=1).result()
+        if not outcome.failure:
+            return True
+        self._remember(candidate, [], outcome.failure, outcome.detail)
+        contender = self._contenders.pop(variant, None)
+        if contender is not None:
+            contender.close()
+        return False
+
+    def _choose(self, chosen: Record, best: Record) -> None:
+        reason = "the fastest measured"
+        if chosen.variant != best.variant and is_tie(chosen, best):
+            reason = f"in use before, and a tie with {Variant(best.variant)} ({best.median_ms:.4g} ms)"
+        choice = self._records.choice(
+            self._tuned.name, self._device.fingerprint.digest, dict(self._problem), self._tuned.dtype
+        )
+        if choice is not None and (choice.pinned or (choice.variant == chosen.variant and choice.reason == reason)):
+            return
+        self._records.choose(
+            Choice(
+                tuned=self._tuned.name,
+                device=self._device.fingerprint.digest,
+                problem=dict(self._problem),
+                variant=dict(chosen.variant),
+                dtype=self._tuned.dtype,
+                reason=reason,
+            )
+        )
+
+    def _report(self, best: Variant | None) -> TuneReport:
+        self._tuned.forget(self._cache)
+        attempt = self._attempts.get(best) if best is not None else None
+        default = self._attempts.get(self._default)
+        selection = self._tuned.select(self._cache, self._problem) if best is not None else None
+        return TuneReport(
+            self._tuned.name,
+            self._device.info.name,
+            dict(self._problem),
+            best,
+            attempt.milliseconds if attempt is not None else None,
+            self._default,
+            default.milliseconds if default is not None else None,
+            tuple(self._attempts.values()),
+            self._search.size,
+            time.perf_counter() - self._began,
+            selection.reason if selection is not None else "",
+        )

@@ -1,0 +1,422 @@
+"""A tuned kernel: a template, its space of variants, and the memory of which of them is fastest where."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..cache.key import digest_of
+from ..cache.program_cache import ProgramCache
+from ..devices.array import Array
+from ..errors import ArgumentError
+from ..programs.portable import PortableKernel
+from ..programs.source import Source
+from .family import family_of
+from .record import Choice, Record, decode_lines
+from .records import Records
+from .select import Knowledge, Selection, select
+from .space import Variant, VariantSpace
+from .template import Launch, Template, plain_problem
+from .trial import default_tolerance
+
+if TYPE_CHECKING:
+    from ..cache.report import PreloadReport
+    from ..devices.base import Device
+    from .case import Case, Inputs, Reference
+    from .explore import Explorer
+    from .report import Attempt, TuneReport
+
+__all__ = ["Tuned", "records_of"]
+
+
+class Ready(msgspec.Struct):
+    """A problem for which the variant is chosen, with its launch."""
+
+    selection: Selection
+    launch: Launch | None = None
+    explorer: Explorer | None = None
+
+
+class Tuned:
+    """A kernel with variants. The fastest one known for a device and a problem runs, and says why.
+
+    `reference` computes the right answer with NumPy: it is called by name with what it asks for (arrays, scalars, the
+    problem's values) and returns the outputs. A variant that does not agree with it within `tolerance`, relative to the
+    largest value, is never used. `checks` are the problems it must agree on besides the one that is tuned; by default
+    one with ragged sizes. `inputs(values, rng)` may make the numbers where random ones will not do.
+
+    `work(problem)` says how much there is to do, to estimate the time of one problem from another's; by default it is
+    the number of elements of all arrays. `shipped` are files of records that come with the kernel.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        template: Template | PortableKernel | Source,
+        space: VariantSpace,
+        *,
+        reference: Reference | None = None,
+        inputs: Inputs | None = None,
+        checks: Sequence[Mapping[str, Any]] | Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] | None = None,
+        tolerance: float | None = None,
+        work: Callable[[Mapping[str, Any]], float] | None = None,
+        shipped: Iterable[str | PathLike[str]] = (),
+        deterministic: bool = False,
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise ArgumentError("a tuned kernel has a name")
+        if isinstance(template, PortableKernel | Source):
+            template = Template(template)
+        if not isinstance(template, Template):
+            raise ArgumentError(f"a tuned kernel is made from a kk.Template, not from a {type(template).__name__}")
+        if not isinstance(space, VariantSpace):
+            raise ArgumentError(f"the variants are a kk.VariantSpace, not a {type(space).__name__}")
+        if reference is not None and not callable(reference):
+            raise ArgumentError("reference is a function that computes the right answer with NumPy")
+        self.name = name
+        self.template = template
+        self.space = space
+        self.reference = reference
+        self.deterministic = deterministic
+        self._inputs = inputs
+        self._checks = checks
+        self._tolerance = tolerance
+        self._work = work
+        self._shipped_files = tuple(Path(path) for path in shipped)
+        self._shipped: list[Record] | None = None
+        self._ready: weakref.WeakKeyDictionary[ProgramCache, dict[Any, Ready]] = weakref.WeakKeyDictionary()
+
+    # --- the kernel
+
+    def source(self, device: Device, variant: Mapping[str, Any], problem: Mapping[str, Any] | None = None) -> Source:
+        """A variant's source, as the cache is asked for it."""
+        return self.template.launch(self.name, device, self.template.values(problem or {}), variant).source
+
+    def digest(self, source: Source) -> str:
+        """A hash of a source, whatever the device."""
+        return digest_of(source, "")
+
+    @property
+    def tolerance(self) -> float:
+        """How far a result may be from the reference's, relative to the largest value."""
+        if self._tolerance is not None:
+            return self._tolerance
+        return default_tolerance(self._params())
+
+    @property
+    def dtype(self) -> str:
+        """The type of the first output."""
+        return next((str(p.dtype) for p in self._params() if p.kind == "buffer" and p.access != "r"), "f4")
+
+    def _params(self) -> Any:
+        return self.template.params(self.template.a_language)
+
+    def checks(self, problem: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """The problems a variant must get right before it is measured on `problem`, which is the last."""
+        from .case import ragged
+
+        given = self._checks(problem) if callable(self._checks) else self._checks
+        others = [ragged(self.template, problem)] if given is None else list(given)
+        return [*(other for other in others if other != problem), problem]
+
+    def case(self, device: Device, problem: Mapping[str, Any], seed: int = 0) -> Case:
+        """Numbers for a problem, and the reference's answer."""
+        from .case import make_case
+
+        params = self.template.params(device.language)
+        return make_case(self.template, params, problem, self.reference, self._inputs, seed)
+
+    # --- tuning
+
+    def tune(
+        self,
+        cache: ProgramCache,
+        problem: Mapping[str, Any],
+        budget_seconds: float | None = None,
+        progress: bool = False,
+        *,
+        isolate: bool = True,
+        workers: int | None = None,
+        trial_seconds: float = 20.0,
+        listen: Callable[[Attempt], None] | None = None,
+    ) -> TuneReport:
+        """Verify and measure variants, and remember the fastest. What was tried before is not tried again.
+
+        Candidates are tried in child processes, where a crash or a hang costs only the candidate; `isolate=False` tries
+        them here. `listen` is called with each attempt.
+        """
+        from .tune import Tuning
+
+        if self.reference is None:
+            raise ArgumentError(f"{self.name} has no reference to verify its variants with, so it cannot be tuned")
+        if budget_seconds is not None and not budget_seconds > 0:
+            raise ArgumentError(f"budget_seconds is a positive number, not {budget_seconds!r}")
+        self._check_cache(cache)
+        return Tuning(
+            self,
+            cache,
+            plain_problem(problem),
+            budget_seconds=budget_seconds,
+            progress=progress,
+            listen=listen,
+            isolate=isolate,
+            workers=workers,
+            trial_seconds=trial_seconds,
+        ).run()
+
+    def records(self, cache: ProgramCache) -> Records:
+        """The memory of all measurements, in the cache's folder."""
+        return records_of(cache)
+
+    def record(
+        self,
+        device: Device,
+        problem: Mapping[str, Any],
+        variant: Mapping[str, Any],
+        source: Source,
+        samples_ms: Sequence[float],
+        failure: str = "",
+        detail: str = "",
+    ) -> Record:
+        """A measurement, or a failure, as it is remembered."""
+        return Record(
+            tuned=self.name,
+            source=self.digest(source),
+            space=self.space.digest,
+            device=device.fingerprint.digest,
+            device_name=device.fingerprint.folder,
+            architecture=family_of(device),
+            problem=dict(problem),
+            variant=dict(variant),
+            dtype=self.dtype,
+            samples_ms=list(samples_ms),
+            failure=failure,
+            detail=detail,
+            tolerance=self.tolerance,
+            verified=not failure,
+        )
+
+    # --- choosing
+
+    def select(
+        self, cache: ProgramCache, problem: Mapping[str, Any], *, deterministic: bool | None = None
+    ) -> Selection:
+        """The variant to run, and why. Measures nothing and compiles nothing.
+
+        With `deterministic` the choice never depends on measurements: what is pinned, else the default.
+        """
+        try:
+            if not deterministic:
+                return self._ready[cache][tuple(problem.items())].selection
+        except (KeyError, TypeError, AttributeError):
+            pass
+        return self._select_slowly(cache, problem, self.deterministic if deterministic is None else deterministic)
+
+    def _select_slowly(self, cache: ProgramCache, problem: Mapping[str, Any], deterministic: bool) -> Selection:
+        self._check_cache(cache)
+        plain = plain_problem(problem)
+        device, records = cache.device, self.records(cache)
+        values = self.template.values(plain)
+        fingerprint = device.fingerprint.digest
+        choice = records.choice(self.name, fingerprint, plain, self.dtype)
+        if choice is not None and choice.variant.keys() != self.space.parameters.keys():
+            choice = None  # the space has other parameters by now
+        if deterministic:
+            if choice is not None and choice.pinned:
+                pinned = Variant(choice.variant)
+                return Selection(pinned, f"{pinned} was pinned for this problem", None, 0.0, "pinned")
+            default = self.space.default(values)
+            return Selection(
+                default, f"{default} is the default, and measurements do not count", None, None, "deterministic"
+            )
+        family = family_of(device)
+        known = Knowledge(
+            name=self.name,
+            device_name=device.info.name,
+            architecture=family,
+            problem=plain,
+            here=[record for record in records.of_device(self.name, fingerprint) if record.dtype == self.dtype],
+            alike=self._alike(records, family, fingerprint),
+            choice=choice,
+            default=self.space.default(values),
+            fits=lambda record: self._fits(record, device, values),
+            work=self._work_of,
+            compiled_in=lambda problem: self.template.compiled_in(self.template.values(problem)),
+        )
+        selection = select(known)
+        self._ready.setdefault(cache, {})[tuple(problem.items())] = Ready(selection)
+        return selection
+
+    def _alike(self, records: Records, family: str, fingerprint: str) -> list[Record]:
+        """What is known of devices like this one: measured by somebody and imported, or shipped with the kernel."""
+        if self._shipped is None:
+            shipped: list[Record] = []
+            for path in self._shipped_files:
+                with path.open("rb") as lines:
+                    shipped += [item for item in decode_lines(lines)[0] if isinstance(item, Record)]
+            self._shipped = shipped
+        found = [record for record in records.of_architecture(self.name, family) if record.device != fingerprint]
+        return [*found, *(r for r in self._shipped if r.architecture == family and r.tuned == self.name)]
+
+    def _fits(self, record: Record, device: Device, values: Mapping[str, Any]) -> bool:
+        """Whether a record speaks of a variant as it is today, and one that can do this problem."""
+        if not self.space.allows(record.variant, values) and record.variant != self.space.default(values):
+            return False
+        there = self.template.values(record.problem)
+        return self.digest(self.template.launch(self.name, device, there, record.variant).source) == record.source
+
+    def _work_of(self, problem: Mapping[str, Any]) -> float:
+        if self._work is not None:
+            return float(self._work(problem))
+        values = self.template.values(problem)
+        return float(sum(prod(self.template.shape(p.name, values)) for p in self._params() if p.kind == "buffer"))
+
+    def pin(self, cache: ProgramCache, problem: Mapping[str, Any], variant: Mapping[str, Any]) -> None:
+        """Have one variant run for a problem on this device, whatever is measured, until `unpin`."""
+        self._check_cache(cache)
+        plain = plain_problem(problem)
+        if not self.space.allows(variant, self.template.values(plain)):
+            raise ArgumentError(f"{dict(variant)} is not a variant of {self.name} for {plain}")
+        self.records(cache).choose(
+            Choice(
+                tuned=self.name,
+                device=cache.device.fingerprint.digest,
+                problem=plain,
+                variant=dict(variant),
+                dtype=self.dtype,
+                pinned=True,
+                reason="pinned",
+            )
+        )
+        self.forget(cache)
+
+    def unpin(self, cache: ProgramCache, problem: Mapping[str, Any]) -> bool:
+        """Choose by measurements again; whether something had been pinned."""
+        self._check_cache(cache)
+        fingerprint = cache.device.fingerprint.digest
+        was = self.records(cache).unpin(self.name, fingerprint, plain_problem(problem), self.dtype)
+        self.forget(cache)
+        return was
+
+    def forget(self, cache: ProgramCache) -> None:
+        """Read the records again at the next call: another process may have measured meanwhile."""
+        self._ready.pop(cache, None)
+
+    def preload(
+        self, cache: ProgramCache, problems: Iterable[Mapping[str, Any]], progress: bool = False
+    ) -> PreloadReport:
+        """Have the variants that would be chosen for some problems compiled and in memory."""
+        return cache.preload([self._ready_for(cache, problem)[1].source for problem in problems], progress)
+
+    # --- running
+
+    def run(
+        self,
+        cache: ProgramCache,
+        problem: Mapping[str, Any],
+        *,
+        explore: float | bool = 0.0,
+        deterministic: bool | None = None,
+        **arguments: Any,
+    ) -> Array | dict[str, Array]:
+        """Run the best variant known, at once. Arguments go by name; outputs that are left out are made.
+
+        What is passed and is no device array is copied to the device. Returns the output, a dict where there are several.
+
+        With `explore`, a share of the time, other variants are tried on real calls: each is first verified in a child
+        process, and what it costs more than the best one never exceeds that share of all the time spent so far.
+        """
+        ready, launch = self._ready_for(cache, problem, deterministic)
+        if explore and not deterministic:
+            return self._explorer(cache, problem, ready, float(explore)).run(arguments)
+        return self.launch(cache, problem, launch, arguments)
+
+    def launch(
+        self, cache: ProgramCache, problem: Mapping[str, Any], launch: Launch, arguments: Mapping[str, Any]
+    ) -> Array | dict[str, Array]:
+        """Launch one variant."""
+        device = cache.device
+        args, outputs = self.arguments(device, problem, arguments)
+        with cache.get(launch.source) as lease:
+            lease.kernel(launch.kernel).launch(launch.grid, args, launch.group)
+        return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+
+    def arguments(
+        self, device: Device, problem: Mapping[str, Any], given: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Array]]:
+        """The kernel's arguments in order, and those of them that are outputs."""
+        params = self.template.params(device.language)
+        values = self.template.values(problem)
+        args: list[Any] = []
+        outputs: dict[str, Array] = {}
+        unknown = given.keys() - {param.name for param in params}
+        if unknown:
+            raise ArgumentError(f"{self.name} does not take {', '.join(sorted(unknown))}")
+        for param in params:
+            value = given.get(param.name)
+            if param.kind == "scalar":
+                args.append(self.template.scalar(param.name, values) if value is None else value)
+                continue
+            shape = self.template.shape(param.name, values)
+            if value is None:
+                if param.access == "r":
+                    raise ArgumentError(f"{self.name} needs {param.name}")
+                value = device.empty(shape, param.dtype)
+            elif not isinstance(value, Array):
+                value = device.array(value)
+            if value.size != prod(shape):
+                raise ArgumentError(f"{param.name} has the shape {value.shape}, and this problem wants {shape}")
+            if param.access != "r":
+                outputs[param.name] = value
+            args.append(value)
+        return tuple(args), outputs
+
+    def _ready_for(
+        self, cache: ProgramCache, problem: Mapping[str, Any], deterministic: bool | None = None
+    ) -> tuple[Ready, Launch]:
+        if deterministic or (deterministic is None and self.deterministic):
+            selection = self.select(cache, problem, deterministic=True)
+            values = self.template.values(problem)
+            return Ready(selection), self.template.launch(self.name, cache.device, values, selection.variant)
+        self.select(cache, problem)
+        ready = self._ready[cache][tuple(problem.items())]
+        if ready.launch is None:
+            values = self.template.values(problem)
+            ready.launch = self.template.launch(self.name, cache.device, values, ready.selection.variant)
+        return ready, ready.launch
+
+    def _explorer(self, cache: ProgramCache, problem: Mapping[str, Any], ready: Ready, share: float) -> Explorer:
+        if ready.explorer is None:
+            from .explore import Explorer
+
+            ready.explorer = Explorer(self, cache, plain_problem(problem), ready)
+        ready.explorer.share = share
+        return ready.explorer
+
+    def _check_cache(self, cache: ProgramCache) -> None:
+        if not isinstance(cache, ProgramCache):
+            raise ArgumentError(f"{self.name} runs on the device of a kk.ProgramCache, not of a {type(cache).__name__}")
+        cache._check_open()
+
+    def __repr__(self) -> str:
+        return f"<Tuned {self.name}: {self.space.combinations} combinations of {', '.join(self.space.parameters)}>"
+
+
+_records: weakref.WeakKeyDictionary[ProgramCache, Records] = weakref.WeakKeyDictionary()
+_opening = threading.Lock()
+
+
+def records_of(cache: ProgramCache) -> Records:
+    """The tuning records beside a cache's programs; opened once for each cache."""
+    with _opening:
+        found = _records.get(cache)
+        if found is None:
+            found = _records[cache] = Records(cache.cache_dir / "tuning.sqlite")
+        return found
