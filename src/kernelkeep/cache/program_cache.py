@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 
@@ -57,6 +57,10 @@ class _Residence:
         self.on_disk = on_disk
         self.ripening = False
         self.unripe = 0  # what was still unripe after the last saving: no use trying for that again
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
 
 
 class ProgramCache:
@@ -109,6 +113,7 @@ class ProgramCache:
         self._hot = self._memory.hot
         self._tick = self._memory.next_tick
         self.closed = False
+        self._tenants: weakref.WeakSet[_Closable] = weakref.WeakSet()
         device.add_reliever(self)
         _open_caches.add(self)
 
@@ -395,6 +400,10 @@ class ProgramCache:
 
     # --- life
 
+    def add_tenant(self, tenant: _Closable) -> None:
+        """`tenant.close()` is called when the cache closes: it keeps something beside the programs, or uses them."""
+        self._tenants.add(tenant)
+
     def close(self) -> None:
         """Save what is still to be saved, let the programs go, and add up the statistics. The device stays open."""
         if self.closed:
@@ -403,6 +412,8 @@ class ProgramCache:
         _open_caches.discard(self)
         if os.getpid() != self._process:
             return  # a forked child: the programs, the counts and the threads that save are the parent's
+        for tenant in list(self._tenants):
+            tenant.close()
         self._finish_saving()
         if self._savers is not None:
             self._savers.shutdown(wait=True)

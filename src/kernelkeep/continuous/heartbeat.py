@@ -12,12 +12,13 @@ import os
 import struct
 import time
 
+from ..processes import ORPHANED
+
 __all__ = ["RECORD", "Pulse", "beat", "last_iteration", "pause_of", "start_beating", "stop_beating"]
 
 RECORD = struct.Struct("<dq")  # when, by a clock that all processes share, and the iteration; -1 where there is none
 _BEATS_PER_INTERVAL = 4
 _LONGEST_PAUSE_SECONDS = 1.0
-ORPHANED = 74  # the exit code of a worker without a supervisor
 
 
 def pause_of(interval_seconds: float) -> float:

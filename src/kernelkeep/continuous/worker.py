@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import pickle
 import signal
@@ -16,11 +15,11 @@ from typing import Any
 import msgspec
 
 from ..errors import ArgumentError, CheckpointError, CompileError, DeviceError, Unsupported
+from ..processes import end_with
 from . import heartbeat
 
 __all__ = ["Done", "Failed", "Interrupted", "Message", "Started", "can_be_mended", "work"]
 
-_PR_SET_PDEATHSIG = 1
 # Mistakes of a program or its arguments: they would be made again.
 _LASTING = (
     ArgumentError,
@@ -83,7 +82,7 @@ def work(
     supervisor: int,
 ) -> None:
     """Call the target and tell how it went. Runs in the worker process."""
-    _end_with(supervisor)
+    end_with(supervisor)
     # Ctrl-C on a terminal goes to a whole group; the supervisor passes it on, once.
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
@@ -103,14 +102,6 @@ def work(
         sys.exit(1)
     else:
         channel.send(_done(result))
-
-
-def _end_with(supervisor: int) -> None:
-    """Be killed when the supervisor dies, however it dies; on Linux the kernel sees to that."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != supervisor:  # it died before that was arranged
-        os._exit(heartbeat.ORPHANED)
 
 
 def _done(result: Any) -> Done:

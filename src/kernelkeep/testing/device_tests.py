@@ -15,11 +15,21 @@ from .device_parts.life import LifeTests
 from .device_parts.order import OrderTests
 from .device_parts.programs import ProgramTests
 from .device_parts.threads import ThreadTests
+from .device_parts.vectors import VectorTests
 
 __all__ = ["DeviceTests"]
 
 
 class DeviceTests(
-    LeakTests, ThreadTests, LifeTests, OrderTests, ErrorTests, AtomicTests, ArrayTests, LaunchTests, ProgramTests
+    LeakTests,
+    ThreadTests,
+    LifeTests,
+    OrderTests,
+    ErrorTests,
+    AtomicTests,
+    ArrayTests,
+    VectorTests,
+    LaunchTests,
+    ProgramTests,
 ):
     """The conformance suite of devices. Subclass it in a test file and name the backend."""

@@ -18,9 +18,10 @@ import msgspec
 
 from ..cache.program_cache import ProgramCache
 from ..errors import ArgumentError, CompileError, KernelKeepError, Unsupported
+from ..processes import end_with
 from ..programs.signature import Parameter
 from ..programs.source import Source
-from .trial import Outcome, Run, try_variant
+from .trial import Outcome, Run, sentence, try_variant
 
 __all__ = ["Begin", "CaseAt", "Compile", "Reply", "Try", "main"]
 
@@ -87,6 +88,7 @@ _REQUESTS = msgspec.msgpack.Decoder(Begin | Compile | Try)
 
 def main() -> None:
     """Serve requests until the other end is gone."""
+    end_with(int(sys.argv[3]))  # a candidate that never ends must not outlive us all
     incoming, outgoing = Connection(int(sys.argv[1]), writable=False), Connection(int(sys.argv[2]), readable=False)
     with contextlib.suppress(EOFError, BrokenPipeError):
         begin = _REQUESTS.decode(incoming.recv_bytes())
@@ -113,9 +115,9 @@ def _compile(cache: ProgramCache, request: Compile) -> Outcome:
     try:
         cache.get(request.source()).release()
     except CompileError as error:
-        return Outcome("compile", " ".join(str(error).split())[:300])
+        return Outcome("compile", sentence(error))
     except (ArgumentError, Unsupported, KernelKeepError) as error:
-        return Outcome("refused", " ".join(str(error).split())[:300])
+        return Outcome("refused", sentence(error))
     return Outcome()
 
 

@@ -68,6 +68,8 @@ class Explorer:
         self._unread: list[tuple[_Runner, Any, Any]] = []
         self._busy = False
         self._exhausted = False
+        self._wanted = threading.Semaphore(0)
+        self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
     @property
@@ -132,22 +134,28 @@ class Explorer:
         if self._busy or self._exhausted or self.regret_ms > self.share * self.total_ms:
             return
         self._busy = True
-        # A daemon: nobody waits for it when the program ends.
-        threading.Thread(target=self._try_next, name="kernelkeep-explore", daemon=True).start()
+        if self._thread is None:
+            # One for all: children end with the thread that started them. A daemon: nobody waits for it at the end.
+            self._thread = threading.Thread(target=self._try_all, name="kernelkeep-explore", daemon=True)
+            self._thread.start()
+        self._wanted.release()
 
-    def _try_next(self) -> None:
-        try:
-            variant = self._search.next()
-            while variant is not None and variant in self._known:
+    def _try_all(self) -> None:
+        while self._wanted.acquire() and not self._exhausted:
+            try:
                 variant = self._search.next()
-            if variant is None:
-                self._finish()
-                return
-            self._try(variant)
-        except (KernelKeepError, OSError):
-            self._finish()  # the cache or the device was closed, or no process can be started
-        finally:
-            self._busy = False
+                while variant is not None and variant in self._known:
+                    variant = self._search.next()
+                if variant is None:
+                    break
+                self._try(variant)
+            except (KernelKeepError, OSError):
+                break  # the cache or the device was closed, or no process can be started
+            finally:
+                self._busy = False
+        self._exhausted = True
+        if self._prober is not None:
+            self._prober.close()
 
     def _try(self, variant: Variant) -> None:
         tuned, device = self._tuned, self._cache.device
@@ -168,11 +176,12 @@ class Explorer:
         with self._lock:
             self._challenger = _Runner(variant, launches[-1], milliseconds)
 
-    def _finish(self) -> None:
+    def close(self) -> None:
+        """Try nothing more."""
         self._exhausted = True
+        self._wanted.release()
         if self._prober is not None:
             self._prober.close()
-            self._prober = None
 
     # --- remembering
 
@@ -185,14 +194,18 @@ class Explorer:
 
     def _settle(self, challenger: _Runner) -> None:
         """Enough is known of the challenger: it takes over where it is faster, and no mere tie."""
-        best = self._best
-        for runner in (best, challenger):
-            self._remember(runner.variant, runner.launch, runner.samples[-_SAMPLES:])
-        records = self._tuned.records(self._cache)
-        both = [r for r in records.known(self._tuned.name, *self._where).values() if Variant(r.variant) in
-                (best.variant, challenger.variant)]  # fmt: skip
+        best, tuned = self._best, self._tuned
+        # Calls of the two took turns, so their latest samples are of the same minutes.
+        both = [
+            tuned.record(
+                self._cache.device, self._problem, runner.variant, runner.launch.source, runner.samples[-2 * _SAMPLES :]
+            )
+            for runner in (best, challenger)
+        ]
+        records = tuned.records(self._cache)
+        records.add_all(both)
         winner = fastest(both, best.variant)
-        if winner is None or Variant(winner.variant) == best.variant:
+        if winner is None or best.variant == winner.variant:
             return
         self._best = challenger
         reason = f"faster than {best.variant} on real calls: {challenger.milliseconds:.4g} against {best.milliseconds:.4g} ms"

@@ -27,7 +27,7 @@ from ..programs.signature import Parameter
 from .case import Case
 from .child import Begin, CaseAt, Compile, Reply, Try
 from .template import Launch
-from .trial import Outcome, Run, try_variant
+from .trial import FAILURES, Outcome, Run, try_variant
 
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
@@ -36,6 +36,7 @@ __all__ = ["Prober"]
 
 _log = logging.getLogger("kernelkeep")
 _START_SECONDS = 60.0
+_FIRST_LAUNCH_SECONDS = 10.0
 _REPLIES = msgspec.msgpack.Decoder(Reply)
 
 
@@ -61,7 +62,8 @@ class Prober:
         self._apart = cache.device.info.is_gpu  # compilers and kernels do not share the cores
         self.workers = (workers or max(1, min(8, os.cpu_count() or 1))) if isolate else 1
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="kernelkeep-prober")
-        self._children: dict[int, _Child] = {}
+        self._children: set[_Child] = set()
+        self._idle: list[_Child] = []
         self._turns = _Turns()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._saved: dict[int, tuple[Case, str]] = {}
@@ -78,25 +80,51 @@ class Prober:
 
     def attempt(self, launches: tuple[Launch, ...], cases: tuple[Case, ...]) -> Outcome:
         """Try a variant, and wait for what comes of it."""
+        if self._isolate:
+            try:
+                return self._attempt_apart(launches, cases)
+            except _NoChildError as error:
+                self._isolate = False
+                _log.warning("variants are tried in this process, because none can be started for it: %s", error)
         source, kernel = launches[0].source, launches[0].kernel
-        if not self._isolate:
-            runs = [Run(launch.grid, launch.group, case) for launch, case in zip(launches, cases, strict=True)]
-            with self._turns.together():
-                return try_variant(self._cache, source, kernel, self._params, runs, self._tolerance)
+        runs = [Run(launch.grid, launch.group, case) for launch, case in zip(launches, cases, strict=True)]
+        with self._turns.together():
+            return try_variant(self._cache, source, kernel, self._params, runs, self._tolerance)
+
+    def _attempt_apart(self, launches: tuple[Launch, ...], cases: tuple[Case, ...]) -> Outcome:
+        source, kernel = launches[0].source, launches[0].kernel
         program = Compile.of(source)
         places = tuple(self._place(launch, case) for launch, case in zip(launches, cases, strict=True))
         request = Try(program, kernel, self._params, places, self._tolerance)
-        compile_limit, trial_limit = self._limits
-        if not self._apart:
-            with self._turns.together():
-                # Some drivers compile at the first launch, so one limit has to serve for both.
-                return self._ask(request, compile_limit)
-        outcome = self._ask(program, compile_limit)
-        if outcome.failure:
-            return outcome
-        with self._turns.together():
-            tried = self._ask(request, trial_limit)
-        return msgspec.structs.replace(tried, compile_seconds=outcome.compile_seconds)
+        compile_seconds, trial_seconds = self._limits
+        if self._cache.device.capabilities.ripening_binaries:
+            trial_seconds += _FIRST_LAUNCH_SECONDS  # that driver compiles at the first launch
+        with self._child() as child, contextlib.ExitStack() as turn:
+            if not self._apart:
+                turn.enter_context(self._turns.together())
+            outcome = child.ask(program, compile_seconds)
+            if outcome.failure:
+                return outcome
+            if self._apart:
+                turn.enter_context(self._turns.together())
+            tried = child.ask(request, trial_seconds)
+            return msgspec.structs.replace(tried, compile_seconds=outcome.compile_seconds)
+
+    @contextlib.contextmanager
+    def _child(self) -> Iterator[_Child]:
+        """A child that has nothing to do; a new one where there is none."""
+        with self._saving:
+            child = self._idle.pop() if self._idle else None
+        child = child or _Child(self._cache)
+        self._children.add(child)
+        try:
+            yield child
+        finally:
+            if child.sound and not self.closed:
+                self._idle.append(child)
+            else:
+                child.close()
+                self._children.discard(child)
 
     def _place(self, launch: Launch, case: Case) -> CaseAt:
         """Where a child finds the case; written once."""
@@ -111,30 +139,15 @@ class Prober:
         scalars = {name: value.item() for name, value in case.scalars.items()}
         return CaseAt(folder_name, case.shapes, scalars, launch.grid, launch.group)
 
-    def _ask(self, request: Any, seconds: float) -> Outcome:
-        thread = threading.get_ident()
-        child = self._children.get(thread)
-        if child is None:
-            child = _Child(self._cache)
-            if child.refusal:
-                child.close()
-                return Outcome("refused", f"the process to try it in could not be started: {child.refusal}")
-            self._children[thread] = child
-        outcome = child.ask(request, seconds)
-        if outcome.failure in ("crashed", "hung"):
-            child.close()  # after a fault a driver is not to be trusted, even where the process lives
-            del self._children[thread]
-        return outcome
-
     def close(self) -> None:
         """End the children, also those at work."""
         if self.closed:
             return
         self.closed = True
-        for child in list(self._children.values()):
-            child.close()
+        for child in list(self._children):
+            child.kill()  # whoever waits for one is told that it died
         self._pool.shutdown(wait=True, cancel_futures=True)
-        for child in self._children.values():
+        for child in list(self._children):
             child.close()
         if self._folder is not None:
             self._folder.cleanup()
@@ -146,42 +159,60 @@ class Prober:
         self.close()
 
 
+class _NoChildError(Exception):
+    """There can be no child process here."""
+
+
 class _Child:
     """One process, asked one thing at a time."""
 
     def __init__(self, cache: ProgramCache) -> None:
         to_child, from_parent = os.pipe()[::-1]
         from_child, to_parent = os.pipe()
+        self.sound = True
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         # The child finds this very package, however it came to be found here.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "kernelkeep.variants.child", str(from_parent), str(to_parent)],
-            pass_fds=(from_parent, to_parent),
+        try:
+            self._process = self._start(from_parent, to_parent, environment)
+        except OSError as error:
+            raise _NoChildError(str(error)) from None
+        finally:
+            os.close(from_parent)
+            os.close(to_parent)
+        self._to, self._from = Connection(to_child, readable=False), Connection(from_child, writable=False)
+        device = cache.device
+        begin = Begin(device.spec, str(cache.cache_dir), device.fingerprint.digest)
+        outcome = self.ask(begin, _START_SECONDS)
+        if outcome.failure:
+            self.close()
+            raise _NoChildError(f"it {FAILURES[outcome.failure]}: {outcome.detail}")
+
+    def _start(self, incoming: int, outgoing: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "kernelkeep.variants.child", str(incoming), str(outgoing), str(os.getpid())],
+            pass_fds=(incoming, outgoing),
             stdin=subprocess.DEVNULL,
             stdout=self._errors,
             stderr=self._errors,
             env=environment,
             start_new_session=True,  # Ctrl-C is for the parent; and a compiler it starts is killed with it
         )
-        os.close(from_parent)
-        os.close(to_parent)
-        self._to, self._from = Connection(to_child, readable=False), Connection(from_child, writable=False)
-        device = cache.device
-        begin = Begin(device.spec, str(cache.cache_dir), device.fingerprint.digest)
-        outcome = self.ask(begin, _START_SECONDS)
-        self.refusal = f"{outcome.failure}: {outcome.detail}" if outcome.failure else ""
 
     def ask(self, request: Any, seconds: float) -> Outcome:
         """The outcome; that the process died or did not answer in time is one too."""
         try:
             self._to.send_bytes(msgspec.msgpack.encode(request))
             if not self._from.poll(seconds):
-                self._kill()
+                self.sound = False
+                self.kill()
                 return Outcome("hung", f"no result after {seconds:g} s")
-            return _REPLIES.decode(self._from.recv_bytes()).outcome
+            outcome = _REPLIES.decode(self._from.recv_bytes()).outcome
         except (EOFError, OSError):
-            return Outcome("crashed", self._last_words())
+            outcome = Outcome("crashed", self._last_words())
+        if outcome.failure == "crashed":
+            self.sound = False  # after a fault a driver is not to be trusted, even where the process lives
+        return outcome
 
     def _last_words(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -199,15 +230,16 @@ class _Child:
                 return f"{how}: {lines[-1][:200]}"
         return how
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """End the process, whatever it does."""
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10.0)  # longer only where it is stuck in a driver; it will never run again
 
     def close(self) -> None:
-        """End it."""
-        self._kill()
+        """End it, and free what it took here."""
+        self.kill()
         for connection in (self._to, self._from):
             with contextlib.suppress(OSError):
                 connection.close()

@@ -45,7 +45,7 @@ class Knowledge(msgspec.Struct, frozen=True):
     problem: Mapping[str, Any]
     here: list[Record]  # of this device
     alike: list[Record]  # of devices of the same architecture
-    choice: Choice | None
+    choices: list[Choice]  # what was decided on this device
     default: Variant
     fits: Callable[[Record], bool]  # of the space, for this problem, and of the source as it renders today
     work: Callable[[Mapping[str, Any]], float]
@@ -54,17 +54,19 @@ class Knowledge(msgspec.Struct, frozen=True):
 
 def select(known: Knowledge) -> Selection:
     """The fastest variant known for the problem, or the best guess."""
-    if known.choice is not None and known.choice.pinned:
-        variant = Variant(known.choice.variant)
+    choice = next((choice for choice in known.choices if choice.problem == known.problem), None)
+    if choice is not None and choice.pinned:
+        variant = Variant(choice.variant)
         at = next((r for r in known.here if r.problem == known.problem and variant == r.variant), None)
         expected = None if at is None else at.median_ms
         return Selection(variant, f"{variant} was pinned for this problem", expected, 0.0, "pinned")
     for records, basis in ((known.here, "exact"), (known.alike, "architecture")):
         for problem, far in _problems(records, known):
             there = [r for r in records if r.problem == problem and not r.failure]
-            if basis == "exact" and not far and known.choice is not None:
+            if basis == "exact":
                 # Decided when all were measured side by side; medians of different days do not overrule that.
-                chosen = [record for record in there if record.variant == known.choice.variant]
+                decided = [choice.variant for choice in known.choices if choice.problem == problem]
+                chosen = [record for record in there if record.variant in decided]
                 there = chosen if chosen and known.fits(chosen[0]) else there
             best = _fastest_fitting(there, known)
             if best is not None and best.median_ms is not None:
@@ -139,8 +141,9 @@ def _found(best: Record, known: Knowledge, far: float, basis: str) -> Selection:
     there = f"{milliseconds:.4g} ms over {_times(len(best.samples_ms))}"
     if basis == "exact":
         reason = f"{variant} was the fastest for this problem on this device: {there}"
-        if known.choice is not None and variant == known.choice.variant and "tie" in known.choice.reason:
-            reason = f"{variant} is kept for this problem: {there}; {known.choice.reason}"
+        choice = next((choice for choice in known.choices if choice.problem == known.problem), None)
+        if choice is not None and variant == choice.variant and "tie" in choice.reason:
+            reason = f"{variant} is kept for this problem: {there}; {choice.reason}"
         return Selection(variant, reason, milliseconds, 0.0, basis)
     scale = known.work(known.problem) / max(known.work(best.problem), 1e-300) if far else 1.0
     expected = milliseconds * scale

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..programs.source import Source
     from .case import Case
 
-__all__ = ["FAILURES", "Outcome", "default_tolerance", "try_variant"]
+__all__ = ["FAILURES", "Outcome", "Run", "default_tolerance", "sentence", "try_variant"]
 
 FAILURES = {
     "compile": "does not compile",
@@ -85,11 +85,11 @@ def try_variant(
                 worst, seconds = max(worst, outcome.error), outcome.seconds
             return Outcome(error=worst, seconds=seconds)
     except CompileError as error:
-        return Outcome("compile", _sentence(error))
+        return Outcome("compile", sentence(error))
     except (ArgumentError, Unsupported, OutOfMemory) as error:
-        return Outcome("refused", _sentence(error))
+        return Outcome("refused", sentence(error))
     except (DeviceError, KernelKeepError) as error:
-        return Outcome("crashed", _sentence(error))
+        return Outcome("crashed", sentence(error))
 
 
 def verify(device: Device, kernel: Kernel, params: Sequence[Parameter], run: Run, tolerance: float) -> Outcome:
@@ -176,5 +176,6 @@ def _largest_error(result: Host, expected: Host) -> tuple[float, tuple[Any, ...]
     return float(difference[place]), place
 
 
-def _sentence(error: BaseException) -> str:
+def sentence(error: BaseException) -> str:
+    """What an error says, short enough to be kept."""
     return " ".join(str(error).split())[:300]

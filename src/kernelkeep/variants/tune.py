@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from ..cache.progress import progress_bar
+from ..errors import ArgumentError, CompileError, OutOfMemory, Unsupported
 from .case import Case
 from .measure import Arena, Contender, in_turn, spread
 from .prober import Prober
@@ -25,7 +26,7 @@ from .search import Search
 from .select import fastest, is_tie
 from .space import Variant
 from .template import Launch
-from .trial import Outcome
+from .trial import Outcome, sentence
 
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
@@ -127,7 +128,9 @@ class Tuning:
             timeout = None if self._until == math.inf else max(0.0, self._time_left())
             done, _ = wait(under_way, timeout, FIRST_COMPLETED)
             if not done:
-                return  # time is up; what is under way is not known yet, and is tried the next time
+                for future in under_way:
+                    future.cancel()  # time is up; what is under way is not known yet, and is tried the next time
+                return
             for future in done:
                 self._judge(under_way.pop(future), future.result())
 
@@ -178,9 +181,13 @@ class Tuning:
         if best is not None and once > max(_FAR_TOO_SLOW * best, _LEAST_SLOW_MS):
             self._remember(candidate, [once], "slow", f"{once:.4g} ms, and the best takes {best:.4g} ms")
             return
-        with self._prober.quiet():
-            contender = Contender(self._arena_of_problem(), candidate.launch)
-            samples = in_turn([contender], _QUICK_ROUNDS)[0]
+        try:
+            with self._prober.quiet():
+                contender = Contender(self._arena_of_problem(), candidate.launch)
+                samples = in_turn([contender], _QUICK_ROUNDS)[0]
+        except (ArgumentError, CompileError, OutOfMemory, Unsupported) as error:
+            self._remember(candidate, [], "refused", sentence(error))
+            return
         self._remember(candidate, samples)
         self._contenders[candidate.variant] = contender
         self._drop_the_hopeless()
@@ -248,10 +255,10 @@ class Tuning:
             best = self._fastest(self._attempts)
             if best is None:
                 return None
-            finalists = list(self._attempts)
-            if any(not a.remembered for a in self._attempts.values()):
-                # Only what was measured side by side is compared: the machine may have been quicker an hour ago.
-                finalists = self._measure_finalists(best)
+            if all(a.remembered for a in self._attempts.values()) and self._decided() is not None:
+                return self._decided()
+            # Only what was measured side by side is compared: the machine may have been quicker an hour ago.
+            finalists = self._measure_finalists(best)
             best = self._fastest(finalists)
             assert best is not None
             chosen = self._fastest(finalists, self._incumbent()) or best
@@ -263,9 +270,19 @@ class Tuning:
         digests = [self._candidates[variant].digest for variant in variants]
         return fastest((self._known[digest] for digest in digests), incumbent)
 
-    def _incumbent(self) -> Variant | None:
+    def _choice(self) -> Choice | None:
         fingerprint = self._device.fingerprint.digest
-        choice = self._records.choice(self._tuned.name, fingerprint, dict(self._problem), self._tuned.dtype)
+        return self._records.choice(self._tuned.name, fingerprint, dict(self._problem), self._tuned.dtype)
+
+    def _decided(self) -> Variant | None:
+        """What an earlier tuning chose, where that is still right."""
+        choice = self._choice()
+        variant = None if choice is None or choice.pinned else Variant(choice.variant)
+        attempt = self._attempts.get(variant) if variant is not None else None
+        return variant if attempt is not None and attempt.milliseconds is not None and not attempt.failure else None
+
+    def _incumbent(self) -> Variant:
+        choice = self._choice()
         return self._default if choice is None else Variant(choice.variant)
 
     def _measure_finalists(self, best: Record) -> list[Variant]:
@@ -314,9 +331,7 @@ class Tuning:
         reason = "the fastest measured"
         if chosen.variant != best.variant and is_tie(chosen, best):
             reason = f"in use before, and a tie with {Variant(best.variant)} ({best.median_ms:.4g} ms)"
-        choice = self._records.choice(
-            self._tuned.name, self._device.fingerprint.digest, dict(self._problem), self._tuned.dtype
-        )
+        choice = self._choice()
         if choice is not None and (choice.pinned or (choice.variant == chosen.variant and choice.reason == reason)):
             return
         self._records.choose(

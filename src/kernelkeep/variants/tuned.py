@@ -225,12 +225,15 @@ class Tuned:
         device, records = cache.device, self.records(cache)
         values = self.template.values(plain)
         fingerprint = device.fingerprint.digest
-        choice = records.choice(self.name, fingerprint, plain, self.dtype)
-        if choice is not None and choice.variant.keys() != self.space.parameters.keys():
-            choice = None  # the space has other parameters by now
+        choices = [
+            choice
+            for choice in records.choices(self.name, fingerprint)
+            if choice.dtype == self.dtype and choice.variant.keys() == self.space.parameters.keys()
+        ]
         if deterministic:
-            if choice is not None and choice.pinned:
-                pinned = Variant(choice.variant)
+            held = next((choice for choice in choices if choice.pinned and choice.problem == plain), None)
+            if held is not None:
+                pinned = Variant(held.variant)
                 return Selection(pinned, f"{pinned} was pinned for this problem", None, 0.0, "pinned")
             default = self.space.default(values)
             return Selection(
@@ -244,7 +247,7 @@ class Tuned:
             problem=plain,
             here=[record for record in records.of_device(self.name, fingerprint) if record.dtype == self.dtype],
             alike=self._alike(records, family, fingerprint),
-            choice=choice,
+            choices=choices,
             default=self.space.default(values),
             fits=lambda record: self._fits(record, device, values),
             work=self._work_of,
@@ -397,6 +400,7 @@ class Tuned:
             from .explore import Explorer
 
             ready.explorer = Explorer(self, cache, plain_problem(problem), ready)
+            cache.add_tenant(ready.explorer)
         ready.explorer.share = share
         return ready.explorer
 
@@ -419,4 +423,5 @@ def records_of(cache: ProgramCache) -> Records:
         found = _records.get(cache)
         if found is None:
             found = _records[cache] = Records(cache.cache_dir / "tuning.sqlite")
+            cache.add_tenant(found)
         return found

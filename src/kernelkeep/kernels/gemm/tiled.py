@@ -108,8 +108,8 @@ int row0 = kk_group_id(1) * BLOCK_M;
 int col0 = kk_group_id(0) * BLOCK_N;
 int steps = (k + DEPTH - 1) / DEPTH;
 
-float sums[ITEM_M * ITEM_N];
-kk_unroll for (int i = 0; i < ITEM_M * ITEM_N; i++) sums[i] = 0.0f;
+kk_float4 sums[ITEM_M * ITEM_N / 4];
+kk_unroll for (int i = 0; i < ITEM_M * ITEM_N / 4; i++) sums[i] = kk_make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 
 // What an item fetches in each step: where it is in the first one, and how far along k, which is k where A or B ends in
 // the other direction. Two neighbouring items read 32 bytes of a row of A, the next two those of the row below: whole
@@ -168,17 +168,19 @@ for (int step = -1; step < steps; step++) {
         int b_at = piece + DEPTH * A_STRIDE + slice * PER_SLICE * BLOCK_N + across * 4;
         kk_unroll for (int d = 0; d < PER_SLICE; d++) {
             float rows[ITEM_M];
-            float cols[ITEM_N];
+            kk_float4 cols[ITEM_N / 4];
             kk_unroll for (int i = 0; i < ITEM_M / 4; i++) {
                 kk_float4 v = kk_load4(tile, a_at + d * A_STRIDE + i * DOWN * 4);
                 rows[4 * i] = v.x; rows[4 * i + 1] = v.y; rows[4 * i + 2] = v.z; rows[4 * i + 3] = v.w;
             }
-            kk_unroll for (int j = 0; j < ITEM_N / 4; j++) {
-                kk_float4 v = kk_load4(tile, b_at + d * BLOCK_N + j * ACROSS * 4);
-                cols[4 * j] = v.x; cols[4 * j + 1] = v.y; cols[4 * j + 2] = v.z; cols[4 * j + 3] = v.w;
-            }
+            kk_unroll for (int j = 0; j < ITEM_N / 4; j++) cols[j] = kk_load4(tile, b_at + d * BLOCK_N + j * ACROSS * 4);
             kk_unroll for (int i = 0; i < ITEM_M; i++) {
-                kk_unroll for (int j = 0; j < ITEM_N; j++) sums[i * ITEM_N + j] += rows[i] * cols[j];
+                kk_unroll for (int j = 0; j < ITEM_N / 4; j++) {
+                    sums[i * ITEM_N / 4 + j].x += rows[i] * cols[j].x;
+                    sums[i * ITEM_N / 4 + j].y += rows[i] * cols[j].y;
+                    sums[i * ITEM_N / 4 + j].z += rows[i] * cols[j].z;
+                    sums[i * ITEM_N / 4 + j].w += rows[i] * cols[j].w;
+                }
             }
         }
     }
@@ -210,9 +212,7 @@ for (int step = -1; step < steps; step++) {
 kk_unroll for (int i = 0; i < ITEM_M; i++) {
     int place = i % 2 * SLICES * DOWN * BLOCK_N;
     kk_unroll for (int j = 0; j < ITEM_N / 4; j++) {
-        kk_store4(tile, place + (slice * DOWN + down) * BLOCK_N + (j * ACROSS + across) * 4,
-                  kk_make_float4(sums[i * ITEM_N + 4 * j], sums[i * ITEM_N + 4 * j + 1],
-                                 sums[i * ITEM_N + 4 * j + 2], sums[i * ITEM_N + 4 * j + 3]));
+        kk_store4(tile, place + (slice * DOWN + down) * BLOCK_N + (j * ACROSS + across) * 4, sums[i * ITEM_N / 4 + j]);
     }
     kk_barrier();
     kk_unroll for (int round = 0; round < ROUNDS; round++) {
