@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..devices.array import Array
 from ..errors import KernelKeepError
+from .call import results
 from .prober import Prober
 from .record import Choice
 from .search import Search
@@ -24,7 +25,8 @@ from .template import Launch
 
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
-    from .tuned import Ready, Tuned
+    from .call import Call
+    from .tuned import Tuned
 
 __all__ = ["Explorer"]
 
@@ -49,16 +51,15 @@ class _Runner:
 class Explorer:
     """The calls of one tuned kernel for one problem on one device."""
 
-    def __init__(self, tuned: Tuned, cache: ProgramCache, problem: dict[str, Any], ready: Ready) -> None:
-        assert ready.launch is not None
+    def __init__(self, tuned: Tuned, cache: ProgramCache, call: Call) -> None:
         self.share = 0.0
         self.regret_ms = 0.0
         self.total_ms = 0.0
         self._tuned = tuned
         self._cache = cache
-        self._problem = problem
-        self._ready = ready
-        self._best = _Runner(ready.selection.variant, ready.launch, math.nan)
+        self._problem = problem = call.problem
+        self._call = call
+        self._best = _Runner(call.selection.variant, call.launch, math.nan)
         self._challenger: _Runner | None = None
         self._values = tuned.template.values(problem)
         self._search = Search(tuned.space, self._values, [])
@@ -87,7 +88,7 @@ class Explorer:
             self._read()
             runner = self._pick()
         device = self._cache.device
-        args, outputs = self._tuned.arguments(device, self._problem, arguments)
+        args, outputs = self._call.arguments(arguments)
         with self._cache.get(runner.launch.source) as lease:
             kernel = lease.kernel(runner.launch.kernel)
             timer = device.timer()
@@ -96,7 +97,7 @@ class Explorer:
         with self._lock:
             if len(self._unread) < _UNREAD:
                 self._unread.append((runner, timer, device.fence()))
-        return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+        return results(outputs)
 
     def _read(self) -> None:
         """Take in the times of calls that are done by now."""
@@ -220,7 +221,7 @@ class Explorer:
                 reason=reason,
             )
         )
-        self._ready.launch = challenger.launch
-        self._ready.selection = Selection(
+        selection = Selection(
             challenger.variant, f"{challenger.variant} is {reason}", challenger.milliseconds, 0.0, "exact"
         )
+        self._call.choose(selection, challenger.launch)

@@ -9,7 +9,6 @@ Many processes and threads may read and write at the same time. What cannot be w
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import sqlite3
@@ -22,6 +21,7 @@ from typing import IO, Any
 import msgspec
 
 from .. import __version__
+from ..cache.files import write_whole
 from ..errors import ArgumentError
 from .database import Database
 from .record import (
@@ -203,7 +203,7 @@ class Records:
         records, choices = self._database.read(work)
         data = b"".join([*map(encode_line, records), *map(encode_line, choices)])
         if isinstance(path_or_file, str | os.PathLike):
-            _write_whole(Path(path_or_file), data)
+            write_whole(Path(path_or_file), data)
         else:
             path_or_file.write(data.decode() if isinstance(path_or_file, io.TextIOBase) else data)
         return len(records)
@@ -330,15 +330,3 @@ def _where(**equal: str | None) -> tuple[str, list[str]]:
     """A condition on the columns that are not None."""
     given = {column: value for column, value in equal.items() if value is not None}
     return (" WHERE " + " AND ".join(f"{column}=?" for column in given) if given else "", list(given.values()))
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    temporary = path.parent / f".{path.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-        temporary.replace(path)
-    except (OSError, ValueError) as error:
-        with contextlib.suppress(OSError, ValueError):
-            temporary.unlink(missing_ok=True)
-        raise ArgumentError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None

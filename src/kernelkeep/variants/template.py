@@ -108,11 +108,13 @@ class Template:
             return (values[sizes[0]],)
         raise ArgumentError(f"the shape of buffer {name} is not known: give it in arrays={{{name!r}: (…)}}")
 
-    def scalar(self, name: str, values: Values) -> Any:
-        """The value of a scalar."""
+    def scalar(self, name: str, values: Values, *otherwise: Any) -> Any:
+        """The value of a scalar; `otherwise` where it has none, which is an error where that is left out."""
         if name in values:
             return values[name]
         if name not in self._scalars:
+            if otherwise:
+                return otherwise[0]
             raise ArgumentError(f"scalar {name} has no value: it is neither in the problem nor in scalars=")
         value = self._scalars[name]
         return self._call(value, values, f"scalar {name}") if callable(value) else value
@@ -152,7 +154,7 @@ class Template:
             group = _group_of(self._text(device.language))
         elif group is None and self._params is not None:
             group = (_DEFAULT_GROUP,)
-        return Launch(source, kernel, self._grid_of(device.language, everything, group), group)
+        return Launch(source, kernel, self._grid_of(device.language, values, variant, group), group)
 
     def compiled_in(self, values: Values) -> dict[str, Any]:
         """The values that are part of the text."""
@@ -194,15 +196,17 @@ class Template:
             raise Unsupported(language, f"the template has no text for {language}; it has: {', '.join(self._texts)}")
         return text
 
-    def _grid_of(self, language: str, everything: Values, group: tuple[int, ...] | None) -> tuple[int, ...]:
+    def _grid_of(
+        self, language: str, values: Values, variant: Values, group: tuple[int, ...] | None
+    ) -> tuple[int, ...]:
         if self._grid is not None:
-            return self._sizes(self._grid, everything, "grid")
+            return self._sizes(self._grid, {**values, **variant}, "grid")
         if group is None:
             raise ArgumentError("the grid cannot be told: give grid=, or group= to cover the first output")
         outputs = [p.name for p in self.params(language) if p.kind == "buffer" and p.access != "r"]
         if not outputs:
             raise ArgumentError("the kernel writes nothing, so its grid cannot be told: give grid=")
-        return (max(1, math.ceil(math.prod(self.shape(outputs[0], everything)) / math.prod(group))),)
+        return (max(1, math.ceil(math.prod(self.shape(outputs[0], values)) / math.prod(group))),)
 
     # --- numbers from names and functions
 

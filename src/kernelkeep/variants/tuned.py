@@ -10,20 +10,19 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ..cache.key import digest_of
 from ..cache.program_cache import ProgramCache
 from ..devices.array import Array
 from ..errors import ArgumentError
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
+from .call import Call
 from .family import family_of
 from .record import Choice, Record, decode_lines
 from .records import Records
 from .select import Knowledge, Selection, select
 from .space import Variant, VariantSpace
-from .template import Launch, Template, plain_problem
+from .template import Template, plain_problem
 from .trial import default_tolerance
 
 if TYPE_CHECKING:
@@ -35,13 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tuned", "records_of"]
 
-
-class Ready(msgspec.Struct):
-    """A problem for which the variant is chosen, with its launch."""
-
-    selection: Selection
-    launch: Launch | None = None
-    explorer: Explorer | None = None
+_CALLS_KEPT = 4096  # problems; a program whose sizes never repeat must not grow for ever
 
 
 class Tuned:
@@ -91,7 +84,7 @@ class Tuned:
         self._work = work
         self._shipped_files = tuple(Path(path) for path in shipped)
         self._shipped: list[Record] | None = None
-        self._ready: weakref.WeakKeyDictionary[ProgramCache, dict[Any, Ready]] = weakref.WeakKeyDictionary()
+        self._calls: weakref.WeakKeyDictionary[ProgramCache, dict[Any, Call]] = weakref.WeakKeyDictionary()
 
     # --- the kernel
 
@@ -212,14 +205,25 @@ class Tuned:
 
         With `deterministic` the choice never depends on measurements: what is pinned, else the default.
         """
-        try:
-            if not deterministic:
-                return self._ready[cache][tuple(problem.items())].selection
-        except (KeyError, TypeError, AttributeError):
-            pass
-        return self._select_slowly(cache, problem, self.deterministic if deterministic is None else deterministic)
+        return self._call(cache, problem, deterministic).selection
 
-    def _select_slowly(self, cache: ProgramCache, problem: Mapping[str, Any], deterministic: bool) -> Selection:
+    def _call(self, cache: ProgramCache, problem: Mapping[str, Any], deterministic: bool | None) -> Call:
+        steady = self.deterministic if deterministic is None else deterministic
+        try:
+            return self._calls[cache][steady, tuple(problem.items())]
+        except (KeyError, TypeError, AttributeError):
+            pass  # not asked for yet, or nonsense; which of them is seen below
+        selection, plain = self._choose(cache, problem, steady)
+        calls = self._calls.setdefault(cache, {})
+        if len(calls) >= _CALLS_KEPT:
+            calls.clear()
+        call = calls[steady, tuple(problem.items())] = Call(self, cache.device, plain, selection)
+        return call
+
+    def _choose(
+        self, cache: ProgramCache, problem: Mapping[str, Any], deterministic: bool
+    ) -> tuple[Selection, dict[str, Any]]:
+        """A selection from all that is known, and the problem in plain numbers."""
         self._check_cache(cache)
         plain = plain_problem(problem)
         device, records = cache.device, self.records(cache)
@@ -234,11 +238,10 @@ class Tuned:
             held = next((choice for choice in choices if choice.pinned and choice.problem == plain), None)
             if held is not None:
                 pinned = Variant(held.variant)
-                return Selection(pinned, f"{pinned} was pinned for this problem", None, 0.0, "pinned")
+                return Selection(pinned, f"{pinned} was pinned for this problem", None, 0.0, "pinned"), plain
             default = self.space.default(values)
-            return Selection(
-                default, f"{default} is the default, and measurements do not count", None, None, "deterministic"
-            )
+            reason = f"{default} is the default, and measurements do not count"
+            return Selection(default, reason, None, None, "deterministic"), plain
         family = family_of(device)
         known = Knowledge(
             name=self.name,
@@ -253,9 +256,7 @@ class Tuned:
             work=self._work_of,
             compiled_in=lambda problem: self.template.compiled_in(self.template.values(problem)),
         )
-        selection = select(known)
-        self._ready.setdefault(cache, {})[tuple(problem.items())] = Ready(selection)
-        return selection
+        return select(known), plain
 
     def _alike(self, records: Records, family: str, fingerprint: str) -> list[Record]:
         """What is known of devices like this one: measured by somebody and imported, or shipped with the kernel."""
@@ -310,13 +311,13 @@ class Tuned:
 
     def forget(self, cache: ProgramCache) -> None:
         """Read the records again at the next call: another process may have measured meanwhile."""
-        self._ready.pop(cache, None)
+        self._calls.pop(cache, None)
 
     def preload(
         self, cache: ProgramCache, problems: Iterable[Mapping[str, Any]], progress: bool = False
     ) -> PreloadReport:
         """Have the variants that would be chosen for some problems compiled and in memory."""
-        return cache.preload([self._ready_for(cache, problem)[1].source for problem in problems], progress)
+        return cache.preload([self._call(cache, problem, None).launch.source for problem in problems], progress)
 
     # --- running
 
@@ -336,73 +337,19 @@ class Tuned:
         With `explore`, a share of the time, other variants are tried on real calls: each is first verified in a child
         process, and what it costs more than the best one never exceeds that share of all the time spent so far.
         """
-        ready, launch = self._ready_for(cache, problem, deterministic)
-        if explore and not deterministic:
-            return self._explorer(cache, problem, ready, float(explore)).run(arguments)
-        return self.launch(cache, problem, launch, arguments)
+        call = self._call(cache, problem, deterministic)
+        if explore and call.selection.basis not in ("deterministic", "pinned"):
+            return self._explorer(cache, call, float(explore)).run(arguments)
+        return call.run(cache, arguments)
 
-    def launch(
-        self, cache: ProgramCache, problem: Mapping[str, Any], launch: Launch, arguments: Mapping[str, Any]
-    ) -> Array | dict[str, Array]:
-        """Launch one variant."""
-        device = cache.device
-        args, outputs = self.arguments(device, problem, arguments)
-        with cache.get(launch.source) as lease:
-            lease.kernel(launch.kernel).launch(launch.grid, args, launch.group)
-        return next(iter(outputs.values())) if len(outputs) == 1 else outputs
-
-    def arguments(
-        self, device: Device, problem: Mapping[str, Any], given: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Array]]:
-        """The kernel's arguments in order, and those of them that are outputs."""
-        params = self.template.params(device.language)
-        values = self.template.values(problem)
-        args: list[Any] = []
-        outputs: dict[str, Array] = {}
-        unknown = given.keys() - {param.name for param in params}
-        if unknown:
-            raise ArgumentError(f"{self.name} does not take {', '.join(sorted(unknown))}")
-        for param in params:
-            value = given.get(param.name)
-            if param.kind == "scalar":
-                args.append(self.template.scalar(param.name, values) if value is None else value)
-                continue
-            shape = self.template.shape(param.name, values)
-            if value is None:
-                if param.access == "r":
-                    raise ArgumentError(f"{self.name} needs {param.name}")
-                value = device.empty(shape, param.dtype)
-            elif not isinstance(value, Array):
-                value = device.array(value)
-            if value.size != prod(shape):
-                raise ArgumentError(f"{param.name} has the shape {value.shape}, and this problem wants {shape}")
-            if param.access != "r":
-                outputs[param.name] = value
-            args.append(value)
-        return tuple(args), outputs
-
-    def _ready_for(
-        self, cache: ProgramCache, problem: Mapping[str, Any], deterministic: bool | None = None
-    ) -> tuple[Ready, Launch]:
-        if deterministic or (deterministic is None and self.deterministic):
-            selection = self.select(cache, problem, deterministic=True)
-            values = self.template.values(problem)
-            return Ready(selection), self.template.launch(self.name, cache.device, values, selection.variant)
-        self.select(cache, problem)
-        ready = self._ready[cache][tuple(problem.items())]
-        if ready.launch is None:
-            values = self.template.values(problem)
-            ready.launch = self.template.launch(self.name, cache.device, values, ready.selection.variant)
-        return ready, ready.launch
-
-    def _explorer(self, cache: ProgramCache, problem: Mapping[str, Any], ready: Ready, share: float) -> Explorer:
-        if ready.explorer is None:
+    def _explorer(self, cache: ProgramCache, call: Call, share: float) -> Explorer:
+        if call.explorer is None:
             from .explore import Explorer
 
-            ready.explorer = Explorer(self, cache, plain_problem(problem), ready)
-            cache.add_tenant(ready.explorer)
-        ready.explorer.share = share
-        return ready.explorer
+            call.explorer = Explorer(self, cache, call)
+            cache.add_tenant(call.explorer)
+        call.explorer.share = share
+        return call.explorer
 
     def _check_cache(self, cache: ProgramCache) -> None:
         if not isinstance(cache, ProgramCache):

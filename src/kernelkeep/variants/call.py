@@ -1,0 +1,112 @@
+"""A tuned kernel for one problem on one device, ready to be called: the variant chosen, the place of each argument known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ..devices.array import Array
+from ..errors import ArgumentError
+from ..programs.signature import Parameter
+from .select import Selection
+from .template import Launch
+
+if TYPE_CHECKING:
+    from ..cache.program_cache import ProgramCache
+    from ..devices.base import Device
+    from .explore import Explorer
+    from .tuned import Tuned
+
+__all__ = ["Call"]
+
+Results = Array | dict[str, Array]
+
+
+class Call:
+    """Made once for each problem; what a launch needs is computed at the first."""
+
+    __slots__ = ("_arguments", "_device", "_launch", "_tuned", "explorer", "problem", "selection")
+
+    def __init__(self, tuned: Tuned, device: Device, problem: dict[str, Any], selection: Selection) -> None:
+        self.problem = problem
+        self.selection = selection
+        self.explorer: Explorer | None = None
+        self._tuned = tuned
+        self._device = device
+        self._launch: Launch | None = None
+        self._arguments: list[tuple[Parameter, Any, int]] | None = None
+
+    @property
+    def launch(self) -> Launch:
+        """The chosen variant's."""
+        if self._launch is None:
+            tuned = self._tuned
+            values = tuned.template.values(self.problem)
+            self._launch = tuned.template.launch(tuned.name, self._device, values, self.selection.variant)
+        return self._launch
+
+    def choose(self, selection: Selection, launch: Launch) -> None:
+        """Another variant from now on."""
+        self.selection, self._launch = selection, launch
+
+    def run(self, cache: ProgramCache, given: Mapping[str, Any]) -> Results:
+        """Launch the chosen variant."""
+        launch = self._launch or self.launch
+        args, outputs = self.arguments(given)
+        with cache.get(launch.source) as lease:
+            lease.kernel(launch.kernel).launch(launch.grid, args, launch.group)
+        return results(outputs)
+
+    def arguments(self, given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Array]]:
+        """The kernel's arguments in order, and those of them that are outputs; arrays are brought to the device."""
+        expected = self._arguments or self._expected()
+        args: list[Any] = []
+        outputs: dict[str, Array] = {}
+        used = 0
+        for param, wanted, size in expected:
+            value = given.get(param.name)
+            used += value is not None
+            if param.kind == "scalar":
+                args.append(self._scalar(param.name, wanted) if value is None else value)
+                continue
+            if value is None:
+                if param.access == "r":
+                    raise ArgumentError(f"{self._tuned.name} needs {param.name}")
+                value = self._device.empty(wanted, param.dtype)
+            elif not isinstance(value, Array):
+                value = self._device.array(value)
+            if value.size != size:
+                raise ArgumentError(f"{param.name} has the shape {value.shape}, and this problem wants {wanted}")
+            if param.access != "r":
+                outputs[param.name] = value
+            args.append(value)
+        if used < len(given):
+            unknown = sorted(given.keys() - {param.name for param, _, _ in expected})
+            if unknown:
+                raise ArgumentError(f"{self._tuned.name} does not take {', '.join(unknown)}")
+        return tuple(args), outputs
+
+    def _expected(self) -> list[tuple[Parameter, Any, int]]:
+        """For each parameter what is expected where nothing is given: a scalar's value, an array's shape and size."""
+        template = self._tuned.template
+        values = template.values(self.problem)
+        expected: list[tuple[Parameter, Any, int]] = []
+        for param in template.params(self._device.language):
+            if param.kind == "scalar":
+                expected.append((param, template.scalar(param.name, values, None), 0))
+            else:
+                shape = template.shape(param.name, values)
+                expected.append((param, shape, prod(shape)))
+        self._arguments = expected
+        return expected
+
+    def _scalar(self, name: str, value: Any) -> Any:
+        if value is None:
+            raise ArgumentError(f"{self._tuned.name} needs {name}")
+        return value
+
+
+def results(outputs: dict[str, Array]) -> Results:
+    """The output; all of them by name where there are several."""
+    return next(iter(outputs.values())) if len(outputs) == 1 else outputs
