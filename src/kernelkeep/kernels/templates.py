@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import Unsupported
 from ..variants.space import VariantSpace
 from ..variants.template import Template
 from ..variants.tuned import Tuned
@@ -15,7 +16,9 @@ from ..variants.tuned import Tuned
 if TYPE_CHECKING:
     from ..devices.base import Device
 
-__all__ = ["tuned_kernel", "way_of"]
+__all__ = ["check_rounds", "tuned_kernel", "way_of"]
+
+_MOST_ROUNDS = 65_535
 
 
 def way_of(device: Device) -> str:
@@ -25,10 +28,20 @@ def way_of(device: Device) -> str:
     return "vectors" if device.language == "opencl" else "plain"
 
 
+def check_rounds(device: Device, package: str | None, problem: Mapping[str, Any]) -> None:
+    """llvmpipe ends loops, silently, after 65,535 rounds of a work-item: a result that would be wrong is refused."""
+    if way_of(device) == "plain":
+        rounds = importlib.import_module(".plain", package).rounds(problem)
+        if rounds > _MOST_ROUNDS:
+            message = f"sums over {rounds:,} rounds are too long for {device.info.name}, which ends loops after {_MOST_ROUNDS:,}"
+            raise Unsupported("long loops", message)
+
+
 def tuned_kernel(
     name: str,
     way: str,
     package: str | None,
+    most_shared_bytes: int,
     *,
     arrays: Mapping[str, Any],
     reference: Callable[..., Any],
@@ -38,7 +51,8 @@ def tuned_kernel(
     scalars: Mapping[str, Any] | None = None,
     derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda problem: {},
 ) -> Tuned:
-    """A kernel from one of its template modules, with the records that are shipped."""
+    """A kernel from one of its template modules, with the records that are shipped, and without the variants that need
+    more shared memory than a device has."""
     module = importlib.import_module(f".{way}", package)
     template = Template(
         module.BODY,
@@ -52,6 +66,8 @@ def tuned_kernel(
         engine="defines",
     )
     space = VariantSpace(**module.VALUES).where(module.allowed)
+    if hasattr(module, "shared_bytes"):
+        space = space.where(lambda v: module.shared_bytes(v) <= most_shared_bytes)
     space = space.with_default(module.default) if hasattr(module, "default") else space.with_default(**module.DEFAULT)
     shipped = sorted(Path(str(files(__package__) / "records")).glob(f"{name}-{way}-*.jsonl"))
     return Tuned(name, template, space, reference=reference, tolerance=tolerance, work=work, shipped=shipped)

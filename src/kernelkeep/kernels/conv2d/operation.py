@@ -11,7 +11,7 @@ import numpy as np
 from ...devices.array import Array
 from ...errors import ArgumentError
 from ..operands import brought, given_back
-from ..templates import tuned_kernel, way_of
+from ..templates import check_rounds, tuned_kernel, way_of
 
 if TYPE_CHECKING:
     from ...cache.program_cache import ProgramCache
@@ -39,15 +39,16 @@ def reference(
 
 def tuned_for(device: Any) -> Tuned:
     """The tuned kernel for a kind of device."""
-    return _tuned(way_of(device))
+    return _tuned(way_of(device), device.capabilities.shared_bytes)
 
 
 @remembered
-def _tuned(way: str) -> Tuned:
+def _tuned(way: str, most_shared_bytes: int) -> Tuned:
     return tuned_kernel(
         "conv2d",
         way,
         __package__,
+        most_shared_bytes,
         arrays={"x": ("n", "c", "h", "w"), "weights": ("k", "c", "r", "s"), "y": ("n", "k", "oh", "ow")},
         reference=reference,
         tolerance=TOLERANCE,
@@ -105,6 +106,7 @@ def run(
         raise ArgumentError(f"filters of {r} × {s} are larger than the images, {padded}")
     target = _target(device, out, (n, k, size["oh"], size["ow"]))
     if target.size:
+        check_rounds(device, __package__, problem)
         arguments = {"x": images, "weights": filters, "y": target}
         tuned_for(device).run(cache, problem, explore=explore, deterministic=deterministic, **arguments)
     return out if out is not None else given_back(target, x)

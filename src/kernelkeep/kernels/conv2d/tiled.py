@@ -42,13 +42,14 @@ VALUES: dict[str, list[int]] = {
     "BUFFERS": [1, 2],
 }
 
-# 32 channels of 16 × 8 pixels by 128 items: no GPU is too small for it.
+# 256 items in 17 KiB of shared memory for 3 × 3. 32 sums an item: compilers of GLSL do not keep many more in registers.
 DEFAULT = {
-    "BLOCK": 32, "TILE_W": 16, "TILE_H": 8, "ITEM_K": 8, "ITEM_W": 4, "CHANNELS": 4, "SLICES": 1, "BUFFERS": 2,
+    "BLOCK": 32, "TILE_W": 16, "TILE_H": 8, "ITEM_K": 8, "ITEM_W": 4, "CHANNELS": 4, "SLICES": 2, "BUFFERS": 1,
 }  # fmt: skip
-
 # How `default` makes it smaller where a large kernel or stride needs more shared memory.
-_SMALLER = (("BUFFERS", 1), ("CHANNELS", 1), ("TILE_H", 4), ("BLOCK", 16), ("TILE_W", 8), ("TILE_H", 2))
+_SMALLER = (
+    ("CHANNELS", 2), ("CHANNELS", 1), ("SLICES", 1), ("TILE_H", 4), ("BLOCK", 16), ("TILE_W", 8), ("TILE_H", 2),
+)  # fmt: skip
 
 _MOST_SHARED_BYTES = 48 * 1024
 _LEAST_SHARED_BYTES = 32 * 1024  # what every device has
@@ -151,12 +152,15 @@ BODY = """
 #define W_LOADS ((W_COUNT + ITEMS - 1) / ITEMS)
 #define W_SIZE (W_QUADS * 4 * W_STRIDE)
 #define PIECE (W_SIZE + (DEPTH * PATCH_H * P_STRIDE + 3) / 4 * 4)
+// A large kernel is written out row by row: all of it would take compilers too long.
+#if TAPS <= 25
+#define UNROLL_ROWS kk_unroll
+#else
+#define UNROLL_ROWS
+#endif
 #define OUTPUTS (DOWN * PIXELS)
 #define ROUNDS ((OUTPUTS + ITEMS - 1) / ITEMS)
 #define PICK(x, at, exists) ((exists) ? x[at] : 0.0f)
-#define LANE(v, i) ((i) == 0 ? (v).x : (i) == 1 ? (v).y : (i) == 2 ? (v).z : (v).w)
-#define ADD(sum, v, factor) { \\
-    sum.x += v.x * factor; sum.y += v.y * factor; sum.z += v.z * factor; sum.w += v.w * factor; }
 // Shared memory: BUFFERS times the weights, transposed so that an item reads its output channels in fours, and the
 // inputs. Later the same memory takes the sums of one output channel of every item, twice.
 kk_shared(float, tile, BUFFERS * PIECE * STAGED > 2 * ITEMS * ITEM_W ? BUFFERS * PIECE : 2 * ITEMS * ITEM_W);
@@ -174,9 +178,8 @@ int x0 = kk_group_id(0) * TILE_W;
 int iy0 = y0 * STRIDE_Y - pad_y;
 int ix0 = x0 * STRIDE_X - pad_x;
 
-// Four output channels each.
-kk_float4 sums[ITEM_K / 4 * ITEM_W];
-kk_unroll for (int i = 0; i < ITEM_K / 4 * ITEM_W; i++) sums[i] = kk_make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+float sums[ITEM_K * ITEM_W];
+kk_unroll for (int i = 0; i < ITEM_K * ITEM_W; i++) sums[i] = 0.0f;
 
 #if STAGED
 int steps = (c + DEPTH - 1) / DEPTH;
@@ -232,7 +235,7 @@ for (int step = -1; step < steps; step++) {
         int p_at = step % BUFFERS * PIECE + W_SIZE
                  + (slice * CHANNELS * PATCH_H + row * STRIDE_Y) * P_STRIDE + across * ITEM_W * STRIDE_X;
         for (int channel = 0; channel < CHANNELS; channel++) {
-            kk_unroll for (int r = 0; r < KERNEL_H; r++) {
+            UNROLL_ROWS for (int r = 0; r < KERNEL_H; r++) {
                 float inputs[(SPAN + 3) / 4 * 4];
 #if ITEM_W % 4 == 0
                 kk_unroll for (int j = 0; j < (SPAN + 3) / 4; j++) {
@@ -243,11 +246,15 @@ for (int step = -1; step < steps; step++) {
                 kk_unroll for (int j = 0; j < SPAN; j++) inputs[j] = tile[p_at + (channel * PATCH_H + r) * P_STRIDE + j];
 #endif
                 kk_unroll for (int s = 0; s < KERNEL_W; s++) {
+                    float taps[ITEM_K];
                     kk_unroll for (int i = 0; i < ITEM_K / 4; i++) {
                         int at = w_at + (channel * TAPS + r * KERNEL_W + s) * W_STRIDE + i * DOWN * 4;
                         kk_float4 v = kk_load4(tile, at);
+                        taps[4 * i] = v.x; taps[4 * i + 1] = v.y; taps[4 * i + 2] = v.z; taps[4 * i + 3] = v.w;
+                    }
+                    kk_unroll for (int i = 0; i < ITEM_K; i++) {
                         kk_unroll for (int j = 0; j < ITEM_W; j++) {
-                            ADD(sums[i * ITEM_W + j], v, inputs[j * STRIDE_X + s])
+                            sums[i * ITEM_W + j] += taps[i] * inputs[j * STRIDE_X + s];
                         }
                     }
                 }
@@ -279,17 +286,13 @@ for (int channel = slice; channel < c; channel += SLICES) {
     for (int r = 0; r < KERNEL_H; r++) {
         int iy = iy0 + row * STRIDE_Y + r;
         for (int s = 0; s < KERNEL_W; s++) {
-            kk_unroll for (int i = 0; i < ITEM_K / 4; i++) {
-                int first = k0 + (i * DOWN + down) * 4;
-                int at = (first * c + channel) * TAPS + r * KERNEL_W + s;
-                kk_float4 v = kk_make_float4(PICK(weights, at, first < k), PICK(weights, at + c * TAPS, first + 1 < k),
-                                             PICK(weights, at + 2 * c * TAPS, first + 2 < k),
-                                             PICK(weights, at + 3 * c * TAPS, first + 3 < k));
+            kk_unroll for (int i = 0; i < ITEM_K; i++) {
+                int out_channel = k0 + (i / 4 * DOWN + down) * 4 + i % 4;
+                float tap = PICK(weights, (out_channel * c + channel) * TAPS + r * KERNEL_W + s, out_channel < k);
                 kk_unroll for (int j = 0; j < ITEM_W; j++) {
                     int ix = ix0 + (across * ITEM_W + j) * STRIDE_X + s;
-                    float value = PICK(x, ((image * c + channel) * h + iy) * w + ix,
-                                       iy >= 0 && iy < h && ix >= 0 && ix < w);
-                    ADD(sums[i * ITEM_W + j], v, value)
+                    sums[i * ITEM_W + j] += tap * PICK(x, ((image * c + channel) * h + iy) * w + ix,
+                                                       iy >= 0 && iy < h && ix >= 0 && ix < w);
                 }
             }
         }
@@ -304,12 +307,11 @@ kk_unroll for (int i = 0; i < ITEM_K; i++) {
     int mine = place + (slice * DOWN + down) * PIXELS + row * TILE_W + across * ITEM_W;
 #if ITEM_W % 4 == 0
     kk_unroll for (int j = 0; j < ITEM_W / 4; j++) {
-        int at = i / 4 * ITEM_W + 4 * j;
-        kk_store4(tile, mine + 4 * j, kk_make_float4(LANE(sums[at], i % 4), LANE(sums[at + 1], i % 4),
-                                                     LANE(sums[at + 2], i % 4), LANE(sums[at + 3], i % 4)));
+        kk_store4(tile, mine + 4 * j, kk_make_float4(sums[i * ITEM_W + 4 * j], sums[i * ITEM_W + 4 * j + 1],
+                                                     sums[i * ITEM_W + 4 * j + 2], sums[i * ITEM_W + 4 * j + 3]));
     }
 #else
-    kk_unroll for (int j = 0; j < ITEM_W; j++) tile[mine + j] = LANE(sums[i / 4 * ITEM_W + j], i % 4);
+    kk_unroll for (int j = 0; j < ITEM_W; j++) tile[mine + j] = sums[i * ITEM_W + j];
 #endif
     kk_barrier();
     kk_unroll for (int round = 0; round < ROUNDS; round++) {

@@ -11,7 +11,7 @@ import numpy as np
 from ...devices.array import Array
 from ...errors import ArgumentError
 from ..operands import brought, given_back
-from ..templates import tuned_kernel, way_of
+from ..templates import check_rounds, tuned_kernel, way_of
 
 if TYPE_CHECKING:
     from ...cache.program_cache import ProgramCache
@@ -30,15 +30,16 @@ def reference(a: Any, b: Any, c: Any, alpha: float, beta: float) -> Any:
 
 def tuned_for(device: Any) -> Tuned:
     """The tuned kernel for a kind of device."""
-    return _tuned(way_of(device))
+    return _tuned(way_of(device), device.capabilities.shared_bytes)
 
 
 @remembered
-def _tuned(way: str) -> Tuned:
+def _tuned(way: str, most_shared_bytes: int) -> Tuned:
     return tuned_kernel(
         "gemm",
         way,
         __package__,
+        most_shared_bytes,
         arrays={"a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n")},
         scalars={"alpha": 1.0, "beta": 0.0},
         reference=reference,
@@ -72,6 +73,7 @@ def run(
     target = _target(device, out, c, beta, (m, n))
     if m and n and k:
         problem = {"m": m, "n": n, "k": k}
+        check_rounds(device, __package__, problem)
         tuned_for(device).run(
             cache,
             problem,

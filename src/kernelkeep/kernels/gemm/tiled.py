@@ -13,7 +13,7 @@ from typing import Any
 
 from ...programs.portable import Buffer, Scalar
 
-__all__ = ["BODY", "DEFAULT", "PARAMS", "VALUES", "allowed", "constants", "grid", "group"]
+__all__ = ["BODY", "DEFAULT", "PARAMS", "VALUES", "allowed", "constants", "default", "grid", "group", "shared_bytes"]
 
 PARAMS = (
     Buffer("a", "f4", "r"),
@@ -36,8 +36,11 @@ VALUES: dict[str, list[int]] = {
     "BUFFERS": [1, 2],
 }
 
-# 64 × 64 tiles by 128 items in 17 KiB of shared memory: no GPU is too small for it.
-DEFAULT = {"BLOCK_M": 64, "BLOCK_N": 64, "ITEM_M": 4, "ITEM_N": 8, "DEPTH": 16, "SLICES": 1, "BUFFERS": 2}
+# 256 items in 16 KiB of shared memory. 32 sums an item: compilers of GLSL do not keep many more in registers.
+DEFAULT = {"BLOCK_M": 64, "BLOCK_N": 64, "ITEM_M": 4, "ITEM_N": 8, "DEPTH": 16, "SLICES": 2, "BUFFERS": 1}
+# What `default` takes where C is so small that few groups have work.
+_SMALL = {"BLOCK_M": 16, "BLOCK_N": 32, "ITEM_M": 4, "ITEM_N": 4, "DEPTH": 64, "SLICES": 4, "BUFFERS": 1}
+_FEW_GROUPS = 64
 
 _MOST_SHARED_BYTES = 48 * 1024
 
@@ -76,6 +79,12 @@ def allowed(v: Mapping[str, Any]) -> bool:
         and 4 <= slice_depth <= 16
         and (v["SLICES"] <= 4 or block <= 2048)
     )
+
+
+def default(problem: Mapping[str, Any]) -> dict[str, int]:
+    """A variant for a problem nobody has measured."""
+    across, down = grid({**problem, **DEFAULT})
+    return dict(DEFAULT if across * down >= _FEW_GROUPS else _SMALL)
 
 
 BODY = """

@@ -145,7 +145,7 @@ DEFAULT = {"MR": 6, "NV": 1, "MC": 64, "NC": 128, "KC": 256}
 
 
 def allowed(v: Mapping[str, Any]) -> bool:
-    """Whether the sums just fill the registers: 6 × 1 fill 16 of 8 floats, 12 × 1 fill 32 of them, 12 × 2 32 of 16 floats.
+    """Whether the sums just fill the registers: 6 × 1 for 16 of 8 floats, 12 × 1 for 32 of them, 12 × 2 for 32 of 16.
 
     Short steps are for drivers with no more than 32 KiB of local memory.
     """
