@@ -14,8 +14,9 @@ from ..errors import ArgumentError
 if TYPE_CHECKING:
     from ..devices.base import Device
 
-__all__ = ["brought", "given_back"]
+__all__ = ["MOST_ELEMENTS", "brought", "given_back"]
 
+MOST_ELEMENTS = (1 << 31) - (1 << 24)  # kernels count with 32 bits, and up to a tile past the end
 _ALIGNED = 16  # bytes; kernels read four floats at once
 
 
@@ -28,7 +29,7 @@ def brought(device: Device, value: Any, name: str, dimensions: int) -> Array:
         raise ArgumentError(f"{name} is {array.dtype}, and this kernel computes in float32: convert it first")
     if array.ndim != dimensions:
         raise ArgumentError(f"{name} has {dimensions} dimensions, not the shape {array.shape}")
-    if array.size >= 1 << 31:
+    if array.size > MOST_ELEMENTS:
         raise ArgumentError(f"{name} has {array.size:,} elements; kernels count them with 32 bits")
     if isinstance(array.handle, int) and array.handle % _ALIGNED:
         return device.array(array)  # a guest's memory may begin anywhere

@@ -15,8 +15,8 @@ The body is the part of C the three share, plus:
     kk_float4 v = kk_make_float4(a, b, c, d);            four floats, v.x v.y v.z v.w
     kk_load4(x, i)  kk_store4(x, i, v)                   elements i … i+3 of a float buffer or one-dimensional shared
                                                          array in one access; i is a multiple of 4
-    kk_unroll                                            before a `for` of constant length: write out its rounds, so that
-                                                         the arrays it indexes can live in registers
+    kk_unroll                                            before a `for` of constant length: write out its rounds, so
+                                                         that the arrays it indexes can live in registers
 
 A buffer that is a view into another must start at a multiple of 16 bytes for kk_load4 and kk_store4.
 
@@ -247,9 +247,14 @@ typedef float4 kk_float4;
 #define kk_load4(x, i) (*(const float4*)(&(x)[i]))
 #define kk_store4(x, i, v) (*(float4*)(&(x)[i]) = (v))
 """,
-    # vload4 promises the alignment of one float only, and then reads four times.
+    # A CPU's compiler unrolls where it pays, and takes far longer when told to. vload4 promises the alignment of one
+    # float only, and then reads four times.
     "opencl": """\
+#if defined(__x86_64__) || defined(__aarch64__)
+#define kk_unroll
+#else
 #define kk_unroll _Pragma("unroll")
+#endif
 typedef float4 kk_float4;
 #define kk_make_float4(a, b, c, d) ((float4)(a, b, c, d))
 #define kk_load4(x, i) kk_load(&(x)[i])

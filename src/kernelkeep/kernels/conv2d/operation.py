@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache as remembered
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...devices.array import Array
 from ...errors import ArgumentError
-from ..operands import brought, given_back
+from ..operands import MOST_ELEMENTS, brought, given_back
 from ..templates import check_rounds, tuned_kernel, way_of
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ def run(
         raise ArgumentError(f"x has {c} channels, and the filters in w have {channels}")
     if not (c and r and s):
         raise ArgumentError(f"a convolution needs channels and taps, and w has the shape {filters.shape}")
+    if images.size + c * height * width > MOST_ELEMENTS:  # the last image is read past its end before it is cut off
+        raise ArgumentError(f"x has {images.size:,} elements; kernels count them with 32 bits")
     strides = _pair(stride, "stride", 1)
     pads = _padding(padding, (r, s), strides)
     problem = _problem(images.shape, filters.shape, pads, strides)
@@ -114,10 +117,10 @@ def run(
 
 def _target(device: Any, out: Any, shape: tuple[int, ...]) -> Array:
     if out is None:
-        target: Array = device.empty(shape, "f4")
-        if target.size >= 1 << 31:
-            raise ArgumentError(f"the result has {target.size:,} elements; kernels count them with 32 bits")
-        return target
+        if prod(shape) > MOST_ELEMENTS:
+            raise ArgumentError(f"the result has {prod(shape):,} elements; kernels count them with 32 bits")
+        made: Array = device.empty(shape, "f4")
+        return made
     if not isinstance(out, Array):
         raise ArgumentError(f"out is a device array, not a {type(out).__name__}")
     target = brought(device, out, "out", 4)

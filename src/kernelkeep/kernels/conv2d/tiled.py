@@ -1,11 +1,11 @@
-"""2-D convolution in float32 (cross-correlation, NCHW), any kernel size, stride and zero padding: one body, its variants
-chosen by macros.
+"""2-D convolution in float32 (cross-correlation, NCHW), any kernel size, stride and zero padding: one body, its
+variants chosen by macros.
 
 A group computes BLOCK output channels of a TILE_H × TILE_W patch of one image. It walks along the input channels: each
-step's inputs (with their halo) and weights go through registers into shared memory while the step before is computed. An
-item keeps ITEM_K output channels × ITEM_W neighbouring pixels of a row in registers, and reads a row of inputs once for
-all taps on it. The group is cut into SLICES that share the outputs, take CHANNELS input channels of each step apiece, and
-add up their sums at the end: a small image has too few outputs to keep a GPU busy.
+step's inputs (with their halo) and weights go through registers into shared memory while the step before is computed.
+An item keeps ITEM_K output channels × ITEM_W neighbouring pixels of a row in registers, and reads a row of inputs once
+for all taps on it. The group is cut into SLICES that share the outputs, take CHANNELS input channels of each step
+apiece, and add up their sums at the end: a small image has too few outputs to keep a GPU busy.
 """
 
 from __future__ import annotations

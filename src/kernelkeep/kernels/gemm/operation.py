@@ -10,7 +10,7 @@ import numpy as np
 
 from ...devices.array import Array
 from ...errors import ArgumentError
-from ..operands import brought, given_back
+from ..operands import MOST_ELEMENTS, brought, given_back
 from ..templates import check_rounds, tuned_kernel, way_of
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def run(
     (m, k), (inner, n) = left.shape, right.shape
     if k != inner:
         raise ArgumentError(f"a is {m} × {k} and b is {inner} × {n}: the inner sizes differ")
+    if m * n > MOST_ELEMENTS:
+        raise ArgumentError(f"the product has {m * n:,} elements; kernels count them with 32 bits")
     target = _target(device, out, c, beta, (m, n))
     if m and n and k:
         problem = {"m": m, "n": n, "k": k}

@@ -1,9 +1,9 @@
 """C = alpha·A·B + beta·C in float32, row-major, for any m, n and k: one body, its variants chosen by macros.
 
 A group computes BLOCK_M × BLOCK_N of C. It walks along k in steps of DEPTH: each step's pieces of A and B go through
-registers into shared memory while the step before is computed. An item keeps ITEM_M × ITEM_N sums in registers. The group
-is cut into SLICES that share the tile of C and split each step's depth among them, and add up their sums at the end:
-a small C has few tiles, and without slices too few items to keep a GPU busy.
+registers into shared memory while the step before is computed. An item keeps ITEM_M × ITEM_N sums in registers. The
+group is cut into SLICES that share the tile of C and split each step's depth among them, and add up their sums at the
+end: a small C has few tiles, and without slices too few items to keep a GPU busy.
 """
 
 from __future__ import annotations

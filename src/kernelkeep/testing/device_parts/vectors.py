@@ -79,7 +79,8 @@ class VectorTests(DevicePart):
                     kk_unroll for (int i = 1; i < COUNT; i++) powers[i] = powers[i - 1] * kk_float(kk_local_id(0));
                     kk_unroll
                     for (int i = 0; i < COUNT; i++) {
-                        kk_unroll for (int j = 0; j < 2; j++) y[(kk_local_id(0) * COUNT + i) * 2 + j] = powers[i] + kk_float(j);
+                        int at = (kk_local_id(0) * COUNT + i) * 2;
+                        kk_unroll for (int j = 0; j < 2; j++) y[at + j] = powers[i] + kk_float(j);
                     }""",
             group=4,
             defines={"COUNT": 5},

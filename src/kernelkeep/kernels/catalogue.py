@@ -1,0 +1,173 @@
+"""The tuned kernels there are, by name: those that are shipped, and those in a user's own file."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import ArgumentError
+from ..variants.tuned import Tuned
+
+if TYPE_CHECKING:
+    from ..devices.base import Device
+
+__all__ = ["SHIPPED", "Listed", "find_kernel", "problem_from"]
+
+Problem = dict[str, Any]
+
+
+class Listed(NamedTuple):
+    """A tuned kernel, whatever the device. `complete` checks a problem and adds what may be left out of it."""
+
+    name: str
+    tuned_for: Callable[[Device], Tuned]
+    problems: tuple[Problem, ...]  # common ones
+    complete: Callable[[Mapping[str, Any]], Problem]
+
+
+def find_kernel(name: str) -> Listed:
+    """A shipped kernel by its name, or a `kk.Tuned` from a file: "blur.py:blur", or "blur.py" where it has one only."""
+    if name in SHIPPED:
+        return SHIPPED[name]
+    file, _, attribute = name.rpartition(":") if ".py:" in name else (name, "", "")
+    if not file.endswith(".py"):
+        raise ArgumentError(
+            f"there is no kernel {name!r}; name one of {', '.join(SHIPPED)}, or FILE.py:NAME for your own"
+        )
+    tuned = _from_file(Path(file), attribute)
+    return Listed(tuned.name, lambda device: tuned, (), dict)
+
+
+def problem_from(text: str) -> Problem:
+    """A problem as it is typed: "m=256,n=256,k=256"."""
+    problem: Problem = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (name and equals and value):
+            raise ArgumentError(f"a problem is written like m=256,n=256,k=256, not {text!r}")
+        if name in problem:
+            raise ArgumentError(f"the problem {text!r} says {name} twice")
+        problem[name] = _value(value)
+    return problem
+
+
+def _value(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+# --- those that are shipped
+
+
+def _gemm(device: Device) -> Tuned:
+    from .gemm.operation import tuned_for
+
+    return tuned_for(device)
+
+
+def _conv2d(device: Device) -> Tuned:
+    from .conv2d.operation import tuned_for
+
+    return tuned_for(device)
+
+
+def _complete_gemm(problem: Mapping[str, Any]) -> Problem:
+    return _checked("gemm", problem, ("m", "n", "k"), {})
+
+
+def _complete_conv2d(problem: Mapping[str, Any]) -> Problem:
+    given = dict(problem)
+    for short in ("stride", "pad"):  # one number for both directions
+        if short in given:
+            value = given.pop(short)
+            given = {f"{short}_y": value, f"{short}_x": value, **given}
+    rows, columns = given.get("r"), given.get("s", given.get("r"))
+    optional: Problem = {"n": 1, "s": columns, "stride_y": 1, "stride_x": 1}
+    if isinstance(rows, int) and isinstance(columns, int):
+        optional |= {"pad_y": rows // 2, "pad_x": columns // 2}
+    order = ("n", "c", "h", "w", "k", "r", "s", "stride_y", "stride_x", "pad_y", "pad_x")
+    whole = _checked("conv2d", given, order, optional, may_be_zero=("pad_y", "pad_x"))
+    if whole["h"] + 2 * whole["pad_y"] < whole["r"] or whole["w"] + 2 * whole["pad_x"] < whole["s"]:
+        raise ArgumentError(f"filters of {whole['r']} × {whole['s']} are larger than the images with their padding")
+    return whole
+
+
+def _checked(
+    name: str,
+    problem: Mapping[str, Any],
+    sizes: tuple[str, ...],
+    optional: Mapping[str, Any],
+    may_be_zero: tuple[str, ...] = (),
+) -> Problem:
+    unknown = [size for size in problem if size not in sizes]
+    missing = [size for size in sizes if size not in problem and size not in optional]
+    if unknown or missing:
+        wrong = f"does not have {', '.join(unknown)}" if unknown else f"needs {', '.join(missing)}"
+        raise ArgumentError(f"a problem of {name} {wrong}; its sizes are {', '.join(sizes)}")
+    whole = {size: problem.get(size, optional.get(size)) for size in sizes}
+    for size, value in whole.items():
+        least = 0 if size in may_be_zero else 1
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ArgumentError(f"{size} of {name} is a whole number from {least} on, not {value!r}")
+    return whole
+
+
+def _conv(c: int, k: int, side: int, taps: int, n: int = 1) -> Problem:
+    return _complete_conv2d({"n": n, "c": c, "h": side, "w": side, "k": k, "r": taps})
+
+
+SHIPPED = {
+    "gemm": Listed("gemm", _gemm, tuple({"m": size, "n": size, "k": size} for size in (64, 256, 1024)), _complete_gemm),
+    "conv2d": Listed(
+        "conv2d",
+        _conv2d,
+        (_conv(64, 128, 56, 3), _conv(64, 64, 256, 3), _conv(64, 64, 256, 5), _conv(64, 128, 56, 3, n=8)),
+        _complete_conv2d,
+    ),
+}
+
+
+# --- a user's own
+
+
+def _from_file(file: Path, attribute: str) -> Tuned:
+    module = _loaded(file)
+    if attribute:
+        found = getattr(module, attribute, None)
+        if not isinstance(found, Tuned):
+            what = "there is none" if found is None else f"it is a {type(found).__name__}"
+            raise ArgumentError(f"{attribute} in {file} is to be a kk.Tuned, and {what}")
+        return found
+    several = {name: value for name, value in vars(module).items() if isinstance(value, Tuned)}
+    if len(set(several.values())) != 1:
+        names = f"has several: {', '.join(several)}; name one as {file}:NAME" if several else "has no kk.Tuned"
+        raise ArgumentError(f"{file} {names}")
+    return next(iter(several.values()))
+
+
+def _loaded(file: Path) -> Any:
+    """Run a file as Python runs a script, except that it is not `__main__`."""
+    if not file.is_file():
+        raise ArgumentError(f"there is no file {file}")
+    spec = importlib.util.spec_from_file_location(f"kernelkeep_file_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(file.resolve().parent))  # what it imports may lie beside it
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+        at = f", line {line}," if line else ""
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ArgumentError(f"{file}{at} cannot be loaded: {type(error).__name__}: {said}") from None
+    return module
