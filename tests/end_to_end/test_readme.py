@@ -31,7 +31,7 @@ def test_the_python_in_the_readme_runs(opencl_device: str, monkeypatch: pytest.M
         exec(compile("\n" * line + block.group(1), "README.md", "exec"), session)
 
 
-@pytest.mark.parametrize("page", ["kernels.md", "executor.md", "continuous.md"])
+@pytest.mark.parametrize("page", ["kernels.md", "executor.md", "continuous.md", "variants.md"])
 def test_the_python_in_the_docs_runs_on_every_device(page: str, opencl_device: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     script = ""

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 from pathlib import Path
 
+from ..errors import ArgumentError
 from .entry import LARGEST_FILE, Damaged
 
-__all__ = ["append_line", "make_folder", "read_regular", "remove", "replace", "size_of", "write_temporary"]
+__all__ = [
+    "append_line",
+    "make_folder",
+    "read_regular",
+    "remove",
+    "replace",
+    "size_of",
+    "write_temporary",
+    "write_whole",
+]
 
 
 def read_regular(path: str | Path) -> tuple[bytes, float]:
@@ -69,6 +80,19 @@ def write_temporary(folder: Path, data: bytes) -> Path:
     finally:
         os.close(descriptor)
     return path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """A file of the user's, which appears whole or not at all; `ArgumentError` where it cannot be written."""
+    temporary = path.parent / f".{path.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+        temporary.replace(path)
+    except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError, ValueError):
+            temporary.unlink(missing_ok=True)
+        raise ArgumentError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
 
 
 def append_line(path: Path, line: str) -> None:

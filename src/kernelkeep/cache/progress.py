@@ -1,8 +1,9 @@
-"""A progress bar where `rich` is installed, and a line per program on standard error where it is not."""
+"""A progress bar where `rich` is installed, and a line per thing on standard error where it is not."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 
@@ -12,18 +13,30 @@ Step = Callable[[str], None]
 
 
 @contextlib.contextmanager
-def progress_bar(title: str, total: int, wanted: bool) -> Iterator[Step]:
-    """A function to call with the name of each thing that is done."""
+def progress_bar(title: str, total: int | None, wanted: bool) -> Iterator[Step]:
+    """A function to call with a word on each thing that is done. `total` is None where nobody knows."""
     if not wanted:
         yield lambda name: None
         return
     try:
         from rich.console import Console
-        from rich.progress import Progress
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.table import Column
     except ImportError:
-        done = iter(range(1, total + 1))
-        yield lambda name: print(f"{title}: {next(done, total)}/{total} {name}", file=sys.stderr)
+        of_all = "" if total is None else f"/{total}"
+        done = itertools.count(1)
+        yield lambda name: print(f"{title}: {next(done)}{of_all} {name}", file=sys.stderr)
         return
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda name: bar.update(task, advance=1, description=f"{title}: {name}")
+    # One line, however long the word is: it gets the room that is left.
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn(
+            "{task.fields[word]}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        ),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as bar:
+        task = bar.add_task(title, total=total, word="")
+        yield lambda name: bar.update(task, advance=1, word=name)

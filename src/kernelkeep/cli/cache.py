@@ -5,7 +5,6 @@ They need no device and load no GPU library, unless `--device` or `--gone` asks 
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +18,19 @@ from ..cache.stats import human_bytes
 from ..cache.upkeep import clear_root, find_entries, list_entries, prune_root, survey_root, verify_root
 from ..errors import ArgumentError, KernelKeepError
 from ..observe.inventory import folders_of
-from .common import AsJson, CacheDir, DeviceSpec, Table, ago, cache_root, print_json, print_line, print_table, size_from
+from .common import (
+    AsJson,
+    CacheDir,
+    DeviceSpec,
+    Table,
+    ago,
+    agreed,
+    cache_root,
+    print_json,
+    print_line,
+    print_table,
+    size_from,
+)
 
 __all__ = ["clear", "ls", "prune", "show", "stats", "verify"]
 
@@ -219,7 +230,7 @@ def clear(
         if as_json:
             raise ArgumentError("with --json nobody is asked; say --yes")
         held = survey_root(root, only).lifetime
-        if not _agreed(f"Remove {_count(held.on_disk)}, {human_bytes(held.disk_bytes)}, from {root}?"):
+        if not agreed(f"Remove {_count(held.on_disk)}, {human_bytes(held.disk_bytes)}, from {root}?"):
             print_line("Nothing was removed.")
             raise typer.Exit(1)
     went = clear_root(root, only)
@@ -227,15 +238,6 @@ def clear(
         print_json({"cache_dir": root, "removed": went})
     else:
         print_line(f"{_count(went.entries)}, {human_bytes(went.bytes)}, removed from {root}")
-
-
-def _agreed(question: str) -> bool:
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    answer = sys.stdin.readline()
-    if not answer:
-        print(file=sys.stderr)
-        raise ArgumentError("nobody is here to answer; say --yes to go on without being asked")
-    return answer.strip().lower() in ("y", "yes")
 
 
 def _where(cache_dir: Path | None, device: str | None) -> tuple[Path, frozenset[str] | None]:

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +27,7 @@ __all__ = [
     "DeviceSpec",
     "Table",
     "ago",
+    "agreed",
     "cache_root",
     "print_json",
     "print_line",
@@ -150,7 +152,7 @@ def print_line(text: str = "") -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print dataclasses, structs, paths, errors, and lists and dicts of them as JSON."""
+    """Print dataclasses, structs, mappings, paths, errors, and lists and dicts of them as JSON."""
     print(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))
 
 
@@ -159,6 +161,8 @@ def _plain(value: Any) -> Any:
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Path | Exception):
         return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
     return msgspec.structs.asdict(value)
 
 
@@ -180,3 +184,13 @@ def ago(then: float | None) -> str:
             count = int(seconds // length)
             return f"{count} {unit}{'s' if count > 1 else ''} ago"
     return "just now"
+
+
+def agreed(question: str) -> bool:
+    """Whether a person says yes."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        print(file=sys.stderr)
+        raise ArgumentError("nobody is here to answer; say --yes to go on without being asked")
+    return answer.strip().lower() in ("y", "yes")

@@ -31,8 +31,9 @@ def brought(device: Device, value: Any, name: str, dimensions: int) -> Array:
         raise ArgumentError(f"{name} has {dimensions} dimensions, not the shape {array.shape}")
     if array.size > MOST_ELEMENTS:
         raise ArgumentError(f"{name} has {array.size:,} elements; kernels count them with 32 bits")
-    if isinstance(array.handle, int) and array.handle % _ALIGNED:
-        return device.array(array)  # a guest's memory may begin anywhere
+    # A guest's memory may begin anywhere. Elsewhere than on CUDA a handle is no address, though it may be an int.
+    if device.backend == "cuda" and isinstance(array.handle, int) and array.handle % _ALIGNED:
+        return device.array(array)
     return array
 
 

@@ -18,6 +18,7 @@ from .executor_tests import ExecutorTests
 from .process import run_python
 from .skipped import note_skipped, open_or_skip, skip_backend, skipped_backends
 from .strategy_tests import StrategyTests
+from .variant_tests import VariantTests
 
 __all__ = [
     "CacheTests",
@@ -25,6 +26,7 @@ __all__ = [
     "DispatchTests",
     "ExecutorTests",
     "StrategyTests",
+    "VariantTests",
     "note_skipped",
     "open_or_skip",
     "run_python",

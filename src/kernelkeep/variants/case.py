@@ -150,13 +150,20 @@ def ragged(template: Template, problem: Mapping[str, Any]) -> dict[str, Any]:
     """A problem like this one, small, and with sizes that no tile divides. What is compiled in stays as it is, so that it
     is the same program that has to cope."""
     changed = dict(problem)
-    compiled_in = template.compiled_in(template.values(problem))
+    values = template.values(problem)
+    compiled_in = template.compiled_in(values)
     for place, (name, value) in enumerate(problem.items()):
         if isinstance(value, bool) or not isinstance(value, int) or value <= 3:
             continue
         for size in (_RAGGED[place % len(_RAGGED)], _FOURS[place % len(_FOURS)]):
             tried = {**changed, name: min(value - 1 if size in _RAGGED else value, size)}
-            if template.compiled_in(template.values(tried)) == compiled_in:
+            others = template.values(tried)
+            if template.compiled_in(others) == compiled_in and not _vanished(values, others):
                 changed = tried
                 break
     return changed
+
+
+def _vanished(values: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether a size is gone, such as that of an output whose input is now smaller than a filter."""
+    return any(type(value) is int and value > 0 and others[name] <= 0 for name, value in values.items())

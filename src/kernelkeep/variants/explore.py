@@ -7,6 +7,7 @@ device, is the *regret*: it stays below a share of the time of all calls so far.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ..devices.array import Array
-from ..errors import KernelKeepError
+from ..errors import ArgumentError, Unsupported
 from .call import results
 from .prober import Prober
 from .record import Choice
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Explorer"]
 
+_log = logging.getLogger("kernelkeep")
 _SAMPLES = 5  # calls that decide about a variant
 _UNREAD = 64  # timers of calls under way; more calls than that are not measured
 
@@ -63,8 +65,8 @@ class Explorer:
         self._challenger: _Runner | None = None
         self._values = tuned.template.values(problem)
         self._search = Search(tuned.space, self._values, [])
-        self._known = {Variant(r.variant) for r in tuned.records(cache).known(tuned.name, *self._where).values()}
-        self._known.add(self._best.variant)
+        # By their sources: what is known of a variant no longer counts when the template was changed.
+        self._known = {*tuned.records(cache).known(tuned.name, *self._where), tuned.digest(call.launch.source)}
         self._prober: Prober | None = None
         self._unread: list[tuple[_Runner, Any, Any]] = []
         self._busy = False
@@ -145,18 +147,28 @@ class Explorer:
         while self._wanted.acquire() and not self._exhausted:
             try:
                 variant = self._search.next()
-                while variant is not None and variant in self._known:
+                while variant is not None and not self._is_new(variant):
                     variant = self._search.next()
                 if variant is None:
                     break
                 self._try(variant)
-            except (KernelKeepError, OSError):
-                break  # the cache or the device was closed, or no process can be started
+            except Exception as error:
+                # The cache or the device was closed, no process can be started, or the user's reference fails.
+                _log.warning("%s explores no more: %r", self._tuned.name, error)
+                break  # calls go on with the best known
             finally:
                 self._busy = False
         self._exhausted = True
         if self._prober is not None:
             self._prober.close()
+
+    def _is_new(self, variant: Variant) -> bool:
+        tuned = self._tuned
+        try:
+            launch = tuned.template.launch(tuned.name, self._cache.device, self._values, variant)
+        except (ArgumentError, Unsupported):
+            return False  # this device cannot have it
+        return tuned.digest(launch.source) not in self._known
 
     def _try(self, variant: Variant) -> None:
         tuned, device = self._tuned, self._cache.device
@@ -164,13 +176,13 @@ class Explorer:
             params = tuned.template.params(device.language)
             self._prober = Prober(self._cache, params, tuned.tolerance, workers=1)
             self._cases = [tuned.case(device, check) for check in tuned.checks(self._problem)]
-        launches = [tuned.template.launch(tuned.name, device, case.values, variant) for case in self._cases]
-        digest = tuned.digest(launches[-1].source)
-        pairs = [(o, c) for o, c in zip(launches, self._cases, strict=True) if tuned.digest(o.source) == digest]
-        outcome = self._prober.attempt(tuple(o for o, _ in pairs), tuple(c for _, c in pairs))
+        launches, cases = tuned.trials(device, variant, self._cases)
+        outcome = self._prober.attempt(launches, cases)
+        if self._exhausted:
+            return  # closed meanwhile: that the child was ended says nothing about the variant
         milliseconds = outcome.seconds * 1e3
         with self._lock:
-            self.regret_ms += 2 * len(pairs) * milliseconds
+            self.regret_ms += 2 * len(launches) * milliseconds
         if outcome.failure:
             self._remember(variant, launches[-1], [], outcome.failure, outcome.detail)
             return
@@ -183,6 +195,8 @@ class Explorer:
         self._wanted.release()
         if self._prober is not None:
             self._prober.close()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(10.0)  # it uses the cache, which may be gone in a moment
 
     # --- remembering
 
@@ -196,6 +210,7 @@ class Explorer:
     def _settle(self, challenger: _Runner) -> None:
         """Enough is known of the challenger: it takes over where it is faster, and no mere tie."""
         best, tuned = self._best, self._tuned
+        self._search.tell(challenger.variant, challenger.milliseconds)
         # Calls of the two took turns, so their latest samples are of the same minutes.
         both = [
             tuned.record(

@@ -6,6 +6,7 @@ Needs matplotlib, which is loaded when a picture is made. The same report gives 
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import textwrap
 import warnings
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["save_picture"]
+__all__ = ["check_picture", "save_picture"]
 
 _FORMATS = (".png", ".svg", ".pdf")
 # What is in a file beside the picture; a date would make every one of them different.
@@ -50,14 +51,10 @@ _LABELS = 24  # along an axis
 
 def save_picture(report: TuneReport, path: str | PathLike[str]) -> None:
     """Draw a report as PNG, SVG or PDF, by the name's ending. The file appears whole or not at all."""
-    target = Path(path)
+    target = check_picture(path)
+    import matplotlib
+
     suffix = target.suffix.lower()
-    if suffix not in _FORMATS:
-        raise ArgumentError(f"a picture is a .png, .svg or .pdf file, not {target.name!r}")
-    try:
-        import matplotlib
-    except ImportError:
-        raise Unsupported("matplotlib", "pictures need matplotlib, which is not installed: kernelkeep[tune]") from None
     file = io.BytesIO()
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()  # the same picture whatever the user's own settings are
@@ -66,6 +63,20 @@ def save_picture(report: TuneReport, path: str | PathLike[str]) -> None:
         figure = _draw(report)
         figure.savefig(file, format=suffix[1:], dpi=160, metadata=_METADATA[suffix])
     write_whole(target, file.getvalue())
+
+
+def check_picture(path: str | PathLike[str]) -> Path:
+    """Whether a picture can go there, asked before the work that it is to show."""
+    target = Path(path)
+    if target.suffix.lower() not in _FORMATS:
+        raise ArgumentError(f"a picture is a .png, .svg or .pdf file, not {target.name!r}")
+    if not target.parent.is_dir():
+        raise ArgumentError(f"{target} cannot be written: there is no folder {target.parent}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise Unsupported("matplotlib", "pictures need matplotlib, which is not installed: kernelkeep[tune]") from None
+    return target
 
 
 def _draw(report: TuneReport) -> Figure:
@@ -87,12 +98,15 @@ def _draw(report: TuneReport) -> Figure:
 
 def _summary(report: TuneReport, unit: _Unit) -> str:
     tried = f"{len(report.attempts)} of {report.size}" if report.size is not None else f"{len(report.attempts)}"
-    parts = [f"{tried} variants in {report.seconds:.3g} s"]
-    if report.best is not None and report.best_ms is not None:
-        parts.insert(0, f"{report.best}: {unit.words(report.best_ms)}")
-        if report.default_ms is not None and report.best != report.default:
-            parts.append(f"{report.default_ms / report.best_ms:.3g}× as fast as the default")
-    return "   ·   ".join(parts)
+    words = f"{tried} variants in {report.seconds:.3g} s"
+    if report.best is None or report.best_ms is None:
+        return words
+    found = f"{report.best}: {unit.words(report.best_ms)}"
+    if report.best == report.default:
+        found += ", the default"
+    elif report.default_ms is not None:
+        found += f", {report.default_ms / report.best_ms:.3g}× as fast as the default"
+    return f"{found}   ·   {words}"
 
 
 class _Unit:
@@ -134,18 +148,21 @@ def _measured(report: TuneReport) -> list[_Measured]:
 def _landscape(axes: Axes, report: TuneReport, unit: _Unit) -> None:
     names = _that_matter(report)
     if not report.attempts:
-        _say(axes, "nothing was tried")
+        axes.set_axis_off()
     elif len(names) < 2:
         _bars(axes, report, names[0] if names else None, unit)
     else:
-        _heat_map(axes, report, names[:2], unit)
+        _heat_map(axes, report, names, unit)
 
 
 def _that_matter(report: TuneReport) -> list[str]:
-    """The parameters of which several values were tried, the one that explains most of the times first."""
+    """The two parameters that together explain most of the times; fewer where no more were varied."""
     names = dict.fromkeys(name for attempt in report.attempts for name in attempt.variant)
     several = [name for name in names if len(_values(report, name)) > 1]
-    return sorted(several, key=lambda name: -_explained(report, name))
+    alone = {name: _explained(report, name) for name in several}
+    pairs = itertools.combinations(several, 2)
+    best = max(pairs, key=lambda pair: (_explained(report, *pair), alone[pair[0]] + alone[pair[1]]), default=several)
+    return sorted(best, key=lambda name: -alone[name])
 
 
 def _values(report: TuneReport, name: str) -> list[Value]:
@@ -155,21 +172,21 @@ def _values(report: TuneReport, name: str) -> list[Value]:
     return sorted(found, key=str)
 
 
-def _explained(report: TuneReport, name: str) -> float:
-    """The share of the variance of the times' logarithms that one parameter explains.
+def _explained(report: TuneReport, *names: str) -> float:
+    """The share of the variance of the times' logarithms that parameters explain; less than nothing for pure chance.
 
-    Corrected for how many values it has: with one attempt for each value, even chance would explain everything.
+    Corrected for how many values they have: with one attempt for each value, even chance would explain everything.
     """
-    groups: dict[Value, list[float]] = {}
+    groups: dict[tuple[Value, ...], list[float]] = {}
     for attempt in _measured(report):
-        groups.setdefault(attempt.variant[name], []).append(math.log(attempt.milliseconds))
+        groups.setdefault(tuple(attempt.variant[name] for name in names), []).append(math.log(attempt.milliseconds))
     everything = [x for group in groups.values() for x in group]
     free = len(everything) - len(groups)
     if free < 1:
         return 0.0
     total = _squares(everything) / (len(everything) - 1)
     within = sum(_squares(group) for group in groups.values()) / free
-    return max(0.0, 1.0 - within / total) if total > 0 else 0.0
+    return 1.0 - within / total if total > 0 else 0.0
 
 
 def _squares(numbers: Sequence[float]) -> float:
@@ -191,13 +208,12 @@ def _heat_map(axes: Axes, report: TuneReport, names: Sequence[str], unit: _Unit)
     across, down = sorted(names, key=lambda name: -len(_values(report, name)))
     xs, ys = _values(report, across), _values(report, down)
     cells: dict[tuple[int, int], list[Attempt]] = {}
-    for attempt in report.attempts:
-        place = ys.index(attempt.variant[down]), xs.index(attempt.variant[across])
-        cells.setdefault(place, []).append(attempt)
     times = np.full((len(ys), len(xs)), np.nan)
-    for attempt in _measured(report):
-        place = ys.index(attempt.variant[down]), xs.index(attempt.variant[across])
-        times[place] = np.nanmin([times[place], attempt.milliseconds * unit.factor])
+    for attempt in report.attempts:
+        cells.setdefault((ys.index(attempt.variant[down]), xs.index(attempt.variant[across])), []).append(attempt)
+    for measured in _measured(report):
+        place = ys.index(measured.variant[down]), xs.index(measured.variant[across])
+        times[place] = np.fmin(times[place], measured.milliseconds * unit.factor)
     known = times[np.isfinite(times)]
     low, high = (float(known.min()), float(known.max())) if known.size else (1.0, 1.0)
     norm = LogNorm(low / 1.01, high * 1.01)
@@ -234,7 +250,7 @@ def _heat_map(axes: Axes, report: TuneReport, names: Sequence[str], unit: _Unit)
     ):
         step = -(-len(values) // _LABELS)
         axis.set_ticks(range(0, len(values), step), [str(value) for value in values[::step]])
-        label(f"{name}   ({_explained(report, name):.0%} of the variance)")
+        label(f"{name}   ({max(0.0, _explained(report, name)):.0%} of the variance)" if known.size else name)
     if max(len(str(value)) for value in xs) * len(xs) > 60:
         axes.tick_params(axis="x", labelrotation=60)
     axes.tick_params(length=0)
@@ -328,8 +344,7 @@ def _progress(axes: Axes, report: TuneReport, unit: _Unit) -> None:
             )  # fmt: skip
     else:
         axes.set_yticks([])
-        if report.attempts:
-            _say(axes, "every variant failed")
+        _say(axes, "every variant failed" if report.attempts else "nothing was tried")
     failed = [attempt for attempt in report.attempts if attempt.failure]
     if failed:
         counts = Counter(attempt.failure for attempt in failed)
@@ -339,9 +354,7 @@ def _progress(axes: Axes, report: TuneReport, unit: _Unit) -> None:
             s=26, marker="x", color=_FAILED, linewidths=1.2, zorder=4, clip_on=False, label=f"failed: {words}",
         )  # fmt: skip
     if report.attempts:
-        axes.legend(
-            loc="upper right", fontsize=8, frameon=True, framealpha=0.9, edgecolor="none", labelcolor=_INK, ncols=2
-        )
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, fontsize=8, frameon=False, labelcolor=_INK)
 
 
 def _time_ticks(axis: Any, low: float, high: float) -> None:
@@ -356,6 +369,3 @@ def _time_ticks(axis: Any, low: float, high: float) -> None:
 
 def _say(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=_SOFT, fontsize=11)
-    if not axes.lines and not axes.collections:
-        axes.set_xticks([])
-        axes.set_yticks([])

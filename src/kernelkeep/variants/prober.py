@@ -84,6 +84,8 @@ class Prober:
             try:
                 return self._attempt_apart(launches, cases)
             except _NoChildError as error:
+                if self.closed:
+                    return Outcome("crashed", "ended before it began")  # nobody waits for it
                 self._isolate = False
                 _log.warning("variants are tried in this process, because none can be started for it: %s", error)
         source, kernel = launches[0].source, launches[0].kernel
@@ -115,9 +117,14 @@ class Prober:
         """A child that has nothing to do; a new one where there is none."""
         with self._saving:
             child = self._idle.pop() if self._idle else None
-        child = child or _Child(self._cache)
+        begun = child is not None
+        child = child or _Child()
         self._children.add(child)
+        if self.closed:
+            child.kill()
         try:
+            if not begun:
+                child.begin(self._cache)
             yield child
         finally:
             if child.sound and not self.closed:
@@ -129,6 +136,8 @@ class Prober:
     def _place(self, launch: Launch, case: Case) -> CaseAt:
         """Where a child finds the case; written once."""
         with self._saving:
+            if self.closed:
+                raise _NoChildError("no more are started")
             if id(case) not in self._saved:
                 if self._folder is None:
                     self._folder = tempfile.TemporaryDirectory(prefix="kernelkeep-")
@@ -138,6 +147,11 @@ class Prober:
             folder_name = self._saved[id(case)][1]
         scalars = {name: value.item() for name, value in case.scalars.items()}
         return CaseAt(folder_name, case.shapes, scalars, launch.grid, launch.group)
+
+    def abandon(self) -> None:
+        """End what is under way: nobody waits for it any longer."""
+        for child in self._children.difference(self._idle):
+            child.kill()
 
     def close(self) -> None:
         """End the children, also those at work."""
@@ -149,8 +163,9 @@ class Prober:
         self._pool.shutdown(wait=True, cancel_futures=True)
         for child in list(self._children):
             child.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+        with self._saving:
+            if self._folder is not None:
+                self._folder.cleanup()
 
     def __enter__(self) -> Prober:
         return self
@@ -166,26 +181,31 @@ class _NoChildError(Exception):
 class _Child:
     """One process, asked one thing at a time."""
 
-    def __init__(self, cache: ProgramCache) -> None:
+    def __init__(self) -> None:
         to_child, from_parent = os.pipe()[::-1]
         from_child, to_parent = os.pipe()
         self.sound = True
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         # The child finds this very package, however it came to be found here.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self._to, self._from = Connection(to_child, readable=False), Connection(from_child, writable=False)
         try:
             self._process = self._start(from_parent, to_parent, environment)
         except OSError as error:
+            for opened in (self._to, self._from, self._errors):
+                opened.close()
             raise _NoChildError(str(error)) from None
         finally:
             os.close(from_parent)
             os.close(to_parent)
-        self._to, self._from = Connection(to_child, readable=False), Connection(from_child, writable=False)
+
+    def begin(self, cache: ProgramCache) -> None:
+        """Have it open the device; it is good for nothing before."""
         device = cache.device
         begin = Begin(device.spec, str(cache.cache_dir), device.fingerprint.digest)
         outcome = self.ask(begin, _START_SECONDS)
         if outcome.failure:
-            self.close()
+            self.sound = False
             raise _NoChildError(f"it {FAILURES[outcome.failure]}: {outcome.detail}")
 
     def _start(self, incoming: int, outgoing: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -276,8 +296,11 @@ class _Turns:
     def alone(self) -> Iterator[None]:
         with self._changed:
             self._wanting += 1
-            self._changed.wait_for(lambda: self._inside == 0)
-            self._wanting -= 1
+            try:
+                self._changed.wait_for(lambda: self._inside == 0)
+            finally:  # Ctrl-C comes here as a rule, and the others would wait for ever
+                self._wanting -= 1
+                self._changed.notify_all()
             self._inside = -1
         try:
             yield

@@ -182,12 +182,23 @@ class Records:
         """
         return self._database.read(lambda connection: [Count(*row) for row in connection.execute(query)])
 
-    def forget(self, tuned: str | None = None, device: str | None = None) -> int:
-        """Remove the records and choices of a kernel, of a device, of both, or all of them; how many records went."""
-        condition, values = _where(tuned=tuned, device=device)
+    def forget(
+        self,
+        tuned: str | None = None,
+        device: str | None = None,
+        problem: Mapping[str, Any] | None = None,
+        *,
+        choices: bool = True,
+    ) -> int:
+        """Remove the records of a kernel, of a device, of a problem, of what fits all that is given, or all of them.
+
+        The choices go with them, pins among them, unless `choices` is False. Returns how many records went.
+        """
+        condition, values = _where(tuned=tuned, device=device, problem=None if problem is None else canonical(problem))
 
         def work(connection: sqlite3.Connection) -> int:
-            connection.execute(f"DELETE FROM choices{condition}", values)
+            if choices:
+                connection.execute(f"DELETE FROM choices{condition}", values)
             return connection.execute(f"DELETE FROM records{condition}", values).rowcount
 
         return self._database.write(work)

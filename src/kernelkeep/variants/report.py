@@ -85,14 +85,15 @@ class TuneReport(msgspec.Struct, frozen=True):
             lines.append(f"  best      {self.best}  {self.best_ms:.4g} ms")
             lines.append(f"            {self.reason}")
         else:
-            lines.append("  best      none: every variant failed")
+            lines.append(f"  best      none: {'every variant failed' if self.attempts else 'the time was too short'}")
         if self.default_ms is not None and self.best_ms:
             lines.append(
                 f"  default   {self.default}  {self.default_ms:.4g} ms ({self.default_ms / self.best_ms:.2f}×)"
             )
         for failure, count in sorted(self.failures.items()):
             example = next(a for a in self.attempts if a.failure == failure)
+            such = f"{count} {failure}, e.g." if count > 1 else f"1 {failure}:"
             lines.append(
-                f"  failed    {count} {FAILURES.get(failure, failure)}, e.g. {example.variant}: {example.detail}"
+                f"  failed    {such} {example.variant} {FAILURES.get(failure, failure)}: {example.detail}".rstrip(": ")
             )
         return "\n".join(lines)

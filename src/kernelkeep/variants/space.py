@@ -80,6 +80,8 @@ class VariantSpace:
 
         A rule makes the default for a problem; it may use values that are not in the lists, and conditions do not bind it.
         """
+        if rule is not None and not callable(rule):
+            raise ArgumentError(f"a rule for the default is a function of a problem, not {rule!r}")
         for name, value in values.items():
             if name not in self.parameters:
                 raise ArgumentError(f"the space has no parameter {name}; it has: {', '.join(self.parameters)}")
@@ -181,7 +183,7 @@ def _checked_values(name: str, values: Any) -> tuple[Value, ...]:
         raise ArgumentError(f"parameter {name} is given as a list of values, not {values!r}")
     plain: list[Value] = []
     for value in values:
-        item = value.item() if hasattr(value, "item") else value  # NumPy's numbers
+        item = value.item() if getattr(value, "shape", None) == () else value  # NumPy's numbers
         if not isinstance(item, int | float | str):
             raise ArgumentError(f"a value of parameter {name} is a number, a str or a bool, not {value!r}")
         if item not in plain:

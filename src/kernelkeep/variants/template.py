@@ -14,6 +14,7 @@ What the kernel is given follows from the *problem*, a dict of named sizes such 
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,7 +71,7 @@ class Template:
     ) -> None:
         if engine not in (None, "jinja", "defines"):
             raise ArgumentError(f"a template's engine is 'jinja' or 'defines', not {engine!r}")
-        texts = text if isinstance(text, Mapping) else {"": text}
+        texts = text if isinstance(text, Mapping) else {text.language if isinstance(text, Source) else "": text}
         for one in texts.values():
             if isinstance(one, str) and params is None:
                 raise ArgumentError("a template that is only a text needs params=[kk.Buffer(…), kk.Scalar(…)]")
@@ -124,7 +125,12 @@ class Template:
     def params(self, language: str) -> tuple[Parameter, ...]:
         """What the kernel takes, in its order."""
         if language not in self._read_params:
-            self._read_params[language] = self._find_params(language)
+            found = self._find_params(language)
+            for what, named, kind in (("arrays", self._arrays, "buffer"), ("scalars", self._scalars, "scalar")):
+                unknown = named.keys() - {param.name for param in found if param.kind == kind}
+                if unknown:
+                    raise ArgumentError(f"{what}= names {', '.join(sorted(unknown))}, which is no {kind} of the kernel")
+            self._read_params[language] = found
         return self._read_params[language]
 
     def _find_params(self, language: str) -> tuple[Parameter, ...]:
@@ -152,7 +158,7 @@ class Template:
         source, kernel = self._source(name, device, written_in, group)
         if group is None and isinstance(self._text(device.language), PortableKernel):
             group = _group_of(self._text(device.language))
-        elif group is None and self._params is not None:
+        elif group is None and isinstance(self._text(device.language), str):
             group = (_DEFAULT_GROUP,)
         return Launch(source, kernel, self._grid_of(device.language, values, variant, group), group)
 
@@ -171,7 +177,8 @@ class Template:
         # A macro that is False would be left undefined, and GLSL does not take an undefined one for 0.
         macros = {key: int(value) if isinstance(value, bool) else value for key, value in compiled_in.items()}
         if self._engine == "jinja" or (self._engine is None and _JINJA.search(written)):
-            written, macros = _rendered(written, compiled_in), {}
+            # Named at the end: variants may differ in nothing but their groups, and each is a program of its own.
+            written, macros = f"{_rendered(written, compiled_in)}\n// {json.dumps(dict(compiled_in))}\n", {}
         if isinstance(text, Source):
             defines = {**text.defines, **macros}
             options = (*text.options, *self._options)
@@ -241,7 +248,7 @@ def plain_problem(problem: Mapping[str, Any]) -> dict[str, int | float | str]:
         raise ArgumentError(f"a problem is a dict of named sizes, not {problem!r}")
     plain: dict[str, int | float | str] = {}
     for name, value in problem.items():
-        item = value.item() if hasattr(value, "item") else value
+        item = value.item() if getattr(value, "shape", None) == () else value  # NumPy's numbers
         if not isinstance(name, str) or not isinstance(item, int | float | str):
             raise ArgumentError(f"a problem is made of names with numbers or texts, not {name!r}: {value!r}")
         plain[name] = item

@@ -7,6 +7,7 @@ was finished costs next to nothing the second time.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -37,9 +38,10 @@ __all__ = ["Tuning"]
 _QUICK_ROUNDS = 3
 _FINAL_ROUNDS = 9
 _FINALISTS = 5
+_MORE_FINALS = 2
 _CLOSE = 1.2  # times the best: those are measured again, in turn
 _FAR_TOO_SLOW = 20.0  # times the best
-_LEAST_SLOW_MS = 1.0
+_LEAST_SLOW_MS = 20.0  # a single launch on a busy machine may take this long by chance
 _UNHURRIED = 300  # variants; a space that small is tried whole where no time was set
 _DEFAULT_SECONDS = 60.0
 
@@ -85,6 +87,7 @@ class Tuning:
         self._attempts: dict[Variant, Attempt] = {}
         self._contenders: dict[Variant, Contender] = {}
         self._candidates: dict[Variant, _Candidate] = {}
+        self._refused: dict[Attempt, ArgumentError | Unsupported] = {}
         self._cases: dict[int, list[Case]] = {}
         self._arena: Arena | None = None
         self._prober = Prober(
@@ -101,19 +104,35 @@ class Tuning:
         try:
             with (
                 self._prober,
-                progress_bar(f"tuning {self._tuned.name}", self._search.size or 0, self._progress) as step,
+                progress_bar(f"tuning {self._tuned.name}", self._search.size, self._progress) as step,
             ):
                 self._step = step
-                self._try_all()
+                self._try_in_time()
+                if self._refused and not self._attempts:
+                    raise next(iter(self._refused.values()))  # not one variant can be made: the template is wrong
                 best = self._decide()
             return self._report(best)
         finally:
+            self._tuned.forget(self._cache)  # also where it was interrupted
             for contender in self._contenders.values():
                 contender.close()
             if self._arena is not None:
                 self._arena.close()
 
     # --- one after the other
+
+    def _try_in_time(self) -> None:
+        if self._until == math.inf:
+            self._try_all()
+            return
+        # Measuring waits for candidates under way, and one that does not end must not keep it past the time.
+        end = threading.Timer(max(0.0, self._time_left()), self._prober.abandon)
+        end.start()
+        try:
+            self._try_all()
+        finally:
+            end.cancel()
+            end.join()
 
     def _try_all(self) -> None:
         under_way: dict[Future[Outcome], _Candidate] = {}
@@ -130,9 +149,13 @@ class Tuning:
             if not done:
                 for future in under_way:
                     future.cancel()  # time is up; what is under way is not known yet, and is tried the next time
+                self._prober.abandon()
                 return
-            for future in done:
-                self._judge(under_way.pop(future), future.result())
+            # The quick ones first: they tell which of the others are far too slow to be measured.
+            for future in sorted(done, key=lambda future: future.result().seconds):
+                candidate, outcome = under_way.pop(future), future.result()
+                if outcome.failure not in ("crashed", "hung") or self._time_left() > 0:
+                    self._judge(candidate, outcome)  # else it was ended because time is up
 
     def _time_left(self) -> float:
         return self._until - time.perf_counter()
@@ -143,7 +166,11 @@ class Tuning:
             variant = self._search.next()
             if variant is None:
                 return None
-            launch = self._tuned.template.launch(self._tuned.name, self._device, self._values, variant)
+            try:
+                launch = self._tuned.template.launch(self._tuned.name, self._device, self._values, variant)
+            except (ArgumentError, Unsupported) as error:
+                self._refuse(variant, error)
+                continue
             candidate = _Candidate(variant, launch, self._tuned.digest(launch.source))
             self._candidates[variant] = candidate
             record = self._known.get(candidate.digest)
@@ -154,15 +181,16 @@ class Tuning:
                 candidate, record.median_ms, record.failure, record.detail, record.samples_ms, remembered=True
             )
 
+    def _refuse(self, variant: Variant, error: ArgumentError | Unsupported) -> None:
+        """The device cannot have this variant, such as one with large groups: there is no source to try or remember."""
+        attempt = Attempt(variant, None, time.perf_counter() - self._began, "refused", sentence(error))
+        self._refused[attempt] = error
+        self._step(self._best_so_far())
+        if self._listen is not None:
+            self._listen(attempt)
+
     def _submit(self, candidate: _Candidate, seed: int = 0) -> Future[Outcome]:
-        cases = self._cases_for(seed)
-        name, template = self._tuned.name, self._tuned.template
-        launches = [template.launch(name, self._device, case.values, candidate.variant) for case in cases]
-        # A check's own constants may make it another program; that one is right or wrong by itself.
-        pairs = [
-            (o, c) for o, c in zip(launches, cases, strict=True) if self._tuned.digest(o.source) == candidate.digest
-        ]
-        return self._prober.submit([launch for launch, _ in pairs], [case for _, case in pairs])
+        return self._prober.submit(*self._tuned.trials(self._device, candidate.variant, self._cases_for(seed)))
 
     def _cases_for(self, seed: int) -> list[Case]:
         """The problems a variant is verified on, this one last; other numbers for another seed."""
@@ -183,13 +211,12 @@ class Tuning:
             return
         try:
             with self._prober.quiet():
-                contender = Contender(self._arena_of_problem(), candidate.launch)
-                samples = in_turn([contender], _QUICK_ROUNDS)[0]
+                samples = in_turn([self._contender(candidate.variant)], _QUICK_ROUNDS)[0]
         except (ArgumentError, CompileError, OutOfMemory, Unsupported) as error:
+            self._drop(candidate.variant)
             self._remember(candidate, [], "refused", sentence(error))
             return
         self._remember(candidate, samples)
-        self._contenders[candidate.variant] = contender
         self._drop_the_hopeless()
 
     def _arena_of_problem(self) -> Arena:
@@ -204,7 +231,12 @@ class Tuning:
     def _drop_the_hopeless(self) -> None:
         ranked = sorted(self._contenders, key=lambda variant: self._attempts[variant].milliseconds or math.inf)
         for variant in ranked[_FINALISTS:]:
-            self._contenders.pop(variant).close()
+            self._drop(variant)
+
+    def _drop(self, variant: Variant) -> None:
+        contender = self._contenders.pop(variant, None)
+        if contender is not None:
+            contender.close()
 
     # --- remembering
 
@@ -261,6 +293,11 @@ class Tuning:
             finalists = self._measure_finalists(best)
             best = self._fastest(finalists)
             assert best is not None
+            for _ in range(_MORE_FINALS):  # the one that looked best was lucky, and now others come close
+                if set(self._close_to(best)) <= set(finalists):
+                    break
+                finalists = self._measure_finalists(best)
+                best = self._fastest(finalists) or best
             chosen = self._fastest(finalists, self._incumbent()) or best
             if self._is_confirmed(chosen):
                 self._choose(chosen, best)
@@ -287,9 +324,7 @@ class Tuning:
 
     def _measure_finalists(self, best: Record) -> list[Variant]:
         """The incumbent and all that are nearly as fast as the best, in turn."""
-        limit = (best.median_ms or 0.0) * _CLOSE
-        close = [v for v, a in self._attempts.items() if not a.failure and (a.milliseconds or math.inf) <= limit]
-        ranked = sorted(close, key=lambda variant: self._attempts[variant].milliseconds or math.inf)[:_FINALISTS]
+        ranked = self._close_to(best)
         incumbent = self._incumbent()
         if (
             incumbent in self._attempts
@@ -303,6 +338,11 @@ class Tuning:
         for variant, samples in zip(ranked, taken, strict=True):
             self._remember(self._candidates[variant], samples)
         return ranked
+
+    def _close_to(self, best: Record) -> list[Variant]:
+        limit = (best.median_ms or 0.0) * _CLOSE
+        close = [v for v, a in self._attempts.items() if not a.failure and (a.milliseconds or math.inf) <= limit]
+        return sorted(close, key=lambda variant: self._attempts[variant].milliseconds or math.inf)[:_FINALISTS]
 
     def _contender(self, variant: Variant) -> Contender:
         if variant not in self._contenders:
@@ -322,9 +362,7 @@ class Tuning:
         if not outcome.failure:
             return True
         self._remember(candidate, [], outcome.failure, outcome.detail)
-        contender = self._contenders.pop(variant, None)
-        if contender is not None:
-            contender.close()
+        self._drop(variant)
         return False
 
     def _choose(self, chosen: Record, best: Record) -> None:
@@ -358,7 +396,7 @@ class Tuning:
             attempt.milliseconds if attempt is not None else None,
             self._default,
             default.milliseconds if default is not None else None,
-            tuple(self._attempts.values()),
+            (*self._attempts.values(), *self._refused),
             self._search.size,
             time.perf_counter() - self._began,
             selection.reason if selection is not None else "",

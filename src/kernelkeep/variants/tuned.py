@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..cache.key import digest_of
 from ..cache.program_cache import ProgramCache
 from ..devices.array import Array
-from ..errors import ArgumentError
+from ..errors import ArgumentError, Unsupported
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
 from .call import Call
@@ -22,7 +22,7 @@ from .record import Choice, Record, decode_lines
 from .records import Records
 from .select import Knowledge, Selection, select
 from .space import Variant, VariantSpace
-from .template import Template, plain_problem
+from .template import Launch, Template, plain_problem
 from .trial import default_tolerance
 
 if TYPE_CHECKING:
@@ -126,6 +126,23 @@ class Tuned:
         params = self.template.params(device.language)
         return make_case(self.template, params, problem, self.reference, self._inputs, seed)
 
+    def trials(
+        self, device: Device, variant: Mapping[str, Any], cases: Sequence[Case]
+    ) -> tuple[tuple[Launch, ...], tuple[Case, ...]]:
+        """A variant's launches on those cases that it must get right; the last one always is.
+
+        Those its conditions exclude are not, nor those whose own constants make it another program: that one is right or
+        wrong by itself.
+        """
+        launches = [self.template.launch(self.name, device, case.values, variant) for case in cases]
+        digest = self.digest(launches[-1].source)
+        pairs = [
+            (launch, case)
+            for launch, case in zip(launches, cases, strict=True)
+            if case is cases[-1] or (self.digest(launch.source) == digest and self.space.allows(variant, case.values))
+        ]
+        return tuple(launch for launch, _ in pairs), tuple(case for _, case in pairs)
+
     # --- tuning
 
     def tune(
@@ -139,8 +156,10 @@ class Tuned:
         workers: int | None = None,
         trial_seconds: float = 20.0,
         listen: Callable[[Attempt], None] | None = None,
+        force: bool = False,
     ) -> TuneReport:
-        """Verify and measure variants, and remember the fastest. What was tried before is not tried again.
+        """Verify and measure variants, and remember the fastest. What was tried before is not tried again, unless with
+        `force`, which forgets what was measured of this problem on this device.
 
         Candidates are tried in child processes, where a crash or a hang costs only the candidate; `isolate=False` tries
         them here. `listen` is called with each attempt.
@@ -152,10 +171,14 @@ class Tuned:
         if budget_seconds is not None and not budget_seconds > 0:
             raise ArgumentError(f"budget_seconds is a positive number, not {budget_seconds!r}")
         self._check_cache(cache)
+        plain = plain_problem(problem)
+        if force:
+            self.records(cache).forget(self.name, cache.device.fingerprint.digest, plain, choices=False)
+            self.forget(cache)
         return Tuning(
             self,
             cache,
-            plain_problem(problem),
+            plain,
             budget_seconds=budget_seconds,
             progress=progress,
             listen=listen,
@@ -216,7 +239,8 @@ class Tuned:
         selection, plain = self._choose(cache, problem, steady)
         calls = self._calls.setdefault(cache, {})
         if len(calls) >= _CALLS_KEPT:
-            calls.clear()
+            self.forget(cache)
+            calls = self._calls.setdefault(cache, {})
         call = calls[steady, tuple(problem.items())] = Call(self, cache.device, plain, selection)
         return call
 
@@ -273,8 +297,12 @@ class Tuned:
         """Whether a record speaks of a variant as it is today, and one that can do this problem."""
         if not self.space.allows(record.variant, values) and record.variant != self.space.default(values):
             return False
-        there = self.template.values(record.problem)
-        return self.digest(self.template.launch(self.name, device, there, record.variant).source) == record.source
+        try:
+            there = self.template.values(record.problem)
+            source = self.template.launch(self.name, device, there, record.variant).source
+        except (ArgumentError, Unsupported):
+            return False  # a larger device's, or an older template's
+        return self.digest(source) == record.source
 
     def _work_of(self, problem: Mapping[str, Any]) -> float:
         if self._work is not None:
@@ -286,7 +314,8 @@ class Tuned:
         """Have one variant run for a problem on this device, whatever is measured, until `unpin`."""
         self._check_cache(cache)
         plain = plain_problem(problem)
-        if not self.space.allows(variant, self.template.values(plain)):
+        values = self.template.values(plain)
+        if not self.space.allows(variant, values) and variant != self.space.default(values):
             raise ArgumentError(f"{dict(variant)} is not a variant of {self.name} for {plain}")
         self.records(cache).choose(
             Choice(
@@ -311,7 +340,9 @@ class Tuned:
 
     def forget(self, cache: ProgramCache) -> None:
         """Read the records again at the next call: another process may have measured meanwhile."""
-        self._calls.pop(cache, None)
+        for call in (self._calls.pop(cache, None) or {}).values():
+            if call.explorer is not None:
+                call.explorer.close()
 
     def preload(
         self, cache: ProgramCache, problems: Iterable[Mapping[str, Any]], progress: bool = False
@@ -338,6 +369,10 @@ class Tuned:
         process, and what it costs more than the best one never exceeds that share of all the time spent so far.
         """
         call = self._call(cache, problem, deterministic)
+        if explore and self.reference is None:
+            raise ArgumentError(f"{self.name} has no reference to verify its variants with, so it cannot explore")
+        if explore and not (isinstance(explore, int | float) and 0 < explore <= 1):
+            raise ArgumentError(f"explore is a share of the time, above 0 and up to 1, not {explore!r}")
         if explore and call.selection.basis not in ("deterministic", "pinned"):
             return self._explorer(cache, call, float(explore)).run(arguments)
         return call.run(cache, arguments)

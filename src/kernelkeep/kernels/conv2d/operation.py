@@ -124,6 +124,8 @@ def _target(device: Any, out: Any, shape: tuple[int, ...]) -> Array:
     if not isinstance(out, Array):
         raise ArgumentError(f"out is a device array, not a {type(out).__name__}")
     target = brought(device, out, "out", 4)
+    if target is not out:  # a copy, so that it begins where kernels can write four floats at once
+        raise ArgumentError("out begins at an address that is no multiple of 16 bytes")
     if target.shape != shape:
         raise ArgumentError(f"out has the shape {target.shape}, and the result has {shape}")
     return target

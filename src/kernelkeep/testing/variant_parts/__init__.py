@@ -1,0 +1,1 @@
+"""The parts of `VariantTests`, one question per file."""

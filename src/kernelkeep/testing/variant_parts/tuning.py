@@ -1,0 +1,172 @@
+"""Tuning finds the fastest variant that is right, remembers all it tried, and tries nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ...cache.program_cache import ProgramCache
+from ...devices.base import Device
+from ...errors import ArgumentError
+from ...programs.portable import PortableKernel
+from ...variants.space import VariantSpace
+from ...variants.template import Template
+from ...variants.tuned import Tuned
+from .common import BODY, PARAMS, PROBLEM, Listener, VariantPart, doubled, twice
+
+__all__ = ["TuningTests"]
+
+
+class _Stop(Exception):
+    """The user's Ctrl-C."""
+
+
+class TuningTests(VariantPart):
+    """`tune`, where nothing goes wrong; in this process, for that is quicker."""
+
+    def test_all_are_tried_and_the_fastest_is_chosen(self, device: Device, programs: ProgramCache) -> None:
+        heavy = self.heavy(device)
+        tuned = twice("fastest", [heavy, 1, heavy + 1])
+        told = Listener()
+        report = tuned.tune(programs, PROBLEM, isolate=False, listen=told)
+        assert report.complete and report.size == 3 and report.measured == 3 and report.failures == {}
+        assert [dict(attempt.variant) for attempt in told.attempts] == told.new and len(told.new) == 3
+        assert report.best == {"STEPS": 1}, str(report)
+        assert report.default == {"STEPS": heavy}
+        assert report.best_ms is not None and report.default_ms is not None and report.best_ms < report.default_ms
+        assert report.seconds_to_best is not None and report.seconds_to_best <= report.seconds
+        assert "STEPS=1" in str(report) and "3 of 3 variants" in str(report)
+        found = tuned.select(programs, PROBLEM)
+        assert found.variant == report.best and found.basis == "exact" and found.reason == report.reason
+        assert found.expected_ms == pytest.approx(report.best_ms) and found.distance == 0
+        self.check_run(tuned, programs)
+        for record in tuned.records(programs).of_device("fastest", device.fingerprint.digest):
+            assert record.verified and record.tolerance == tuned.tolerance and len(record.samples_ms) >= 3
+            assert record.problem == PROBLEM and record.device_name == device.fingerprint.folder
+
+    def test_the_second_time_nothing_is_compiled_or_measured(
+        self, device: Device, open_cache: Callable[..., ProgramCache]
+    ) -> None:
+        tuned, told = twice("again", [1, self.heavy(device)]), Listener()
+        with open_cache() as cache:
+            first = tuned.tune(cache, PROBLEM, isolate=False)
+            before = tuned.records(cache).of_device("again", device.fingerprint.digest)
+            again = tuned.tune(cache, PROBLEM, isolate=False, listen=told)
+            assert cache.stats().compiles == 2
+            assert told.new == [] and again.measured == 0 and again.remembered == 2
+            assert again.best == first.best and again.complete
+            assert tuned.records(cache).of_device("again", device.fingerprint.digest) == before
+        with open_cache() as cache:
+            assert twice("again", [1, self.heavy(device)]).tune(cache, PROBLEM, isolate=False).best == first.best
+            assert cache.stats().compiles == 0 and cache.stats().programs == 0
+
+    def test_an_added_value_is_all_that_is_measured(self, device: Device, programs: ProgramCache) -> None:
+        heavy = self.heavy(device)
+        twice("grown", [heavy, heavy + 1]).tune(programs, PROBLEM, isolate=False)
+        told = Listener()
+        larger = twice("grown", [heavy, heavy + 1, 1])
+        report = larger.tune(programs, PROBLEM, isolate=False, listen=told)
+        assert told.new == [{"STEPS": 1}] and report.complete
+        assert report.best == {"STEPS": 1}
+
+    def test_an_edited_template_is_measured_anew(self, device: Device, programs: ProgramCache) -> None:
+        steps = [1, self.heavy(device)]
+        assert twice("edited", steps).tune(programs, PROBLEM, isolate=False).best == {"STEPS": 1}
+        edited = twice("edited", steps[::-1], BODY.replace("2.0f * x[i]", "x[i] + x[i]"))
+        found = edited.select(programs, PROBLEM)
+        assert found.basis == "default" and found.variant == {"STEPS": steps[1]}
+        told = Listener()
+        assert edited.tune(programs, PROBLEM, isolate=False, listen=told).best == {"STEPS": 1}
+        assert len(told.new) == 2
+
+    def test_what_was_interrupted_is_gone_on_with(self, device: Device, programs: ProgramCache) -> None:
+        steps = [1, self.heavy(device), self.heavy(device) + 1]
+        tuned, told = twice("interrupted", steps), Listener()
+
+        def stop(attempt: Any) -> None:
+            told(attempt)
+            if len(told.attempts) == 2:
+                raise _Stop
+
+        with pytest.raises(_Stop):
+            tuned.tune(programs, PROBLEM, isolate=False, listen=stop)
+        assert tuned.select(programs, PROBLEM).basis == "exact", "what is known already is used"
+        tried, told = told.new, Listener()
+        report = tuned.tune(programs, PROBLEM, isolate=False, listen=told)
+        assert report.complete and len(told.new) == 1 and told.new[0] not in tried
+        assert report.best == {"STEPS": 1}
+
+    def test_a_budget_ends_it_and_the_next_tuning_goes_on(self, device: Device, programs: ProgramCache) -> None:
+        tuned = twice("budget", [1, self.heavy(device)])
+        short = tuned.tune(programs, PROBLEM, budget_seconds=1e-6, isolate=False)
+        assert not short.complete and short.size == 2
+        self.check_run(tuned, programs)
+        assert tuned.tune(programs, PROBLEM, budget_seconds=600, isolate=False).complete
+        for wrong in (0, -1, float("nan")):
+            with pytest.raises(ArgumentError, match="budget_seconds is a positive number"):
+                tuned.tune(programs, PROBLEM, budget_seconds=wrong)
+
+    def test_a_variant_that_skips_what_is_left_over_is_found_out(self, device: Device, programs: ProgramCache) -> None:
+        """Right for the size that is tuned, wrong for ragged ones."""
+        cut = BODY.replace("if (i < n)", "if (i < (STEPS == 1 ? n / 16 * 16 : n))")
+        report = twice("cut", [1, self.heavy(device)], cut).tune(programs, PROBLEM, isolate=False)
+        self.check_failures(report, {"1": "wrong", str(self.heavy(device)): ""}, "STEPS")
+        (failed,) = [attempt for attempt in report.attempts if attempt.failure]
+        assert failed.detail.startswith("y[64] was never written instead of")
+        assert report.best == {"STEPS": self.heavy(device)} and report.failures == {"wrong": 1}
+
+    def test_conditions_hold_for_the_ragged_size_too(self, device: Device, programs: ProgramCache) -> None:
+        """A variant that is not for a size is not tried with it."""
+        cut = BODY.replace("if (i < n)", "if (i < n / 16 * 16)")
+        space = VariantSpace(STEPS=[1, self.heavy(device)]).where(lambda v: v.get("n", 16) % 16 == 0)
+        tuned = twice("sixteens", None, cut, space=space)
+        assert tuned.tune(programs, PROBLEM, isolate=False).measured == 2
+        with pytest.raises(ArgumentError, match="no variant of the space is allowed for"):
+            tuned.select(programs, {"n": 100})
+
+    def test_a_variant_that_is_right_for_some_numbers_only_is_found_out(
+        self, device: Device, programs: ProgramCache
+    ) -> None:
+        """The winner is verified again with other numbers: seed 1 instead of 0."""
+
+        def inputs(values: Any, rng: np.random.Generator) -> dict[str, Any]:
+            return {"x": rng.random() + np.arange(values["n"]) % 7}
+
+        limit = (np.random.default_rng(0).random() + np.random.default_rng(1).random()) / 2
+        assert np.random.default_rng(0).random() > limit
+        cheat = BODY.replace("2.0f * x[i]", f"(STEPS > 1 || x[0] > {limit:.6f}f ? 2.0f : 3.0f) * x[i]")
+        tuned = twice("cheat", [1, self.heavy(device)], cheat, inputs=inputs)
+        report = tuned.tune(programs, PROBLEM, isolate=False)
+        self.check_failures(report, {"1": "wrong", str(self.heavy(device)): ""}, "STEPS")
+        assert report.best == {"STEPS": self.heavy(device)} == tuned.select(programs, PROBLEM).variant
+        assert tuned.tune(programs, PROBLEM, isolate=False).best == report.best
+
+    def test_a_variant_the_device_cannot_have_is_refused(self, device: Device, programs: ProgramCache) -> None:
+        most = device.capabilities.max_group_items
+        template = Template("int i = kk_global_id(0);\nif (i < n) y[i] = 2.0f * x[i];", PARAMS, group="GROUP")
+        tuned = Tuned("groups", template, VariantSpace(GROUP=[64, 2 * most]), reference=doubled)
+        report = tuned.tune(programs, PROBLEM, isolate=False)
+        self.check_failures(report, {"64": "", str(2 * most): "refused"}, "GROUP")
+        assert report.complete and report.best == {"GROUP": 64} and f"at most {most}" in str(report)
+        hopeless = Tuned("groups", template, VariantSpace(GROUP=[2 * most]), reference=doubled)
+        with pytest.raises(ArgumentError, match=f"at most {most}"):
+            hopeless.tune(programs, PROBLEM, isolate=False)
+
+    def test_where_every_variant_fails_nothing_is_chosen(self, programs: ProgramCache) -> None:
+        tuned = twice("hopeless", [1], BODY.replace("2.0f", "3.0f"))
+        report = tuned.tune(programs, PROBLEM, isolate=False)
+        assert report.best is None and report.best_ms is None and report.failures == {"wrong": 1}
+        assert "every variant failed" in str(report)
+        assert tuned.select(programs, PROBLEM).basis == "default"
+
+    def test_what_cannot_be_tuned(self, programs: ProgramCache) -> None:
+        kernel = PortableKernel("twice", PARAMS, BODY, group=64)
+        with pytest.raises(ArgumentError, match="unverified has no reference"):
+            Tuned("unverified", kernel, VariantSpace(STEPS=[1])).tune(programs, PROBLEM)
+        with pytest.raises(ArgumentError, match="scalar n has no value"):
+            twice("nameless", [1]).tune(programs, {"m": 4096}, isolate=False)
+        with pytest.raises(ArgumentError, match="a problem is a dict"):
+            twice("nameless", [1]).tune(programs, 4096, isolate=False)  # type: ignore[arg-type]

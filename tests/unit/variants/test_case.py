@@ -1,0 +1,226 @@
+"""Cases: the numbers a kernel is tried with, the reference's answer, and problems of ragged sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernelkeep as kk
+from kernelkeep.variants.case import Case, make_case, ragged
+from kernelkeep.variants.trial import _largest_error
+
+SAXPY = kk.Template(
+    "y[0] = 0.0f;",
+    [kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4", "rw"), kk.Scalar("a", "f4"), kk.Scalar("n", "i4")],
+    scalars={"a": 0.1},
+)
+TWO = kk.Template(
+    "y[0] = 0.0f;",
+    [kk.Buffer("x", "i4", "r"), kk.Buffer("y", "f4", "w"), kk.Buffer("z", "i4", "w")],
+    arrays={"x": ("m", "n"), "y": "m", "z": (1,)},
+)
+
+
+def case(template: kk.Template, problem: Any, reference: Any, **settings: Any) -> Case:
+    return make_case(template, template.params("opencl"), problem, reference, **settings)
+
+
+def saxpy(x: Any, y: Any, a: Any) -> Any:
+    return a * x + y
+
+
+# --- numbers and answers
+
+
+def test_the_reference_computes_in_double_precision_and_the_kernel_is_given_single() -> None:
+    made = case(SAXPY, {"n": 100}, saxpy)
+    assert made.shapes == {"x": (100,), "y": (100,)}
+    assert made.inputs["x"].dtype == made.inputs["y"].dtype == np.float32
+    assert made.scalars == {"a": np.float32(0.1), "n": 100} and type(made.scalars["n"]) is np.int32
+    assert made.expected["y"].dtype == np.float64
+    x, y = made.inputs["x"].astype("f8"), made.inputs["y"].astype("f8")
+    np.testing.assert_array_equal(made.expected["y"], np.float32(0.1) * x + y)
+
+
+def test_the_same_numbers_each_time_and_others_for_another_seed() -> None:
+    one, again, other = (case(SAXPY, {"n": 9}, saxpy, seed=seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one.inputs["x"], again.inputs["x"])
+    assert (one.inputs["x"] != other.inputs["x"]).all()
+
+
+def test_the_user_may_make_the_numbers() -> None:
+    def inputs(values: Any, rng: np.random.Generator) -> dict[str, Any]:
+        return {"x": np.arange(values["n"]), "a": 3}
+
+    made = case(SAXPY, {"n": 4}, saxpy, inputs=inputs)
+    np.testing.assert_array_equal(made.inputs["x"], np.arange(4, dtype="f4"))
+    assert made.inputs["x"].dtype == np.float32 and made.scalars["a"] == 3
+
+
+@pytest.mark.parametrize("form", [dict, tuple, list])
+def test_several_outputs_by_name_or_in_order(form: Any) -> None:
+    def reference(x: Any) -> Any:
+        parts = {"y": x.sum(1), "z": x.max()}
+        return parts if form is dict else form(parts.values())
+
+    made = case(TWO, {"m": 3, "n": 5}, reference)
+    assert made.inputs["x"].shape == (3, 5) and made.inputs["x"].dtype == np.int32
+    assert made.expected["y"].shape == (3,) and made.expected["z"].shape == (1,)
+
+
+def test_a_reference_that_changes_its_arguments_changes_nothing() -> None:
+    def reference(x: Any, y: Any, n: int) -> Any:
+        x[:] = 0
+        y += 1
+        return y
+
+    np.testing.assert_array_equal(
+        case(SAXPY, {"n": 4}, reference).inputs["x"], case(SAXPY, {"n": 4}, saxpy).inputs["x"]
+    )
+
+
+def test_a_reference_may_take_all_there_is() -> None:
+    seen: dict[str, Any] = {}
+
+    def reference(**everything: Any) -> Any:
+        seen.update(everything)
+        return everything["y"]
+
+    template = kk.Template("y[0] = 0.0f;", [kk.Buffer("y", "f4"), kk.Scalar("n", "i4")], arrays={"y": "n"})
+    case(template, {"n": 4, "k": 7}, reference)
+    assert seen.keys() == {"y", "n", "k"}
+
+
+def test_wrong_references_and_inputs() -> None:
+    with pytest.raises(kk.ArgumentError, match="asks for z; it may have: n, a, x, y"):
+        case(SAXPY, {"n": 4}, lambda x, z: x)
+    with pytest.raises(kk.ArgumentError, match="must return every output of the kernel: y, z"):
+        case(TWO, {"m": 3, "n": 5}, lambda x: x.sum(1))
+    with pytest.raises(kk.ArgumentError, match="must return every output of the kernel: y"):
+        case(SAXPY, {"n": 4}, lambda x: None)
+    with pytest.raises(kk.ArgumentError, match=r"gave y the shape \(3,\), and the kernel has \(4,\)"):
+        case(SAXPY, {"n": 4}, lambda x: x[:3])
+    with pytest.raises(kk.ArgumentError, match="positional only"):
+        case(SAXPY, {"n": 4}, eval("lambda x, /: x"))
+    with pytest.raises(kk.ArgumentError, match="inputs gave z, which the kernel does not take"):
+        case(SAXPY, {"n": 4}, saxpy, inputs=lambda values, rng: {"z": 1})
+    with pytest.raises(kk.ArgumentError, match=r"inputs gave x the shape \(3,\)"):
+        case(SAXPY, {"n": 4}, saxpy, inputs=lambda values, rng: {"x": np.zeros(3)})
+    nothing = kk.Template("int i;", [kk.Buffer("x", "f4", "r"), kk.Scalar("n", "i4")])
+    with pytest.raises(kk.ArgumentError, match="writes nothing"):
+        case(nothing, {"n": 4}, lambda x: x)
+
+
+def test_a_case_in_a_folder_is_the_same_case(tmp_path: Path) -> None:
+    made = case(TWO, {"m": 3, "n": 5}, lambda x: (x.sum(1), x.max()))
+    made.save(tmp_path / "case")
+    loaded = Case.load(tmp_path / "case", made.shapes, made.scalars)
+    assert loaded.shapes == made.shapes
+    for kind in ("inputs", "expected"):
+        before, after = getattr(made, kind), getattr(loaded, kind)
+        assert before.keys() == after.keys()
+        for name in before:
+            np.testing.assert_array_equal(before[name], after[name])
+
+
+# --- how far a result is off
+
+
+@pytest.mark.parametrize(
+    ("result", "expected", "error", "place"),
+    [
+        ([1, 2, 4], [1, 2, 4], 0, None),
+        ([1, 2, 5], [1, 2, 4], 0.25, 2),
+        ([1e-9, 0, 0], [0, 0, 0], 1e-9, 0),
+        ([1, np.nan, 1], [1, 1, 1], np.inf, 1),
+        ([1, 1, 1], [1, np.nan, 1], np.inf, 1),
+        ([1, np.nan, np.inf], [1, np.nan, np.inf], 0, None),
+        ([1, 1, -np.inf], [1, 1, np.inf], np.inf, 2),
+        ([1, 1, np.inf], [1, 1, 2], np.inf, 2),
+    ],
+)
+def test_the_largest_error_and_where_it_is(result: Any, expected: Any, error: float, place: int | None) -> None:
+    found, at = _largest_error(np.array(result, "f4"), np.array(expected, "f8"))
+    assert found == pytest.approx(error)
+    assert place is None or at == (place,)
+
+
+def test_whole_numbers_are_right_or_wrong() -> None:
+    assert _largest_error(np.array([1, 2], "i4"), np.array([1, 2]))[0] == 0
+    assert _largest_error(np.array([1, 3], "i4"), np.array([1, 2])) == (1.0, (1,))
+    assert _largest_error(np.zeros(0, "f4"), np.zeros(0)) == (0.0, ())
+
+
+# --- ragged sizes
+
+MATRIX = kk.Template(
+    "c[0] = 0.0f;",
+    [kk.Buffer("a", "f4", "r"), kk.Buffer("c", "f4", "w")],
+    arrays={"a": ("m", "k"), "c": ("m", "n")},
+    constants=["FOURS"],
+    derived=lambda p: {"FOURS": p["k"] % 4 == 0},
+)
+
+
+def test_sizes_become_ones_that_no_tile_divides() -> None:
+    small = ragged(MATRIX, {"m": 1024, "n": 512, "k": 255})
+    assert small == {"m": 67, "n": 33, "k": 45}
+    # What is compiled in stays: with k no multiple of 4 it would be another program.
+    assert ragged(MATRIX, {"m": 1024, "n": 512, "k": 256}) == {"m": 67, "n": 33, "k": 44}
+
+
+@settings(deadline=None)
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300))
+def test_a_ragged_problem_is_never_larger_and_the_same_program(m: int, n: int, k: int) -> None:
+    problem = {"m": m, "n": n, "k": k}
+    small = ragged(MATRIX, problem)
+    assert small.keys() == problem.keys()
+    assert all(1 <= small[name] <= size for name, size in problem.items())
+    assert all(small[name] < size for name, size in problem.items() if size > 3 and name != "k")
+    assert (small["k"] % 4 == 0) == (k % 4 == 0)
+
+
+def test_texts_flags_and_fractions_stay() -> None:
+    problem = {"kind": "wide", "on": True, "scale": 100.5, "n": 100}
+    assert ragged(SAXPY, problem) == {**problem, "n": 17}
+
+
+def test_no_size_vanishes() -> None:
+    """An image of 8 and a filter of 8: one pixel less, and nothing would be left."""
+    template = kk.Template(
+        "y[0] = 0.0f;",
+        [kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4", "w")],
+        arrays={"x": "h", "y": "oh"},
+        constants=["r"],
+        derived=lambda p: {"oh": p["h"] - p["r"] + 1},
+    )
+    assert ragged(template, {"h": 8, "r": 8}) == {"h": 8, "r": 8}
+    assert ragged(template, {"h": 9, "r": 8}) == {"h": 8, "r": 8}
+    assert ragged(template, {"h": 100, "r": 80}) == {"h": 100, "r": 80}
+
+
+def test_a_tuned_kernel_is_checked_on_its_checks_and_then_on_the_problem() -> None:
+    space = kk.VariantSpace()
+    assert kk.Tuned("saxpy", SAXPY, space).checks({"n": 100}) == [{"n": 67}, {"n": 100}]
+    assert kk.Tuned("saxpy", SAXPY, space).checks({"n": 3}) == [{"n": 3}]
+    assert kk.Tuned("saxpy", SAXPY, space, checks=[{"n": 5}, {"n": 9}]).checks({"n": 9}) == [{"n": 5}, {"n": 9}]
+    assert kk.Tuned("saxpy", SAXPY, space, checks=lambda p: [{"n": p["n"] + 1}]).checks({"n": 9}) == [
+        {"n": 10},
+        {"n": 9},
+    ]
+    assert kk.Tuned("saxpy", SAXPY, space, checks=[]).checks({"n": 9}) == [{"n": 9}]
+
+
+def test_tolerances() -> None:
+    space = kk.VariantSpace()
+    assert kk.Tuned("saxpy", SAXPY, space).tolerance == 1e-4
+    assert kk.Tuned("saxpy", SAXPY, space, tolerance=1e-6).tolerance == 1e-6
+    whole = kk.Template("y[0] = 0;", [kk.Buffer("y", "i4", "w"), kk.Scalar("n", "i4")])
+    assert kk.Tuned("whole", whole, space).tolerance == 0 and kk.Tuned("whole", whole, space).dtype == "i4"
+    double = kk.Template("y[0] = 0;", [kk.Buffer("y", "f8", "w"), kk.Scalar("n", "i4")])
+    assert kk.Tuned("double", double, space).tolerance == 1e-10

@@ -1,0 +1,225 @@
+"""Which variant is chosen from what is known, and what is said about it. No device needed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernelkeep as kk
+from kernelkeep.variants.record import Choice, Record
+from kernelkeep.variants.select import Knowledge, distance_between, fastest, is_tie, select
+
+HERE, THERE = "d" * 64, "e" * 64
+PROBLEM = {"m": 256, "n": 256}
+
+
+def record(tile: int, ms: float | list[float], problem: Any = None, **changes: Any) -> Record:
+    samples = ms if isinstance(ms, list) else [ms] * 3
+    facts: dict[str, Any] = dict(
+        tuned="gemm",
+        source=f"{tile:064x}",
+        space="",
+        device=HERE,
+        device_name="opencl_this",
+        architecture="opencl PoCL x86",
+        problem=PROBLEM if problem is None else problem,
+        variant={"TILE": tile},
+        samples_ms=samples,
+        verified=True,
+    )
+    return Record(**facts | changes)
+
+
+def choice(tile: int, problem: Any = None, **changes: Any) -> Choice:
+    facts: dict[str, Any] = dict(tuned="gemm", device=HERE, problem=problem or PROBLEM, variant={"TILE": tile})
+    return Choice(**facts | changes)
+
+
+def chosen(*here: Record, alike: Any = (), choices: Any = (), **changes: Any) -> Any:
+    facts: dict[str, Any] = dict(
+        name="gemm",
+        device_name="This Device",
+        architecture="opencl PoCL x86",
+        problem=PROBLEM,
+        here=list(here),
+        alike=list(alike),
+        choices=list(choices),
+        default=kk.Variant({"TILE": 1}),
+        fits=lambda record: True,
+        work=lambda problem: float(math.prod(problem.values())),
+        compiled_in=lambda problem: {},
+    )
+    return select(Knowledge(**facts | changes))
+
+
+# --- the order of what counts
+
+
+def test_nothing_known_is_the_default() -> None:
+    found = chosen()
+    assert (found.variant, found.basis, found.expected_ms, found.distance) == ({"TILE": 1}, "default", None, None)
+    assert "TILE=1 is the default: nothing was measured on This Device" in found.reason
+    assert chosen(record(8, 1.0, failure="wrong")).basis == "default"
+
+
+def test_the_fastest_for_this_problem() -> None:
+    found = chosen(record(8, 3.0), record(16, 1.5), record(32, 2.0))
+    assert (found.variant, found.basis, found.expected_ms, found.distance) == ({"TILE": 16}, "exact", 1.5, 0.0)
+    assert found.reason == "TILE=16 was the fastest for this problem on this device: 1.5 ms over 3 samples"
+    assert "over one sample" in chosen(record(8, [3.0])).reason
+
+
+def test_what_failed_is_never_chosen() -> None:
+    for failure in ("compile", "wrong", "guard", "crashed", "hung", "slow", "refused"):
+        assert chosen(record(8, 0.1, failure=failure), record(16, 1.5)).variant == {"TILE": 16}
+    # Nor by having been chosen once, before it was found out.
+    assert chosen(record(8, 0.1, failure="wrong"), record(16, 1.5), choices=[choice(8)]).variant == {"TILE": 16}
+
+
+def test_what_does_not_fit_any_more_does_not_count() -> None:
+    found = chosen(record(8, 0.1), record(16, 1.5), fits=lambda r: r.variant["TILE"] != 8)
+    assert found.variant == {"TILE": 16}
+    assert chosen(record(8, 0.1), fits=lambda r: False).basis == "default"
+
+
+def test_the_nearest_problem_scaled_by_the_work() -> None:
+    near, far = {"m": 128, "n": 256}, {"m": 8, "n": 8}
+    found = chosen(record(8, 0.5, near), record(16, 0.7, near), record(32, 0.001, far))
+    assert (found.variant, found.basis, found.expected_ms) == ({"TILE": 8}, "nearest", 1.0)
+    assert found.distance == pytest.approx(1, abs=0.02)
+    assert found.reason == (
+        "TILE=8 was the fastest for the nearest problem measured (m=128 n=256) on this device: 0.5 ms over 3 samples"
+    )
+
+
+def test_a_nearest_problem_of_which_nothing_fits_is_passed_over() -> None:
+    near, far = {"m": 128, "n": 256}, {"m": 8, "n": 8}
+    found = chosen(record(8, 0.5, near), record(32, 0.001, far), fits=lambda r: r.problem != near)
+    assert found.variant == {"TILE": 32} and found.basis == "nearest"
+
+
+def test_the_nearest_problem_has_its_own_decision() -> None:
+    near = {"m": 128, "n": 256}
+    found = chosen(record(8, 0.5, near), record(16, 0.49, near), choices=[choice(8, near)])
+    assert found.variant == {"TILE": 8} and found.basis == "nearest"
+
+
+def test_other_constants_make_a_problem_farther() -> None:
+    one, other = {"m": 300, "n": 256}, {"m": 240, "n": 256}
+    records = (record(8, 1.0, one), record(16, 1.0, other))
+    assert chosen(*records).variant == {"TILE": 16}
+    # 300 is no multiple of 16 either; where that is compiled in, 240 is another program than 256 would have.
+    fours = chosen(*records, compiled_in=lambda p: {"VECTOR": 4 if p["m"] != 240 else 1})
+    assert fours.variant == {"TILE": 8} and fours.distance is not None and fours.distance < 1
+
+
+def test_problems_of_other_names_or_texts_say_nothing() -> None:
+    assert chosen(record(8, 1.0, {"m": 256}), record(8, 1.0, {"m": 256, "k": 256})).basis == "default"
+    assert chosen(record(8, 1.0, {"m": 256, "n": "wide"})).basis == "default"
+
+
+def test_the_same_architecture() -> None:
+    theirs = dict(device=THERE, device_name="opencl_other")
+    found = chosen(alike=[record(8, 3.0, **theirs), record(16, 2.0, **theirs)])
+    assert (found.variant, found.basis, found.expected_ms, found.distance) == (
+        {"TILE": 16}, "architecture", 2.0, 0.0,
+    )  # fmt: skip
+    assert found.reason == (
+        "TILE=16 was the fastest for this problem on opencl_other, which is opencl PoCL x86 as this one: "
+        "2 ms over 3 samples"
+    )
+    near = chosen(alike=[record(8, 3.0, {"m": 512, "n": 256}, **theirs)])
+    assert (
+        near.basis == "architecture" and near.expected_ms == 1.5 and near.distance and "nearest problem" in near.reason
+    )
+    # What was measured here counts first, even of another problem.
+    both = chosen(record(32, 9.0, {"m": 8, "n": 8}), alike=[record(16, 2.0, **theirs)])
+    assert both.variant == {"TILE": 32} and both.basis == "nearest"
+
+
+# --- decisions
+
+
+def test_a_decision_stands_against_medians_of_other_days() -> None:
+    records = record(8, 1.0), record(16, 0.9)
+    assert chosen(*records).variant == {"TILE": 16}
+    found = chosen(*records, choices=[choice(8, reason="the fastest measured")])
+    assert (found.variant, found.expected_ms, found.basis) == ({"TILE": 8}, 1.0, "exact")
+    kept = chosen(*records, choices=[choice(8, reason="in use before, and a tie with TILE=16 (0.9 ms)")])
+    assert kept.reason == (
+        "TILE=8 is kept for this problem: 1 ms over 3 samples; in use before, and a tie with TILE=16 (0.9 ms)"
+    )
+
+
+def test_a_decision_about_another_problem_or_an_old_template_does_not_bind() -> None:
+    records = record(8, 1.0), record(16, 0.9)
+    assert chosen(*records, choices=[choice(8, {"m": 1, "n": 1})]).variant == {"TILE": 16}
+    assert chosen(*records, choices=[choice(8)], fits=lambda r: r.variant["TILE"] == 16).variant == {"TILE": 16}
+    assert chosen(*records, choices=[choice(64)]).variant == {"TILE": 16}
+
+
+def test_a_pin_stands_against_everything() -> None:
+    found = chosen(record(8, 1.0), record(16, 5.0), choices=[choice(16, pinned=True)])
+    assert (found.variant, found.basis, found.expected_ms) == ({"TILE": 16}, "pinned", 5.0)
+    assert found.reason == "TILE=16 was pinned for this problem"
+    assert chosen(choices=[choice(32, pinned=True)]).expected_ms is None
+
+
+# --- ties
+
+
+def test_near_ties_keep_the_incumbent() -> None:
+    eight, sixteen = record(8, 1.02), record(16, 1.0)
+    assert fastest([eight, sixteen]) is sixteen
+    assert fastest([eight, sixteen], kk.Variant({"TILE": 8})) is eight
+    assert fastest([record(8, 1.05), sixteen], kk.Variant({"TILE": 8})) is sixteen
+    assert fastest([sixteen], kk.Variant({"TILE": 8})) is sixteen
+    assert fastest([record(8, 0.1, failure="wrong"), sixteen], kk.Variant({"TILE": 8})) is sixteen
+    assert fastest([]) is None and fastest([record(8, [])]) is None
+
+
+def test_the_more_the_samples_scatter_the_wider_a_tie_is_but_not_without_end() -> None:
+    steady, scattered = record(16, [1.0, 1.0, 1.0]), record(8, [0.98, 1.08, 1.18])
+    assert is_tie(scattered, steady) and not is_tie(record(8, 1.08), steady)
+    wild = record(8, [0.1, 1.3, 2.5])
+    assert not is_tie(wild, steady)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=8), st.integers(0, 7))
+def test_the_choice_is_within_a_tie_of_the_best(times: list[float], held: int) -> None:
+    records = [record(number, ms) for number, ms in enumerate(times)]
+    found = fastest(records, kk.Variant({"TILE": held}))
+    assert found is not None and found.median_ms is not None
+    assert found.median_ms <= min(times) * 1.15
+    assert found.median_ms == min(times) or found.variant == {"TILE": held}
+
+
+def test_the_median_of_samples() -> None:
+    assert record(8, [3.0, 1.0, 2.0]).median_ms == 2.0 and record(8, [1.0, 2.0]).median_ms == 1.5
+    assert msgspec.structs.replace(record(8, 1.0), samples_ms=[]).median_ms is None
+
+
+# --- distances
+
+
+@settings(deadline=None)
+@given(st.integers(0, 4096), st.integers(0, 4096), st.integers(0, 4096))
+def test_distance_is_one(a: int, b: int, c: int) -> None:
+    def far(one: int, other: int) -> float:
+        return distance_between({"n": one}, {"n": other})
+
+    assert far(a, a) == 0 and far(a, b) == pytest.approx(far(b, a)) and (far(a, b) > 0) == (a != b)
+    assert far(a, c) <= far(a, b) + far(b, c) + 1e-9
+
+
+def test_distance_counts_doublings() -> None:
+    assert distance_between({"n": 1023}, {"n": 2047}) == 1
+    assert distance_between({"n": 1023, "m": 3}, {"n": 2047, "m": 7}) == 2
+    assert distance_between({"n": 7}, {"m": 7}) == distance_between({"n": 7}, {"n": "7"}) == math.inf
+    assert distance_between({"n": "a"}, {"n": "a"}) == 0
