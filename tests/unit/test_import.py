@@ -10,13 +10,22 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_import_loads_no_library() -> None:
-    heavy = {"numpy", "pyopencl", "cuda", "msgspec", "OpenGL", "moderngl", "glcontext", "dataclasses", "asyncio"}
+    heavy = set("numpy pyopencl cuda msgspec OpenGL moderngl glcontext dataclasses asyncio sqlite3 jinja2 matplotlib".split())
     assert not heavy & (loaded_by("import kernelkeep") - loaded_by("pass"))
 
 
 def test_a_source_needs_no_gpu_library() -> None:
     loaded = loaded_by("import kernelkeep as kk; kk.Source('text').headers; kk.PortableKernel('f', [], '')")
     assert not {"numpy", "pyopencl", "cuda", "OpenGL"} & loaded
+
+
+def test_kernels_and_templates_load_what_they_need_when_they_need_it() -> None:
+    kernels = loaded_by("from kernelkeep.kernels import conv2d, gemm; assert callable(gemm) and callable(conv2d)")
+    assert not {"numpy", "sqlite3", "jinja2", "matplotlib", "pyopencl", "cuda"} & kernels
+    statement = """import kernelkeep as kk
+template = kk.Template("y[0] = {{ A }};", [kk.Buffer("y", "f4")], arrays={"y": 1})
+kk.Tuned("f", template, kk.VariantSpace(A=[1, 2])).space.default()"""
+    assert not {"jinja2", "matplotlib", "pyopencl", "cuda", "subprocess"} & loaded_by(statement)
 
 
 def test_a_library_that_is_not_installed_is_a_backend_without_devices() -> None:

@@ -13,6 +13,7 @@ from ..errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
     from .base import Device
+    from .recycling import Recycler
 
 __all__ = ["Array", "host_view", "parse_dtype", "parse_shape"]
 
@@ -30,7 +31,7 @@ class Array:
     guest (a CuPy or PyTorch array) keeps the guest alive and frees nothing itself.
     """
 
-    __slots__ = ("__weakref__", "_bound_in", "_guest", "device", "dtype", "handle", "nbytes", "shape")
+    __slots__ = ("__weakref__", "_bound_in", "_guest", "_recycler", "device", "dtype", "handle", "nbytes", "shape")
 
     def __init__(
         self, device: Device, shape: tuple[int, ...], dtype: np.dtype[Any], handle: Any, guest: object = None
@@ -41,6 +42,7 @@ class Array:
         self.nbytes = math.prod(shape) * dtype.itemsize
         self.handle = handle
         self._guest = guest
+        self._recycler: Recycler | None = None
         self._bound_in: weakref.WeakSet[_Bound] | None = None
 
     @property
@@ -94,9 +96,14 @@ class Array:
         if self._bound_in is not None:
             for bound in list(self._bound_in):
                 bound._revoke("an array it was prepared with is closed")
-        if handle is not None and self._guest is None:
+        recycler, self._recycler = self._recycler, None
+        if handle is not None and self._guest is None and not (recycler and recycler.give(self.nbytes, handle)):
             self.device._free(handle)
         self._guest = None
+
+    def _leave_order(self) -> None:
+        """Somebody uses it outside the device's own order of work: nobody else is to get its memory unasked."""
+        self._recycler = None
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be half gone
@@ -115,6 +122,7 @@ class Array:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        self._leave_order()
         interface = self.device._cuda_array_interface(self)
         if interface is None:
             raise AttributeError(f"arrays on {self.device.spec} have no __cuda_array_interface__")
@@ -122,6 +130,7 @@ class Array:
 
     def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
         self._check_open()
+        self._leave_order()
         return self.device._dlpack(self)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -30,6 +30,7 @@ from .fingerprint import Fingerprint
 from .lanes import Lanes
 from .order import Fence, Queue, Timer
 from .program import Kernel, Program
+from .recycling import Recycler
 from .replay import LoopReplay, Replay, Step
 
 __all__ = [
@@ -120,6 +121,7 @@ class Device(ABC):
         self._relievers: weakref.WeakSet[_Reliever] = weakref.WeakSet()
         self._tenants: weakref.WeakSet[_Closable] = weakref.WeakSet()
         self._making = threading.Lock()
+        self._recycler: Recycler | None = None
 
     # --- programs
 
@@ -177,6 +179,29 @@ class Device(ABC):
             raise OutOfMemory(f"{self.spec} cannot allocate {nbytes:,} bytes: no device can")
         # Drivers refuse buffers of no bytes; NumPy users expect empty arrays to work.
         return Array(self, parsed_shape, parsed_dtype, self._allocate_or_relieve(max(nbytes, 16)))
+
+    def recycled_empty(self, shape: tuple[int, ...], dtype: Any = "f4") -> Array:
+        """Like `empty`, with memory of an array of the same size that was dropped, where there is one.
+
+        Both belong to the device's own order of work. An array that leaves it, to another queue or another library, is
+        freed in the ordinary way.
+        """
+        self._check_open()
+        parsed = np.dtype(dtype)
+        recycler = self._recycler or self._make_recycler()
+        handle = recycler.take(math.prod(shape) * parsed.itemsize)
+        array = self.empty(shape, parsed) if handle is None else Array(self, shape, parsed, handle)
+        if array.nbytes:
+            array._recycler = recycler
+        return array
+
+    def _make_recycler(self) -> Recycler:
+        with self._making:
+            if self._recycler is None:
+                self._recycler = Recycler(self)
+                self.add_reliever(self._recycler)
+                self.add_tenant(self._recycler)
+            return self._recycler
 
     def add_reliever(self, reliever: _Reliever) -> None:
         """When memory runs out, `reliever.relieve(nbytes)` is asked to free some; if any did, it is tried once more."""

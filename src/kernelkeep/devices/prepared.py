@@ -93,6 +93,7 @@ class Prepared(ABC):
     def _hold(self, value: Any) -> None:
         if isinstance(value, Array):
             value._tell_when_closed(self)
+            value._leave_order()  # it may be called on any queue
 
     def _let_go(self, value: Any) -> None:
         if isinstance(value, Array) and value._bound_in is not None and not any(value is kept for kept in self._args):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..errors import ArgumentError, DeviceError
 from ..programs.signature import KernelSignature, Parameter
 from .arguments import Converter, Launcher, converters, dimensions, launcher
+from .array import Array
 from .order import Queue
 from .prepared import Prepared
 
@@ -69,6 +70,10 @@ class Kernel(ABC):
         if queue is None and not shared_bytes and not cooperative:
             (self._launcher or self._make_launcher())(args, shape)
             return
+        if queue is not None:
+            for value in args:
+                if isinstance(value, Array):
+                    value._leave_order()
         values = self._bind(args, cooperative)
         self._launch_specially(values, shape, queue, shared_bytes, cooperative)
 

@@ -156,6 +156,8 @@ class Flight:
             self.values[index] = kernel._convert(index, value)
             self.originals[index] = value
             self.on_device.add(index)
+            if isinstance(value, Array):
+                value._leave_order()  # lanes are orders of their own
             return
         host = _host_array(value, f"argument {param.name!r} of job {self.job.name}")
         dtype = host.dtype if param.dtype is None else np.dtype(param.dtype)

@@ -174,7 +174,7 @@ class Explorer:
         tuned, device = self._tuned, self._cache.device
         if self._prober is None:
             params = tuned.template.params(device.language)
-            self._prober = Prober(self._cache, params, tuned.tolerance, workers=1)
+            self._prober = Prober(self._cache, params, tuned.tolerance, insist=True, workers=1)
             self._cases = [tuned.case(device, check) for check in tuned.checks(self._problem)]
         launches, cases = tuned.trials(device, variant, self._cases)
         outcome = self._prober.attempt(launches, cases)

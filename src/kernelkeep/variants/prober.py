@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..errors import DeviceError
 from ..programs.signature import Parameter
 from .case import Case
 from .child import Begin, CaseAt, Compile, Reply, Try
@@ -50,6 +51,7 @@ class Prober:
         tolerance: float,
         *,
         isolate: bool = True,
+        insist: bool = False,
         workers: int | None = None,
         compile_seconds: float = 300.0,
         trial_seconds: float = 20.0,
@@ -58,6 +60,7 @@ class Prober:
         self._params = tuple(params)
         self._tolerance = tolerance
         self._isolate = isolate
+        self._insist = insist  # where there can be no child, rather try nothing
         self._limits = compile_seconds, trial_seconds
         self._apart = cache.device.info.is_gpu  # compilers and kernels do not share the cores
         self.workers = (workers or max(1, min(8, os.cpu_count() or 1))) if isolate else 1
@@ -86,6 +89,8 @@ class Prober:
             except _NoChildError as error:
                 if self.closed:
                     return Outcome("crashed", "ended before it began")  # nobody waits for it
+                if self._insist:
+                    raise DeviceError(f"no process can be started to try variants in: {error}") from None
                 self._isolate = False
                 _log.warning("variants are tried in this process, because none can be started for it: %s", error)
         source, kernel = launches[0].source, launches[0].kernel

@@ -252,6 +252,9 @@ class Tuned:
         plain = plain_problem(problem)
         device, records = cache.device, self.records(cache)
         values = self.template.values(plain)
+        clash = sorted(values.keys() & self.space.parameters.keys())
+        if clash:
+            raise ArgumentError(f"{', '.join(clash)} of the problem is also a parameter of the space of {self.name}")
         fingerprint = device.fingerprint.digest
         choices = [
             choice

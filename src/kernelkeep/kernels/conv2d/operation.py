@@ -119,7 +119,7 @@ def _target(device: Any, out: Any, shape: tuple[int, ...]) -> Array:
     if out is None:
         if prod(shape) > MOST_ELEMENTS:
             raise ArgumentError(f"the result has {prod(shape):,} elements; kernels count them with 32 bits")
-        made: Array = device.empty(shape, "f4")
+        made: Array = device.recycled_empty(shape, "f4")
         return made
     if not isinstance(out, Array):
         raise ArgumentError(f"out is a device array, not a {type(out).__name__}")

@@ -98,7 +98,7 @@ def _target(device: Any, out: Any, c: Any, beta: float, shape: tuple[int, int]) 
         raise ArgumentError(f"out is a device array, not a {type(out).__name__}")
     if beta and c is None and out is None:
         raise ArgumentError("with beta other than 0, gemm needs c")
-    target = device.empty(shape, "f4") if out is None else brought(device, out, "out", 2)
+    target = device.recycled_empty(shape, "f4") if out is None else brought(device, out, "out", 2)
     if out is not None and target is not out:  # a copy, so that it begins where kernels can write four floats at once
         raise ArgumentError("out begins at an address that is no multiple of 16 bytes")
     if target.shape != shape:

@@ -229,3 +229,43 @@ class ArrayTests(DevicePart):
         for _ in range(50):
             device.pinned_empty((1 << 16,), "i4")[:] = -1
         assert (view == np.arange(100)).all()
+
+    def test_recycled_memory_keeps_its_order(self, device: Device, saxpy: Kernel) -> None:
+        # Each result is dropped while the device may still compute it, and the next one gets its memory.
+        n = 1 << 18
+        x, seen = device.array(np.ones(n, "f4")), set()
+        for k in range(20):
+            y = device.recycled_empty((n,), "f4").copy_from(np.full(n, k, "f4"))
+            seen.add(id(y.handle) if not isinstance(y.handle, int) else y.handle)
+            saxpy.launch(groups(n), (x, y, np.float32(2), np.int32(n)))
+            if k % 5 == 0:
+                assert (y.numpy() == k + 2).all()
+            del y
+        assert len(seen) == 1, "its memory was not used again"
+
+    def test_recycled_memory_is_nobody_elses(self, device: Device, saxpy: Kernel) -> None:
+        first = device.recycled_empty((1000,), "f4").copy_from(np.full(1000, 1, "f4"))
+        second = device.recycled_empty((1000,), "f4").copy_from(np.full(1000, 2, "f4"))
+        assert (first.numpy() == 1).all() and (second.numpy() == 2).all()
+        second.close()
+        third = device.recycled_empty((1000,), "f4").copy_from(np.full(1000, 3, "f4"))
+        with pytest.raises(DeviceError):
+            second.numpy()
+        prepared = saxpy.prepare(groups(1000), (first, third, np.float32(1), np.int32(1000)))
+        prepared()
+        handle = third.handle
+        third.close()  # it was bound, so its memory is freed and not used again
+        with pytest.raises(DeviceError):
+            prepared()
+        fourth = device.recycled_empty((1000,), "f4")
+        assert fourth.handle is not handle or isinstance(handle, int)
+        assert (first.numpy() == 1).all()
+
+    def test_recycled_memory_is_given_back(self, device: Device) -> None:
+        with open_device(device.spec) as device:
+            device.recycled_empty((4096,), "f4").close()
+            recycler = device._recycler
+            assert recycler is not None
+            assert recycler.relieve(None) and not recycler.relieve(None)
+            kept = device.recycled_empty((4096,), "f4")
+        kept.close()  # after the device: nothing to give it back to

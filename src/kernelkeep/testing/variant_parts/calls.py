@@ -12,6 +12,7 @@ from ...devices.array import Array
 from ...devices.base import Device
 from ...devices.registry import open_device
 from ...errors import ArgumentError
+from ...variants.space import VariantSpace
 from ..device_parts.common import together
 from .common import VariantPart, twice
 
@@ -79,6 +80,9 @@ class CallTests(VariantPart):
         ):
             with pytest.raises(ArgumentError, match=said):
                 tuned.run(programs, problem, x=x)  # type: ignore[arg-type]
+        clash = twice("clash", None, space=VariantSpace(STEPS=[1], n=[7]))
+        with pytest.raises(ArgumentError, match="n of the problem is also a parameter of the space"):
+            clash.run(programs, _PROBLEM, x=x)
         with open_device(device.spec) as other, pytest.raises(ArgumentError, match=r"argument 0 \(x\)"):
             tuned.run(programs, _PROBLEM, x=other.array(x))
 

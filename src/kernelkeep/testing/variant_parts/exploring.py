@@ -137,3 +137,16 @@ class ExploringTests(VariantPart):
         tuned = Tuned("broken", kernel, VariantSpace(STEPS=[1, 2]), reference=lambda x: 1 // 0)
         self.call(tuned, programs, 0.9, lambda explorer: explorer.exhausted)
         self.check_run(tuned, programs, explore=0.9)
+
+    def test_where_no_process_can_be_started_nothing_is_tried(
+        self, device: Device, programs: ProgramCache, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Not in this one: what the user's program needs is not to be put at risk."""
+
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise OSError("no more processes")
+
+        monkeypatch.setattr(subprocess, "Popen", refuse)
+        tuned = twice("careful", [1, 2])
+        self.call(tuned, programs, 0.9, lambda explorer: explorer.exhausted)
+        assert tuned.records(programs).of_device("careful", device.fingerprint.digest) == []
