@@ -10,7 +10,9 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_import_loads_no_library() -> None:
-    heavy = set("numpy pyopencl cuda msgspec OpenGL moderngl glcontext dataclasses asyncio sqlite3 jinja2 matplotlib".split())
+    heavy = set(
+        "numpy pyopencl cuda msgspec OpenGL moderngl glcontext dataclasses asyncio sqlite3 jinja2 matplotlib".split()
+    )
     assert not heavy & (loaded_by("import kernelkeep") - loaded_by("pass"))
 
 

@@ -100,7 +100,9 @@ def main() -> None:
         except KernelKeepError as error:
             _say(outgoing, Reply(Outcome("refused", str(error))))
             return
-        with device, ProgramCache(device, begin.cache_dir) as cache:
+        # A binary that ripens is saved once it is ripe, after the trial: asking for it earlier makes PoCL compile twice.
+        at_once = not device.capabilities.ripening_binaries
+        with device, ProgramCache(device, begin.cache_dir, auto_save=at_once) as cache:
             same = device.fingerprint.digest == begin.fingerprint
             _say(outgoing, Reply(Outcome("" if same else "refused", "" if same else "another device"), ready=True))
             while True:

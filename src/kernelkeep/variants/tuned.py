@@ -237,12 +237,11 @@ class Tuned:
         except (KeyError, TypeError, AttributeError):
             pass  # not asked for yet, or nonsense; which of them is seen below
         selection, plain = self._choose(cache, problem, steady)
-        calls = self._calls.setdefault(cache, {})
-        if len(calls) >= _CALLS_KEPT:
+        made = Call(self, cache.device, plain, selection)
+        if len(self._calls.get(cache, ())) >= _CALLS_KEPT:
             self.forget(cache)
-            calls = self._calls.setdefault(cache, {})
-        call = calls[steady, tuple(problem.items())] = Call(self, cache.device, plain, selection)
-        return call
+        with _opening:  # threads that come first together share one
+            return self._calls.setdefault(cache, {}).setdefault((steady, tuple(problem.items())), made)
 
     def _choose(
         self, cache: ProgramCache, problem: Mapping[str, Any], deterministic: bool
@@ -381,13 +380,16 @@ class Tuned:
         return call.run(cache, arguments)
 
     def _explorer(self, cache: ProgramCache, call: Call, share: float) -> Explorer:
-        if call.explorer is None:
+        explorer = call.explorer
+        if explorer is None:
             from .explore import Explorer
 
-            call.explorer = Explorer(self, cache, call)
-            cache.add_tenant(call.explorer)
-        call.explorer.share = share
-        return call.explorer
+            made = Explorer(self, cache, call)
+            with _opening:  # threads that come first together share one
+                explorer = call.explorer = call.explorer or made
+            cache.add_tenant(explorer)
+        explorer.share = share
+        return explorer
 
     def _check_cache(self, cache: ProgramCache) -> None:
         if not isinstance(cache, ProgramCache):

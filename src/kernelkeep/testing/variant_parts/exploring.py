@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from ...programs.portable import PortableKernel
 from ...variants.explore import Explorer
 from ...variants.space import VariantSpace
 from ...variants.tuned import Tuned
+from ..device_parts.common import together
 from .common import BODY, PARAMS, PROBLEM, VariantPart, twice
 from .failures import child_processes
 
@@ -78,6 +80,21 @@ class ExploringTests(VariantPart):
         assert again.select(programs, PROBLEM).variant == {"STEPS": 1}
         self.call(again, programs, 0.9, lambda explorer: explorer.exhausted)
         assert again.select(programs, PROBLEM).variant == {"STEPS": 1}
+
+    def test_threads_explore_together(self, device: Device, programs: ProgramCache) -> None:
+        tuned, done = twice("together", [self.heavier(device), 1]), threading.Event()
+
+        def work(number: int) -> list[Explorer]:
+            def until(explorer: Explorer) -> bool:
+                if explorer.exhausted:
+                    done.set()
+                return done.is_set()
+
+            return self.call(tuned, programs, 0.9, until)
+
+        seen = together(work, 4)
+        assert len({id(explorer) for explorers in seen for explorer in explorers}) == 1
+        assert tuned.select(programs, PROBLEM).variant == {"STEPS": 1}
 
     def test_what_is_wrong_never_runs(self, device: Device, programs: ProgramCache) -> None:
         """Every result of `call` is right, though the wrong variant would be the fastest."""
