@@ -189,6 +189,7 @@ class KernelTests:
 
     def test_wrong_use_of_gemm(self, cache: kk.ProgramCache) -> None:
         device, a, b, c = cache.device, numbers(1, 4, 6), numbers(2, 6, 5), numbers(3, 4, 5)
+        square = device.array(numbers(1, 4, 4))
         wrong: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
             ((a, a), {}, "a is 4 × 6 and b is 4 × 6: the inner sizes differ"),
             ((a.astype("f8"), b), {}, "a is float64, and this kernel computes in float32"),
@@ -199,9 +200,12 @@ class KernelTests:
             ((a, b, c[:3]), {"beta": 1.0}, r"c has the shape \(3, 5\), and the product is 4 × 5"),
             ((a, b, c.astype("f8")), {"beta": 1.0}, "c is float64"),
             ((a, b), {"out": c}, "out is a device array, not a ndarray"),
-            ((a, b), {"out": device.empty((5, 4), "f4")}, r"out has the shape \(5, 4\), and the product is 4 × 5"),
+            ((a, b), {"out": device.empty((5, 4), "f4")}, r"out has the shape \(5, 4\), and the result has \(4, 5\)"),
             ((a, b), {"out": device.empty((4, 5), "f8")}, "out is float64"),
             ((None, b), {}, "cannot make an array|not made of numbers"),
+            ((a, b, c[:3]), {}, r"c has the shape \(3, 5\), and the product is 4 × 5"),
+            ((a, b), {"alpha": "x"}, "alpha and beta are numbers"),
+            ((square, b[:4, :4]), {"out": square}, "out is one of the operands"),
         ]
         for positional, named, said in wrong:
             with pytest.raises(kk.ArgumentError, match=said) as caught:
@@ -209,6 +213,9 @@ class KernelTests:
             assert "\n" not in str(caught.value)
         with kk.open_device(device.spec) as other, pytest.raises(kk.ArgumentError, match="and the cache is for"):
             gemm(cache, other.array(a), b)
+        nothing: Any = None
+        with pytest.raises(kk.ArgumentError, match="not of a NoneType"):
+            gemm(nothing, a, b)
 
     # --- conv2d
 

@@ -15,7 +15,7 @@ import math
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -305,6 +305,13 @@ class Device(ABC):
         """Launches and copies as one, as far as the driver can; on the device's own queue, or where the driver takes them
         whole (`replays_whole`) on another."""
         return LoopReplay(self, steps)
+
+    def _time(self, work: Callable[[], Any]) -> float:
+        """The device time of some launches in seconds, without the host's gaps between them where the driver can do that."""
+        timer = self.timer()
+        with self.exclusive(), timer:
+            work()
+        return timer.seconds
 
     def exclusive(self) -> AbstractContextManager[Any]:
         """For a `with` block in which this thread has the device to itself, and other threads wait.

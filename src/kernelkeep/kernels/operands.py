@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import importlib
 import sys
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..cache.program_cache import ProgramCache
 from ..devices.array import Array
 from ..errors import ArgumentError
 
 if TYPE_CHECKING:
     from ..devices.base import Device
 
-__all__ = ["MOST_ELEMENTS", "brought", "given_back"]
+__all__ = ["MOST_ELEMENTS", "brought", "device_of", "given_back", "target_for"]
 
 MOST_ELEMENTS = (1 << 31) - (1 << 24)  # kernels count with 32 bits, and up to a tile past the end
 _ALIGNED = 16  # bytes; kernels read four floats at once
+
+
+def device_of(cache: Any) -> Device:
+    """The device of a cache that is open."""
+    if not isinstance(cache, ProgramCache):
+        raise ArgumentError(f"kernels run on the device of a kk.ProgramCache, not of a {type(cache).__name__}")
+    return cache.device
 
 
 def brought(device: Device, value: Any, name: str, dimensions: int) -> Array:
@@ -37,16 +46,37 @@ def brought(device: Device, value: Any, name: str, dimensions: int) -> Array:
     return array
 
 
+def target_for(device: Device, out: Any, shape: tuple[int, ...], operands: tuple[Array, ...]) -> Array:
+    """Where a result goes: `out`, or memory of an earlier result that nobody has any more."""
+    if out is None:
+        if prod(shape) > MOST_ELEMENTS:
+            raise ArgumentError(f"the result has {prod(shape):,} elements; kernels count them with 32 bits")
+        return device.recycled_empty(shape)
+    if not isinstance(out, Array):
+        raise ArgumentError(f"out is a device array, not a {type(out).__name__}")
+    target = brought(device, out, "out", len(shape))
+    if target is not out:  # a copy, so that it begins where kernels can write four floats at once
+        raise ArgumentError("out begins at an address that is no multiple of 16 bytes")
+    if target.shape != shape:
+        raise ArgumentError(f"out has the shape {target.shape}, and the result has {shape}")
+    if any(operand.handle is target.handle or operand.handle == target.handle for operand in operands):
+        raise ArgumentError("out is one of the operands, which the kernel still reads while it writes")
+    return target
+
+
 def given_back(result: Array, like: Any) -> Any:
-    """A result as the kind of array the operand was."""
+    """A result as the kind of array the operand was; NumPy's where its library takes no arrays through DLPack."""
     if isinstance(like, Array):
         return result
     if isinstance(like, np.ndarray) or not hasattr(like, "__dlpack__"):
         return result.numpy()
     library = type(like).__module__.partition(".")[0]
-    module = sys.modules.get(library) or importlib.import_module(library)
-    from_dlpack = getattr(module, "from_dlpack", None)
-    if from_dlpack is None:
-        from_dlpack = importlib.import_module("jax.dlpack" if library in ("jax", "jaxlib") else library).from_dlpack
+    try:
+        module = sys.modules.get(library) or importlib.import_module(library)
+        if not hasattr(module, "from_dlpack"):
+            module = importlib.import_module("jax.dlpack" if library in ("jax", "jaxlib") else f"{library}.dlpack")
+        from_dlpack = module.from_dlpack
+    except (ImportError, AttributeError):
+        return result.numpy()
     on_host = int(like.__dlpack_device__()[0]) == 1
     return from_dlpack(result.numpy() if on_host else result)

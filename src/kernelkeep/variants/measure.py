@@ -98,14 +98,11 @@ class Contender:
         return count
 
     def _timed(self, count: int) -> float:
-        timer = self._device.timer()
-        with timer:
-            if self._replay is not None:
-                self._replay.launch()
-            else:
-                for _ in range(count):
-                    next(self._next)()
-        return timer.seconds
+        return self._device._time(self._replay.launch if self._replay is not None else lambda: self._launch(count))
+
+    def _launch(self, count: int) -> None:
+        for _ in range(count):
+            next(self._next)()
 
     def sample(self) -> float:
         """The time of one launch, in milliseconds."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tuned", "records_of"]
 
+_USUAL_SHARE = 0.05  # what `explore=True` means
 _CALLS_KEPT = 4096  # problems; a program whose sizes never repeat must not grow for ever
 
 
@@ -368,7 +369,8 @@ class Tuned:
         What is passed and is no device array is copied to the device. Returns the output, a dict where there are several.
 
         With `explore`, a share of the time, other variants are tried on real calls: each is first verified in a child
-        process, and what it costs more than the best one never exceeds that share of all the time spent so far.
+        process, and what that and slower calls cost is earned back, before another is tried, from that share of the time
+        of all calls. True stands for a twentieth.
         """
         call = self._call(cache, problem, deterministic)
         if explore and self.reference is None:
@@ -376,7 +378,8 @@ class Tuned:
         if explore and not (isinstance(explore, int | float) and 0 < explore <= 1):
             raise ArgumentError(f"explore is a share of the time, above 0 and up to 1, not {explore!r}")
         if explore and call.selection.basis not in ("deterministic", "pinned"):
-            return self._explorer(cache, call, float(explore)).run(arguments)
+            share = _USUAL_SHARE if explore is True else float(explore)
+            return self._explorer(cache, call, share).run(arguments)
         return call.run(cache, arguments)
 
     def _explorer(self, cache: ProgramCache, call: Call, share: float) -> Explorer:

@@ -226,6 +226,12 @@ class OpenCLDevice(Device):
         self._check_open()
         return OpenCLTimer(self)
 
+    def _time(self, work: Callable[[], Any]) -> float:
+        timer = OpenCLTimer(self, held_back=self.info.is_gpu)
+        with timer:
+            work()
+        return timer.seconds
+
     def queue(self) -> OpenCLQueue:
         self._check_open()
         return OpenCLQueue(self)

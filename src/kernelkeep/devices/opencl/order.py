@@ -75,10 +75,12 @@ class OpenCLTimer(Timer):
     other threads during the block are measured with it.
     """
 
-    def __init__(self, device: OpenCLDevice) -> None:
+    def __init__(self, device: OpenCLDevice, *, held_back: bool = False) -> None:
         self._device = device
         self._start: Any = None
         self._end: Any = None
+        # Nothing of the block begins before its end, so that the device does not wait for the host inside it.
+        self._gate = device.cl.UserEvent(device.cl_context) if held_back else None
 
     def __enter__(self) -> Self:
         device, cl = self._device, self._device.cl
@@ -89,6 +91,8 @@ class OpenCLTimer(Timer):
         self._plain = device.cl_queue
         device._guarded(self._plain.finish)
         device.cl_queue = device._profiling_queue
+        if self._gate is not None:
+            device._guarded(lambda: cl.enqueue_marker(device._profiling_queue, wait_for=[self._gate]))
         self._start = device._guarded(lambda: cl.enqueue_marker(device._profiling_queue))
         return self
 
@@ -98,9 +102,11 @@ class OpenCLTimer(Timer):
         device = self._device
         try:
             self._end = device._guarded(lambda: device.cl.enqueue_marker(device._profiling_queue))
-            device._guarded(device._profiling_queue.finish)
         finally:
+            if self._gate is not None:
+                self._gate.set_status(device.cl.command_execution_status.COMPLETE)
             device.cl_queue = self._plain
+        device._guarded(device._profiling_queue.finish)
 
     @property
     def seconds(self) -> float:

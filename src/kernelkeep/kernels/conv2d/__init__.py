@@ -27,7 +27,8 @@ def conv2d(
     `padding` is how many zeros surround the image: one number, one for rows and one for columns, "same" (the output is as
     large as the input; stride 1, odd filters) or "valid" (none). NumPy in, NumPy out; device arrays in, a device array
     out; DLPack (PyTorch, CuPy, JAX) in, the same kind out. `out` is a device array for the result. The result is within
-    1e-5 of the exact one, relative to the largest element.
+    1e-5 of the exact one, relative to the largest element (where all sums cancel: within 1e-6 of what they would be
+    without signs).
 
     `explore`, a share of the time, lets other variants be tried on real calls; `deterministic` leaves measurements aside.
     """

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache as remembered
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...devices.array import Array
 from ...errors import ArgumentError
-from ..operands import MOST_ELEMENTS, brought, given_back
+from ..operands import MOST_ELEMENTS, brought, device_of, given_back, target_for
 from ..templates import check_rounds, tuned_kernel, way_of
 
 if TYPE_CHECKING:
@@ -91,23 +91,13 @@ def run(
     deterministic: bool | None,
 ) -> Any:
     """`conv2d`, with everything said."""
-    device = cache.device
+    device = device_of(cache)
     images, filters = brought(device, x, "x", 4), brought(device, w, "w", 4)
-    (n, c, height, width), (k, channels, r, s) = images.shape, filters.shape
-    if c != channels:
-        raise ArgumentError(f"x has {c} channels, and the filters in w have {channels}")
-    if not (c and r and s):
-        raise ArgumentError(f"a convolution needs channels and taps, and w has the shape {filters.shape}")
-    if images.size + c * height * width > MOST_ELEMENTS:  # the last image is read past its end before it is cut off
-        raise ArgumentError(f"x has {images.size:,} elements; kernels count them with 32 bits")
-    strides = _pair(stride, "stride", 1)
-    pads = _padding(padding, (r, s), strides)
-    problem = _problem(images.shape, filters.shape, pads, strides)
-    size = _output(problem)
-    if size["oh"] < 1 or size["ow"] < 1:
-        padded = f"{height + 2 * pads[0]} × {width + 2 * pads[1]} with padding"
-        raise ArgumentError(f"filters of {r} × {s} are larger than the images, {padded}")
-    target = _target(device, out, (n, k, size["oh"], size["ow"]))
+    try:
+        problem, shape = _planned(images.shape, filters.shape, padding, stride)
+    except TypeError:  # lists
+        problem, shape = _plan(images.shape, filters.shape, padding, stride)
+    target = target_for(device, out, shape, (images, filters))
     if target.size:
         check_rounds(device, __package__, problem)
         arguments = {"x": images, "weights": filters, "y": target}
@@ -115,20 +105,29 @@ def run(
     return out if out is not None else given_back(target, x)
 
 
-def _target(device: Any, out: Any, shape: tuple[int, ...]) -> Array:
-    if out is None:
-        if prod(shape) > MOST_ELEMENTS:
-            raise ArgumentError(f"the result has {prod(shape):,} elements; kernels count them with 32 bits")
-        made: Array = device.recycled_empty(shape, "f4")
-        return made
-    if not isinstance(out, Array):
-        raise ArgumentError(f"out is a device array, not a {type(out).__name__}")
-    target = brought(device, out, "out", 4)
-    if target is not out:  # a copy, so that it begins where kernels can write four floats at once
-        raise ArgumentError("out begins at an address that is no multiple of 16 bytes")
-    if target.shape != shape:
-        raise ArgumentError(f"out has the shape {target.shape}, and the result has {shape}")
-    return target
+def _plan(
+    images: tuple[int, ...], filters: tuple[int, ...], padding: Any, stride: Any
+) -> tuple[dict[str, int], tuple[int, ...]]:
+    """The problem, and the result's shape."""
+    (n, c, height, width), (k, channels, r, s) = images, filters
+    if c != channels:
+        raise ArgumentError(f"x has {c} channels, and the filters in w have {channels}")
+    if not (c and r and s):
+        raise ArgumentError(f"a convolution needs channels and taps, and w has the shape {filters}")
+    if prod(images) + c * height * width > MOST_ELEMENTS:  # the last image is read past its end before it is cut off
+        raise ArgumentError(f"x has {prod(images):,} elements; kernels count them with 32 bits")
+    strides = _pair(stride, "stride", 1)
+    pads = _padding(padding, (r, s), strides)
+    problem = _problem(images, filters, pads, strides)
+    size = _output(problem)
+    if size["oh"] < 1 or size["ow"] < 1:
+        padded = f"{height + 2 * pads[0]} × {width + 2 * pads[1]} with padding"
+        raise ArgumentError(f"filters of {r} × {s} are larger than the images, {padded}")
+    return problem, (n, k, size["oh"], size["ow"])
+
+
+# True and 1 are equal, and only one of them is a stride: hence by types, too.
+_planned = lru_cache(maxsize=1024, typed=True)(_plan)
 
 
 def _padding(padding: Any, filters: tuple[int, int], strides: tuple[int, int]) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...devices.array import Array
 from ...errors import ArgumentError
-from ..operands import MOST_ELEMENTS, brought, given_back
+from ..operands import brought, device_of, given_back, target_for
 from ..templates import check_rounds, tuned_kernel, way_of
 
 if TYPE_CHECKING:
@@ -65,47 +65,39 @@ def run(
     deterministic: bool | None,
 ) -> Any:
     """`gemm`, with everything said."""
-    device = cache.device
+    device = device_of(cache)
     left, right = brought(device, a, "a", 2), brought(device, b, "b", 2)
     (m, k), (inner, n) = left.shape, right.shape
     if k != inner:
         raise ArgumentError(f"a is {m} × {k} and b is {inner} × {n}: the inner sizes differ")
-    if m * n > MOST_ELEMENTS:
-        raise ArgumentError(f"the product has {m * n:,} elements; kernels count them with 32 bits")
-    target = _target(device, out, c, beta, (m, n))
+    try:
+        scale, keep = np.float32(alpha), np.float32(beta)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"alpha and beta are numbers, not {alpha!r} and {beta!r}") from None
+    target = target_for(device, out, (m, n), (left, right))
+    if c is not None:
+        _start_with(target, device, c, out, keep)
+    elif keep and out is None:
+        raise ArgumentError("with beta other than 0, gemm needs c")
     if m and n and k:
         problem = {"m": m, "n": n, "k": k}
         check_rounds(device, __package__, problem)
+        matrices = {"a": left, "b": right, "c": target}
         tuned_for(device).run(
-            cache,
-            problem,
-            explore=explore,
-            deterministic=deterministic,
-            a=left,
-            b=right,
-            c=target,
-            alpha=np.float32(alpha),
-            beta=np.float32(beta),
+            cache, problem, explore=explore, deterministic=deterministic, alpha=scale, beta=keep, **matrices
         )
     elif target.size:  # nothing to add up
-        target.copy_from(np.float32(beta) * target.numpy() if beta else np.zeros((m, n), "f4"))
+        target.copy_from(keep * target.numpy() if keep else np.zeros((m, n), "f4"))
     return out if out is not None else given_back(target, a)
 
 
-def _target(device: Any, out: Any, c: Any, beta: float, shape: tuple[int, int]) -> Array:
-    """Where the result goes, with `c` in it already where it counts."""
-    if out is not None and not isinstance(out, Array):
-        raise ArgumentError(f"out is a device array, not a {type(out).__name__}")
-    if beta and c is None and out is None:
-        raise ArgumentError("with beta other than 0, gemm needs c")
-    target = device.recycled_empty(shape, "f4") if out is None else brought(device, out, "out", 2)
-    if out is not None and target is not out:  # a copy, so that it begins where kernels can write four floats at once
-        raise ArgumentError("out begins at an address that is no multiple of 16 bytes")
-    if target.shape != shape:
-        raise ArgumentError(f"out has the shape {target.shape}, and the product is {shape[0]} × {shape[1]}")
-    if beta and c is not None and c is not out:
+def _start_with(target: Array, device: Any, c: Any, out: Any, keep: np.float32) -> None:
+    """Have `c` in the result's place, where it counts."""
+    shape = getattr(c, "shape", None)
+    if shape is not None and tuple(shape) != target.shape:
+        raise ArgumentError(f"c has the shape {tuple(shape)}, and the product is {target.shape[0]} × {target.shape[1]}")
+    if keep and c is not out:
         start = brought(device, c, "c", 2)
-        if start.shape != shape:
-            raise ArgumentError(f"c has the shape {start.shape}, and the product is {shape[0]} × {shape[1]}")
+        if start.shape != target.shape:
+            raise ArgumentError(f"c has the shape {start.shape}, and the product is {target.shape}")
         target.copy_from(start)
-    return target
