@@ -31,7 +31,7 @@ def device_of(cache: Any) -> Device:
 
 def brought(device: Device, value: Any, name: str, dimensions: int) -> Array:
     """An operand as a float32 array of the device: shared where it is this device's memory already, else copied."""
-    array = value if isinstance(value, Array) else device.array(value)
+    array = value if isinstance(value, Array) else device.array(_packed(value))
     if array.device is not device:
         raise ArgumentError(f"{name} is on {array.device.spec}, and the cache is for {device.spec}")
     if array.dtype != np.float32:
@@ -44,6 +44,16 @@ def brought(device: Device, value: Any, name: str, dimensions: int) -> Array:
     if device.backend == "cuda" and isinstance(array.handle, int) and array.handle % _ALIGNED:
         return device.array(array)
     return array
+
+
+def _packed(value: Any) -> Any:
+    """A guest with its elements next to each other; NumPy's arrays are packed on their way."""
+    if hasattr(value, "is_contiguous"):  # PyTorch's
+        return value if value.is_contiguous() else value.contiguous()
+    if not isinstance(value, np.ndarray) and hasattr(value, "__cuda_array_interface__"):  # CuPy's
+        flags = getattr(value, "flags", None)
+        return value.copy(order="C") if flags is not None and not flags.c_contiguous else value
+    return value
 
 
 def target_for(device: Device, out: Any, shape: tuple[int, ...], operands: tuple[Array, ...]) -> Array:

@@ -74,6 +74,7 @@ class Try(msgspec.Struct, tag=True, frozen=True):
     params: tuple[Parameter, ...]
     cases: tuple[CaseAt, ...]
     tolerance: float
+    keep: bool = True  # have the binary on disk, as complete as it is after the launches
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -131,7 +132,10 @@ def _try(cache: ProgramCache, request: Any) -> Outcome:
         case = Case.load(Path(at.folder), at.shapes, _typed(at.scalars, request.params))
         runs.append(Run(at.grid, at.group, case))
     outcome = try_variant(cache, request.program.source(), request.kernel, request.params, runs, request.tolerance)
-    cache.persist()  # some drivers' binaries are complete only after a launch
+    if request.keep:
+        cache.persist()
+    else:
+        cache.trim()  # closing the cache would save it
     return outcome
 
 

@@ -35,11 +35,13 @@ _WHOLE_FROM = 8  # launches; fewer are not worth a graph
 class Arena:
     """The arrays that contenders are measured on: several sets of the same problem."""
 
-    def __init__(self, cache: ProgramCache, params: Sequence[Parameter], case: Case) -> None:
+    def __init__(
+        self, cache: ProgramCache, params: Sequence[Parameter], case: Case, most_sets: int = _MOST_SETS
+    ) -> None:
         device = cache.device
         sizes = {p.name: max(1, math.prod(case.shapes[p.name])) for p in params if p.kind == "buffer"}
         nbytes = sum(sizes[p.name] * _itemsize(p) for p in params if p.kind == "buffer")
-        sets = max(1, min(_MOST_SETS, math.ceil(_ROTATED_BYTES / max(1, nbytes))))
+        sets = max(1, min(most_sets, math.ceil(_ROTATED_BYTES / max(1, nbytes))))
         self.cache = cache
         self.arguments: list[tuple[Any, ...]] = []
         for _ in range(sets):

@@ -52,6 +52,7 @@ class Prober:
         *,
         isolate: bool = True,
         insist: bool = False,
+        keep: bool = True,
         workers: int | None = None,
         compile_seconds: float = 300.0,
         trial_seconds: float = 20.0,
@@ -59,6 +60,7 @@ class Prober:
         self._cache = cache
         self._params = tuple(params)
         self._tolerance = tolerance
+        self._keep = keep
         self._isolate = isolate
         self._insist = insist  # where there can be no child, rather try nothing
         self._limits = compile_seconds, trial_seconds
@@ -102,7 +104,7 @@ class Prober:
         source, kernel = launches[0].source, launches[0].kernel
         program = Compile.of(source)
         places = tuple(self._place(launch, case) for launch, case in zip(launches, cases, strict=True))
-        request = Try(program, kernel, self._params, places, self._tolerance)
+        request = Try(program, kernel, self._params, places, self._tolerance, self._keep)
         compile_seconds, trial_seconds = self._limits
         if self._cache.device.capabilities.ripening_binaries:
             trial_seconds += _FIRST_LAUNCH_SECONDS  # that driver compiles at the first launch

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from ..cache.program_cache import ProgramCache
 from ..cache.progress import progress_bar
 from ..errors import ArgumentError, CompileError, OutOfMemory, Unsupported
 from .case import Case
@@ -30,7 +31,6 @@ from .template import Launch
 from .trial import Outcome, sentence
 
 if TYPE_CHECKING:
-    from ..cache.program_cache import ProgramCache
     from .tuned import Tuned
 
 __all__ = ["Tuning"]
@@ -71,6 +71,10 @@ class Tuning:
         self._tuned = tuned
         self._cache = cache
         self._device = cache.device
+        # Where a binary is complete only after a launch, to ask for it takes longer than to compile (PoCL), and nobody needs
+        # those of the losers: candidates then go through a cache that saves nothing, and the winner is saved at the end.
+        self._saves_all = not cache.device.capabilities.ripening_binaries
+        self._programs = cache if self._saves_all else ProgramCache(cache.device, cache.cache_dir, auto_save=False)
         self._problem = problem
         self._progress = progress
         self._listen = listen
@@ -91,7 +95,13 @@ class Tuning:
         self._cases: dict[int, list[Case]] = {}
         self._arena: Arena | None = None
         self._prober = Prober(
-            cache, self._params, tuned.tolerance, isolate=isolate, workers=workers, trial_seconds=trial_seconds
+            self._programs,
+            self._params,
+            tuned.tolerance,
+            isolate=isolate,
+            keep=self._saves_all,
+            workers=workers,
+            trial_seconds=trial_seconds,
         )
 
     def _to_begin_with(self) -> list[Variant]:
@@ -111,6 +121,8 @@ class Tuning:
                 if self._refused and not self._attempts:
                     raise next(iter(self._refused.values()))  # not one variant can be made: the template is wrong
                 best = self._decide()
+                if best is not None and not self._saves_all and not self._attempts[best].remembered:
+                    self._save(best)
             return self._report(best)
         finally:
             self._tuned.forget(self._cache)  # also where it was interrupted
@@ -118,6 +130,8 @@ class Tuning:
                 contender.close()
             if self._arena is not None:
                 self._arena.close()
+            if self._programs is not self._cache:
+                self._programs.close()
 
     # --- one after the other
 
@@ -221,7 +235,7 @@ class Tuning:
 
     def _arena_of_problem(self) -> Arena:
         if self._arena is None:
-            self._arena = Arena(self._cache, self._params, self._cases_for(0)[-1])
+            self._arena = Arena(self._programs, self._params, self._cases_for(0)[-1])
         return self._arena
 
     def _best_ms(self) -> float | None:
@@ -382,6 +396,14 @@ class Tuning:
                 reason=reason,
             )
         )
+
+    def _save(self, best: Variant) -> None:
+        """Have the winner in the user's cache, complete: used once, and let go."""
+        arena = Arena(self._cache, self._params, self._cases_for(0)[-1], most_sets=1)
+        try:
+            Contender(arena, self._candidates[best].launch).close()
+        finally:
+            arena.close()
 
     def _report(self, best: Variant | None) -> TuneReport:
         self._tuned.forget(self._cache)

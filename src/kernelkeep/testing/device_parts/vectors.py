@@ -90,7 +90,7 @@ class VectorTests(DevicePart):
         assert (y == expected).all()
 
     def test_lines_stay_the_users(self, device: Device) -> None:
-        body = "#define SIZE 8\n\nkk_shared(float, tile, SIZE);\nkk_store4(tile, 0, kk_load4(y, 0));\nno_such_thing();"
+        body = "#define SIZE 8\n\nkk_shared(float, tile, SIZE);\nkk_store4(tile, 0, kk_load4(y, 0));\nno_such_name = 1;"
         kernel = PortableKernel("wrong", params=[Buffer("y", "f4", "rw")], body=body, group=_GROUP)
         with pytest.raises(CompileError) as caught:
             device.compile(kernel.source(device))

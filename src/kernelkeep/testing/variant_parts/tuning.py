@@ -54,8 +54,10 @@ class TuningTests(VariantPart):
         with open_cache() as cache:
             first = tuned.tune(cache, PROBLEM, isolate=False)
             before = tuned.records(cache).of_device("again", device.fingerprint.digest)
+            compiles = cache.stats().compiles
+            assert compiles > 0
             again = tuned.tune(cache, PROBLEM, isolate=False, listen=told)
-            assert cache.stats().compiles == 2
+            assert cache.stats().compiles == compiles
             assert told.new == [] and again.measured == 0 and again.remembered == 2
             assert again.best == first.best and again.complete
             assert tuned.records(cache).of_device("again", device.fingerprint.digest) == before
