@@ -122,6 +122,7 @@ class Device(ABC):
         self._tenants: weakref.WeakSet[_Closable] = weakref.WeakSet()
         self._making = threading.Lock()
         self._recycler: Recycler | None = None
+        self._timing = threading.RLock()  # two timers at once would measure each other's work
 
     # --- programs
 

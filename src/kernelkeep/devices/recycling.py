@@ -6,7 +6,7 @@ in the device's own order of work can be given to the next one in that order at 
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,40 +24,46 @@ class Recycler:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._blocks: defaultdict[int, deque[Any]] = defaultdict(deque)
-        self._count = 0
-        self._nbytes = 0
+        self._blocks: deque[tuple[int, Any]] = deque()  # the latest first; few enough to look through
         self._most_bytes = min(_MOST_BYTES, device.memory_info().total_bytes // _SHARE)
+        self._closed = False
 
     def take(self, nbytes: int) -> Any:
         """A block that nobody has; None where there is none."""
-        try:
-            handle = self._blocks[nbytes].pop()
-        except IndexError:
-            return None
-        self._count -= 1
-        self._nbytes -= nbytes
-        return handle
+        for block in list(self._blocks):
+            if block[0] == nbytes:
+                try:
+                    self._blocks.remove(block)
+                except ValueError:
+                    continue  # another thread was quicker
+                return block[1]
+        return None
 
     def give(self, nbytes: int, handle: Any) -> bool:
-        """Keep a block for the next one; False where there are enough."""
-        # Counts that two threads change at once may be off by a block; they bound, they do not account.
-        if self._device.closed or self._count >= _MOST_BLOCKS or self._nbytes + nbytes > self._most_bytes:
+        """Keep a block for the next one, in place of those that were kept longest; False where it is too large."""
+        if self._closed or self._device.closed or nbytes > self._most_bytes:
             return False
-        self._count += 1
-        self._nbytes += nbytes
-        self._blocks[nbytes].append(handle)
+        self._blocks.appendleft((nbytes, handle))
+        while len(self._blocks) > _MOST_BLOCKS or sum(size for size, _ in list(self._blocks)) > self._most_bytes:
+            self._free_oldest()
+        return True
+
+    def _free_oldest(self) -> bool:
+        try:
+            _, handle = self._blocks.pop()
+        except IndexError:
+            return False
+        self._device._free(handle)
         return True
 
     def relieve(self, nbytes: int | None) -> bool:
         """The device is out of memory: give it all back. Whether there was any."""
         freed = False
-        for size in list(self._blocks):
-            while (handle := self.take(size)) is not None:
-                self._device._free(handle)
-                freed = True
+        while self._free_oldest():
+            freed = True
         return freed
 
     def close(self) -> None:
         """Give all memory back."""
+        self._closed = True
         self.relieve(None)

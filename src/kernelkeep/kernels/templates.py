@@ -49,6 +49,7 @@ def tuned_kernel(
     work: Callable[[Mapping[str, Any]], float],
     example: Mapping[str, int],
     scalars: Mapping[str, Any] | None = None,
+    check_scalars: Mapping[str, Any] | None = None,
     derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda problem: {},
 ) -> Tuned:
     """A kernel from one of its template modules, with the records that are shipped, and without the variants that need
@@ -70,4 +71,13 @@ def tuned_kernel(
         space = space.where(lambda v: module.shared_bytes(v) <= most_shared_bytes)
     space = space.with_default(module.default) if hasattr(module, "default") else space.with_default(**module.DEFAULT)
     shipped = sorted(Path(str(files(__package__) / "records")).glob(f"{name}-{way}-*.jsonl"))
-    return Tuned(name, template, space, reference=reference, tolerance=tolerance, work=work, shipped=shipped)
+    return Tuned(
+        name,
+        template,
+        space,
+        reference=reference,
+        tolerance=tolerance,
+        check_scalars=check_scalars,
+        work=work,
+        shipped=shipped,
+    )

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..devices.array import Array
 from ..errors import ArgumentError
 from ..programs.signature import Parameter
@@ -74,6 +76,8 @@ class Call:
                 if param.access == "r":
                     raise ArgumentError(f"{self._tuned.name} needs {param.name}")
                 value = self._device.empty(wanted, param.dtype)
+                if param.access == "rw":
+                    value.copy_from(np.zeros(wanted, param.dtype))  # it may be read; as in a Job
             elif not isinstance(value, Array):
                 value = self._device.array(value)
             if value.size != size:

@@ -58,6 +58,7 @@ def make_case(
     reference: Reference | None,
     inputs: Inputs | None = None,
     seed: int = 0,
+    other_scalars: Mapping[str, Any] | None = None,
 ) -> Case:
     """Numbers for a problem, the same each time for the same seed, and the reference's answer to them.
 
@@ -66,7 +67,7 @@ def make_case(
     """
     values = template.values(problem)
     rng = np.random.default_rng(seed)
-    given = dict(inputs(values, rng)) if inputs is not None else {}
+    given = {**(other_scalars or {}), **(inputs(values, rng) if inputs is not None else {})}
     shapes, arrays, scalars, outputs = {}, {}, {}, []
     for param in params:
         if param.kind == "scalar":
@@ -108,7 +109,12 @@ def _answer(
     outputs: list[Parameter],
 ) -> dict[str, Host]:
     exact = {name: host.astype("f8") if host.dtype.kind == "f" else host.copy() for name, host in arrays.items()}
-    answer = reference(**_named(reference, {**scalars, **exact}))
+    try:
+        answer = reference(**_named(reference, {**scalars, **exact}))
+    except Exception as error:
+        shown = " ".join(f"{name}={value}" for name, value in scalars.items())
+        error.add_note(f"the reference was called for a problem of {shown}")
+        raise
     if isinstance(answer, Mapping):
         parts = dict(answer)
     else:

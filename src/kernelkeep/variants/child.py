@@ -119,19 +119,24 @@ def _compile(cache: ProgramCache, request: Compile) -> Outcome:
         cache.get(request.source()).release()
     except CompileError as error:
         return Outcome("compile", sentence(error))
-    except (ArgumentError, Unsupported, KernelKeepError) as error:
+    except (ArgumentError, Unsupported) as error:
         return Outcome("refused", sentence(error))
+    except (KernelKeepError, OSError, MemoryError) as error:
+        return Outcome("passing", sentence(error))
     return Outcome()
 
 
 def _try(cache: ProgramCache, request: Any) -> Outcome:
     from .case import Case
 
-    runs = []
-    for at in request.cases:
-        case = Case.load(Path(at.folder), at.shapes, _typed(at.scalars, request.params))
-        runs.append(Run(at.grid, at.group, case))
-    outcome = try_variant(cache, request.program.source(), request.kernel, request.params, runs, request.tolerance)
+    try:
+        runs = []
+        for at in request.cases:
+            case = Case.load(Path(at.folder), at.shapes, _typed(at.scalars, request.params))
+            runs.append(Run(at.grid, at.group, case))
+        outcome = try_variant(cache, request.program.source(), request.kernel, request.params, runs, request.tolerance)
+    except (OSError, MemoryError) as error:
+        return Outcome("passing", sentence(error))
     if request.keep:
         cache.persist()
     else:

@@ -8,14 +8,14 @@ device, is the *regret*: it stays below a share of the time of all calls so far.
 from __future__ import annotations
 
 import logging
-import math
 import threading
+import time
 from collections.abc import Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ..devices.array import Array
-from ..errors import ArgumentError, Unsupported
+from ..errors import ArgumentError, KernelKeepError, Unsupported
 from .call import results
 from .prober import Prober
 from .record import Choice
@@ -23,11 +23,13 @@ from .search import Search
 from .select import Selection, fastest
 from .space import Variant
 from .template import Launch
+from .trial import FAR_TOO_SLOW, LEAST_SLOW_MS
 
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
     from ..devices.program import Kernel
     from .call import Call
+    from .case import Case
     from .tuned import Tuned
 
 __all__ = ["Explorer"]
@@ -62,20 +64,21 @@ class Explorer:
         self._cache = cache
         self._problem = problem = call.problem
         self._call = call
-        self._best = _Runner(call.selection.variant, call.launch, math.nan)
+        self._best = _Runner(call.selection.variant, call.launch, 0.0)
         self._challenger: _Runner | None = None
         self._values = tuned.template.values(problem)
         self._search = Search(tuned.space, self._values, [])
         # By their sources: what is known of a variant no longer counts when the template was changed.
         self._known = {*tuned.records(cache).known(tuned.name, *self._where), tuned.digest(call.launch.source)}
         self._prober: Prober | None = None
+        self._cases: list[Case] = []
         self._unread: list[tuple[_Runner, Any, Any]] = []
         self._busy = False
         self._exhausted = False
         self._wanted = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._timing = threading.Lock()
+        self._rival_samples: list[float] = []  # of the best one, since the challenger is there
 
     @property
     def _where(self) -> tuple[str, dict[str, Any], str]:
@@ -95,13 +98,29 @@ class Explorer:
             if not timed:
                 self.total_ms += self._best.milliseconds
         args, outputs = self._call.arguments(arguments)
+        try:
+            self._launch(runner, args, timed)
+        except KernelKeepError as error:
+            if runner is self._best:
+                raise
+            self._drop(runner, error)
+            self._launch(self._best, args, timed=False)
+        return results(outputs)
+
+    def _launch(self, runner: _Runner, args: tuple[Any, ...], timed: bool) -> None:
         with self._cache.get(runner.launch.source) as lease:
             kernel = lease.kernel(runner.launch.kernel)
             if timed:
                 self._launch_timed(runner, kernel, args)
             else:
                 kernel.launch(runner.launch.grid, args, runner.launch.group)
-        return results(outputs)
+
+    def _drop(self, runner: _Runner, error: Exception) -> None:
+        """A challenger that cannot run is no concern of the caller's."""
+        _log.warning("%s: %s is not tried any more: %s", self._tuned.name, runner.variant, error)
+        with self._lock:
+            if self._challenger is runner:
+                self._challenger = None
 
     def _is_of_use(self, runner: _Runner) -> bool:
         """Whether a call's time tells anything. Taking it costs: some drivers then wait for the launch."""
@@ -111,7 +130,7 @@ class Explorer:
 
     def _launch_timed(self, runner: _Runner, kernel: Kernel, args: tuple[Any, ...]) -> None:
         device = self._cache.device
-        with self._timing:  # another thread's launch between the two points in time would count as this one's
+        with device._timing:  # another thread's launch between the two points in time would count as this one's
             timer = device.timer()
             with timer:
                 kernel.launch(runner.launch.grid, args, runner.launch.group)
@@ -122,19 +141,22 @@ class Explorer:
     def _read(self) -> None:
         """Take in the times of calls that are done by now."""
         waiting = []
-        for runner, timer, fence in self._unread:
+        unread, self._unread = self._unread, []
+        for runner, timer, fence in unread:
             if not fence.done:
                 waiting.append((runner, timer, fence))
                 continue
             milliseconds = timer.seconds * 1e3
             self.total_ms += milliseconds
+            if runner is self._best and self._challenger is not None:
+                self._rival_samples.append(milliseconds)
             runner.samples.append(milliseconds)
             del runner.samples[:-50]
             if runner is not self._best:
                 self.regret_ms += max(0.0, milliseconds - self._best.milliseconds)
         self._unread = waiting
         challenger = self._challenger
-        if challenger is not None and len(challenger.samples) >= _SAMPLES:
+        if challenger is not None and min(len(challenger.samples), len(self._rival_samples)) >= _SAMPLES:
             self._challenger = None
             self._settle(challenger)
 
@@ -144,8 +166,11 @@ class Explorer:
         if self._challenger is None:
             self._find_challenger()
             return self._best
-        more = max(0.0, self._challenger.milliseconds - self._best.milliseconds)
         pending = sum(1 for runner, _, _ in self._unread if runner is self._challenger)  # their cost is not known yet
+        taken = len(self._challenger.samples) + pending
+        if taken > len(self._rival_samples) + len(self._unread) - pending or taken >= 2 * _SAMPLES:
+            return self._best  # in turn, so that what is compared is of the same minutes
+        more = max(0.0, self._challenger.milliseconds - self._best.milliseconds)
         allowed = self.share * self.total_ms - self.regret_ms
         return self._challenger if more * (1 + pending) <= allowed else self._best
 
@@ -157,8 +182,13 @@ class Explorer:
         self._busy = True
         if self._thread is None:
             # One for all: children end with the thread that started them. A daemon: nobody waits for it at the end.
-            self._thread = threading.Thread(target=self._try_all, name="kernelkeep-explore", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._try_all, name="kernelkeep-explore", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # there can be no more threads; the calls go on without
+                self._exhausted = True
+                return
+            self._thread = thread
         self._wanted.release()
 
     def _try_all(self) -> None:
@@ -195,17 +225,27 @@ class Explorer:
             self._prober = Prober(self._cache, params, tuned.tolerance, insist=True, workers=1)
             self._cases = [tuned.case(device, check) for check in tuned.checks(self._problem)]
         launches, cases = tuned.trials(device, variant, self._cases)
+        began = time.perf_counter()
         outcome = self._prober.attempt(launches, cases)
         if self._exhausted:
             return  # closed meanwhile: that the child was ended says nothing about the variant
         milliseconds = outcome.seconds * 1e3
+        spent = (time.perf_counter() - began) * 1e3 if outcome.failure == "hung" else 2 * len(launches) * milliseconds
         with self._lock:
-            self.regret_ms += 2 * len(launches) * milliseconds
+            self.regret_ms += spent
+            best = self._best.milliseconds
+        if outcome.failure == "passing":
+            return
+        if not outcome.failure and milliseconds > max(FAR_TOO_SLOW * best, LEAST_SLOW_MS):
+            detail = f"{milliseconds:.4g} ms, and the best takes {best:.4g} ms"
+            self._remember(variant, launches[-1], [milliseconds], "slow", detail)
+            return
         if outcome.failure:
             self._remember(variant, launches[-1], [], outcome.failure, outcome.detail)
             return
         with self._lock:
             self._challenger = _Runner(variant, launches[-1], milliseconds)
+            self._rival_samples = []
 
     def close(self) -> None:
         """Try nothing more."""
@@ -215,6 +255,8 @@ class Explorer:
             self._prober.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(10.0)  # it uses the cache, which may be gone in a moment
+        self._call.explorer = None  # what it knows, and the numbers of the checks, go with it
+        self._cases = []
 
     # --- remembering
 
@@ -229,17 +271,17 @@ class Explorer:
         """Enough is known of the challenger: it takes over where it is faster, and no mere tie."""
         best, tuned = self._best, self._tuned
         self._search.tell(challenger.variant, challenger.milliseconds)
-        # Calls of the two took turns, so their latest samples are of the same minutes.
+        # Calls of the two took turns, so these samples are of the same minutes.
         both = [
-            tuned.record(
-                self._cache.device, self._problem, runner.variant, runner.launch.source, runner.samples[-2 * _SAMPLES :]
-            )
-            for runner in (best, challenger)
+            tuned.record(self._cache.device, self._problem, runner.variant, runner.launch.source, samples)
+            for runner, samples in ((best, self._rival_samples), (challenger, challenger.samples))
         ]
         records = tuned.records(self._cache)
         records.add_all(both)
         winner = fastest(both, best.variant)
         if winner is None or best.variant == winner.variant:
+            stays = f"{best.variant} is the fastest on real calls so far: {best.milliseconds:.4g} ms"
+            self._call.choose(Selection(best.variant, stays, best.milliseconds, 0.0, "exact"), best.launch)
             return
         self._best = challenger
         reason = f"faster than {best.variant} on real calls: {challenger.milliseconds:.4g} against {best.milliseconds:.4g} ms"

@@ -73,6 +73,8 @@ class Prober:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._saved: dict[int, tuple[Case, str]] = {}
         self._saving = threading.Lock()
+        self._abandoned = 0  # how often
+        self._can_start = False  # one was started
         self.closed = False
 
     def submit(self, launches: Sequence[Launch], cases: Sequence[Case]) -> Future[Outcome]:
@@ -86,11 +88,17 @@ class Prober:
     def attempt(self, launches: tuple[Launch, ...], cases: tuple[Case, ...]) -> Outcome:
         """Try a variant, and wait for what comes of it."""
         if self._isolate:
+            abandoned = self._abandoned
             try:
-                return self._attempt_apart(launches, cases)
-            except _NoChildError as error:
-                if self.closed:
-                    return Outcome("crashed", "ended before it began")  # nobody waits for it
+                outcome = self._attempt_apart(launches, cases)
+                if outcome.failure and (self.closed or self._abandoned > abandoned):
+                    return Outcome("passing", "ended before it was done")
+                return outcome
+            except (_NoChildError, OSError) as error:
+                if self.closed or self._abandoned > abandoned:
+                    return Outcome("passing", "ended before it began")  # nobody waits for it
+                if self._can_start:
+                    return Outcome("passing", f"no process could be started for it: {error}")
                 if self._insist:
                     raise DeviceError(f"no process can be started to try variants in: {error}") from None
                 self._isolate = False
@@ -122,8 +130,14 @@ class Prober:
     @contextlib.contextmanager
     def _child(self) -> Iterator[_Child]:
         """A child that has nothing to do; a new one where there is none."""
+        child = None
         with self._saving:
-            child = self._idle.pop() if self._idle else None
+            while self._idle and child is None:
+                child = self._idle.pop()
+                if not child.sound:
+                    child.close()
+                    self._children.discard(child)
+                    child = None
         begun = child is not None
         child = child or _Child()
         self._children.add(child)
@@ -132,6 +146,7 @@ class Prober:
         try:
             if not begun:
                 child.begin(self._cache)
+                self._can_start = True
             yield child
         finally:
             if child.sound and not self.closed:
@@ -157,6 +172,7 @@ class Prober:
 
     def abandon(self) -> None:
         """End what is under way: nobody waits for it any longer."""
+        self._abandoned += 1
         for child in self._children.difference(self._idle):
             child.kill()
 
@@ -217,7 +233,7 @@ class _Child:
 
     def _start(self, incoming: int, outgoing: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", "kernelkeep.variants.child", str(incoming), str(outgoing), str(os.getpid())],
+            [sys.executable, "-P", "-m", "kernelkeep.variants.child", str(incoming), str(outgoing), str(os.getpid())],
             pass_fds=(incoming, outgoing),
             stdin=subprocess.DEVNULL,
             stdout=self._errors,
@@ -236,7 +252,12 @@ class _Child:
                 return Outcome("hung", f"no result after {seconds:g} s")
             outcome = _REPLIES.decode(self._from.recv_bytes()).outcome
         except (EOFError, OSError):
-            outcome = Outcome("crashed", self._last_words())
+            words = self._last_words()
+            code = self._process.poll()
+            # Killed by somebody, or ended by an exception: that says nothing about the candidate.
+            passing = code is not None and (code > 0 or code == -signal.SIGKILL)
+            self.sound = False
+            outcome = Outcome("passing" if passing else "crashed", words)
         if outcome.failure == "crashed":
             self.sound = False  # after a fault a driver is not to be trusted, even where the process lives
         return outcome
@@ -259,6 +280,7 @@ class _Child:
 
     def kill(self) -> None:
         """End the process, whatever it does."""
+        self.sound = False
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -42,6 +42,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""  # a sentence about the failure
     tolerance: float = 0.0  # what the result was verified to
     verified: bool = False
+    reference: str = ""  # a hash of the reference's code, where it could be told
     created: float = 0.0  # seconds since 1970; filled in when it is kept
     version: str = ""  # of kernelkeep; filled in when it is kept
 

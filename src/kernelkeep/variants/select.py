@@ -65,20 +65,20 @@ def select(known: Knowledge) -> Selection:
             there = [r for r in records if r.problem == problem and not r.failure]
             if basis == "exact":
                 # Decided when all were measured side by side; medians of different days do not overrule that.
-                decided = [choice.variant for choice in known.choices if choice.problem == problem]
-                chosen = [record for record in there if record.variant in decided]
-                there = chosen if chosen and known.fits(chosen[0]) else there
+                decided = [c.variant for c in known.choices if c.problem == problem and not c.pinned]
+                there = [r for r in there if r.variant in decided and known.fits(r)] or there
             best = _fastest_fitting(there, known)
             if best is not None and best.median_ms is not None:
                 return _found(best, known, far, basis if basis == "architecture" or not far else "nearest")
-    return Selection(
-        known.default,
+    reason = (
         f"{known.default} is the default: nothing was measured on {known.device_name} or on another "
-        f"{known.architecture}; tune() would",
-        None,
-        None,
-        "default",
+        f"{known.architecture}; tune() would"
     )
+    failed = [r for r in known.here if r.failure and r.problem == known.problem and known.default == r.variant]
+    if failed:
+        why = f"{failed[0].failure}: {failed[0].detail}"
+        reason = f"{known.default} is the default, though it failed ({why}); none is known to be right"
+    return Selection(known.default, reason, None, None, "default")
 
 
 def _fastest_fitting(records: list[Record], known: Knowledge) -> Record | None:

@@ -34,7 +34,8 @@ Values = Mapping[str, Any]
 Size = int | str | Callable[[Values], Any]
 Shape = Size | Sequence[Size]
 
-_JINJA = re.compile(r"\{%|\{#|\{\{-?\s*[A-Za-z_]\w*\s*[^,\s\w{]")
+# What C has in double braces, {{1, 2}, {3, 4}}, has commas or more braces inside.
+_JINJA = re.compile(r"\{%|\{#|\{\{[^{},;]*\}\}")
 _DEFAULT_GROUP = 256
 
 
@@ -98,6 +99,8 @@ class Template:
         """The problem's values and what is derived from them."""
         plain = plain_problem(problem)
         derived = self._call(self._derived, plain, "derived") if self._derived is not None else {}
+        if not isinstance(derived, Mapping):
+            raise ArgumentError(f"derived gives a dict of values, not {derived!r}")
         return {**plain, **derived}
 
     def shape(self, name: str, values: Values) -> tuple[int, ...]:
@@ -270,6 +273,8 @@ def _rendered(text: str, values: Mapping[str, Any]) -> str:
     except jinja2.UndefinedError as error:
         known = ", ".join(values) or "nothing"
         raise ArgumentError(f"the template cannot be filled in: {error}; it may use: {known}") from None
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise ArgumentError(f"the template cannot be filled in with {dict(values)}: {error}") from None
     except jinja2.TemplateError as error:
         line = getattr(error, "lineno", None)
         raise ArgumentError(f"the template{f', line {line},' if line else ''} is not jinja2: {error}") from None

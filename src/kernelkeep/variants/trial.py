@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from ..programs.source import Source
     from .case import Case
 
-__all__ = ["FAILURES", "Outcome", "Run", "default_tolerance", "sentence", "try_variant"]
+__all__ = [
+    "FAILURES",
+    "FAR_TOO_SLOW",
+    "LEAST_SLOW_MS",
+    "Outcome",
+    "Run",
+    "default_tolerance",
+    "sentence",
+    "try_variant",
+]
 
 FAILURES = {
     "compile": "does not compile",
@@ -33,7 +42,11 @@ FAILURES = {
     "crashed": "crashes",
     "hung": "does not end",
     "slow": "is far too slow",
+    "passing": "failed for a reason that may pass, and is not remembered",
 }
+
+FAR_TOO_SLOW = 20.0  # times the best
+LEAST_SLOW_MS = 20.0  # a single launch on a busy machine may take this long by chance
 
 Host = np.ndarray[Any, Any]
 _PATTERN = 0x7FC0DEAD  # as a float it is a NaN, and no computation makes this one
@@ -86,7 +99,9 @@ def try_variant(
             return Outcome(error=worst, seconds=seconds)
     except CompileError as error:
         return Outcome("compile", sentence(error))
-    except (ArgumentError, Unsupported, OutOfMemory) as error:
+    except OutOfMemory as error:
+        return Outcome("passing", sentence(error))
+    except (ArgumentError, Unsupported) as error:
         return Outcome("refused", sentence(error))
     except (DeviceError, KernelKeepError) as error:
         return Outcome("crashed", sentence(error))

@@ -6,10 +6,11 @@ was finished costs next to nothing the second time.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +29,7 @@ from .search import Search
 from .select import fastest, is_tie
 from .space import Variant
 from .template import Launch
-from .trial import Outcome, sentence
+from .trial import FAR_TOO_SLOW, LEAST_SLOW_MS, Outcome, sentence
 
 if TYPE_CHECKING:
     from .tuned import Tuned
@@ -40,8 +41,6 @@ _FINAL_ROUNDS = 9
 _FINALISTS = 5
 _MORE_FINALS = 2
 _CLOSE = 1.2  # times the best: those are measured again, in turn
-_FAR_TOO_SLOW = 20.0  # times the best
-_LEAST_SLOW_MS = 20.0  # a single launch on a busy machine may take this long by chance
 _UNHURRIED = 300  # variants; a space that small is tried whole where no time was set
 _DEFAULT_SECONDS = 60.0
 
@@ -92,6 +91,7 @@ class Tuning:
         self._contenders: dict[Variant, Contender] = {}
         self._candidates: dict[Variant, _Candidate] = {}
         self._refused: dict[Attempt, ArgumentError | Unsupported] = {}
+        self._final: dict[Variant, Record] = {}
         self._cases: dict[int, list[Case]] = {}
         self._arena: Arena | None = None
         self._prober = Prober(
@@ -168,7 +168,7 @@ class Tuning:
             # The quick ones first: they tell which of the others are far too slow to be measured.
             for future in sorted(done, key=lambda future: future.result().seconds):
                 candidate, outcome = under_way.pop(future), future.result()
-                if outcome.failure not in ("crashed", "hung") or self._time_left() > 0:
+                if outcome.failure not in ("crashed", "hung", "passing") or self._time_left() > 0:
                     self._judge(candidate, outcome)  # else it was ended because time is up
 
     def _time_left(self) -> float:
@@ -188,12 +188,20 @@ class Tuning:
             candidate = _Candidate(variant, launch, self._tuned.digest(launch.source))
             self._candidates[variant] = candidate
             record = self._known.get(candidate.digest)
-            if record is None or not (record.failure or record.samples_ms):
+            if record is None or not self._counts(record):
                 return candidate
             self._search.tell(variant, record.median_ms)
             self._attempt(
                 candidate, record.median_ms, record.failure, record.detail, record.samples_ms, remembered=True
             )
+
+    def _counts(self, record: Record) -> bool:
+        """Whether what is known needs no new trial: a tolerance that was changed since may change the verdict."""
+        if record.failure:
+            # Most often it was the reference that was wrong, and it has been mended.
+            same = record.tolerance >= self._tuned.tolerance and record.reference == self._tuned.reference_digest
+            return record.failure != "wrong" or same
+        return bool(record.samples_ms) and record.verified and record.tolerance <= self._tuned.tolerance
 
     def _refuse(self, variant: Variant, error: ArgumentError | Unsupported) -> None:
         """The device cannot have this variant, such as one with large groups: there is no source to try or remember."""
@@ -209,29 +217,49 @@ class Tuning:
     def _cases_for(self, seed: int) -> list[Case]:
         """The problems a variant is verified on, this one last; other numbers for another seed."""
         if seed not in self._cases:
+            checks = self._tuned.checks(self._problem)
             self._cases[seed] = [
-                self._tuned.case(self._device, check, seed) for check in self._tuned.checks(self._problem)
+                self._tuned.case(self._device, check, seed, measured=not seed and check is checks[-1])
+                for check in checks
             ]
         return self._cases[seed]
 
     def _judge(self, candidate: _Candidate, outcome: Outcome) -> None:
         """Measure what was found right, and remember it either way."""
+        if outcome.failure == "passing":
+            self._attempt(candidate, None, outcome.failure, outcome.detail, [])
+            return
         if outcome.failure:
             self._remember(candidate, [], outcome.failure, outcome.detail)
             return
         best, once = self._best_ms(), outcome.seconds * 1e3
-        if best is not None and once > max(_FAR_TOO_SLOW * best, _LEAST_SLOW_MS):
+        if best is not None and once > max(FAR_TOO_SLOW * best, LEAST_SLOW_MS):
             self._remember(candidate, [once], "slow", f"{once:.4g} ms, and the best takes {best:.4g} ms")
             return
         try:
-            with self._prober.quiet():
+            with self._prober.quiet(), self._marked(candidate):
                 samples = in_turn([self._contender(candidate.variant)], _QUICK_ROUNDS)[0]
-        except (ArgumentError, CompileError, OutOfMemory, Unsupported) as error:
+        except OutOfMemory as error:
+            self._drop(candidate.variant)
+            self._attempt(candidate, None, "passing", sentence(error), [])
+            return
+        except (ArgumentError, CompileError, Unsupported) as error:
             self._drop(candidate.variant)
             self._remember(candidate, [], "refused", sentence(error))
             return
         self._remember(candidate, samples)
         self._drop_the_hopeless()
+
+    @contextlib.contextmanager
+    def _marked(self, candidate: _Candidate) -> Iterator[None]:
+        """Noted beforehand, in case this very process does not survive it; taken back when it does."""
+        record = self._tuned.record(self._device, self._problem, candidate.variant, candidate.launch.source, [])
+        failed = msgspec.structs.replace(record, failure="crashed", detail="the process that measured it ended")
+        self._records.add(msgspec.structs.replace(failed, verified=False))
+        try:
+            yield
+        finally:
+            self._records.add(record)
 
     def _arena_of_problem(self) -> Arena:
         if self._arena is None:
@@ -279,6 +307,7 @@ class Tuning:
         now = time.perf_counter() - self._began
         before = self._attempts.get(candidate.variant)
         at_seconds = before.at_seconds if before is not None else now
+        remembered = remembered or (before is not None and before.remembered)
         attempt = Attempt(candidate.variant, milliseconds, at_seconds, failure, detail, spread(samples), remembered)
         self._attempts[candidate.variant] = attempt
         if before is None:
@@ -305,21 +334,28 @@ class Tuning:
                 return self._decided()
             # Only what was measured side by side is compared: the machine may have been quicker an hour ago.
             finalists = self._measure_finalists(best)
-            best = self._fastest(finalists)
-            assert best is not None
+            fastest_now = self._fastest_now(finalists)
+            if fastest_now is None:
+                continue  # none of them can be measured any more, and they are out
+            best = fastest_now
             for _ in range(_MORE_FINALS):  # the one that looked best was lucky, and now others come close
                 if set(self._close_to(best)) <= set(finalists):
                     break
                 finalists = self._measure_finalists(best)
-                best = self._fastest(finalists) or best
-            chosen = self._fastest(finalists, self._incumbent()) or best
+                best = self._fastest_now(finalists) or best
+            chosen = self._fastest_now(finalists, self._incumbent()) or best
             if self._is_confirmed(chosen):
                 self._choose(chosen, best)
                 return Variant(chosen.variant)
 
-    def _fastest(self, variants: Iterable[Variant], incumbent: Variant | None = None) -> Record | None:
-        digests = [self._candidates[variant].digest for variant in variants]
-        return fastest((self._known[digest] for digest in digests), incumbent)
+    def _fastest(self, variants: Iterable[Variant]) -> Record | None:
+        """By all that was ever measured."""
+        good = [v for v in variants if not self._attempts[v].failure]
+        return fastest(self._known[self._candidates[variant].digest] for variant in good)
+
+    def _fastest_now(self, finalists: Iterable[Variant], incumbent: Variant | None = None) -> Record | None:
+        """By the samples that were just taken side by side."""
+        return fastest((self._final[variant] for variant in finalists if variant in self._final), incumbent)
 
     def _choice(self) -> Choice | None:
         fingerprint = self._device.fingerprint.digest
@@ -347,11 +383,27 @@ class Tuning:
         ):
             ranked.append(incumbent)
         with self._prober.quiet():
-            contenders = [self._contender(variant) for variant in ranked]
-            taken = in_turn(contenders, _FINAL_ROUNDS)
-        for variant, samples in zip(ranked, taken, strict=True):
-            self._remember(self._candidates[variant], samples)
-        return ranked
+            contenders = {
+                variant: found for variant in ranked if (found := self._contender_or_out(variant)) is not None
+            }
+            taken = in_turn(list(contenders.values()), _FINAL_ROUNDS)
+        for variant, samples in zip(contenders, taken, strict=True):
+            candidate = self._candidates[variant]
+            self._remember(candidate, samples)
+            self._final[variant] = msgspec.structs.replace(self._known[candidate.digest], samples_ms=samples)
+        return list(contenders)
+
+    def _contender_or_out(self, variant: Variant) -> Contender | None:
+        try:
+            return self._contender(variant)
+        except (
+            ArgumentError,
+            CompileError,
+            OutOfMemory,
+            Unsupported,
+        ) as error:  # what was known of it is of no use now
+            self._attempt(self._candidates[variant], None, "passing", sentence(error), [])
+            return None
 
     def _close_to(self, best: Record) -> list[Variant]:
         limit = (best.median_ms or 0.0) * _CLOSE
@@ -369,12 +421,10 @@ class Tuning:
         A variant that only looks fast because it skips work is found out here, at the size it was measured at.
         """
         variant = Variant(record.variant)
-        if self._attempts[variant].remembered:
-            return True  # it was confirmed when it was measured
         candidate = self._candidates[variant]
         outcome = self._submit(candidate, seed=1).result()
-        if not outcome.failure:
-            return True
+        if not outcome.failure or outcome.failure == "passing":
+            return True  # what may pass says nothing against it
         self._remember(candidate, [], outcome.failure, outcome.detail)
         self._drop(variant)
         return False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -44,7 +46,8 @@ class Tuned:
     `reference` computes the right answer with NumPy: it is called by name with what it asks for (arrays, scalars, the
     problem's values) and returns the outputs. A variant that does not agree with it within `tolerance`, relative to the
     largest value, is never used. `checks` are the problems it must agree on besides the one that is tuned; by default
-    one with ragged sizes. `inputs(values, rng)` may make the numbers where random ones will not do.
+    one with ragged sizes; `check_scalars` are values that scalars have in all but the measured one, so that other paths of
+    the kernel are verified too. `inputs(values, rng)` may make the numbers where random ones will not do.
 
     `work(problem)` says how much there is to do, to estimate the time of one problem from another's; by default it is
     the number of elements of all arrays. `shipped` are files of records that come with the kernel.
@@ -60,8 +63,9 @@ class Tuned:
         inputs: Inputs | None = None,
         checks: Sequence[Mapping[str, Any]] | Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] | None = None,
         tolerance: float | None = None,
+        check_scalars: Mapping[str, Any] | None = None,
         work: Callable[[Mapping[str, Any]], float] | None = None,
-        shipped: Iterable[str | PathLike[str]] = (),
+        shipped: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
         deterministic: bool = False,
     ) -> None:
         if not isinstance(name, str) or not name:
@@ -82,8 +86,13 @@ class Tuned:
         self._inputs = inputs
         self._checks = checks
         self._tolerance = tolerance
+        self._check_scalars = dict(check_scalars or {})
         self._work = work
-        self._shipped_files = tuple(Path(path) for path in shipped)
+        files = [shipped] if isinstance(shipped, str | PathLike) else shipped
+        self._shipped_files = tuple(Path(path) for path in files)
+        for path in self._shipped_files:
+            if not path.is_file():
+                raise ArgumentError(f"there is no file {path} of records that are shipped with {name}")
         self._shipped: list[Record] | None = None
         self._calls: weakref.WeakKeyDictionary[ProgramCache, dict[Any, Call]] = weakref.WeakKeyDictionary()
 
@@ -120,12 +129,13 @@ class Tuned:
         others = [ragged(self.template, problem)] if given is None else list(given)
         return [*(other for other in others if other != problem), problem]
 
-    def case(self, device: Device, problem: Mapping[str, Any], seed: int = 0) -> Case:
-        """Numbers for a problem, and the reference's answer."""
+    def case(self, device: Device, problem: Mapping[str, Any], seed: int = 0, *, measured: bool = False) -> Case:
+        """Numbers for a problem, and the reference's answer. Scalars have their usual values where it is measured."""
         from .case import make_case
 
         params = self.template.params(device.language)
-        return make_case(self.template, params, problem, self.reference, self._inputs, seed)
+        others = None if measured else self._check_scalars
+        return make_case(self.template, params, problem, self.reference, self._inputs, seed, others)
 
     def trials(
         self, device: Device, variant: Mapping[str, Any], cases: Sequence[Case]
@@ -169,7 +179,7 @@ class Tuned:
 
         if self.reference is None:
             raise ArgumentError(f"{self.name} has no reference to verify its variants with, so it cannot be tuned")
-        if budget_seconds is not None and not budget_seconds > 0:
+        if budget_seconds is not None and not (isinstance(budget_seconds, int | float) and budget_seconds > 0):
             raise ArgumentError(f"budget_seconds is a positive number, not {budget_seconds!r}")
         self._check_cache(cache)
         plain = plain_problem(problem)
@@ -218,7 +228,14 @@ class Tuned:
             detail=detail,
             tolerance=self.tolerance,
             verified=not failure,
+            reference=self.reference_digest,
         )
+
+    @cached_property
+    def reference_digest(self) -> str:
+        """A hash of the reference's code; "" where it has none that can be read. What it calls takes no part."""
+        code = getattr(self.reference, "__code__", None)
+        return "" if code is None else hashlib.sha256(_code_bytes(code)).hexdigest()
 
     # --- choosing
 
@@ -242,7 +259,7 @@ class Tuned:
         if len(self._calls.get(cache, ())) >= _CALLS_KEPT:
             self.forget(cache)
         with _opening:  # threads that come first together share one
-            return self._calls.setdefault(cache, {}).setdefault((steady, tuple(problem.items())), made)
+            return self._calls.setdefault(cache, {}).setdefault((steady, tuple(plain.items())), made)
 
     def _choose(
         self, cache: ProgramCache, problem: Mapping[str, Any], deterministic: bool
@@ -252,6 +269,7 @@ class Tuned:
         plain = plain_problem(problem)
         device, records = cache.device, self.records(cache)
         values = self.template.values(plain)
+        self._check_problem(device, values)
         clash = sorted(values.keys() & self.space.parameters.keys())
         if clash:
             raise ArgumentError(f"{', '.join(clash)} of the problem is also a parameter of the space of {self.name}")
@@ -285,6 +303,14 @@ class Tuned:
         )
         return select(known), plain
 
+    def _check_problem(self, device: Device, values: Mapping[str, Any]) -> None:
+        """A misspelt name is an error here, and not a problem that nobody ever measured."""
+        for param in self.template.params(device.language):
+            if param.kind == "buffer":
+                shape = self.template.shape(param.name, values)
+                if any(size < 0 for size in shape):
+                    raise ArgumentError(f"{param.name} would have the shape {shape}: a size is not negative")
+
     def _alike(self, records: Records, family: str, fingerprint: str) -> list[Record]:
         """What is known of devices like this one: measured by somebody and imported, or shipped with the kernel."""
         if self._shipped is None:
@@ -298,6 +324,8 @@ class Tuned:
 
     def _fits(self, record: Record, device: Device, values: Mapping[str, Any]) -> bool:
         """Whether a record speaks of a variant as it is today, and one that can do this problem."""
+        if not record.verified or record.tolerance > self.tolerance:
+            return False
         if not self.space.allows(record.variant, values) and record.variant != self.space.default(values):
             return False
         try:
@@ -401,6 +429,11 @@ class Tuned:
 
     def __repr__(self) -> str:
         return f"<Tuned {self.name}: {self.space.combinations} combinations of {', '.join(self.space.parameters)}>"
+
+
+def _code_bytes(code: Any) -> bytes:
+    constants = [_code_bytes(c) if hasattr(c, "co_code") else repr(c).encode() for c in code.co_consts]
+    return b"\0".join([code.co_code, repr(code.co_names).encode(), *constants])
 
 
 _records: weakref.WeakKeyDictionary[ProgramCache, Records] = weakref.WeakKeyDictionary()

@@ -88,13 +88,29 @@ class OpenCLTimer(Timer):
             device._profiling_queue = cl.CommandQueue(
                 device.cl_context, properties=cl.command_queue_properties.PROFILING_ENABLE
             )
+        device._timing.acquire()  # the queue that stands in is one for all
         self._plain = device.cl_queue
-        device._guarded(self._plain.finish)
-        device.cl_queue = device._profiling_queue
-        if self._gate is not None:
-            device._guarded(lambda: cl.enqueue_marker(device._profiling_queue, wait_for=[self._gate]))
-        self._start = device._guarded(lambda: cl.enqueue_marker(device._profiling_queue))
+        try:
+            device._guarded(self._plain.finish)
+            device.cl_queue = device._profiling_queue
+            if self._gate is not None:
+                device._guarded(lambda: cl.enqueue_marker(device._profiling_queue, wait_for=[self._gate]))
+            self._start = device._guarded(lambda: cl.enqueue_marker(device._profiling_queue))
+        except BaseException:
+            self._give_back()
+            raise
         return self
+
+    def _give_back(self) -> None:
+        device = self._device
+        try:
+            if self._gate is not None:
+                self._gate.set_status(device.cl.command_execution_status.COMPLETE)
+            # Before the other queue is back: what another thread launched meanwhile comes before what it does next.
+            device._guarded(device._profiling_queue.finish)
+        finally:
+            device.cl_queue = self._plain
+            device._timing.release()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -103,10 +119,7 @@ class OpenCLTimer(Timer):
         try:
             self._end = device._guarded(lambda: device.cl.enqueue_marker(device._profiling_queue))
         finally:
-            if self._gate is not None:
-                self._gate.set_status(device.cl.command_execution_status.COMPLETE)
-            device.cl_queue = self._plain
-        device._guarded(device._profiling_queue.finish)
+            self._give_back()
 
     @property
     def seconds(self) -> float:

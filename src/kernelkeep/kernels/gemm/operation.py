@@ -42,6 +42,7 @@ def _tuned(way: str, most_shared_bytes: int) -> Tuned:
         most_shared_bytes,
         arrays={"a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n")},
         scalars={"alpha": 1.0, "beta": 0.0},
+        check_scalars={"alpha": -0.75, "beta": 0.5},
         reference=reference,
         tolerance=TOLERANCE,
         work=_work,

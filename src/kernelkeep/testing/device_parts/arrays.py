@@ -269,3 +269,13 @@ class ArrayTests(DevicePart):
             assert recycler.relieve(None) and not recycler.relieve(None)
             kept = device.recycled_empty((4096,), "f4")
         kept.close()  # after the device: nothing to give it back to
+
+    def test_recycled_memory_of_other_sizes_makes_room(self, device: Device) -> None:
+        for size in range(100, 200):
+            device.recycled_empty((size,), "f4").close()
+        kept = device.recycled_empty((5000,), "f4")
+        handle = kept.handle
+        kept.close()
+        assert device.recycled_empty((5000,), "f4").handle is handle or isinstance(handle, int)
+        recycler = device._recycler
+        assert recycler is not None and len(recycler._blocks) <= 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ from ...devices.base import Device, Kernel
 from ...devices.registry import open_device
 from ...errors import ArgumentError, DeviceError, Unsupported
 from ...programs.portable import Buffer, PortableKernel, Scalar
-from .common import DevicePart
+from .common import DevicePart, together
 
 __all__ = ["OrderTests"]
 
@@ -122,6 +123,36 @@ class OrderTests(DevicePart):
         chain.launch(2, (y, 1000))
         assert timer.seconds > 0
         assert (y.numpy() == _chained(6000)).all()
+
+    def test_work_of_another_thread_inside_a_timer_is_ordered(self, device: Device, chain: Kernel) -> None:
+        inside, launched, seen = threading.Event(), threading.Event(), []
+        y = device.array(_HOST)
+
+        def other() -> None:
+            inside.wait(30)
+            for _ in range(20):
+                chain.launch(2, (y, 3000))
+            launched.set()
+            seen.append(y.numpy())  # when the timer's block may be over or not
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        with device.timer():
+            inside.set()
+            launched.wait(30)
+        thread.join(60)
+        assert (seen[0] == _chained(60_000)).all()
+
+    def test_timers_of_two_threads_do_not_mix(self, device: Device, chain: Kernel) -> None:
+        def work(number: int) -> bool:
+            y = device.array(_HOST)
+            for _ in range(10):
+                with device.timer() as timer:
+                    chain.launch(2, (y, 300))
+                assert timer.seconds > 0
+            return bool((y.numpy() == _chained(3000)).all())
+
+        assert together(work, 4) == [True] * 4
 
     def test_synchronize_waits(self, device: Device, chain: Kernel) -> None:
         chain.launch(2, (device.array(_HOST), _STEPS))

@@ -73,8 +73,9 @@ class CallTests(VariantPart):
     def test_problems_that_do_not_fit(self, device: Device, programs: ProgramCache) -> None:
         tuned, x = twice("calls", [1]), np.zeros(_ITEMS, "f4")
         for problem, said in (
-            ({}, "the shape of buffer y is not known"),
-            ({"n": "many"}, "the shape of buffer y is not known"),
+            ({}, "the shape of buffer x is not known"),
+            ({"n": "many"}, "the shape of buffer x is not known"),
+            ({"n": -1}, "a size is not negative"),
             ({"n": None}, "a problem is made of names with numbers or texts"),
             (None, "a problem is a dict of named sizes"),
         ):

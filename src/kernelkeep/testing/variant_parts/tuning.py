@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -172,3 +173,28 @@ class TuningTests(VariantPart):
             twice("nameless", [1]).tune(programs, {"m": 4096}, isolate=False)
         with pytest.raises(ArgumentError, match="a problem is a dict"):
             twice("nameless", [1]).tune(programs, 4096, isolate=False)  # type: ignore[arg-type]
+
+    def test_a_mended_reference_is_heard(self, programs: ProgramCache) -> None:
+        kernel, space = PortableKernel("twice", PARAMS, BODY, group=64), VariantSpace(STEPS=[1, 2])
+        first = Tuned("mended", kernel, space, reference=lambda x: 3 * x).tune(programs, PROBLEM, isolate=False)
+        assert first.failures == {"wrong": 2} and first.best is None
+        mended = Tuned("mended", kernel, space, reference=lambda x: 2 * x)
+        assert "failed (wrong" in mended.select(programs, PROBLEM).reason
+        assert mended.tune(programs, PROBLEM, isolate=False).failures == {}
+
+    def test_a_stricter_tolerance_is_heard(self, programs: ProgramCache) -> None:
+        kernel, space = PortableKernel("twice", PARAMS, BODY, group=64), VariantSpace(STEPS=[1])
+        lax = Tuned("strict", kernel, space, reference=lambda x: 2 * x + 1e-3, tolerance=10.0)
+        assert lax.tune(programs, PROBLEM, isolate=False).best is not None
+        strict = Tuned("strict", kernel, space, reference=lambda x: 2 * x + 1e-3, tolerance=1e-7)
+        assert strict.select(programs, PROBLEM).basis == "default"
+        assert strict.tune(programs, PROBLEM, isolate=False).failures == {"wrong": 1}
+
+    def test_a_folder_full_of_strangers(
+        self, programs: ProgramCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where the program was started, a file that is called like a module is not run by the children."""
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "msgspec.py").write_text("open('was-run', 'w')")
+        assert twice("strangers", [1, 2]).tune(programs, PROBLEM).measured == 2
+        assert not (tmp_path / "was-run").exists()
