@@ -153,7 +153,7 @@ def tune_with_kernelkeep(task: Mapping[str, Any]) -> Result:
 
 
 def tune_with_kernel_tuner(task: Mapping[str, Any]) -> Result:
-    import kernel_tuner  # type: ignore[import-untyped, unused-ignore]
+    import kernel_tuner
 
     size = task["size"]
     random = np.random.default_rng(0)

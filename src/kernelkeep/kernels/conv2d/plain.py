@@ -11,24 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...programs.portable import Buffer, Scalar
 from ..gemm.plain import DEFAULT, VALUES, allowed, group
+from .params import PARAMS
 
 __all__ = ["BODY", "DEFAULT", "PARAMS", "VALUES", "allowed", "constants", "grid", "group", "rounds"]
-
-PARAMS = (
-    Buffer("x", "f4", "r"),
-    Buffer("weights", "f4", "r"),
-    Buffer("y", "f4", "w"),
-    Scalar("c", "i4"),
-    Scalar("h", "i4"),
-    Scalar("w", "i4"),
-    Scalar("k", "i4"),
-    Scalar("oh", "i4"),
-    Scalar("ow", "i4"),
-    Scalar("pad_y", "i4"),
-    Scalar("pad_x", "i4"),
-)
 
 # llvmpipe ends the loops of a work-item, silently, after 65,535 rounds in all: there c · KERNEL_H · KERNEL_W, the one
 # loop that is not written out, may be no more.

@@ -13,23 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...programs.portable import Buffer, Scalar
+from .params import PARAMS
 
 __all__ = ["BODY", "DEFAULT", "PARAMS", "VALUES", "allowed", "constants", "default", "grid", "group", "shared_bytes"]
-
-PARAMS = (
-    Buffer("x", "f4", "r"),
-    Buffer("weights", "f4", "r"),
-    Buffer("y", "f4", "w"),
-    Scalar("c", "i4"),
-    Scalar("h", "i4"),
-    Scalar("w", "i4"),
-    Scalar("k", "i4"),
-    Scalar("oh", "i4"),
-    Scalar("ow", "i4"),
-    Scalar("pad_y", "i4"),
-    Scalar("pad_x", "i4"),
-)
 
 VALUES: dict[str, list[int]] = {
     "BLOCK": [16, 32, 64, 128],

@@ -11,24 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...programs.portable import Buffer, Scalar
+from ...programs.portable import Buffer
 from ..gemm.vectors import DEFAULT, HEAD, PRODUCT, VALUES, allowed, group, shared_bytes
+from .params import PARAMS as _PARAMS
 
 __all__ = ["BODY", "DEFAULT", "PARAMS", "VALUES", "allowed", "constants", "grid", "group", "shared_bytes"]
 
-PARAMS = (
-    Buffer("x", "f4", "r"),
-    Buffer("weights", "f4", "r"),
-    Buffer("y", "f4", "rw"),
-    Scalar("c", "i4"),
-    Scalar("h", "i4"),
-    Scalar("w", "i4"),
-    Scalar("k", "i4"),
-    Scalar("oh", "i4"),
-    Scalar("ow", "i4"),
-    Scalar("pad_y", "i4"),
-    Scalar("pad_x", "i4"),
-)
+# Sums of one part of the taps are added to those before, so the result is read, too.
+PARAMS = tuple(Buffer("y", "f4", "rw") if param.name == "y" else param for param in _PARAMS)
 
 BODY = f"""\
 {HEAD}

@@ -11,20 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...programs.portable import Buffer, Scalar
+from .params import PARAMS
 
 __all__ = ["BODY", "DEFAULT", "PARAMS", "VALUES", "allowed", "constants", "grid", "group", "rounds"]
-
-PARAMS = (
-    Buffer("a", "f4", "r"),
-    Buffer("b", "f4", "r"),
-    Buffer("c", "f4", "rw"),
-    Scalar("alpha", "f4"),
-    Scalar("beta", "f4"),
-    Scalar("m", "i4"),
-    Scalar("n", "i4"),
-    Scalar("k", "i4"),
-)
 
 # llvmpipe ends the loops of a work-item, silently, after 65,535 rounds in all. Those over TM and TN are written out as
 # long as blocks are no larger than 8 × 8; along k two steps are one round, so there k may be 131,071 at most.

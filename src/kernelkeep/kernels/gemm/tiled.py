@@ -11,20 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...programs.portable import Buffer, Scalar
+from .params import PARAMS
 
 __all__ = ["BODY", "DEFAULT", "PARAMS", "VALUES", "allowed", "constants", "default", "grid", "group", "shared_bytes"]
-
-PARAMS = (
-    Buffer("a", "f4", "r"),
-    Buffer("b", "f4", "r"),
-    Buffer("c", "f4", "rw"),
-    Scalar("alpha", "f4"),
-    Scalar("beta", "f4"),
-    Scalar("m", "i4"),
-    Scalar("n", "i4"),
-    Scalar("k", "i4"),
-)
 
 VALUES: dict[str, list[int]] = {
     "BLOCK_M": [16, 32, 64, 128],

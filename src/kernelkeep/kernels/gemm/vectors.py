@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...programs.portable import Buffer, Scalar
+from .params import PARAMS
 
 __all__ = [
     "BODY",
@@ -25,17 +25,6 @@ __all__ = [
     "group",
     "shared_bytes",
 ]
-
-PARAMS = (
-    Buffer("a", "f4", "r"),
-    Buffer("b", "f4", "r"),
-    Buffer("c", "f4", "rw"),
-    Scalar("alpha", "f4"),
-    Scalar("beta", "f4"),
-    Scalar("m", "i4"),
-    Scalar("n", "i4"),
-    Scalar("k", "i4"),
-)
 
 # What the convolution, the same product with a B that is gathered from an image, begins with too.
 HEAD = """\
