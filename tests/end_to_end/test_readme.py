@@ -31,7 +31,11 @@ def test_the_python_in_the_readme_runs(opencl_device: str, monkeypatch: pytest.M
         exec(compile("\n" * line + block.group(1), "README.md", "exec"), session)
 
 
-@pytest.mark.parametrize("page", ["kernels.md", "executor.md", "continuous.md", "variants.md"])
+# What each page prints, on however slow a machine.
+_SAYS = {"kernels.md": " µs", "executor.md": " µs of upload", "continuous.md": " iterations", "variants.md": " µs: "}
+
+
+@pytest.mark.parametrize("page", _SAYS)
 def test_the_python_in_the_docs_runs_on_every_device(page: str, opencl_device: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     script = ""
@@ -52,7 +56,7 @@ def test_the_python_in_the_docs_runs_on_every_device(page: str, opencl_device: s
         command = [sys.executable, str(file)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path)
         assert done.returncode == 0, f"{spec}: {done.stderr}"
-        assert "µs" in done.stdout
+        assert _SAYS[page] in done.stdout
 
 
 def test_the_readme_names_the_commands_that_exist() -> None:
