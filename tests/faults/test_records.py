@@ -19,6 +19,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.testing import run_python
+from kernelkeep.testing.warned import one_warning
 from kernelkeep.variants import database as database_module
 from kernelkeep.variants.records import Choice, Record, Records
 
@@ -75,15 +76,6 @@ def running(script: str, *arguments: object) -> Iterator[Callable[[str], str]]:
             yield lambda line: read().strip() if write(line) or not line else ""
         finally:
             child.kill()
-
-
-@contextmanager
-def one_warning(text: str) -> Iterator[None]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    assert [warning.category for warning in caught] == [kk.CacheWarning], [str(one.message) for one in caught]
-    assert text in str(caught[0].message)
 
 
 # --- many

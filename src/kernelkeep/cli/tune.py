@@ -106,6 +106,8 @@ def tune(
 
 def _name_of(kernel: str | None) -> str | None:
     """The name results are kept under; of a kernel that is no file, what was typed: its file may be gone."""
+    if kernel in SHIPPED:
+        return f"kernelkeep.{kernel}"
     return find_kernel(kernel).name if kernel is not None and ".py" in kernel else kernel
 
 

@@ -64,6 +64,7 @@ def tuned_kernel(
         derived=lambda problem: {**derived(problem), **module.constants(problem)},
         constants=module.constants(example),
         scalars=scalars,
+        kernel=name,
         engine="defines",
     )
     space = VariantSpace(**module.VALUES).where(module.allowed)
@@ -72,7 +73,7 @@ def tuned_kernel(
     space = space.with_default(module.default) if hasattr(module, "default") else space.with_default(**module.DEFAULT)
     shipped = sorted(Path(str(files(__package__) / "records")).glob(f"{name}-{way}-*.jsonl"))
     return Tuned(
-        name,
+        f"kernelkeep.{name}",  # a user's own "gemm" is another one, with decisions of its own
         template,
         space,
         reference=reference,

@@ -18,7 +18,6 @@ from ..devices.array import Array
 from ..errors import ArgumentError, KernelKeepError, Unsupported
 from .call import results
 from .prober import Prober
-from .record import Choice
 from .search import Search
 from .select import Selection, fastest
 from .space import Variant
@@ -62,14 +61,13 @@ class Explorer:
         self.total_ms = 0.0
         self._tuned = tuned
         self._cache = cache
-        self._problem = problem = call.problem
+        self._problem = call.problem
         self._call = call
         self._best = _Runner(call.selection.variant, call.launch, 0.0)
         self._challenger: _Runner | None = None
-        self._values = tuned.template.values(problem)
-        self._search = Search(tuned.space, self._values, [])
-        # By their sources: what is known of a variant no longer counts when the template was changed.
-        self._known = {*tuned.records(cache).known(tuned.name, *self._where), tuned.digest(call.launch.source)}
+        self._values = tuned.template.values(call.problem)
+        self._search: Search | None = None
+        self._known: set[str] = set()  # by their sources: of an edited template nothing is known
         self._prober: Prober | None = None
         self._cases: list[Case] = []
         self._unread: list[tuple[_Runner, Any, Any]] = []
@@ -194,9 +192,7 @@ class Explorer:
     def _try_all(self) -> None:
         while self._wanted.acquire() and not self._exhausted:
             try:
-                variant = self._search.next()
-                while variant is not None and not self._is_new(variant):
-                    variant = self._search.next()
+                variant = self._next_new()
                 if variant is None:
                     break
                 self._try(variant)
@@ -209,6 +205,19 @@ class Explorer:
         self._exhausted = True
         if self._prober is not None:
             self._prober.close()
+
+    def _next_new(self) -> Variant | None:
+        tuned = self._tuned
+        if self._search is None:  # here, because a large space takes its time, and no call is to wait for it
+            self._known = {
+                *tuned.records(self._cache).known(tuned.name, *self._where),
+                tuned.digest(self._call.launch.source),
+            }
+            self._search = Search(tuned.space, self._values, [])
+        variant = self._search.next()
+        while variant is not None and not self._is_new(variant):
+            variant = self._search.next()
+        return variant
 
     def _is_new(self, variant: Variant) -> bool:
         tuned = self._tuned
@@ -270,14 +279,14 @@ class Explorer:
     def _settle(self, challenger: _Runner) -> None:
         """Enough is known of the challenger: it takes over where it is faster, and no mere tie."""
         best, tuned = self._best, self._tuned
-        self._search.tell(challenger.variant, challenger.milliseconds)
+        if self._search is not None:
+            self._search.tell(challenger.variant, challenger.milliseconds)
         # Calls of the two took turns, so these samples are of the same minutes.
         both = [
             tuned.record(self._cache.device, self._problem, runner.variant, runner.launch.source, samples)
             for runner, samples in ((best, self._rival_samples), (challenger, challenger.samples))
         ]
-        records = tuned.records(self._cache)
-        records.add_all(both)
+        tuned.records(self._cache).add_all(both)
         winner = fastest(both, best.variant)
         if winner is None or best.variant == winner.variant:
             stays = f"{best.variant} is the fastest on real calls so far: {best.milliseconds:.4g} ms"
@@ -285,17 +294,7 @@ class Explorer:
             return
         self._best = challenger
         reason = f"faster than {best.variant} on real calls: {challenger.milliseconds:.4g} against {best.milliseconds:.4g} ms"
-        digest, problem, dtype = self._where
-        records.choose(
-            Choice(
-                tuned=self._tuned.name,
-                device=digest,
-                problem=problem,
-                variant=dict(challenger.variant),
-                dtype=dtype,
-                reason=reason,
-            )
-        )
+        tuned.decide(self._cache, self._problem, challenger.variant, reason)
         selection = Selection(
             challenger.variant, f"{challenger.variant} is {reason}", challenger.milliseconds, 0.0, "exact"
         )

@@ -112,11 +112,7 @@ class VariantSpace:
 
     def variants(self, problem: Mapping[str, Any] | None = None) -> list[Variant]:
         """All of them, in the order of the values given; with a problem, those that fit it."""
-        names = tuple(self.parameters)
-        combinations = (
-            Variant(dict(zip(names, values, strict=True))) for values in itertools.product(*self.parameters.values())
-        )
-        return [variant for variant in combinations if self.allows(variant, problem)]
+        return [variant for variant in self._combinations() if self.allows(variant, problem)]
 
     def default(self, problem: Mapping[str, Any] | None = None) -> Variant:
         """What runs where nothing is known: the chosen default, or else the first variant allowed.
@@ -133,12 +129,24 @@ class VariantSpace:
         wanted = Variant({name: self._default.get(name, values[0]) for name, values in self.parameters.items()})
         if self.allows(wanted, problem):
             return wanted
-        fitting = self.variants(problem)
-        if not fitting:
+        near = self._combinations() if not self._default else self._around(wanted)
+        found = next((variant for variant in near if self.allows(variant, problem)), None)
+        if found is None:
             raise ArgumentError("no variant of the space is allowed" + ("" if problem is None else f" for {problem}"))
-        if not self._default:
-            return fitting[0]
-        return min(fitting, key=lambda variant: sum(variant[name] != wanted[name] for name in wanted))
+        return found
+
+    def _combinations(self) -> Iterator[Variant]:
+        names = tuple(self.parameters)
+        for values in itertools.product(*self.parameters.values()):
+            yield Variant(dict(zip(names, values, strict=True)))
+
+    def _around(self, wanted: Variant) -> Iterator[Variant]:
+        """All others, those that differ in the fewest parameters first."""
+        for count in range(1, len(self.parameters) + 1):
+            for names in itertools.combinations(self.parameters, count):
+                others = [[value for value in self.parameters[name] if value != wanted[name]] for name in names]
+                for values in itertools.product(*others):
+                    yield Variant({**wanted, **dict(zip(names, values, strict=True))})
 
     def neighbours(self, variant: Variant, problem: Mapping[str, Any] | None = None) -> list[Variant]:
         """The allowed variants one step away: one parameter changed to the value before or after."""

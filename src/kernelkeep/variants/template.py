@@ -191,7 +191,7 @@ class Template:
             macros = {**text.defines, **macros}
             group = group or _group_of(text)
         else:
-            params, named, options = self._params or (), re.sub(r"\W", "_", name), self._options
+            params, named, options = self._params or (), self._kernel or re.sub(r"\W", "_", name), self._options
         kernel = PortableKernel(named, params, written, group or _DEFAULT_GROUP, macros, options)
         return kernel.source(device), named
 

@@ -6,14 +6,12 @@ was finished costs next to nothing the second time.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,14 +19,14 @@ from ..cache.program_cache import ProgramCache
 from ..cache.progress import progress_bar
 from ..errors import ArgumentError, CompileError, OutOfMemory, Unsupported
 from .case import Case
-from .measure import Arena, Contender, in_turn, spread
+from .ledger import Candidate, Ledger
+from .measure import Arena, Contender, in_turn
 from .prober import Prober
 from .record import Choice, Record
 from .report import Attempt, TuneReport
 from .search import Search
 from .select import fastest, is_tie
 from .space import Variant
-from .template import Launch
 from .trial import FAR_TOO_SLOW, LEAST_SLOW_MS, Outcome, sentence
 
 if TYPE_CHECKING:
@@ -43,12 +41,6 @@ _MORE_FINALS = 2
 _CLOSE = 1.2  # times the best: those are measured again, in turn
 _UNHURRIED = 300  # variants; a space that small is tried whole where no time was set
 _DEFAULT_SECONDS = 60.0
-
-
-class _Candidate(NamedTuple):
-    variant: Variant
-    launch: Launch
-    digest: str
 
 
 class Tuning:
@@ -70,30 +62,24 @@ class Tuning:
         self._tuned = tuned
         self._cache = cache
         self._device = cache.device
-        # Where a binary is complete only after a launch, to ask for it takes longer than to compile (PoCL), and nobody needs
-        # those of the losers: candidates then go through a cache that saves nothing, and the winner is saved at the end.
-        self._saves_all = not cache.device.capabilities.ripening_binaries
-        self._programs = cache if self._saves_all else ProgramCache(cache.device, cache.cache_dir, auto_save=False)
         self._problem = problem
         self._progress = progress
-        self._listen = listen
-        self._began = time.perf_counter()
+        self._ledger = Ledger(tuned, cache, problem, listen)
         self._values = tuned.template.values(problem)
         self._params = tuned.template.params(self._device.language)
-        self._records = tuned.records(cache)
-        self._known = self._records.known(tuned.name, self._device.fingerprint.digest, dict(problem), tuned.dtype)
         self._default = tuned.space.default(self._values)
         self._search = Search(tuned.space, self._values, self._to_begin_with())
         if budget_seconds is None and (self._search.size or math.inf) > _UNHURRIED:
             budget_seconds = _DEFAULT_SECONDS
-        self._until = math.inf if budget_seconds is None else self._began + budget_seconds
-        self._attempts: dict[Variant, Attempt] = {}
+        self._until = math.inf if budget_seconds is None else self._ledger.began + budget_seconds
         self._contenders: dict[Variant, Contender] = {}
-        self._candidates: dict[Variant, _Candidate] = {}
-        self._refused: dict[Attempt, ArgumentError | Unsupported] = {}
         self._final: dict[Variant, Record] = {}
         self._cases: dict[int, list[Case]] = {}
         self._arena: Arena | None = None
+        # Where a binary is complete only after a launch, to ask for it takes longer than to compile (PoCL), and nobody needs
+        # those of the losers: candidates then go through a cache that saves nothing, and the winner is saved at the end.
+        self._saves_all = not cache.device.capabilities.ripening_binaries
+        self._programs = cache if self._saves_all else ProgramCache(cache.device, cache.cache_dir, auto_save=False)
         self._prober = Prober(
             self._programs,
             self._params,
@@ -116,12 +102,12 @@ class Tuning:
                 self._prober,
                 progress_bar(f"tuning {self._tuned.name}", self._search.size, self._progress) as step,
             ):
-                self._step = step
+                self._ledger.step = step
                 self._try_in_time()
-                if self._refused and not self._attempts:
-                    raise next(iter(self._refused.values()))  # not one variant can be made: the template is wrong
+                if self._ledger.refused and not self._ledger.attempts:
+                    raise next(iter(self._ledger.refused.values()))  # not one can be made: the template is wrong
                 best = self._decide()
-                if best is not None and not self._saves_all and not self._attempts[best].remembered:
+                if best is not None and not self._saves_all and not self._ledger.attempts[best].remembered:
                     self._save(best)
             return self._report(best)
         finally:
@@ -149,7 +135,7 @@ class Tuning:
             end.join()
 
     def _try_all(self) -> None:
-        under_way: dict[Future[Outcome], _Candidate] = {}
+        under_way: dict[Future[Outcome], Candidate] = {}
         while True:
             while len(under_way) < 2 * self._prober.workers and self._time_left() > 0:
                 candidate = self._next_unknown()
@@ -174,7 +160,7 @@ class Tuning:
     def _time_left(self) -> float:
         return self._until - time.perf_counter()
 
-    def _next_unknown(self) -> _Candidate | None:
+    def _next_unknown(self) -> Candidate | None:
         """The next variant that was never tried; those that were are remembered on the way."""
         while True:
             variant = self._search.next()
@@ -183,35 +169,15 @@ class Tuning:
             try:
                 launch = self._tuned.template.launch(self._tuned.name, self._device, self._values, variant)
             except (ArgumentError, Unsupported) as error:
-                self._refuse(variant, error)
+                self._ledger.refuse(variant, error)
                 continue
-            candidate = _Candidate(variant, launch, self._tuned.digest(launch.source))
-            self._candidates[variant] = candidate
-            record = self._known.get(candidate.digest)
-            if record is None or not self._counts(record):
+            candidate = Candidate(variant, launch, self._tuned.digest(launch.source))
+            record = self._ledger.enter(candidate)
+            if record is None:
                 return candidate
-            self._search.tell(variant, record.median_ms)
-            self._attempt(
-                candidate, record.median_ms, record.failure, record.detail, record.samples_ms, remembered=True
-            )
+            self._search.tell(variant, None if record.failure else record.median_ms)
 
-    def _counts(self, record: Record) -> bool:
-        """Whether what is known needs no new trial: a tolerance that was changed since may change the verdict."""
-        if record.failure:
-            # Most often it was the reference that was wrong, and it has been mended.
-            same = record.tolerance >= self._tuned.tolerance and record.reference == self._tuned.reference_digest
-            return record.failure != "wrong" or same
-        return bool(record.samples_ms) and record.verified and record.tolerance <= self._tuned.tolerance
-
-    def _refuse(self, variant: Variant, error: ArgumentError | Unsupported) -> None:
-        """The device cannot have this variant, such as one with large groups: there is no source to try or remember."""
-        attempt = Attempt(variant, None, time.perf_counter() - self._began, "refused", sentence(error))
-        self._refused[attempt] = error
-        self._step(self._best_so_far())
-        if self._listen is not None:
-            self._listen(attempt)
-
-    def _submit(self, candidate: _Candidate, seed: int = 0) -> Future[Outcome]:
+    def _submit(self, candidate: Candidate, seed: int = 0) -> Future[Outcome]:
         return self._prober.submit(*self._tuned.trials(self._device, candidate.variant, self._cases_for(seed)))
 
     def _cases_for(self, seed: int) -> list[Case]:
@@ -224,54 +190,39 @@ class Tuning:
             ]
         return self._cases[seed]
 
-    def _judge(self, candidate: _Candidate, outcome: Outcome) -> None:
+    def _judge(self, candidate: Candidate, outcome: Outcome) -> None:
         """Measure what was found right, and remember it either way."""
         if outcome.failure == "passing":
-            self._attempt(candidate, None, outcome.failure, outcome.detail, [])
+            self._ledger.note(candidate, None, outcome.failure, outcome.detail, [])
             return
         if outcome.failure:
-            self._remember(candidate, [], outcome.failure, outcome.detail)
+            self._ledger.remember(candidate, [], outcome.failure, outcome.detail)
             return
-        best, once = self._best_ms(), outcome.seconds * 1e3
+        best, once = self._ledger.best_ms(), outcome.seconds * 1e3
         if best is not None and once > max(FAR_TOO_SLOW * best, LEAST_SLOW_MS):
-            self._remember(candidate, [once], "slow", f"{once:.4g} ms, and the best takes {best:.4g} ms")
+            self._ledger.remember(candidate, [once], "slow", f"{once:.4g} ms, and the best takes {best:.4g} ms")
             return
         try:
-            with self._prober.quiet(), self._marked(candidate):
+            with self._prober.quiet(), self._ledger.marked(candidate):
                 samples = in_turn([self._contender(candidate.variant)], _QUICK_ROUNDS)[0]
         except OutOfMemory as error:
             self._drop(candidate.variant)
-            self._attempt(candidate, None, "passing", sentence(error), [])
+            self._ledger.note(candidate, None, "passing", sentence(error), [])
             return
         except (ArgumentError, CompileError, Unsupported) as error:
             self._drop(candidate.variant)
-            self._remember(candidate, [], "refused", sentence(error))
+            self._ledger.remember(candidate, [], "refused", sentence(error))
             return
-        self._remember(candidate, samples)
+        self._search.tell(candidate.variant, self._ledger.remember(candidate, samples))
         self._drop_the_hopeless()
-
-    @contextlib.contextmanager
-    def _marked(self, candidate: _Candidate) -> Iterator[None]:
-        """Noted beforehand, in case this very process does not survive it; taken back when it does."""
-        record = self._tuned.record(self._device, self._problem, candidate.variant, candidate.launch.source, [])
-        failed = msgspec.structs.replace(record, failure="crashed", detail="the process that measured it ended")
-        self._records.add(msgspec.structs.replace(failed, verified=False))
-        try:
-            yield
-        finally:
-            self._records.add(record)
 
     def _arena_of_problem(self) -> Arena:
         if self._arena is None:
             self._arena = Arena(self._programs, self._params, self._cases_for(0)[-1])
         return self._arena
 
-    def _best_ms(self) -> float | None:
-        times = [a.milliseconds for a in self._attempts.values() if a.milliseconds is not None and not a.failure]
-        return min(times, default=None)
-
     def _drop_the_hopeless(self) -> None:
-        ranked = sorted(self._contenders, key=lambda variant: self._attempts[variant].milliseconds or math.inf)
+        ranked = [attempt.variant for attempt in self._ledger.good() if attempt.variant in self._contenders]
         for variant in ranked[_FINALISTS:]:
             self._drop(variant)
 
@@ -280,58 +231,17 @@ class Tuning:
         if contender is not None:
             contender.close()
 
-    # --- remembering
-
-    def _remember(self, candidate: _Candidate, samples: list[float], failure: str = "", detail: str = "") -> None:
-        record = self._tuned.record(
-            self._device, self._problem, candidate.variant, candidate.launch.source, samples, failure, detail
-        )
-        self._records.add(record)
-        before = self._known.get(candidate.digest)
-        taken = [*(before.samples_ms if before is not None and not before.failure and not failure else []), *samples]
-        self._known[candidate.digest] = msgspec.structs.replace(record, samples_ms=taken)
-        milliseconds = median(taken) if taken and not failure else None
-        self._search.tell(candidate.variant, milliseconds)
-        self._attempt(candidate, milliseconds, failure, detail, taken)
-
-    def _attempt(
-        self,
-        candidate: _Candidate,
-        milliseconds: float | None,
-        failure: str,
-        detail: str,
-        samples: list[float],
-        *,
-        remembered: bool = False,
-    ) -> None:
-        now = time.perf_counter() - self._began
-        before = self._attempts.get(candidate.variant)
-        at_seconds = before.at_seconds if before is not None else now
-        remembered = remembered or (before is not None and before.remembered)
-        attempt = Attempt(candidate.variant, milliseconds, at_seconds, failure, detail, spread(samples), remembered)
-        self._attempts[candidate.variant] = attempt
-        if before is None:
-            self._step(self._best_so_far())
-            if self._listen is not None:
-                self._listen(attempt)
-
-    def _best_so_far(self) -> str:
-        good = [a for a in self._attempts.values() if a.milliseconds is not None and not a.failure]
-        if not good:
-            return "none right yet"
-        best = min(good, key=lambda attempt: attempt.milliseconds or math.inf)
-        return f"best {best.milliseconds:.4g} ms, {best.variant}"
-
     # --- deciding
 
     def _decide(self) -> Variant | None:
-        """The winner: measured again beside those that come close, then verified and measured with other numbers."""
+        """The winner: measured again beside those that come close, then verified with other numbers."""
+        decided = self._decided()
         while True:
-            best = self._fastest(self._attempts)
+            best = self._ledger.fastest()
             if best is None:
                 return None
-            if all(a.remembered for a in self._attempts.values()) and self._decided() is not None:
-                return self._decided()
+            if decided is not None and all(attempt.remembered for attempt in self._ledger.attempts.values()):
+                return decided
             # Only what was measured side by side is compared: the machine may have been quicker an hour ago.
             finalists = self._measure_finalists(best)
             fastest_now = self._fastest_now(finalists)
@@ -348,25 +258,22 @@ class Tuning:
                 self._choose(chosen, best)
                 return Variant(chosen.variant)
 
-    def _fastest(self, variants: Iterable[Variant]) -> Record | None:
-        """By all that was ever measured."""
-        good = [v for v in variants if not self._attempts[v].failure]
-        return fastest(self._known[self._candidates[variant].digest] for variant in good)
-
     def _fastest_now(self, finalists: Iterable[Variant], incumbent: Variant | None = None) -> Record | None:
         """By the samples that were just taken side by side."""
         return fastest((self._final[variant] for variant in finalists if variant in self._final), incumbent)
 
     def _choice(self) -> Choice | None:
-        fingerprint = self._device.fingerprint.digest
-        return self._records.choice(self._tuned.name, fingerprint, dict(self._problem), self._tuned.dtype)
+        tuned, fingerprint = self._tuned, self._device.fingerprint.digest
+        return tuned.records(self._cache).choice(tuned.name, fingerprint, self._problem, tuned.dtype)
 
     def _decided(self) -> Variant | None:
         """What an earlier tuning chose, where that is still right."""
         choice = self._choice()
         variant = None if choice is None or choice.pinned else Variant(choice.variant)
-        attempt = self._attempts.get(variant) if variant is not None else None
-        return variant if attempt is not None and attempt.milliseconds is not None and not attempt.failure else None
+        return variant if variant in self._measured() else None
+
+    def _measured(self) -> list[Variant]:
+        return [attempt.variant for attempt in self._ledger.good()]
 
     def _incumbent(self) -> Variant:
         choice = self._choice()
@@ -376,11 +283,7 @@ class Tuning:
         """The incumbent and all that are nearly as fast as the best, in turn."""
         ranked = self._close_to(best)
         incumbent = self._incumbent()
-        if (
-            incumbent in self._attempts
-            and incumbent not in ranked
-            and self._attempts[incumbent].milliseconds is not None
-        ):
+        if incumbent not in ranked and incumbent in self._measured():
             ranked.append(incumbent)
         with self._prober.quiet():
             contenders = {
@@ -388,31 +291,25 @@ class Tuning:
             }
             taken = in_turn(list(contenders.values()), _FINAL_ROUNDS)
         for variant, samples in zip(contenders, taken, strict=True):
-            candidate = self._candidates[variant]
-            self._remember(candidate, samples)
-            self._final[variant] = msgspec.structs.replace(self._known[candidate.digest], samples_ms=samples)
+            self._ledger.remember(self._ledger.candidate(variant), samples)
+            self._final[variant] = msgspec.structs.replace(self._ledger.known(variant), samples_ms=samples)
         return list(contenders)
 
     def _contender_or_out(self, variant: Variant) -> Contender | None:
         try:
             return self._contender(variant)
-        except (
-            ArgumentError,
-            CompileError,
-            OutOfMemory,
-            Unsupported,
-        ) as error:  # what was known of it is of no use now
-            self._attempt(self._candidates[variant], None, "passing", sentence(error), [])
-            return None
+        except (ArgumentError, CompileError, OutOfMemory, Unsupported) as error:
+            self._ledger.note(self._ledger.candidate(variant), None, "passing", sentence(error), [])
+            return None  # what was known of it is of no use now
 
     def _close_to(self, best: Record) -> list[Variant]:
         limit = (best.median_ms or 0.0) * _CLOSE
-        close = [v for v, a in self._attempts.items() if not a.failure and (a.milliseconds or math.inf) <= limit]
-        return sorted(close, key=lambda variant: self._attempts[variant].milliseconds or math.inf)[:_FINALISTS]
+        close = [attempt.variant for attempt in self._ledger.good() if (attempt.milliseconds or 0.0) <= limit]
+        return close[:_FINALISTS]
 
     def _contender(self, variant: Variant) -> Contender:
         if variant not in self._contenders:
-            self._contenders[variant] = Contender(self._arena_of_problem(), self._candidates[variant].launch)
+            self._contenders[variant] = Contender(self._arena_of_problem(), self._ledger.candidate(variant).launch)
         return self._contenders[variant]
 
     def _is_confirmed(self, record: Record) -> bool:
@@ -421,11 +318,11 @@ class Tuning:
         A variant that only looks fast because it skips work is found out here, at the size it was measured at.
         """
         variant = Variant(record.variant)
-        candidate = self._candidates[variant]
+        candidate = self._ledger.candidate(variant)
         outcome = self._submit(candidate, seed=1).result()
         if not outcome.failure or outcome.failure == "passing":
             return True  # what may pass says nothing against it
-        self._remember(candidate, [], outcome.failure, outcome.detail)
+        self._ledger.remember(candidate, [], outcome.failure, outcome.detail)
         self._drop(variant)
         return False
 
@@ -436,29 +333,21 @@ class Tuning:
         choice = self._choice()
         if choice is not None and (choice.pinned or (choice.variant == chosen.variant and choice.reason == reason)):
             return
-        self._records.choose(
-            Choice(
-                tuned=self._tuned.name,
-                device=self._device.fingerprint.digest,
-                problem=dict(self._problem),
-                variant=dict(chosen.variant),
-                dtype=self._tuned.dtype,
-                reason=reason,
-            )
-        )
+        self._tuned.decide(self._cache, self._problem, chosen.variant, reason)
 
     def _save(self, best: Variant) -> None:
         """Have the winner in the user's cache, complete: used once, and let go."""
         arena = Arena(self._cache, self._params, self._cases_for(0)[-1], most_sets=1)
         try:
-            Contender(arena, self._candidates[best].launch).close()
+            Contender(arena, self._ledger.candidate(best).launch).close()
         finally:
             arena.close()
 
     def _report(self, best: Variant | None) -> TuneReport:
         self._tuned.forget(self._cache)
-        attempt = self._attempts.get(best) if best is not None else None
-        default = self._attempts.get(self._default)
+        attempts = self._ledger.attempts
+        attempt = attempts.get(best) if best is not None else None
+        default = attempts.get(self._default)
         selection = self._tuned.select(self._cache, self._problem) if best is not None else None
         return TuneReport(
             self._tuned.name,
@@ -468,8 +357,8 @@ class Tuning:
             attempt.milliseconds if attempt is not None else None,
             self._default,
             default.milliseconds if default is not None else None,
-            (*self._attempts.values(), *self._refused),
+            (*attempts.values(), *self._ledger.refused),
             self._search.size,
-            time.perf_counter() - self._began,
+            time.perf_counter() - self._ledger.began,
             selection.reason if selection is not None else "",
         )

@@ -341,6 +341,27 @@ class Tuned:
         values = self.template.values(problem)
         return float(sum(prod(self.template.shape(p.name, values)) for p in self._params() if p.kind == "buffer"))
 
+    def decide(
+        self,
+        cache: ProgramCache,
+        problem: Mapping[str, Any],
+        variant: Mapping[str, Any],
+        reason: str,
+        pinned: bool = False,
+    ) -> None:
+        """Remember which variant is to run. It is heeded where it is next looked for, not by calls that know one already."""
+        self.records(cache).choose(
+            Choice(
+                tuned=self.name,
+                device=cache.device.fingerprint.digest,
+                problem=dict(problem),
+                variant=dict(variant),
+                dtype=self.dtype,
+                pinned=pinned,
+                reason=reason,
+            )
+        )
+
     def pin(self, cache: ProgramCache, problem: Mapping[str, Any], variant: Mapping[str, Any]) -> None:
         """Have one variant run for a problem on this device, whatever is measured, until `unpin`."""
         self._check_cache(cache)
@@ -348,17 +369,7 @@ class Tuned:
         values = self.template.values(plain)
         if not self.space.allows(variant, values) and variant != self.space.default(values):
             raise ArgumentError(f"{dict(variant)} is not a variant of {self.name} for {plain}")
-        self.records(cache).choose(
-            Choice(
-                tuned=self.name,
-                device=cache.device.fingerprint.digest,
-                problem=plain,
-                variant=dict(variant),
-                dtype=self.dtype,
-                pinned=True,
-                reason="pinned",
-            )
-        )
+        self.decide(cache, plain, variant, "pinned", pinned=True)
         self.forget(cache)
 
     def unpin(self, cache: ProgramCache, problem: Mapping[str, Any]) -> bool:

@@ -7,11 +7,10 @@ import json
 import sqlite3
 import stat
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from hypothesis import strategies as st
 
 import kernelkeep as kk
 from kernelkeep.testing import run_python
+from kernelkeep.testing.warned import one_warning
 from kernelkeep.variants import database as database_module
 from kernelkeep.variants import schema as schema_module
 from kernelkeep.variants.record import MAX_SAMPLES, canonical, merged
@@ -66,15 +66,6 @@ def everything(records: Records) -> list[Record]:
     return [
         found for name in records.names() for device in records.devices() for found in records.of_device(name, device)
     ]
-
-
-@contextmanager
-def one_warning(text: str) -> Iterator[None]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    assert [warning.category for warning in caught] == [kk.CacheWarning], [str(one.message) for one in caught]
-    assert text in str(caught[0].message)
 
 
 # --- kept and found

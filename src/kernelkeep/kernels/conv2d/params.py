@@ -1,10 +1,13 @@
-"""What every conv2d template takes, in this order."""
+"""What every conv2d template takes, in this order, and what is compiled into all of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ...programs.portable import Buffer, Scalar
 
-__all__ = ["PARAMS"]
+__all__ = ["PARAMS", "filter_constants"]
 
 PARAMS = (
     Buffer("x", "f4", "r"),
@@ -19,3 +22,13 @@ PARAMS = (
     Scalar("pad_y", "i4"),
     Scalar("pad_x", "i4"),
 )
+
+
+def filter_constants(problem: Mapping[str, Any]) -> dict[str, int]:
+    """The filter's size and the strides."""
+    return {
+        "KERNEL_H": problem["r"],
+        "KERNEL_W": problem["s"],
+        "STRIDE_Y": problem["stride_y"],
+        "STRIDE_X": problem["stride_x"],
+    }

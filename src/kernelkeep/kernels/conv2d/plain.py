@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..gemm.plain import DEFAULT, VALUES, allowed, group
-from .params import PARAMS
+from .params import PARAMS, filter_constants
 
 __all__ = ["BODY", "DEFAULT", "PARAMS", "VALUES", "allowed", "constants", "grid", "group", "rounds"]
 
@@ -76,20 +76,13 @@ if (col0 < pixels) {
 
 
 def constants(problem: Mapping[str, Any]) -> dict[str, int]:
-    """The kernel's size and the strides."""
-    return {
-        "KERNEL_H": problem["r"],
-        "KERNEL_W": problem["s"],
-        "STRIDE_Y": problem["stride_y"],
-        "STRIDE_X": problem["stride_x"],
-    }
+    """The filter's size and the strides."""
+    return filter_constants(problem)
 
 
 def grid(v: Mapping[str, Any]) -> tuple[int, int, int]:
     """Groups that cover the outputs: pixels, output channels, images."""
-    oh = (v["h"] + 2 * v["pad_y"] - v["r"]) // v["stride_y"] + 1
-    ow = (v["w"] + 2 * v["pad_x"] - v["s"]) // v["stride_x"] + 1
-    return (-(-oh * ow // (v["GX"] * v["TN"])), -(-v["k"] // v["TM"]), v["n"])
+    return (-(-v["oh"] * v["ow"] // (v["GX"] * v["TN"])), -(-v["k"] // v["TM"]), v["n"])
 
 
 def rounds(problem: Mapping[str, Any]) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .params import PARAMS
+from .params import PARAMS, filter_constants
 
 __all__ = ["BODY", "DEFAULT", "PARAMS", "VALUES", "allowed", "constants", "default", "grid", "group", "shared_bytes"]
 
@@ -44,10 +44,7 @@ _LEAST_SHARED_BYTES = 32 * 1024  # what every device has
 def constants(problem: Mapping[str, Any]) -> dict[str, int]:
     """The kernel's size, the strides, whether weights can be read in fours, and whether shared memory is of use."""
     return {
-        "KERNEL_H": problem["r"],
-        "KERNEL_W": problem["s"],
-        "STRIDE_Y": problem["stride_y"],
-        "STRIDE_X": problem["stride_x"],
+        **filter_constants(problem),
         "VECTOR": 4 if problem["c"] * problem["r"] * problem["s"] % 4 == 0 else 1,
         "STAGED": int(_staged(problem)),
     }
@@ -60,9 +57,7 @@ def group(v: Mapping[str, Any]) -> int:
 
 def grid(v: Mapping[str, Any]) -> tuple[int, int, int]:
     """Groups that cover the outputs: across, down, and blocks of channels of every image."""
-    oh = (v["h"] + 2 * v["pad_y"] - v["r"]) // v["stride_y"] + 1
-    ow = (v["w"] + 2 * v["pad_x"] - v["s"]) // v["stride_x"] + 1
-    return (-(-ow // v["TILE_W"]), -(-oh // v["TILE_H"]), -(-v["k"] // v["BLOCK"]) * v["n"])
+    return (-(-v["ow"] // v["TILE_W"]), -(-v["oh"] // v["TILE_H"]), -(-v["k"] // v["BLOCK"]) * v["n"])
 
 
 def shared_bytes(v: Mapping[str, Any]) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 from ...programs.portable import Buffer
 from ..gemm.vectors import DEFAULT, HEAD, PRODUCT, VALUES, allowed, group, shared_bytes
 from .params import PARAMS as _PARAMS
+from .params import filter_constants
 
 __all__ = ["BODY", "DEFAULT", "PARAMS", "VALUES", "allowed", "constants", "grid", "group", "shared_bytes"]
 
@@ -80,17 +81,10 @@ for (int t0 = 0; t0 < taps; t0 += step) {{
 
 
 def constants(problem: Mapping[str, Any]) -> dict[str, int]:
-    """The kernel's size and the strides."""
-    return {
-        "KERNEL_H": problem["r"],
-        "KERNEL_W": problem["s"],
-        "STRIDE_Y": problem["stride_y"],
-        "STRIDE_X": problem["stride_x"],
-    }
+    """The filter's size and the strides."""
+    return filter_constants(problem)
 
 
 def grid(v: Mapping[str, Any]) -> tuple[int, int, int]:
     """Groups that cover the outputs: pixels, output channels, images."""
-    oh = (v["h"] + 2 * v["pad_y"] - v["r"]) // v["stride_y"] + 1
-    ow = (v["w"] + 2 * v["pad_x"] - v["s"]) // v["stride_x"] + 1
-    return (-(-oh * ow // v["NC"]), -(-v["k"] // v["MC"]), v["n"])
+    return (-(-v["oh"] * v["ow"] // v["NC"]), -(-v["k"] // v["MC"]), v["n"])
