@@ -96,8 +96,10 @@ def tune(
         return
     digest = _digest_of(device, cache_dir)
     with records_in(root) as records:
+        if not show and kernel is not None and name not in records.names():
+            raise ArgumentError(f"nothing is known of a kernel {kernel} in {root}")
         if show:
-            _show(root, known_problems(records, name, digest), as_json)
+            _show(root, kernel, known_problems(records, name, digest), as_json)
         elif export is not None:
             _export(records, export, name, digest, as_json)
         else:
@@ -218,12 +220,12 @@ def _select(listed: Listed, problems: list[Problem], cache_dir: Path | None, dev
         print_line(f"  {selection.reason}")
 
 
-def _show(root: Path, known: list[Known], as_json: bool) -> None:
+def _show(root: Path, kernel: str | None, known: list[Known], as_json: bool) -> None:
     if as_json:
         print_json({"cache_dir": root, "known": known})
         return
     if not known:
-        print_line(f"Nothing is known from tuning in {root}.")
+        print_line(f"Nothing is known{f' of {kernel}' if kernel else ''} from tuning in {root}.")
         return
     numbers = ("ms", "samples", "variants", "failures")
     for name in dict.fromkeys(one.device_name for one in known):

@@ -234,6 +234,8 @@ class Records:
         else:
             name = str(getattr(path_or_file, "name", "the file"))
             items, bad = decode_lines(path_or_file)
+        if bad and not items:
+            raise ArgumentError(f"{name} holds no tuning results: line {bad[0][0]} is none ({bad[0][1]})")
         if bad:
             number, reason = bad[0]
             others = f", and so are {len(bad) - 1} more" if len(bad) > 1 else ""

@@ -1,0 +1,44 @@
+"""Records that are shipped count only while the templates render to the very sources that were measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kernelkeep.devices.base import Capabilities
+from kernelkeep.kernels.conv2d import operation as conv2d_operation
+from kernelkeep.kernels.gemm import operation as gemm_operation
+from kernelkeep.variants.record import Record, decode_lines
+
+RECORDS = Path(gemm_operation.__file__).parents[1] / "records"
+FILES = sorted(RECORDS.glob("*.jsonl"))
+LANGUAGES = {"cuda": "cuda", "opencl": "opencl", "opengl": "glsl"}
+EVERYTHING = Capabilities(float_atomics=True, float64=True, int64=True, int8=True)
+
+
+def test_there_are_some_for_a_gpu_and_for_a_cpu() -> None:
+    names = {path.stem for path in FILES}
+    for kernel in ("gemm", "conv2d"):
+        assert {f"{kernel}-tiled-h200-{backend}" for backend in LANGUAGES} <= names
+        assert f"{kernel}-vectors-x86-pocl" in names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_one_is_of_todays_template(path: Path) -> None:
+    kernel, way = path.stem.split("-")[:2]
+    operation = {"gemm": gemm_operation, "conv2d": conv2d_operation}[kernel]
+    tuned = operation._tuned(way, 1 << 20)
+    with path.open("rb") as lines:
+        records, bad = decode_lines(lines)
+    assert records and not bad
+    for record in records:
+        assert isinstance(record, Record) and record.tuned == tuned.name and record.verified
+        assert record.tolerance <= tuned.tolerance and record.median_ms is not None
+        values = tuned.template.values(record.problem)
+        assert tuned.space.allows(record.variant, values) or record.variant == tuned.space.default(values)
+        device: Any = SimpleNamespace(language=LANGUAGES[record.architecture.split()[0]], capabilities=EVERYTHING)
+        launch = tuned.template.launch(tuned.name, device, values, record.variant)
+        assert tuned.digest(launch.source) == record.source, f"{record.variant} was measured with another text"
