@@ -27,7 +27,7 @@ KILLING = """
 import json, os, random, signal, sys, time
 from pathlib import Path
 from kernelkeep.cache.disk import DiskTier
-from kernelkeep.cache.entry import Damaged
+from kernelkeep.storage.files import Damaged
 from kernelkeep.cache.stats import add_to_file
 from kernelkeep.testing.entries import sample_entry
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from kernelkeep.cache.entry import Damaged, Entry, decode, encode
+from kernelkeep.cache.entry import Entry, decode, encode
+from kernelkeep.storage.files import Damaged
 from kernelkeep.testing.entries import sample_entry
 
 if sys.version_info >= (3, 14):

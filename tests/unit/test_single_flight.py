@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.cache.single_flight import FileLock, Flights, LockUnavailable
+from kernelkeep.cache.single_flight import Flights
+from kernelkeep.storage.locks import FileLock, LockUnavailable
 from kernelkeep.testing import run_python
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from kernelkeep.cache.single_flight import FileLock
+from kernelkeep.storage.locks import FileLock
 lock = FileLock(Path(sys.argv[1]))
 lock.acquire(10)
 print("held", flush=True)
@@ -138,7 +139,7 @@ def test_where_no_lock_can_be_had_it_says_so(tmp_path: Path, obstacle: str) -> N
 FORKING = """
 import os, sys, time
 from pathlib import Path
-from kernelkeep.cache.single_flight import FileLock
+from kernelkeep.storage.locks import FileLock
 lock = FileLock(Path(sys.argv[1]))
 lock.acquire(10)
 if os.fork() == 0:
@@ -166,7 +167,7 @@ def test_a_forked_child_keeps_no_lock_of_its_killed_parent(tmp_path: Path) -> No
 COUNT = """
 import sys
 from pathlib import Path
-from kernelkeep.cache.single_flight import FileLock
+from kernelkeep.storage.locks import FileLock
 lock, counter = Path(sys.argv[1]), Path(sys.argv[2])
 for _ in range(100):
     with FileLock(lock).held(60):

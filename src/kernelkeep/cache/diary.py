@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from .files import append_line, make_folder, remove, replace, write_temporary
+from ..storage.files import append_line, make_folder, remove, replace, write_temporary
 
 __all__ = ["ENTRY_FILE", "REFRESH_SECONDS", "Diary"]
 

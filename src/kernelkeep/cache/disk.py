@@ -18,10 +18,11 @@ from typing import Any
 
 import msgspec
 
-from .entry import LARGEST_PAYLOAD, Damaged, Entry
+from ..storage.files import Damaged
+from ..storage.locks import FileLock, LockUnavailable
+from .entry import LARGEST_PAYLOAD, Entry
 from .folder import GpuFolder, Stored
 from .log import say
-from .single_flight import FileLock, LockUnavailable
 
 __all__ = ["CacheWarning", "DiskTier", "Pruned", "gpu_folders"]
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from ..storage.files import Damaged
 from .key import SCHEMA, Key
 
 if sys.version_info >= (3, 14):  # in the standard library from there on
@@ -32,22 +33,17 @@ if sys.version_info >= (3, 14):  # in the standard library from there on
 else:
     from backports import zstd
 
-__all__ = ["LARGEST_FILE", "LARGEST_PAYLOAD", "Damaged", "Entry", "Facts", "decode", "encode"]
+__all__ = ["LARGEST_PAYLOAD", "Entry", "Facts", "decode", "encode"]
 
 _HEADER = struct.Struct("<4sBBH32sIIII")
 _CHECK = 32
 _MAGIC = b"KKEN"
 LARGEST_PAYLOAD = 1 << 30
-LARGEST_FILE = LARGEST_PAYLOAD + (1 << 20)  # with room for the facts
 # Programs are small, written once and read for ever after; above this level zstd gains next to nothing on them.
 _LEVEL = 6
 # Saving less than this saves next to nothing on disk, and decompressing it would be a fifth of a hit (a decompressor
 # takes 20 µs to set up, whatever the size).
 _WORTH_BYTES = 8192
-
-
-class Damaged(Exception):
-    """These bytes are not a whole, unchanged entry of this key. Stays inside the cache."""
 
 
 class Facts(msgspec.Struct, frozen=True):

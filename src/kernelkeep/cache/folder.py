@@ -29,11 +29,11 @@ from typing import Any
 
 import msgspec
 
+from ..storage.files import Damaged, append_line, make_folder, read_regular, remove, replace, size_of, write_temporary
+from ..storage.locks import FileLock, LockUnavailable
 from . import entry as entries
 from .diary import ENTRY_FILE, REFRESH_SECONDS, Diary
-from .entry import Damaged, Entry, Facts
-from .files import append_line, make_folder, read_regular, remove, replace, size_of, write_temporary
-from .single_flight import FileLock, LockUnavailable
+from .entry import Entry, Facts
 
 __all__ = ["GpuFolder", "Stored", "slug"]
 

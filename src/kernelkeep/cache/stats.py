@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from .single_flight import FileLock, LockUnavailable
+from ..storage.locks import FileLock, LockUnavailable
 
 __all__ = ["COUNTERS", "CacheStats", "Counters", "add_to_file", "human_bytes", "read_file", "typed_counts"]
 

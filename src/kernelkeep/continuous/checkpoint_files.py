@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ..cache.single_flight import FileLock, LockUnavailable
 from ..errors import ArgumentError
+from ..storage.locks import FileLock, LockUnavailable
 from .checkpoint_format import MAGIC, Damaged, NewerFormat, read_prefix, read_start
 
 __all__ = ["SET_ASIDE", "candidates", "open_regular", "publish", "real_path"]

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..cache.disk import CacheWarning
-from ..cache.files import remove
 from ..cache.log import say
-from ..cache.single_flight import FileLock, LockUnavailable
+from ..storage.files import remove
+from ..storage.locks import FileLock, LockUnavailable
 from .schema import MAX_RECORDS, Damaged, Newer, begun, copy_tables, is_busy, is_damage, prepare
 
 __all__ = ["Database"]

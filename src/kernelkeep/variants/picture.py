@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..cache.files import write_whole
 from ..errors import ArgumentError, Unsupported
+from ..storage.files import write_whole
 from .report import Attempt, TuneReport
 from .space import Value, Variant
 

@@ -21,8 +21,8 @@ from typing import IO, Any
 import msgspec
 
 from .. import __version__
-from ..cache.files import write_whole
 from ..errors import ArgumentError
+from ..storage.files import write_whole
 from .database import Database
 from .record import (
     Choice,

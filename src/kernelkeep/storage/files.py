@@ -9,9 +9,10 @@ import stat
 from pathlib import Path
 
 from ..errors import ArgumentError
-from .entry import LARGEST_FILE, Damaged
 
 __all__ = [
+    "LARGEST_FILE",
+    "Damaged",
     "append_line",
     "make_folder",
     "read_regular",
@@ -21,6 +22,12 @@ __all__ = [
     "write_temporary",
     "write_whole",
 ]
+
+LARGEST_FILE = (1 << 30) + (1 << 20)  # an entry's largest payload, with room for its facts
+
+
+class Damaged(Exception):
+    """A file is not what it must be: cut off, changed, of another kind, or not a regular file. Stays inside the package."""
 
 
 def read_regular(path: str | Path) -> tuple[bytes, float]:

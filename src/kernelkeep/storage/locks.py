@@ -1,0 +1,110 @@
+"""A lock between processes: a file with `flock`.
+
+The kernel releases the lock when its holder dies, however it dies. The file is removed with the lock; a waiter that gets
+the lock of a removed file notices (the path leads elsewhere by then) and starts over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["FileLock", "LockUnavailable"]
+
+
+class LockUnavailable(Exception):
+    """The file system gives no locks, or the time is up: the caller does without the lock."""
+
+
+# Locks this process holds. A forked child inherits the open files, and with them the locks: it must close its copies,
+# or a killed parent's lock would live on in the child.
+_held: set[int] = set()
+
+
+def _close_inherited() -> None:
+    for descriptor in _held:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+class FileLock:
+    """A lock between processes, and between threads that use different `FileLock` objects."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self, timeout_seconds: float) -> None:
+        """Wait for the lock; `LockUnavailable` when it cannot be had."""
+        deadline = time.monotonic() + timeout_seconds
+        pause = 0.0005
+        while True:
+            try:
+                if self._try():
+                    return
+            except OSError as error:
+                raise LockUnavailable(f"{self.path}: {error.strerror}") from None
+            if time.monotonic() >= deadline:
+                raise LockUnavailable(f"{self.path} is still held after {timeout_seconds:g} s")
+            time.sleep(pause)
+            pause = min(pause * 2, 0.02)
+
+    def _try(self) -> bool:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            descriptor = os.open(self.path, flags, 0o600)
+        except FileNotFoundError:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.path, flags, 0o600)
+        _held.add(descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._is_current(descriptor):
+                self._descriptor = descriptor
+                return True
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EINTR):
+                self._close(descriptor)
+                raise
+        self._close(descriptor)
+        return False
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            there = self.path.lstat()
+        except FileNotFoundError:
+            return False
+        mine = os.fstat(descriptor)
+        return (there.st_ino, there.st_dev) == (mine.st_ino, mine.st_dev)
+
+    def release(self) -> None:
+        """Let go and remove the file."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None and descriptor in _held:  # it is the parent's in a process forked meanwhile
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+            self._close(descriptor)
+
+    @staticmethod
+    def _close(descriptor: int) -> None:
+        _held.discard(descriptor)
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def held(self, timeout_seconds: float) -> Iterator[None]:
+        """The lock for the length of a block."""
+        self.acquire(timeout_seconds)
+        try:
+            yield
+        finally:
+            self.release()
