@@ -329,7 +329,7 @@ def test_foreign_files(tmp_path: Path, data: bytes) -> None:
 def test_no_file_at_all(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"^there is no checkpoint .*x\.kkpt$"):
         read_checkpoint(tmp_path / "x.kkpt")
-    with pytest.raises(CheckpointError, match="is not a file"):
+    with pytest.raises(CheckpointError, match="not a regular file"):
         read_checkpoint(tmp_path)
 
 

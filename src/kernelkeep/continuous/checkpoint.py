@@ -18,8 +18,9 @@ import msgspec
 import numpy as np
 
 from ..errors import ArgumentError, CheckpointError
-from .checkpoint_files import candidates, open_regular, publish, real_path
-from .checkpoint_format import Damaged, Prefix, read_arrays, read_start, write
+from ..storage.files import Damaged, open_regular
+from .checkpoint_files import candidates, publish, real_path
+from .checkpoint_format import Prefix, read_arrays, read_start, write
 from .checkpoint_header import ArrayInfo, Header, ScalarValue
 
 __all__ = [

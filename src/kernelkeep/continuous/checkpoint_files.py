@@ -12,17 +12,17 @@ import contextlib
 import errno
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import ArgumentError
+from ..storage.files import Damaged, open_regular
 from ..storage.locks import FileLock, LockUnavailable
-from .checkpoint_format import MAGIC, Damaged, NewerFormat, read_prefix, read_start
+from .checkpoint_format import MAGIC, NewerFormat, read_prefix, read_start
 
-__all__ = ["SET_ASIDE", "candidates", "open_regular", "publish", "real_path"]
+__all__ = ["SET_ASIDE", "candidates", "publish", "real_path"]
 
 SET_ASIDE = ".set-aside"
 _LOCK_SECONDS = 60.0
@@ -39,18 +39,6 @@ def real_path(path: str | os.PathLike[str]) -> Path:
     except (TypeError, ValueError, RuntimeError, OSError) as error:
         raise ArgumentError(f"{path!r} cannot be a checkpoint: {error}") from None
     return found
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """A file to read; what is no file is `Damaged`, and nothing waits for the other end of a pipe."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Damaged("is not a file")
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
 
 
 def candidates(path: Path) -> list[Path]:

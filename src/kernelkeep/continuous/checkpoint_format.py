@@ -36,6 +36,7 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 
+from ..storage.files import Damaged
 from .checkpoint_header import DTYPES, ArrayInfo, Header, decode_header, encode_header
 
 if sys.version_info >= (3, 14):  # in the standard library from there on
@@ -43,7 +44,7 @@ if sys.version_info >= (3, 14):  # in the standard library from there on
 else:
     from backports import zstd
 
-__all__ = ["FORMAT", "MAGIC", "Damaged", "NewerFormat", "Prefix", "read_arrays", "read_prefix", "read_start", "write"]
+__all__ = ["FORMAT", "MAGIC", "NewerFormat", "Prefix", "read_arrays", "read_prefix", "read_start", "write"]
 
 FORMAT = 1
 MAGIC = b"\x89KKPT\r\n\x1a"
@@ -59,10 +60,6 @@ _FRAME_BYTES = 1 << 22
 _WORTH = 7 / 8
 _PROBE_FRAMES = 8
 _LEVEL = 1
-
-
-class Damaged(Exception):
-    """These bytes are no whole, unchanged checkpoint; the text goes on after the file's name. Stays inside `continuous`."""
 
 
 class NewerFormat(Damaged):

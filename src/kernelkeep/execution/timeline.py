@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..storage.files import write_whole
+
 if TYPE_CHECKING:
     from ..devices.lanes import Lanes
     from .flight import Flight
@@ -112,8 +114,11 @@ class Timeline:
         return total
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a Chrome trace: JSON that ui.perfetto.dev and chrome://tracing open."""
-        Path(path).write_text(json.dumps(self.chrome_trace()), encoding="utf-8")
+        """Write a Chrome trace: JSON that ui.perfetto.dev and chrome://tracing open.
+
+        The file appears whole or not at all. `ArgumentError` where it cannot be written.
+        """
+        write_whole(Path(path), json.dumps(self.chrome_trace()).encode())
 
     def chrome_trace(self) -> dict[str, Any]:
         """The trace as its JSON is: one track for each queue, for each slot, and for the host's part."""

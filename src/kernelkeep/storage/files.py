@@ -7,14 +7,18 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from ..errors import ArgumentError
 
 __all__ = [
     "LARGEST_FILE",
     "Damaged",
+    "NotRegular",
     "append_line",
+    "check_destination",
     "make_folder",
+    "open_regular",
     "read_regular",
     "remove",
     "replace",
@@ -28,6 +32,49 @@ LARGEST_FILE = (1 << 30) + (1 << 20)  # an entry's largest payload, with room fo
 
 class Damaged(Exception):
     """A file is not what it must be: cut off, changed, of another kind, or not a regular file. Stays inside the package."""
+
+
+class NotRegular(Damaged):
+    """A path leads to something that is not a regular file; `kind` says to what, such as "a named pipe"."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"is {kind}, not a regular file")
+        self.kind = kind
+
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a link",
+}
+
+
+def _check_regular(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise NotRegular(_KINDS.get(stat.S_IFMT(found.st_mode), "something else"))
+
+
+def open_regular(path: str | os.PathLike[str], *, follow_links: bool = True) -> BinaryIO:
+    """Open a regular file to read. Anything else is `NotRegular`, and is not opened: opening a pipe waits for its other end,
+    and opening a device may do something to it."""
+    _check_regular(Path(path).stat(follow_symlinks=follow_links))
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
+    descriptor = os.open(path, flags)
+    try:
+        _check_regular(os.fstat(descriptor))  # it may have changed in between
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def check_destination(path: str | os.PathLike[str]) -> None:
+    """`NotRegular` where a new file would take the place of a folder, device, pipe or socket, also behind a link."""
+    with contextlib.suppress(FileNotFoundError):
+        _check_regular(Path(path).stat())
 
 
 def read_regular(path: str | Path) -> tuple[bytes, float]:
@@ -90,7 +137,17 @@ def write_temporary(folder: Path, data: bytes) -> Path:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """A file of the user's, which appears whole or not at all; `ArgumentError` where it cannot be written."""
+    """Write a file of the user's, which appears whole or not at all; `ArgumentError` where it cannot be written.
+
+    A link is followed. A device, pipe, socket or folder at `path` is refused: a rename would replace it.
+    """
+    try:
+        check_destination(path)
+        path = Path(os.path.realpath(path))
+    except NotRegular as error:
+        raise ArgumentError(f"{path} cannot be written: it {error}") from None
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
     temporary = path.parent / f".{path.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
     try:
         with temporary.open("xb") as file:

@@ -22,7 +22,7 @@ import msgspec
 
 from .. import __version__
 from ..errors import ArgumentError
-from ..storage.files import write_whole
+from ..storage.files import NotRegular, open_regular, write_whole
 from .database import Database
 from .record import (
     Choice,
@@ -227,8 +227,10 @@ class Records:
         if isinstance(path_or_file, str | os.PathLike):
             name = str(path_or_file)
             try:
-                with Path(path_or_file).open("rb") as file:
+                with open_regular(path_or_file) as file:
                     items, bad = decode_lines(file)
+            except NotRegular as error:
+                raise ArgumentError(f"{name} cannot be read: it {error}") from None
             except OSError as error:
                 raise ArgumentError(f"{name} cannot be read: {error.strerror or error}") from None
         else:

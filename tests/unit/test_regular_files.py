@@ -1,0 +1,65 @@
+"""Paths that lead to a device, pipe, socket or folder: refused at once, and never replaced."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelkeep.errors import ArgumentError
+from kernelkeep.storage.files import NotRegular, open_regular, write_whole
+
+KINDS = ("folder", "pipe", "socket", "device", "link to a pipe", "link to a device")
+
+
+@pytest.fixture(params=KINDS)
+def special(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    path = tmp_path / "special"
+    with socket.socket(socket.AF_UNIX) as server:
+        makers: dict[str, Callable[[], object]] = {
+            "folder": path.mkdir,
+            "pipe": lambda: os.mkfifo(path),
+            "socket": lambda: server.bind(str(path)),
+            "device": lambda: _null_device(path),
+            "link to a pipe": lambda: (os.mkfifo(tmp_path / "pipe"), path.symlink_to("pipe")),
+            "link to a device": lambda: path.symlink_to("/dev/null"),
+        }
+        makers[request.param]()
+        yield path
+
+
+def _null_device(path: Path) -> None:
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except OSError as error:
+        pytest.skip(f"no device can be made here: {error.strerror}")
+
+
+def test_what_is_not_a_regular_file_is_not_opened(special: Path) -> None:
+    with pytest.raises(NotRegular, match=r"^is (a folder|a named pipe|a socket|a device), not a regular file$"):
+        open_regular(special)
+
+
+def test_a_written_file_never_replaces_what_is_not_a_regular_file(special: Path) -> None:
+    before = special.lstat()
+    with pytest.raises(ArgumentError, match="not a regular file"):
+        write_whole(special, b"new")
+    after = special.lstat()
+    assert (after.st_mode, after.st_ino, after.st_rdev) == (before.st_mode, before.st_ino, before.st_rdev)
+    assert not [name for name in os.listdir(special.parent) if name.endswith(".tmp")]  # noqa: PTH208
+
+
+def test_a_link_to_a_file_is_followed_on_reading_and_writing(tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"old")
+    link = tmp_path / "here"
+    link.symlink_to("there")
+    with open_regular(link) as file:
+        assert file.read() == b"old"
+    write_whole(link, b"new")
+    assert link.is_symlink() and (tmp_path / "there").read_bytes() == b"new"
+    with pytest.raises(NotRegular, match="a link"):
+        open_regular(link, follow_links=False)
