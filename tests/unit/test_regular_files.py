@@ -25,11 +25,16 @@ def special(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
             "pipe": lambda: os.mkfifo(path),
             "socket": lambda: server.bind(str(path)),
             "device": lambda: _null_device(path),
-            "link to a pipe": lambda: (os.mkfifo(tmp_path / "pipe"), path.symlink_to("pipe")),
+            "link to a pipe": lambda: path.symlink_to(_pipe(tmp_path / "pipe")),
             "link to a device": lambda: path.symlink_to("/dev/null"),
         }
         makers[request.param]()
         yield path
+
+
+def _pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
 
 
 def _null_device(path: Path) -> None:

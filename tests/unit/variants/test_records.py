@@ -499,7 +499,7 @@ def test_an_export_appears_whole_or_not_at_all(filled: Records, tmp_path: Path) 
     path.write_text("something older, and longer than nothing\n" * 1000)
     filled.export(path)
     assert Records(None).load(path) == 12
-    for place, reason in ((tmp_path / "no" / "folder", "No such file"), (tmp_path / "cache", "Is a directory")):
+    for place, reason in ((tmp_path / "no" / "folder", "No such file"), (tmp_path / "cache", "it is a folder")):
         with pytest.raises(kk.ArgumentError, match=f"cannot be written: {reason}"):
             filled.export(place)
     assert sorted(found.name for found in tmp_path.iterdir()) == ["cache", "results.jsonl"]
