@@ -2,15 +2,16 @@
 # VENV=… puts the virtual environment elsewhere; PYTHON=… chooses the interpreter it is made with.
 VENV ?= .venv
 PYTEST_ARGS ?=
+GPU_TEST_ARGS ?=
 export VENV
 
 PYTHON_IN_VENV = $(VENV)/bin/python
 CHECKED = $(wildcard src tests benchmarks examples)
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test gpu-test check format bench clean
 
 help:  ## say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 demo:  ## set up, then run `kernelkeep demo`: no GPU needed
 	@scripts/setup demo
@@ -19,6 +20,9 @@ demo:  ## set up, then run `kernelkeep demo`: no GPU needed
 test:  ## set up with all backends, then run the tests; PYTEST_ARGS="-k name" selects
 	@scripts/setup test
 	$(PYTHON_IN_VENV) -m pytest $(PYTEST_ARGS)
+
+gpu-test:  ## conformance and fault suites on this machine's GPU, side by side, in 8 minutes; installs nothing
+	@scripts/gpu-test $(GPU_TEST_ARGS)
 
 check:  ## ruff, mypy strict, import direction
 	@scripts/setup check
