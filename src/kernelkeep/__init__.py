@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .continuous.incident import SupervisedReport as SupervisedReport
     from .continuous.program import StateProgram as StateProgram
     from .continuous.progress import Progress as Progress
+    from .continuous.report import DeadlineWarning as DeadlineWarning
     from .continuous.report import RunReport as RunReport
     from .continuous.runner import Run as Run
     from .continuous.runner import resume as resume
@@ -72,6 +73,7 @@ _HOMES = {
     "CheckpointError": "errors",
     "CheckpointWarning": "continuous.checkpoint_writer",
     "CompileError": "errors",
+    "DeadlineWarning": "continuous.report",
     "Device": "devices.base",
     "DeviceError": "errors",
     "DeviceInfo": "devices.base",
@@ -125,6 +127,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointWarning",
     "CompileError",
+    "DeadlineWarning",
     "Device",
     "DeviceError",
     "DeviceInfo",

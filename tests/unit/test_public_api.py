@@ -8,7 +8,7 @@ import kernelkeep as kk
 
 PUBLIC = [
     "ArgumentError", "Array", "BinaryRejected", "Buffer", "CacheStats", "CacheWarning", "Capabilities",
-    "CheckpointError", "CheckpointWarning", "CompileError", "Device", "DeviceError", "DeviceInfo", "Executor",
+    "CheckpointError", "CheckpointWarning", "CompileError", "DeadlineWarning", "Device", "DeviceError", "DeviceInfo", "Executor",
     "Explanation", "Fence", "Fingerprint", "Graph", "Job", "Kernel", "KernelKeepError", "Lease", "LocalMemory",
     "OutOfMemory", "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress",
     "RemoteError", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram", "SupervisedReport",

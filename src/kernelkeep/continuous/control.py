@@ -40,6 +40,8 @@ class Word(IntEnum):
     STOP_AT = 2 * LINE + 2  # the slice ends after this many iterations
     PHASE_NOW = 2 * LINE + 3  # the phase that was asked for in this slice, plus one
     TAKEN_NOW = 2 * LINE + 4  # tasks taken in this slice
+    LATE = 2 * LINE + 5  # tasks that the clock left for the next slice
+    BEGUN = 2 * LINE + 6  # when this slice began, by the device's clock; 0 before that
     # the fourth: the supervisor's
     HEARTBEAT = 3 * LINE
     FINISHED = 3 * LINE + 1  # groups that are through with their work

@@ -136,6 +136,13 @@ def _kind(language: str, dtype: str, index: int) -> Any:
     return DTYPES[dtype][index]
 
 
+_NO_CLOCK = """\
+#define KK_BEGIN_CLOCK
+#define KK_IS_LATE false
+#define KK_COUNT_LATE(n)
+#define KK_LATE_TASKS 0u
+#define KK_FORGET_CLOCK
+"""
 # Which physical copy of the queue a role is.
 _INDEX = "#define kk_index(role) ((role) == 0 ? kkcurrent : (role) == 1 ? 1 - kkcurrent : 2)\n"
 _OWN = {
@@ -150,6 +157,14 @@ typedef unsigned long long ulong_t;
 #define KK_CHECK_LOOPS
 #define KK_OVERRAN false
 __device__ inline ulong_t KK_CLOCK() {{ ulong_t t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }}
+// Microseconds since the first work-item of the slice looked. All begin with the same moment, whenever their group does.
+#define KK_MICROSECONDS() ((uint)(KK_CLOCK() / 1000ull))
+#define KK_BEGIN_CLOCK if (kkdeadline > 0 && KK_READ(kkcontrol[{Word.BEGUN:d}]) == 0u) \
+atomicCAS(&kkcontrol[{Word.BEGUN:d}], 0u, max(KK_MICROSECONDS(), 1u));
+#define KK_IS_LATE (kkdeadline > 0 && (int)(KK_MICROSECONDS() - KK_READ(kkcontrol[{Word.BEGUN:d}])) > kkdeadline)
+#define KK_COUNT_LATE(n) if ((n) != 0u) atomicAdd(&kkcontrol[{Word.LATE:d}], (n));
+#define KK_LATE_TASKS atomicOr(&kkcontrol[{Word.LATE:d}], 0u)
+#define KK_FORGET_CLOCK kkcontrol[{Word.LATE:d}] = 0u; kkcontrol[{Word.BEGUN:d}] = 0u;
 __device__ inline void kk_grid_barrier_of(uint* control, uint meeting, uint groups) {{
   __threadfence();
   __syncthreads();
@@ -162,6 +177,7 @@ __device__ inline void kk_grid_barrier_of(uint* control, uint meeting, uint grou
 }}
 """,
     "opencl": _INDEX
+    + _NO_CLOCK
     + """\
 #define KK_READ(x) (*(volatile __global uint*)&(x))
 #define KK_WRITE(x, v) (*(volatile __global uint*)&(x) = (v))
@@ -172,6 +188,7 @@ __device__ inline void kk_grid_barrier_of(uint* control, uint meeting, uint grou
     # Software OpenGL ends all loops of a work-item, silently, after 65,535 rounds together. A loop that then does not
     # run tells: its length comes with the launch, so that no compiler can see through it.
     "glsl": _INDEX
+    + _NO_CLOCK
     + f"""\
 #define KK_READ(x) (x)
 #define KK_WRITE(x, v) ((x) = (v))

@@ -48,12 +48,19 @@ class KernelText(Outline):
         ]
 
     def _wave(self) -> list[str]:
-        """A round of the queue: the first `limit` tasks are handled, the rest is moved over."""
+        """A round of the queue: the first `limit` tasks are handled, the rest is moved over.
+
+        Where the device has a clock, what has not begun at the deadline is moved over too.
+        """
         return [
             f"int kkcount = kkruns ? kk_int(kkcontrol[{Word.COUNT:d} + kk_index(0)]) : 0;",
             "int kktake = kkcount < kklimit ? kkcount : kklimit;",
+            "uint kklate = 0u;",
+            "KK_BEGIN_CLOCK",
             "for (int kki = kkfirst; kki < kkcount; kki += kkstride) {",
-            "if (kki < kktake) { KK_STEP_01(kki, kkbase); } else { KK_MOVE_01(kki, kkbase); } }",
+            "if (kki < kktake && !KK_IS_LATE) { KK_STEP_01(kki, kkbase); }",
+            "else { if (kki < kktake) kklate++; KK_MOVE_01(kki, kkbase); } }",
+            "KK_COUNT_LATE(kklate)",
         ]
 
     def _span(self) -> list[str]:
@@ -230,7 +237,9 @@ class KernelText(Outline):
             why = f"(kkstop & 1u) != 0u ? {Stopped.BY_BODY:d}u : {Stopped.BY_CONDITION:d}u"
             done += [f"if (kkstop != 0u) kkcontrol[{Word.STOPPED:d}] = {why};"]
         if self.queue:
-            taken = "kk_uint(kktake)" if step else f"kkcontrol[{Word.TAKEN_NOW:d}]"
+            taken = f"kkcontrol[{Word.TAKEN_NOW:d}]"
+            if step:
+                taken = "kk_uint(kktake) - KK_LATE_TASKS"
             empty = f"kk_atomic_or(kkcontrol[{Word.COUNT:d} + 1 - kkcurrent], 0u) == 0u"
             done += [f"uint kkbefore = kkcontrol[{Word.TAKEN_LOW:d}];", f"uint kkafter = kkbefore + {taken};"]
             done += [
@@ -249,7 +258,7 @@ class KernelText(Outline):
             return []
         return [
             f"kkcontrol[{Word.COUNT:d} + {which}] = 0u; kkcontrol[{Word.COUNT + 2:d}] = 0u; "
-            f"kkcontrol[{Word.TAKEN_NOW:d}] = 0u;"
+            f"kkcontrol[{Word.TAKEN_NOW:d}] = 0u; KK_FORGET_CLOCK"
         ]
 
 

@@ -81,7 +81,7 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
     if kind == "copy":
         own = [f"size_{key}" for key in program.state]
     elif program.tasks:
-        own += ["capacity", "limit"]
+        own += ["capacity", "limit"] + (["deadline"] if kind == "step" else [])
     elif kind != "step":
         own += [f"size_{key}" for key in program.state]
     if kind == "grid":

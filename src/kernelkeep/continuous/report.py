@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Measured", "RunReport"]
+__all__ = ["DeadlineWarning", "Measured", "RunReport"]
+
+
+class DeadlineWarning(UserWarning):
+    """A dispatch outlived `deadline_seconds`, or leaves no room for a second task; the run goes on."""
 
 
 @dataclass
@@ -16,9 +20,8 @@ class Measured:
     queue_grown: int = 0
     gaps: list[float] = field(default_factory=list)  # seconds between two dispatches, of a sample of them
     busy: list[tuple[float, float]] = field(default_factory=list)  # busy seconds and whole seconds, of the same sample
-    longest_slice: float | None = (
-        None  # seconds, of slices that had a deadline, once it was known what an iteration takes
-    )
+    longest_slice: float | None = None  # seconds, of slices that had a deadline
+    late_slices: int = 0  # that outlived it
     host_seconds: list[float] = field(default_factory=list)  # what giving the device one dispatch cost the host
     heartbeats: int = 0
 
@@ -45,6 +48,7 @@ class RunReport:
     busy_share: float | None
     host_seconds_per_dispatch: float | None
     longest_slice_seconds: float | None
+    late_slices: int  # that outlived their deadline
     checkpoints: int
     checkpoint_seconds: float
     checkpoint_bytes: int
@@ -72,7 +76,8 @@ class RunReport:
         if self.busy_share is not None:
             lines.append(f"  device busy  {self.busy_share:.1%}")
         if self.longest_slice_seconds is not None:
-            lines.append(f"  slices       the longest took {self.longest_slice_seconds * 1e3:.1f} ms")
+            late = f", {self.late_slices:,} outlived the deadline" if self.late_slices else ""
+            lines.append(f"  slices       the longest took {self.longest_slice_seconds * 1e3:.1f} ms{late}")
         if self.tasks_done:
             lines.append(f"  tasks        {self.tasks_done:,}")
         if self.checkpoints or self.checkpoint_failures:

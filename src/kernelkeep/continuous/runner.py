@@ -404,6 +404,7 @@ def _report(
         busy_share=busy,
         host_seconds_per_dispatch=float(np.median(measured.host_seconds)) if measured.host_seconds else None,
         longest_slice_seconds=measured.longest_slice,
+        late_slices=measured.late_slices,
         checkpoints=writer.written if writer else 0,
         checkpoint_seconds=writer.seconds if writer else 0.0,
         checkpoint_bytes=writer.last.nbytes if writer and writer.last else 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
@@ -48,6 +49,7 @@ class Session:
             raise ArgumentError(f"a state program runs with a kk.ProgramCache, not with a {type(cache).__name__}")
         if not isinstance(program, StateProgram):
             raise ArgumentError(f"what is run is a kk.StateProgram, not a {type(program).__name__}")
+        _close_recovered()
         self.cache = cache
         self.device = cache.device
         self.program = program
@@ -65,6 +67,7 @@ class Session:
         self.stopped = Stopped.BY_BODY if start.over else Stopped.NO
         self.largest_budget = 2**30  # that the device was seen to bear
         self.lost = False  # the device hangs: whatever asks it for something hangs too
+        self._given_up: Mark | None = None
         self.chunk = 1  # iterations of independent items between two looks at the clock
         self.lanes = self.device._open_lanes()
         self._leases: list[Lease] = []
@@ -148,8 +151,9 @@ class Session:
         self, prepared: Prepared, key: tuple[str, bool, int], kind: str, budget: int, deadline: float, tasks: int | None
     ) -> None:
         wanted = {"kkbudget": budget} if kind != "step" else {}
-        if kind == "grid":
+        if kind == "grid" or tasks is not None:
             wanted["kkdeadline"] = min(round(deadline * 1e6), 2**31 - 1)
+        if kind == "grid":
             wanted["kkchunk"] = 1 if self.steers else self.chunk
         if tasks is not None:
             wanted["kklimit"] = tasks
@@ -211,6 +215,40 @@ class Session:
             if time.perf_counter() > give_up:
                 mark.wait()
                 return
+
+    def wait_at_most(self, mark: Mark, seconds: float) -> bool:
+        """Wait for a mark as `wait` does, but not for ever; False if the time passed first."""
+        start = time.perf_counter()
+        closely = 200e-6 if self.device.info.is_gpu else 0.0
+        while not mark.done:
+            passed = time.perf_counter() - start
+            if passed > seconds:
+                return mark.done
+            if passed >= closely:
+                time.sleep(min(1e-3, max(20e-6, passed / 32)))
+        return True
+
+    def give_up(self, mark: Mark) -> None:
+        """Wait for this mark no longer: nothing more is asked of the device until it has passed."""
+        self.lost = True
+        self._given_up = mark
+
+    def warm_up(self, kind: str) -> None:
+        """Have the driver compile and load a form, so that its first slice takes no longer than the others.
+
+        A run that has stopped does nothing, so that is what the device is told for the moment.
+        """
+        control = self.state.control.numpy()
+        stopped = control.copy()
+        stopped[Word.STOPPED] = Stopped.BY_BODY
+        self.state.control.copy_from(stopped)
+        self.device.synchronize()
+        self.slice(kind)
+        self.measured.dispatches -= 1
+        self.wait(self.mark())
+        self.state.current = int(control[Word.CURRENT])
+        self.state.control.copy_from(control)
+        self.device.synchronize()
 
     def mend(self, budget: int) -> None:
         """After a slice that the device could not finish: see to it that it can, and let it be run again."""
@@ -322,7 +360,7 @@ class Session:
     def close(self) -> None:
         """Let go of everything but the committed arrays."""
         if self.lost:
-            _lost.append(self)  # freeing memory would wait for the device, so it is never freed
+            _lost.append(self)  # freeing memory would wait for the device
             return
         self._drop_launches()
         for lease in self._leases:
@@ -330,3 +368,13 @@ class Session:
         self._leases.clear()
         self.state.close()
         self.lanes.close()
+
+
+def _close_recovered() -> None:
+    """Free what sessions left behind on a device that hung and has gone on since."""
+    for session in list(_lost):
+        with contextlib.suppress(DeviceError):
+            if session.device.closed or (session._given_up is not None and session._given_up.done):
+                _lost.remove(session)
+                session.lost = False
+                session.close()

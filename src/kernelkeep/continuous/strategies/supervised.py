@@ -74,7 +74,7 @@ class Supervised(Strategy):
                 progress, since = int(mailbox[_PROGRESS]), now
             elif now - since > self.options.hang_seconds:
                 mailbox[_STOP] = 1
-                session.lost = True
+                session.give_up(mark)
                 who = "the workers get no further" if now - beaten < 1 else "nothing on the device moves"
                 raise DeviceError(
                     f"{session.program.name} on {session.device.spec} hangs at iteration {progress}: {who} for "

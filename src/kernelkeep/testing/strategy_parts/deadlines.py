@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ...cache.program_cache import ProgramCache
+from ...continuous.checkpoint import read_header
 from ...continuous.program import StateProgram
-from ...continuous.runner import Run, run
+from ...continuous.report import DeadlineWarning
+from ...continuous.runner import Run, resume, run
 from ...devices.base import Device
 from ...errors import DeviceError
 from ...kernels.state_samples import SCRAMBLE
@@ -106,6 +110,54 @@ class DeadlineTests(StrategyPart):
             assert done.report.longest_slice_seconds <= 1.1 * deadline, str(done.report)
             assert done.report.tasks_done == tasks
             assert (done.state["visits"].numpy() == tasks // 64).all()
+
+    def test_tasks_longer_than_the_aim_are_not_dispatched_one_by_one(self, device: Device, cache: ProgramCache) -> None:
+        """A task takes a tenth of the deadline, and a device may run thousands in that time."""
+        steps = 50_000 if software_opengl(device) else 10**6 if device.info.is_gpu else 3 * 10**6
+        tasks = 1 << 12 if device.info.is_gpu else 256 if software_opengl(device) else 48
+        run(cache, _busy(1, 1), None, "checkpointed").close()  # compiled
+        with run(cache, _busy(1, steps), None, "checkpointed") as one:
+            assert one.report.longest_slice_seconds is not None
+            deadline = 10 * one.report.longest_slice_seconds
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeadlineWarning)  # a few milliseconds: another process may take as much
+            done = run(cache, _busy(tasks, steps), None, "checkpointed", deadline_seconds=deadline)
+        with done:
+            assert done.report.tasks_done == tasks
+            assert done.state["visits"].numpy().sum() == tasks
+            several = tasks / 8 if device.info.is_gpu or software_opengl(device) else 0.9 * tasks
+            assert done.report.dispatches < several, str(done.report)
+
+    def test_a_dispatch_that_outlives_its_deadline_is_reported(
+        self, device: Device, cache: ProgramCache, tmp_path: Path
+    ) -> None:
+        """With its numbers and what to do, while it runs where the driver allows it; it is given up only after the grace."""
+        steps = 60_000 if software_opengl(device) else 3 * 10**7
+        run(cache, _busy(1, 1), None, "checkpointed").close()  # compiled
+        with pytest.warns(DeadlineWarning) as told:
+            done = run(cache, _busy(2, steps), None, "checkpointed", deadline_seconds=1e-4)
+        assert (done.report.tasks_done, done.report.late_slices) == (2, 2)
+        assert "2 outlived the deadline" in str(done.report)
+        done.close()
+        sentence = str(told[0].message)
+        assert told[0].filename == __file__
+        for part in ("busy", device.spec, "1 task ", "deadline_seconds is 0.0001", "Divide the tasks"):
+            assert part in sentence, sentence
+        if software_opengl(device):
+            return  # where a launch has run to its end when the driver's call returns
+        assert "still runs after" in sentence and "hang_seconds" in sentence
+        path = tmp_path / "given up.kkpt"
+        run(cache, _growing(8, steps, 1), 1, "redispatch", checkpoint=path).close()
+        late = _growing(8, steps, 1)
+        with (
+            pytest.warns(DeadlineWarning, match="an iteration do less"),
+            pytest.raises(DeviceError, match=r"1 iteration .*given up after.*checkpoint file is good.*hang_seconds"),
+        ):
+            resume(path, cache, late, 2, "checkpointed", deadline_seconds=0.01, hang_seconds=0.02)
+        device.synchronize()  # it does end, some time
+        assert read_header(path).iteration == 1
+        with run(cache, _busy(1, 1), None) as following:  # which frees what the one before had to leave behind
+            assert following.report.tasks_done == 1
 
     def test_loops_that_the_device_cuts_short(self, device: Device, cache: ProgramCache) -> None:
         """Software OpenGL ends loops after 65,535 rounds: the slice is run again, shorter, and the result is right."""
