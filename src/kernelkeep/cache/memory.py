@@ -218,6 +218,13 @@ class MemoryTier:
         for slot in slots:
             slot.program.close()
 
+    def lose(self) -> None:
+        """A forked child: the programs are the parent's. Takes no lock, which a thread that is not here may hold."""
+        self.hot.clear()
+        self.over = False
+        for slot in list(self._slots.values()):
+            slot.on_release = None
+
     def _evict(self, most_programs: int | None, most_bytes: int | None) -> None:
         closing = []
         with self._lock:

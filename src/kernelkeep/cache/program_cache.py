@@ -357,6 +357,7 @@ class ProgramCache:
 
     def stats(self) -> CacheStats:
         """The numbers of this cache object since it was made; programs and bytes as they are now."""
+        self._check_not_lost()
         on_disk, disk_bytes = self._disk.count()
         return CacheStats(
             programs=len(self._memory),
@@ -369,6 +370,7 @@ class ProgramCache:
 
     def lifetime_stats(self) -> CacheStats:
         """The same, summed over every process that ever used this cache folder, this one included."""
+        self._check_not_lost()
         self._save_stats()
         now = self.stats()
         sums = read_file(self.cache_dir / "cache_stats.json")
@@ -410,8 +412,6 @@ class ProgramCache:
             return
         self.closed = True
         _open_caches.discard(self)
-        if os.getpid() != self._process:
-            return  # a forked child: the programs, the counts and the threads that save are the parent's
         for tenant in list(self._tenants):
             tenant.close()
         self._finish_saving()
@@ -439,7 +439,18 @@ class ProgramCache:
 
     def _check_open(self) -> None:
         if self.closed:
+            self._check_not_lost()
             raise DeviceError("this cache is closed")
+
+    def _check_not_lost(self) -> None:
+        """In a forked child the device says why it cannot be used, and so does the cache."""
+        if os.getpid() != self._process:
+            self.device._check_open()
+
+    def _lose(self) -> None:
+        """This process was forked from the cache's. Nothing is found from here on; leases do nothing when they end."""
+        self.closed = True
+        self._memory.lose()
 
     def _say(self, text: str, name: str, *values: Any) -> None:
         say(name, text, *values)
@@ -509,3 +520,14 @@ def _close_all() -> None:
         with contextlib.suppress(Exception):
             cache.close()
     _save_left_behind()
+
+
+def _in_child() -> None:
+    """A forked child: the programs, the counts and the threads that save are the parent's."""
+    for cache in list(_open_caches):
+        cache._lose()
+    _open_caches.clear()
+    _left_behind.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -93,6 +93,8 @@ class Array:
     def close(self) -> None:
         """Free the memory now. Using the array afterwards is a `DeviceError`."""
         handle, self.handle = self.handle, None
+        if self.device.lost:  # the memory is the parent's
+            return
         if self._bound_in is not None:
             for bound in list(self._bound_in):
                 bound._revoke("an array it was prepared with is closed")

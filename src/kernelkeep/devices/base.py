@@ -18,12 +18,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from ..errors import ArgumentError, DeviceError, OutOfMemory, Unsupported
 from ..programs.source import Source
+from . import forks
 from .arguments import LocalMemory
 from .array import Array, host_view, parse_dtype, parse_shape
 from .fingerprint import Fingerprint
@@ -104,6 +105,11 @@ class _Closable(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class _Losable(Protocol):
+    def _lose(self, reason: str) -> None: ...
+
+
 class Device(ABC):
     """An opened device. Safe to use from several threads; a context manager that closes it."""
 
@@ -117,12 +123,14 @@ class Device(ABC):
         self.fingerprint = fingerprint
         self.capabilities = capabilities
         self.closed = False
+        self.lost = ""  # why this process cannot use it, where it was opened before a fork
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
         self._relievers: weakref.WeakSet[_Reliever] = weakref.WeakSet()
         self._tenants: weakref.WeakSet[_Closable] = weakref.WeakSet()
         self._making = threading.Lock()
         self._recycler: Recycler | None = None
         self._timing = threading.RLock()  # two timers at once would measure each other's work
+        forks.watch(self)
 
     # --- programs
 
@@ -349,4 +357,23 @@ class Device(ABC):
 
     def _check_open(self) -> None:
         if self.closed:
-            raise DeviceError(f"device {self.spec} is closed")
+            raise DeviceError(self.lost or f"device {self.spec} is closed")
+
+    def _check_not_lost(self) -> None:
+        if self.lost:
+            raise DeviceError(self.lost)
+
+    def _lose(self, reason: str) -> None:
+        """This process was forked from the one that opened the device. From here on nothing may call its driver.
+
+        Takes no lock that was there before the fork: a thread that is not here may hold it.
+        """
+        self.lost = reason
+        self.closed = True
+        self._making = threading.Lock()
+        self._timing = threading.RLock()
+        for program in list(self._programs):
+            program._lose(reason)
+        for tenant in list(self._tenants):
+            if isinstance(tenant, _Losable):
+                tenant._lose(reason)

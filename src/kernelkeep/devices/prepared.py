@@ -106,6 +106,11 @@ class Prepared(ABC):
         for graph in self._graphs or ():
             graph._changed(self)
 
+    def _lose(self, reason: str) -> None:
+        """Like `_revoke`, for good, and without a word to graphs: they learn it themselves, and may wait for a lock."""
+        self._reason = reason
+        self._disarm(self._refuse)
+
     def _refuse(self, *_: Any) -> NoReturn:
         name, spec = self.kernel.name, self.kernel.device.spec
         raise DeviceError(f"this prepared launch of {name} on {spec} cannot run: {self._reason}")

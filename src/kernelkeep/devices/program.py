@@ -152,6 +152,13 @@ class Kernel(ABC):
         for prepared in list(self._prepared):
             prepared._revoke(f"the program of kernel {self.name} is closed")
 
+    def _lose(self, reason: str) -> None:
+        """The device is lost to this process (`forks.py`). Nothing is given back: it is all the parent's."""
+        self._shapes.clear()
+        self._launcher = self._binder = None
+        for prepared in list(self._prepared):
+            prepared._lose(reason)
+
     @abstractmethod
     def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
         """Lines of Python that hand v0, v1, … and `shape` to the driver, and the helpers they use."""
@@ -270,6 +277,11 @@ class Program(ABC):
                 kernel._retire()
             self._kernels.clear()
             self._unload()
+
+    def _lose(self, reason: str) -> None:
+        self.closed = True
+        for kernel in list(self._kernels.values()):
+            kernel._lose(reason)
 
     def _abandon(self) -> None:
         """Unload a forgotten program. Called by the garbage collector, at any moment, in any thread."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from .. import settings
 from ..errors import ArgumentError, DeviceError
+from . import forks
 
 if TYPE_CHECKING:
     from .base import Device, DeviceInfo
@@ -42,7 +43,8 @@ def list_devices(*, cache_dir: str | os.PathLike[str] | None = None) -> list[Dev
     """Every usable device, the best first: CUDA, OpenCL GPU, OpenGL GPU, OpenCL CPU, OpenGL CPU.
 
     A backend that is not installed or has no device contributes nothing; `kernelkeep doctor` says why. `cache_dir` is the
-    cache folder to be used later: NVIDIA's OpenGL driver must know it before it is asked anything.
+    cache folder to be used later: NVIDIA's OpenGL driver must know it before it is asked anything. `DeviceError` in a process
+    that was forked from one that had loaded a driver.
     """
     found = [info for name in BACKENDS for info in _list_backend(name, cache_dir)]
     return sorted(found, key=lambda info: (not info.is_gpu, BACKENDS.index(info.backend), info.index))
@@ -65,6 +67,7 @@ def open_device(
     if spec is None:
         return _open_best(folders)
     backend, index = parse_spec(spec)
+    forks.check_driver(backend)
     return backend_module(backend).open_device(index, **folders)
 
 
@@ -88,6 +91,7 @@ def fingerprints_here(cache_dir: str | os.PathLike[str] | None = None) -> dict[s
     for name in BACKENDS:
         module = backend_module(name)
         try:
+            forks.check_driver(name)
             devices = module.list_devices(cache_dir)
         except DeviceError:
             continue
@@ -102,6 +106,7 @@ def fingerprints_here(cache_dir: str | os.PathLike[str] | None = None) -> dict[s
 
 
 def _list_backend(name: str, cache_dir: _Folder = None) -> list[DeviceInfo]:
+    forks.check_driver(name)  # or the best device would quietly be another one than in the parent
     try:
         return backend_module(name).list_devices(cache_dir)
     except DeviceError:

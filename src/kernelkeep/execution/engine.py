@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import threading
 import time
 import weakref
@@ -59,7 +58,6 @@ class Engine:
         self._under_way: SimpleQueue[Flight | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._feeder: ThreadPoolExecutor | None = None
-        self._process = os.getpid()
         self._finalizers: list[weakref.finalize[Any, Any]] = []
         self._starting = threading.Lock()
         self._ending = threading.Lock()
@@ -315,12 +313,11 @@ class Engine:
 
     def _check_open(self) -> None:
         if self.closing:
+            self.device._check_not_lost()
             raise DeviceError(f"the executor on {self.device.spec} is closed")
-        if os.getpid() != self._process:
-            raise DeviceError("an executor does not work in a forked child: make one there")
 
     def close(self, cancel: bool = False, timeout: float | None = None) -> None:
-        if os.getpid() != self._process:
+        if self.device.lost:
             return
         with self._changed:
             self.closing = True
@@ -346,6 +343,15 @@ class Engine:
                     "the device may hang"
                 )
         self._let_go()
+
+    def _lose(self, reason: str) -> None:
+        """The device is lost to a forked process, which does not have our threads either, and may find any lock held."""
+        self.closing = self._ended = True
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._starting, self._ending = threading.Lock(), threading.Lock()
+        if self.timeline is not None:
+            self.timeline.renew_lock()
 
     def _let_go(self) -> None:
         with self._ending:  # once, though several threads may come to close

@@ -113,6 +113,11 @@ class Graph:
     def _revoke(self, reason: str) -> None:
         self._suspect = True
 
+    def _lose(self, reason: str) -> None:
+        """The device is lost to a forked process: launching says so, and waits for no thread that is not here."""
+        self._lock = threading.Lock()
+        self._suspect = True
+
     def _drop(self) -> None:
         replay, self._replay = self._replay, None
         if replay is not None:

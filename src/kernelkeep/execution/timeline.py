@@ -44,9 +44,13 @@ class Timeline:
         self._device = device
         self._depth = depth
         self._batches: deque[tuple[Span, ...]] = deque(maxlen=_BATCHES_KEPT)
-        self._lock = threading.Lock()
+        self.renew_lock()
         self._shares_memory = False
         self._last = (0.0, 0.0, 0.0)  # when the stages of the batch before ended
+
+    def renew_lock(self) -> None:
+        """In a forked child: a thread that is not there may hold the old one."""
+        self._lock = threading.Lock()
 
     def add(self, flight: Flight, times: Sequence[float], lanes: Lanes) -> None:
         """Keep a batch that is done; `times` are those of its marks, one at the end of each stage.

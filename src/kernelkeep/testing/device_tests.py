@@ -9,6 +9,7 @@ from __future__ import annotations
 from .device_parts.arrays import ArrayTests
 from .device_parts.atomics import AtomicTests
 from .device_parts.errors import ErrorTests
+from .device_parts.forks import ForkTests
 from .device_parts.launches import LaunchTests
 from .device_parts.leaks import LeakTests
 from .device_parts.life import LifeTests
@@ -24,6 +25,7 @@ class DeviceTests(
     LeakTests,
     ThreadTests,
     LifeTests,
+    ForkTests,
     OrderTests,
     ErrorTests,
     AtomicTests,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -449,6 +450,14 @@ def _code_bytes(code: Any) -> bytes:
 
 _records: weakref.WeakKeyDictionary[ProgramCache, Records] = weakref.WeakKeyDictionary()
 _opening = threading.Lock()
+
+
+def _in_child() -> None:
+    global _opening
+    _opening = threading.Lock()  # a thread that a forked child does not have may hold the other
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def records_of(cache: ProgramCache) -> Records:

@@ -292,6 +292,8 @@ class CudaDevice(Device):
         return results[0] if len(results) == 1 else results
 
     def _translated(self, status: Any, doing: str = "") -> KernelKeepError:
+        if getattr(self, "lost", ""):
+            return DeviceError(self.lost)
         spec = getattr(self, "spec", "cuda")
         where = f"{spec}{f', {doing}' if doing else ''}"
         _, text = self.driver.cuGetErrorString(status)
@@ -322,6 +324,8 @@ class _Pinned:
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             device, driver = self._device, self._device.driver
+            if device.lost:
+                return
             if hasattr(self, "_pointer"):
                 device._enter()
                 driver.cuMemFreeHost(self._pointer)

@@ -9,21 +9,32 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DeviceError
+from .. import forks
 from ..base import DeviceInfo
 from .bindings import load_bindings
 
 __all__ = ["count_devices", "info_of", "list_devices", "load_driver"]
 
 
-@cache
 def load_driver() -> Any:
     """The driver, initialised once."""
+    forks.check_driver("cuda")
+    return _initialised_driver()
+
+
+@cache
+def _initialised_driver() -> Any:
     driver = load_bindings("driver")
+    forks.before_driver("cuda")
     try:
         (status,) = driver.cuInit(0)
     except Exception:
+        forks.no_driver("cuda")
         raise DeviceError("there is no CUDA device here: no NVIDIA driver is installed") from None
     if status != driver.CUresult.CUDA_SUCCESS:
+        forks.no_driver("cuda")
+        if status == driver.CUresult.CUDA_ERROR_NOT_INITIALIZED:  # another library loaded it before a fork
+            raise DeviceError(f"the cuda driver does not work in this process, as after a fork: {forks.advice}")
         raise DeviceError(f"there is no CUDA device here: the driver says {status.name}")
     return driver
 

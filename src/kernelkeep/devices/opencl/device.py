@@ -28,6 +28,7 @@ from .library import find_devices, info_of, load_pyopencl, new_kernel, teach_pyo
 from .order import OpenCLFence, OpenCLQueue, OpenCLTimer
 from .program import OpenCLProgram
 from .replay import new_replay
+from .silence import silence_in_forked_child
 
 __all__ = ["OpenCLDevice", "open_device"]
 
@@ -88,6 +89,7 @@ class OpenCLDevice(Device):
         self._max_alloc_bytes = int(device.max_mem_alloc_size)
         self._profiling_queue: Any = None
         teach_pyopencl_quick_kernels()
+        silence_in_forked_child(device.platform)
 
     def _read_capabilities(self, device: Any) -> Capabilities:
         extensions = device.extensions.split()
@@ -254,6 +256,8 @@ class OpenCLDevice(Device):
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
         """Do it; what pyopencl raises is translated."""
+        if self.lost:
+            raise DeviceError(self.lost)
         try:
             return call()
         except self.cl.Error as error:

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from ...errors import DeviceError
+from .. import forks
 from ..base import DeviceInfo
 
 __all__ = ["find_devices", "info_of", "list_devices", "load_pyopencl", "new_kernel", "teach_pyopencl_quick_kernels"]
@@ -58,9 +59,11 @@ def new_kernel(cl: Any, program: Any, name: str) -> Any:
 
 def find_devices() -> list[Any]:
     cl = load_pyopencl()
+    forks.before_driver("opencl")
     try:
         platforms = cl.get_platforms()
     except cl.Error as error:
+        forks.no_driver("opencl")
         hint = "for one on the CPU: pip install 'kernelkeep[opencl]'"
         raise DeviceError(f"no OpenCL driver is installed ({error}); {hint}") from None
     devices = []

@@ -51,6 +51,7 @@ class OpenCLFence(Fence):
 
     @property
     def done(self) -> bool:
+        self._device._check_not_lost()
         status = self.event.command_execution_status
         if status < 0:
             raise DeviceError(f"{self._device.spec}: work before the fence failed (OpenCL error {status})")
@@ -84,6 +85,7 @@ class OpenCLTimer(Timer):
 
     def __enter__(self) -> Self:
         device, cl = self._device, self._device.cl
+        device._check_not_lost()
         if device._profiling_queue is None:
             device._profiling_queue = cl.CommandQueue(
                 device.cl_context, properties=cl.command_queue_properties.PROFILING_ENABLE
@@ -125,4 +127,5 @@ class OpenCLTimer(Timer):
     def seconds(self) -> float:
         if self._end is None:
             raise DeviceError("the timer's block has not ended")
+        self._device._check_not_lost()
         return float(self._end.profile.end - self._start.profile.end) * 1e-9

@@ -140,6 +140,7 @@ class OpenCLReplay(Replay):
 
     def launch(self) -> None:
         device = self._device
+        device._check_not_lost()
         queue = device.cl_queue
         with self._lock:
             if self._closed:
@@ -191,6 +192,8 @@ class OpenCLReplay(Replay):
         self._release(parts)
 
     def close(self) -> None:
+        if self._device.lost:
+            return
         with self._lock, contextlib.suppress(Exception):  # the interpreter may be half gone
             self._closed = True
             self._give_back()

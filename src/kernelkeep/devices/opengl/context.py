@@ -21,6 +21,7 @@ import threading
 from typing import Any, Self
 
 from ...errors import DeviceError
+from .. import forks
 from .driver_cache import note_display
 from .libgl import Constants as C
 from .libgl import library
@@ -30,11 +31,13 @@ __all__ = ["Context", "count_devices"]
 
 def _devices() -> list[Any]:
     egl = library()
+    forks.before_driver("opengl")
     if not hasattr_egl(egl, "eglQueryDevicesEXT"):
         raise DeviceError("this EGL cannot list devices (EGL_EXT_device_enumeration is missing)")
     count = ctypes.c_int()
     found = (ctypes.c_void_p * 64)()
     if not egl.eglQueryDevicesEXT(64, found, ctypes.byref(count)) or not count.value:
+        forks.no_driver("opengl")
         raise DeviceError("EGL finds no device; on Debian: apt-get install libegl-mesa0 libgl1-mesa-dri")
     return [found[i] for i in range(count.value)]
 
@@ -72,6 +75,7 @@ class Context:
         self.lock = threading.RLock()
         self._depth = 0
         self._foreign: tuple[Any, Any, Any, Any] | None = None
+        self._lost = ""
 
     def _create(self, index: int) -> Any:
         egl = self._egl
@@ -99,6 +103,8 @@ class Context:
         return self
 
     def __enter__(self) -> Any:
+        if self._lost:
+            raise DeviceError(self._lost)
         self.lock.acquire()
         if not self._depth:
             try:
@@ -110,6 +116,8 @@ class Context:
         return self._egl
 
     def __exit__(self, *exc: object) -> None:
+        if self._lost:  # forked inside the block
+            return
         try:
             self._depth -= 1
             if not self._depth:
@@ -140,6 +148,10 @@ class Context:
             self._egl.eglMakeCurrent(*foreign)
         else:
             self._egl.eglMakeCurrent(self._display, None, None, None)
+
+    def lose(self, reason: str) -> None:
+        """This process was forked from the context's: entering it is an error from here on."""
+        self._lost = reason
 
     def close(self) -> None:
         """Destroy the context and all its objects."""

@@ -302,6 +302,10 @@ class OpenGLDevice(Device):
             gl.glFinish()
         self.context.close()
 
+    def _lose(self, reason: str) -> None:
+        self.context.lose(reason)
+        super()._lose(reason)
+
     def _check(self, gl: Any, doing: str) -> None:
         error = gl.glGetError()
         if error:

@@ -1,0 +1,92 @@
+"""Forks: no driver survives `os.fork()`.
+
+A driver's threads stay in the parent, and a lock that one of them held stays locked in the child: sooner or later a call
+waits for ever. So a child never calls a driver that was loaded before the fork. Its parent's devices are lost to it, and
+so is opening another one with that driver; both are a `DeviceError` that says what to do instead. A driver that was not
+loaded before the fork works in the child like anywhere else.
+
+Nothing here takes a lock: a thread that the child does not have may hold it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..errors import DeviceError
+
+if TYPE_CHECKING:
+    from .base import Device
+
+__all__ = ["advice", "before_driver", "check_driver", "keep_driver_quiet", "no_driver", "watch"]
+
+advice = "use multiprocessing.get_context('spawn'), or open devices in the child only"
+
+_loaded: set[str] = set()  # backends whose driver this process has loaded
+_lost: set[str] = set()  # backends whose driver was loaded before this process was forked
+_devices: weakref.WeakSet[Device] = weakref.WeakSet()
+_silencers: list[Callable[[], None]] = []
+
+
+def check_driver(backend: str) -> None:
+    """Raise `DeviceError` where the backend's driver was loaded before this process was forked."""
+    if backend in _lost:
+        raise DeviceError(
+            f"the {backend} driver cannot be used here: this process was forked from one that had loaded it, and no driver "
+            f"survives a fork; {advice}"
+        )
+
+
+def before_driver(backend: str) -> None:
+    """The driver is about to be loaded; raises like `check_driver`."""
+    check_driver(backend)
+    _loaded.add(backend)
+
+
+def no_driver(backend: str) -> None:
+    """There is no driver after all, so a child loses nothing."""
+    _loaded.discard(backend)
+
+
+def watch(device: Device) -> None:
+    """Have the device told when a fork makes this process another one."""
+    _devices.add(device)
+
+
+def keep_driver_quiet(silence: Callable[[], None]) -> None:
+    """Have `silence` called in a forked child, before anything else: objects of the driver that are collected there must not
+    reach it."""
+    _silencers.append(silence)
+
+
+def _in_child() -> None:
+    if not _loaded:
+        return
+    _lost.update(_loaded)
+    _loaded.clear()
+    for silence in _silencers:
+        with contextlib.suppress(Exception):
+            silence()
+    for device in list(_devices):
+        device._lose(
+            f"device {device.spec} was opened before this process was forked, and no driver survives a fork; {advice}"
+        )
+    _end_without_drivers()
+
+
+def _end_without_drivers() -> None:
+    """Have the C library end this process without what drivers registered for its end: they would wait for their threads.
+
+    What it runs at the end it runs in reverse order, so that what the child itself registers later still runs.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # not every C library has `on_exit`
+        c = ctypes.CDLL(None)
+        c.on_exit(c._exit, None)  # called with the exit status
+        c.on_exit(c.fcloseall, None)  # which the C library would have done afterwards
+
+
+os.register_at_fork(after_in_child=_in_child)

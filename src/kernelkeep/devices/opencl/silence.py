@@ -1,0 +1,45 @@
+"""Keeping pyopencl from calling the driver in a forked child.
+
+Every object of pyopencl gives its OpenCL object back when it is collected, and some wait for the device first. In a forked
+child that could wait for ever (`devices/forks.py`), also at the very end of the process. OpenCL finds a driver's functions
+through a table that each of its objects points to, and the child has a copy of that table of its own: there, the functions
+that give something back or wait are exchanged for one that does nothing and reports success.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from functools import partial
+from typing import Any
+
+from .. import forks
+
+__all__ = ["silence_in_forked_child"]
+
+# Places in the table, which are fixed (cl_icd.h of the Khronos group).
+_RELEASES = (7, 11, 18, 24, 29, 37, 44, 95)  # context, queue, memory, sampler, program, kernel, event, device
+_WAITS = (41, 46, 47, 58)  # wait for events, flush, finish, unmap
+
+_silenced: set[int] = set()  # tables that are taken care of
+
+
+def silence_in_forked_child(platform: Any) -> None:
+    """Keep collected objects of this driver from calling it in children forked from now on."""
+    table = ctypes.c_void_p.from_address(platform.int_ptr).value
+    if table and table not in _silenced:
+        _silenced.add(table)
+        c = ctypes.CDLL(None)
+        nothing = ctypes.cast(c.sched_yield, ctypes.c_void_p).value  # takes nothing, gives 0, which is CL_SUCCESS
+        forks.keep_driver_quiet(partial(_silence, table, nothing, c.mprotect))
+
+
+def _silence(table: int, nothing: int, protect: Any) -> None:
+    size = ctypes.sizeof(ctypes.c_void_p)
+    places = _RELEASES + _WAITS
+    start = table - table % mmap.PAGESIZE
+    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    # Some drivers keep the table in memory that is read-only once they are loaded.
+    if protect(start, table + (max(places) + 1) * size - start, mmap.PROT_READ | mmap.PROT_WRITE) == 0:
+        for place in places:
+            ctypes.c_void_p.from_address(table + place * size).value = nothing
