@@ -27,10 +27,10 @@ _silenced: set[int] = set()  # tables that are taken care of
 def silence_in_forked_child(platform: Any) -> None:
     """Keep collected objects of this driver from calling it in children forked from now on."""
     table = ctypes.c_void_p.from_address(platform.int_ptr).value
-    if table and table not in _silenced:
+    c = ctypes.CDLL(None)
+    nothing = ctypes.cast(c.sched_yield, ctypes.c_void_p).value  # takes nothing, gives 0, which is CL_SUCCESS
+    if table and nothing and table not in _silenced:
         _silenced.add(table)
-        c = ctypes.CDLL(None)
-        nothing = ctypes.cast(c.sched_yield, ctypes.c_void_p).value  # takes nothing, gives 0, which is CL_SUCCESS
         forks.keep_driver_quiet(partial(_silence, table, nothing, c.mprotect))
 
 
