@@ -76,6 +76,31 @@ with kk.open_device(sys.argv[1]) as device:
     print(device.array([1, 2]).numpy().tolist())
 """
 
+# Plain PyOpenCL, nothing of ours: what PoCL does by itself.
+WRAPPED_READ = """
+import numpy as np
+import pyopencl as cl
+text = '''__kernel void f(__global const int* x, __global int* y) {
+    __local int c[64];
+    int l = get_local_id(0);
+    c[l] = x[l];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    y[l] = c[(3 * l) & 63];
+}'''
+(device,) = (d for p in cl.get_platforms() if "Portable" in p.name for d in p.get_devices())
+context = cl.Context([device])
+queue = cl.CommandQueue(context)
+program = cl._cl._Program(context, text)
+program._build(options=b"", devices=[device])
+host = np.arange(64, dtype="i4")
+x = cl.Buffer(context, cl.mem_flags.COPY_HOST_PTR, hostbuf=host)
+y = cl.Buffer(context, 0, host.nbytes)
+cl.Kernel(program, "f")(queue, (64,), (64,), x, y)
+out = np.empty_like(host)
+cl.enqueue_copy(queue, out, y)
+print((out == (3 * host) % 64).all(), device.platform.version)
+"""
+
 
 class TestOpenCL(DeviceTests):
     backend = "opencl"
@@ -194,3 +219,17 @@ def test_compiler_options_reach_the_compiler(pocl: kk.Device) -> None:
 def test_a_device_that_is_not_there() -> None:
     with pytest.raises(kk.DeviceError, match="opencl:99"):
         kk.open_device("opencl:99")
+
+
+def test_pocl_still_vectorises_wrongly_by_itself(pocl: kk.Device, cold: dict[str, str]) -> None:
+    """Fails when PoCL is mended: then `devices/opencl/pocl.py` and docs/limits.md have to learn from which LLVM on."""
+    said = run_python(WRAPPED_READ, environment={**cold, "POCL_WORK_GROUP_METHOD": "loopvec"}).stdout
+    right, _, version = said.partition(" ")
+    assert right == "False", f"PoCL no longer has to be kept from vectorising: {version}"
+
+
+def test_the_way_pocl_compiles_is_part_of_the_fingerprint(pocl: kk.Device, cold: dict[str, str]) -> None:
+    tell = "import sys, kernelkeep as kk; print(kk.open_device(sys.argv[1]).fingerprint.digest)"
+    other = run_python(tell, pocl.spec, environment={**cold, "POCL_WORK_GROUP_METHOD": "loopvec"}).stdout.strip()
+    assert os.environ["POCL_WORK_GROUP_METHOD"] == "loops"
+    assert other != pocl.fingerprint.digest, "binaries of two methods would be mixed"

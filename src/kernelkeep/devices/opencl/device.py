@@ -26,6 +26,7 @@ from ..replay import Replay, Step
 from .lanes import OpenCLLanes
 from .library import find_devices, info_of, load_pyopencl, new_kernel, teach_pyopencl_quick_kernels
 from .order import OpenCLFence, OpenCLQueue, OpenCLTimer
+from .pocl import choose_method
 from .program import OpenCLProgram
 from .replay import new_replay
 from .silence import silence_in_forked_child
@@ -71,12 +72,15 @@ class OpenCLDevice(Device):
         cl = self.cl = load_pyopencl()
         self._ignores_line_markers = "nvidia" in device.platform.name.lower()
         self.is_pocl = "portable computing language" in device.platform.name.lower()
+        compiler = device.platform.version
+        if self.is_pocl:
+            compiler += f" work-group method {choose_method(compiler)}"
         fingerprint = Fingerprint(
             backend="opencl",
             vendor=device.vendor,
             model=device.name,
             driver=f"{device.platform.name} {device.driver_version}",
-            compiler=device.platform.version,
+            compiler=compiler,
             architecture=_architecture(cl, device),
         )
         super().__init__(info, fingerprint, self._read_capabilities(device))

@@ -30,6 +30,32 @@ def _add(dtype: str) -> PortableKernel:
 class LaunchTests(DevicePart):
     """What a kernel computes is what NumPy computes."""
 
+    @pytest.mark.parametrize(
+        ("group", "read"),
+        [
+            (32, "c[(3 * l) & 31] + c[l]"),
+            (32, "x[(6 * l) & 63] - c[l]"),
+            (64, "c[(3 * l) & 63]"),
+            (64, "x[(6 * l) & 127] - c[l]"),
+        ],
+    )
+    def test_reads_at_a_stride_that_wraps(self, device: Device, group: int, read: str) -> None:
+        """LLVM's vectoriser, which drivers for CPUs use, gets these wrong up to version 20 at least."""
+        kernel = PortableKernel(
+            "wrapped",
+            params=_BOTH,
+            body=f"""kk_shared(float, c, 128);
+            int l = kk_local_id(0);
+            for (int t = l; t < 128; t += {group}) c[t] = x[t];
+            kk_barrier();
+            y[kk_global_id(0)] = {read};""",
+            group=group,
+        )
+        host = np.arange(128, dtype="f4") * 3 + 1
+        _, y = self.run(device, kernel, 2, host, np.zeros(2 * group, "f4"))
+        expected = eval(read, {"c": host, "x": host, "l": np.arange(2 * group) % group})
+        assert y.tolist() == expected.tolist()
+
     @pytest.mark.parametrize("items", [1, 7, 63, 64, 65, 255, 257, 1001, 100_003])
     def test_odd_sizes(self, device: Device, saxpy: Kernel, items: int) -> None:
         self.check_saxpy(device, saxpy, items)

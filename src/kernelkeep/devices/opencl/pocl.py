@@ -1,0 +1,29 @@
+"""What PoCL needs before it compiles: a way of compiling that gives right results.
+
+PoCL runs the work-items of a group in a loop, and by default has LLVM vectorise that loop (`loopvec`). LLVM 14, 15 and 20 do
+that wrongly for `c[(3 * l) & 63]` where l is the local id: they read the elements 0, 3, 6, … as one strided access and leave out
+the check that 3 * l stays below 64. So the loop is not vectorised (`loops`), unless the user has said how. LLVM 22 is right.
+PoCL reads the variable when it first compiles.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+__all__ = ["choose_method"]
+
+_METHOD = "POCL_WORK_GROUP_METHOD"
+_FIRST_RIGHT_LLVM = 22
+_PLATFORM_LLVM = re.compile(r"\bLLVM (\d+)")
+
+
+def choose_method(platform_version: str) -> str:
+    """Have PoCL compile work-groups in a way that gives right results; what the user chose stays. Returns the method.
+
+    `platform_version` is what the driver says, "OpenCL 3.0 PoCL 3.0-rc2 …, LLVM 14.0.6, …".
+    """
+    llvm = _PLATFORM_LLVM.search(platform_version)
+    if llvm is None or int(llvm.group(1)) < _FIRST_RIGHT_LLVM:
+        os.environ.setdefault(_METHOD, "loops")
+    return os.environ.get(_METHOD, "loopvec")
