@@ -1,6 +1,6 @@
 """Continuous execution, measured: what a dispatch costs, what a checkpoint costs, and where persistence does not pay.
 
-    python benchmarks/continuous.py [section …] [--device SPEC] [--json]      sections: gaps checkpoint sizes l2
+    python benchmarks/continuous.py [section …] [--device SPEC] [--json]      sections: gaps checkpoint sizes l2 keep
 
 - *gaps*: the gap between two dispatches of about 100 µs on the device's own clock, p50 and p99, how busy the device was, and
   what giving it one dispatch costs the host, for each strategy.
@@ -9,6 +9,8 @@
   over a CuPy graph of 100 iterations that run the same kernel.
 - *l2*: device time of one dispatch over a state that fits the L2 cache and over one that does not, right after the last one,
   after a pause of 2 ms, and after something else ran through the cache: do its contents survive the gap?
+- *keep*: microseconds an iteration of a body that always writes, of one that may skip its own element, and of one that may write
+  anywhere: what carrying the old values over costs.
 
 The program is heat diffusion on a line, float32, two copies: an iteration reads 4 and writes 4 bytes an item.
 """
@@ -33,13 +35,16 @@ BODY = """int i = kk_item();
 if (i > 0 && i < kk_items() - 1) u_next[i] = u[i] + k * (u[i-1] - 2 * u[i] + u[i+1]);
 else u_next[i] = u[i];"""
 STRATEGIES = ("redispatch", "buffered", "mega", "checkpointed", "supervised")
+# The same results; only what can be read from the text differs.
+SKIPS_OWN = BODY.rsplit("\n", 1)[0]
+SKIPS_ANY = SKIPS_OWN.replace("u_next[i]", "u_next[i + 0]")
 Rows = list[list[Any]]
 
 
-def heat(items: int) -> kk.StateProgram:
+def heat(items: int, body: str = BODY) -> kk.StateProgram:
     u = np.random.default_rng(0).random(items, dtype="f4")
     return kk.StateProgram(
-        "heat", coupling="neighbours", items=items, state={"u": u}, scalars={"k": np.float32(0.1)}, body=BODY, group=256
+        "heat", coupling="neighbours", items=items, state={"u": u}, scalars={"k": np.float32(0.1)}, body=body, group=256
     )
 
 
@@ -261,11 +266,21 @@ def l2(cache: kk.ProgramCache) -> None:
     show("One dispatch: does the L2 cache survive the gap?", columns, rows)
 
 
+def keep(cache: kk.ProgramCache) -> None:
+    rows: Rows = []
+    for power in (14, 20, 24) if cache.device.info.is_gpu else (12, 16, 20):
+        programs = [heat(1 << power, body) for body in (BODY, SKIPS_OWN, SKIPS_ANY)]
+        row = [per_iteration(cache, program, "buffered") for program in programs]
+        rows.append([cache.device.spec, f"2^{power}", *row])
+    columns = ["device", "items", "always writes", "may skip its own", "may write anywhere"]
+    show("Microseconds an iteration (buffered): carrying old values over", columns, rows)
+
+
 def micro(seconds: float | None) -> Any:
     return "-" if seconds is None else float(seconds) * 1e6
 
 
-SECTIONS = {"gaps": gaps, "checkpoint": checkpoint, "sizes": sizes, "l2": l2}
+SECTIONS = {"gaps": gaps, "checkpoint": checkpoint, "sizes": sizes, "l2": l2, "keep": keep}
 
 
 def main() -> None:

@@ -142,9 +142,9 @@ print(HEAT.program(23).program_digest)
 # --- what a program says of itself
 
 
-def test_items_are_what_the_first_array_holds_unless_told() -> None:
+def test_items_are_the_elements_unless_told() -> None:
     assert program().items == 4
-    assert program(state={"x": np.zeros((6, 3), "f4")}).items == 6
+    assert program(state={"x": np.zeros((6, 3), "f4")}).items == 18
     assert program(state={"x": np.zeros((6, 3), "f4")}, items=18).items == 18
     assert program(items=np.int64(7)).items == 7
     assert repr(program()) == "<StateProgram p, independent, 4 items: x>"
@@ -440,3 +440,12 @@ def test_a_sample_knows_right_from_wrong(sample: Any) -> None:
         assert sample.largest_error(early, made, sample.iterations) > sample.tolerance, (
             "an iteration makes a difference"
         )
+
+
+def test_items_are_the_elements_of_what_the_body_writes() -> None:
+    plane, table = np.zeros((4, 6), "f4"), np.zeros(3, "f4")
+    body = "int i = kk_item(); x_next[i] = x[i] + t[i % 3];"
+    made = kk.StateProgram("plane", coupling="neighbours", state={"t": table, "x": plane}, body=body)
+    assert made.items == 24
+    with pytest.raises(kk.ArgumentError, match=r"items of plane must be given.*t 3, x 24.*pass items="):
+        kk.StateProgram("plane", coupling="neighbours", state={"t": table, "x": plane}, body=body + "t_next[i] = 0.0f;")

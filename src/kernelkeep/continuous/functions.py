@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..programs.signature import DTYPES
+from .body_writes import Keep
 from .control import Word
 from .outline import Outline
 
@@ -53,6 +54,17 @@ class Functions(Outline):
             for key, array in self.program.tasks.items()
         )
 
+    def _keep(self) -> str:
+        """An item's own old values, carried over in case that the body does not write them."""
+        program = self.program
+        lines = []
+        for key, keep in program.keeps.items():
+            if keep is Keep.OWN:
+                size = program.state[key].size
+                guard = f"if (kk_item_ < {size}) " if size < program.items else ""
+                lines.append(f"{guard}{key}_next[kk_item_] = {key}[kk_item_];")
+        return " ".join(lines)
+
     def _move(self) -> str:
         loads = ", ".join(f"kkin_{key}[kk_item_]" for key in self.program.tasks)
         return f"kk_push({loads});"
@@ -81,7 +93,13 @@ class Functions(Outline):
             parts += [f"{space}const {kind}* kkin_{key}", f"{space}{kind}* kkout_{key}"]
         parts += [f"const {_kind(language, v.dtype.str[1:], 1)} {key}" for key, v in program.scalars.items()]
         what = "kk_step" if self.condition is None else "kk_body"
-        lines = [f"{head} {what}({', '.join(parts)}) {{", self._fields(language), "#line 1", program.body, "}"]
+        lines = [
+            f"{head} {what}({', '.join(parts)}) {{",
+            self._fields(language) + self._keep(),
+            "#line 1",
+            program.body,
+            "}",
+        ]
         if self.condition is not None:
             same = ", ".join(part.split()[-1].lstrip("*") for part in parts)
             lines += [f"{head} kk_step({', '.join(parts)}) {{ kk_body({same});", *self._look(language)]
@@ -116,7 +134,13 @@ class Functions(Outline):
             head = "(int kk_item_, int kk_items_, int kk_iteration_, int kk_phase_)"
             start = f"int kkout = kk_index({w}); " if self.queue else ""
             what = "kk_step" if self.condition is None else "kk_body"
-            lines += [f"void {what}_{r}{w}{head} {{", f"{start}{self._fields(language)}", "#line 1", program.body, "}"]
+            lines += [
+                f"void {what}_{r}{w}{head} {{",
+                f"{start}{self._fields(language)}{self._keep()}",
+                "#line 1",
+                program.body,
+                "}",
+            ]
             if self.condition is not None:
                 call = f"kk_body_{r}{w}(kk_item_, kk_items_, kk_iteration_, kk_phase_);"
                 lines += [f"void kk_step_{r}{w}{head} {{ {start}{call}", *self._look(language)]

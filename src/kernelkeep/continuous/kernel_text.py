@@ -35,7 +35,7 @@ class KernelText(Outline):
         return [
             f"int kkend_{key} = kkruns ? kksize_{key} : 0; "
             f"for (int kki = kkfirst; kki < kkend_{key}; kki += kkstride) {key}_s1[kki] = {key}_s0[kki];"
-            for key in self.program.state
+            for key in (self.program.state if self.queue else self.program.keeps_whole)
         ]
 
     def _step(self) -> list[str]:
@@ -105,7 +105,7 @@ class KernelText(Outline):
                 "} }",
                 "kkdone++;",
             ]
-        elif self.program.coupling == "independent" and grid:
+        elif self.program.coupling == "independent" and grid and not self.program.keeps_whole:
             lines += [
                 "int kkend = kkdone + kkchunk < kkgoal ? kkdone + kkchunk : kkgoal;",
                 "for (int kki = kkfirst; kki < kkitems; kki += kkstride) {",
@@ -115,6 +115,8 @@ class KernelText(Outline):
                 "kkdone = kkend;",
             ]
         else:
+            if self.program.keeps_whole:
+                lines += [*self._keep_whole(), barrier]
             each = "KK_UNROLL\nfor (int kki = kkfirst; kki < kkitems; kki += kkstride) {"
             lines += [
                 f"if (kkdone == 0) {{\n{each} KK_STEP_01(kki, kkbase); }}\n}}",
@@ -164,6 +166,21 @@ class KernelText(Outline):
         if self.supervised:
             lines += [*self._supervise()]
         return lines
+
+    def _keep_whole(self) -> list[str]:
+        """The old values of arrays that an iteration may leave partly unwritten, before anybody writes."""
+
+        def carry(old: int, new: int) -> str:
+            return " ".join(
+                f"for (int kki = kkfirst; kki < kksize_{key}; kki += kkstride) {key}_s{new}[kki] = {key}_s{old}[kki];"
+                for key in self.program.keeps_whole
+            )
+
+        return [
+            f"if (kkdone == 0) {{ {carry(0, 1)} }}",
+            f"else if ((kkdone & 1) != 0) {{ {carry(1, 2)} }}",
+            f"else {{ {carry(2, 1)} }}",
+        ]
 
     def _workers(self) -> str:
         return "(kk_group_count(0) - 1)" if self.supervised else "kk_group_count(0)"

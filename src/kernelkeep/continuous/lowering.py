@@ -4,7 +4,8 @@
     span   many iterations, each item alone; "independent" only
     group  many iterations in one group, with barriers between them; every device, for small work
     grid   many iterations with all groups waiting for each other between them; needs a cooperative launch
-    copy   none: it carries the arrays over to the copy that the tasks of a queue then work on
+    copy   none: it carries arrays over to the copy that is written next, for the tasks of a queue to work on, or because an
+           iteration may leave a part of them unwritten
 
 Every form reads one copy of the state (role 0) and leaves the result in another (role 1); forms with many iterations go back
 and forth between role 1 and a scratch copy (role 2). What a form computes is the same; only how many iterations are in a
@@ -67,7 +68,10 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
     if supervised:
         parameters.append(("mailbox", Buffer("kkmailbox", "u4", "rw")))
     array_roles = (1,) if program.coupling == "queue" and kind != "copy" else roles
-    for key, array in program.state.items():
+    arrays = program.state
+    if kind == "copy" and not program.tasks:
+        arrays = {key: program.state[key] for key in program.keeps_whole}
+    for key, array in arrays.items():
         for role in array_roles:
             access = "r" if role == 0 else "rw"
             parameters.append((f"{key}:{role}", Buffer(f"{key}_s{role}", array.dtype.str[1:], access)))
@@ -79,7 +83,7 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
         parameters.append((key, Scalar(key, value.dtype.str[1:])))
     own = ["items", "current", "budget", "two"]
     if kind == "copy":
-        own = [f"size_{key}" for key in program.state]
+        own = [f"size_{key}" for key in arrays]
     elif program.tasks:
         own += ["capacity", "limit"] + (["deadline"] if kind == "step" else [])
     elif kind != "step":

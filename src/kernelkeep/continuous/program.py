@@ -19,6 +19,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ import numpy as np
 from ..devices.array import parse_dtype
 from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel, Scalar
+from .body_writes import Keep, arrays_to_keep
 
 __all__ = ["COUPLINGS", "MOST_ITEMS", "StateProgram"]
 
@@ -39,7 +41,8 @@ MOST_ITEMS = 2**31 - 2**22  # a loop over items adds up to four million to the l
 class StateProgram:
     """A restartable computation: typed arrays, and what one iteration does to them.
 
-    `state` holds the arrays as they are at the beginning. For "queue", `tasks` holds the first tasks: a mapping of field
+    `state` holds the arrays as they are at the beginning. `items` is how often the body runs in an iteration; without it there is
+    an item for every element of the arrays that the body writes. For "queue", `tasks` holds the first tasks: a mapping of field
     names to arrays of one length; `queue_capacity` is where the queue starts, and it grows.
     """
 
@@ -89,6 +92,22 @@ class StateProgram:
         """Whether an iteration decides something for all: then items cannot run ahead of each other."""
         return bool(_STEERING.search(self.body))
 
+    @cached_property
+    def keeps(self) -> Mapping[str, Keep]:
+        """The arrays whose old values must be carried over first, because an iteration may leave some of them unwritten.
+
+        A queue's tasks work in place: there the whole state is carried over at each dispatch in any case.
+        """
+        if self.coupling == "queue":
+            return {}
+        sizes = {key: array.size for key, array in self.state.items()}
+        return arrays_to_keep(self.body, sizes, self.items, alone=self.coupling == "independent")
+
+    @property
+    def keeps_whole(self) -> tuple[str, ...]:
+        """Those of them that are carried over as a whole."""
+        return tuple(key for key, keep in self.keeps.items() if keep is Keep.WHOLE)
+
     @property
     def layout_digest(self) -> str:
         """What a checkpoint of this program must look like."""
@@ -108,10 +127,22 @@ class StateProgram:
                 raise ArgumentError(f"{self.name} handles tasks: its items are what is in the queue")
             return 0
         if items is None:
-            items = len(next(iter(self.state.values())))
+            items = self._count_items()
         if not isinstance(items, int | np.integer) or isinstance(items, bool) or not 1 <= items <= MOST_ITEMS:
             raise ArgumentError(f"items of {self.name} is an integer from 1 to {MOST_ITEMS:,}, not {items!r}")
         return int(items)
+
+    def _count_items(self) -> int:
+        """An item for every element of the arrays that the body writes."""
+        written = [key for key in self.state if re.search(rf"\b{re.escape(str(key))}_next\b", self.body)]
+        sizes = {key: self.state[key].size for key in written or self.state}
+        if len(set(sizes.values())) > 1:
+            shown = ", ".join(f"{key} {size:,}" for key, size in sizes.items())
+            raise ArgumentError(
+                f"items of {self.name} must be given, because the arrays that its body writes differ in the number of elements "
+                f"({shown}); pass items=…, the number of times that the body runs in an iteration"
+            )
+        return next(iter(sizes.values()))
 
     def _parse_tasks(self, tasks: Mapping[str, Any] | None) -> dict[str, np.ndarray[Any, Any]]:
         if self.coupling != "queue":

@@ -92,6 +92,8 @@ class Session:
         if kind == "span" and any(array.size > program.items for array in program.state.values()):
             # An even number of iterations ends in the scratch copy, and each item brings home what is its own: index i.
             raise Unsupported("one element an item", f"{program.name} has arrays with more elements than items")
+        if kind == "span" and program.keeps_whole:
+            raise Unsupported("one element an item", f"{program.name} may write other elements than each item's own")
         if kind == "grid":
             capabilities.require("cooperative")
 
@@ -126,7 +128,7 @@ class Session:
         prepared = self._launch_of(kind, supervised)
         if kind != "step" or tasks is not None:
             self._set(prepared, (kind, supervised, self.state.current), kind, budget, deadline_seconds, tasks)
-        if self.program.tasks:
+        if self._copies_before(kind):
             self._launch_of("copy", False)()
         prepared()
         self.state.current = 1 - self.state.current
@@ -139,13 +141,17 @@ class Session:
         if key not in self._replays:
             recorded: list[Prepared] = []
             for _ in range(count):
-                if self.program.tasks:
+                if self._copies_before("step"):
                     recorded.append(self._launch_of("copy", False))
                 recorded.append(self._launch_of("step", False))
                 self.state.current = 1 - self.state.current
             self._replays[key] = self.device._new_replay(recorded, self.lanes.compute.queue)
         self._replays[key].launch()
         self.measured.dispatches += count
+
+    def _copies_before(self, kind: str) -> bool:
+        """Whether arrays are carried over in a dispatch of their own before one of this form."""
+        return bool(self.program.tasks) or (kind == "step" and bool(self.program.keeps_whole))
 
     def _set(
         self, prepared: Prepared, key: tuple[str, bool, int], kind: str, budget: int, deadline: float, tasks: int | None

@@ -110,6 +110,7 @@ class LayoutTests(StrategyPart):
         rows = StateProgram(
             "rows",
             coupling="independent",
+            items=6,
             state={"x": np.zeros((6, 4), "i4")},
             body="int r = kk_item(); for (int k = 0; k < 4; k++) x_next[r * 4 + k] = x[r * 4 + k] + 1;",
         )
@@ -117,6 +118,28 @@ class LayoutTests(StrategyPart):
             for size in (2, 3):
                 with run(cache, rows, 6, strategy, iterations_per_dispatch=size) as done:
                     assert (done.state["x"].numpy() == 6).all(), (strategy, size)
+
+    def test_a_state_of_two_dimensions_has_an_item_for_every_element(self, device: Device, cache: ProgramCache) -> None:
+        grid = np.arange(35, dtype="i4").reshape(5, 7)
+        program = StateProgram(
+            "plane",
+            coupling="neighbours",
+            state={"x": grid, "weight": np.array([3, 5], "i4")},
+            scalars={"width": 7},
+            body="""int i = kk_item();
+int row = i / width, column = i % width;
+int above = row > 0 ? i - width : i, left = column > 0 ? i - 1 : i;
+x_next[i] = x[i] + x[above] * weight[0] - x[left] * weight[1];""",
+        )
+        assert program.items == 35
+        expected = grid
+        for _ in range(5):
+            above, left = expected.copy(), expected.copy()
+            above[1:], left[:, 1:] = expected[:-1], expected[:, :-1]
+            expected = expected + above * np.int32(3) - left * np.int32(5)
+        for strategy in self.strategies(device):
+            with run(cache, program, 5, strategy) as done:
+                np.testing.assert_array_equal(done.state["x"].numpy(), expected, err_msg=strategy)
 
     @pytest.mark.parametrize("common", [True, False])
     def test_every_type_the_device_has(self, device: Device, cache: ProgramCache, tmp_path: Path, common: bool) -> None:

@@ -1,0 +1,226 @@
+"""Which arrays an iteration may leave partly unwritten, so that the old values have to be carried over first.
+
+A body is read as text, not compiled: what is not understood counts as a write that may be skipped. An array needs nothing
+where every item surely writes its own index (`x_next[i]` with `int i = kk_item();`), on every way through the body, and
+nothing else of the array is written; nor where the body never mentions the new array at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import Enum
+
+__all__ = ["Keep", "arrays_to_keep"]
+
+
+class Keep(Enum):
+    """How the old values of an array come to the new one before the body runs."""
+
+    OWN = "own"  # each item carries its own index over
+    WHOLE = "whole"  # all of the array is carried over, before any item runs
+
+
+_COMMENTS = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_TOKENS = re.compile(r"[A-Za-z_]\w*|\.?\d[\w.]*|<<=|>>=|\+\+|--|&&|\|\||<<|>>|[-+*/%&|^<>=!]=|\S")
+# A macro that is only a value cannot hide a write or a way out.
+_HARMLESS = re.compile(
+    r"#\s*define\b(?:(?!_next|##|=|\+\+|--|[{};]|\b(?:return|if|else|for|while|do|break|continue)\b).)*"
+)
+_CHANGES = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=", "++", "--"}
+_UNREAD = {"switch", "case", "default", "goto", "#"}
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_ITEM = ["kk_item", "(", ")"]
+_PAST_THE_END = [">=", "kk_items", "(", ")", ")", "return", ";"]
+
+
+class _NotUnderstood(Exception):
+    pass
+
+
+def arrays_to_keep(body: str, sizes: Mapping[str, int], items: int, *, alone: bool) -> dict[str, Keep]:
+    """What must be carried over for which array. `alone`: an item touches nothing but its own index, by promise."""
+    found: dict[str, Keep] = {}
+    reading = _Reading(body, sizes)
+    for key, size in sizes.items():
+        if key not in reading.mentioned or (key in reading.written and key not in reading.elsewhere):
+            continue
+        only_own = key not in reading.elsewhere or (alone and size <= items)
+        found[key] = Keep.OWN if only_own else Keep.WHOLE
+    return found
+
+
+class _Reading:
+    """One pass over a body. `written` has the arrays that every item surely writes, `elsewhere` those that are used at
+    another index than the item's own, `mentioned` those whose new array occurs at all."""
+
+    def __init__(self, body: str, keys: Iterable[str]) -> None:
+        self._keys = {f"{key}_next": key for key in keys}
+        text = _COMMENTS.sub(" ", body).replace("\\\n", " ")
+        pasted = "##" in text
+        lines = [line for line in text.splitlines() if not _HARMLESS.fullmatch(line.strip())]
+        self._tokens: list[str] = _TOKENS.findall("\n".join(lines))
+        self._at = 0
+        self._own = self._own_names()
+        self._exits: list[set[str] | None] = []
+        self._early: set[str] = set()  # used before they were surely written
+        self.mentioned = set(self._keys.values()) if pasted else self._mentioned_in(_TOKENS.findall(text))
+        self.elsewhere: set[str] = set()
+        try:
+            if _UNREAD & set(self._tokens):
+                raise _NotUnderstood
+            self.written = self._whole_body()
+        except (_NotUnderstood, IndexError):
+            self.written = set()
+            self.elsewhere = set(self.mentioned)
+
+    def _mentioned_in(self, tokens: Iterable[str]) -> set[str]:
+        return {self._keys[token] for token in tokens if token in self._keys}
+
+    def _own_names(self) -> set[str]:
+        """Variables that are `kk_item()` and nothing else, ever."""
+        tokens, changed = self._tokens, dict[str, int]()
+        for before, token, after in zip(["", *tokens], tokens, [*tokens[1:], ""], strict=False):
+            if after in _CHANGES or before in ("++", "--"):
+                changed[token] = changed.get(token, 0) + 1
+        return {
+            token
+            for at, token in enumerate(tokens)
+            if changed.get(token) == 1
+            and tokens[at + 1 : at + 5] == ["=", *_ITEM]
+            and tokens[at + 5 : at + 6] in ([";"], [","])
+            and at > 0
+            and (tokens[at - 1] == "int" or tokens[at - 1] == ",")
+        }
+
+    def _whole_body(self) -> set[str]:
+        written: set[str] | None = set()
+        while self._at < len(self._tokens):
+            written = self._statement(written)
+        ends = [end for end in (written, *self._exits) if end is not None]
+        return set.intersection(*ends) - self._early if ends else set()
+
+    # --- statements: each takes what is surely written before it, and returns what is after it; None is never reached
+
+    def _statement(self, written: set[str] | None) -> set[str] | None:
+        token = self._tokens[self._at]
+        if token == ";" or token == "kk_unroll":
+            self._at += 1
+            return written
+        if token == "{":
+            return self._block(written)
+        if token == "if":
+            return self._if(written)
+        if token in ("for", "while"):
+            self._at += 1
+            self._look(self._group(), written)
+            self._statement(written)  # which may run not once
+            return written
+        if token == "do":
+            self._at += 1
+            self._statement(written)
+            self._expect("while")
+            self._look(self._group(), written)
+            self._expect(";")
+            return written
+        if token == "return":
+            self._look(self._until_semicolon(), written)
+            self._exits.append(written)
+            return None
+        if token in ("break", "continue"):
+            self._until_semicolon()
+            return None
+        if token == "else" or token in _CLOSING.values():
+            raise _NotUnderstood
+        return self._expression(self._until_semicolon(), written)
+
+    def _block(self, written: set[str] | None) -> set[str] | None:
+        self._at += 1
+        while self._tokens[self._at] != "}":
+            written = self._statement(written)
+        self._at += 1
+        return written
+
+    def _if(self, written: set[str] | None) -> set[str] | None:
+        tokens, at = self._tokens, self._at
+        if (
+            tokens[at + 2] in self._own
+            and tokens[at + 3 : at + 10] == _PAST_THE_END
+            and tokens[at + 10 : at + 11] != ["else"]
+        ):
+            self._at += 10  # if (i >= kk_items()) return; which no item does
+            return written
+        self._at += 1
+        self._look(self._group(), written)
+        then = self._statement(written)
+        otherwise = written
+        if self._at < len(tokens) and tokens[self._at] == "else":
+            self._at += 1
+            otherwise = self._statement(written)
+        if then is None or otherwise is None:
+            return otherwise if then is None else then
+        return then & otherwise
+
+    # --- expressions
+
+    def _expression(self, tokens: list[str], written: set[str] | None) -> set[str] | None:
+        targets: set[str] = set()
+        while (key := self._target(tokens)) is not None:
+            targets.add(key)
+            tokens = tokens[tokens.index("]") + 2 :]
+        self._look(tokens, written)
+        return None if written is None else written | targets
+
+    def _target(self, tokens: list[str]) -> str | None:
+        """The array that `x_next[i] = …` assigns at the item's own index."""
+        if not tokens or tokens[0] not in self._keys:
+            return None
+        length = self._own_index(tokens, 0)
+        return self._keys[tokens[0]] if length and tokens[1 + length : 2 + length] == ["="] else None
+
+    def _own_index(self, tokens: list[str], at: int) -> int:
+        """How many tokens after `at` are an index that is the item's own; 0 if it is not."""
+        if tokens[at + 1 : at + 2] != ["["]:
+            return 0
+        if tokens[at + 2 : at + 6] == [*_ITEM, "]"]:
+            return 5
+        return 3 if tokens[at + 2 : at + 3] and tokens[at + 2] in self._own and tokens[at + 3 : at + 4] == ["]"] else 0
+
+    def _look(self, tokens: list[str], written: set[str] | None) -> None:
+        """What an expression does with new arrays beside assigning to them."""
+        for at, token in enumerate(tokens):
+            key = self._keys.get(token)
+            if key is None:
+                continue
+            if written is not None and key not in written:
+                self._early.add(key)
+            if not self._own_index(tokens, at):
+                self.elsewhere.add(key)
+
+    # --- moving on
+
+    def _expect(self, token: str) -> None:
+        if self._tokens[self._at] != token:
+            raise _NotUnderstood
+        self._at += 1
+
+    def _group(self) -> list[str]:
+        """What is between the parentheses that come next."""
+        self._expect("(")
+        start, depth = self._at, 1
+        while depth:
+            token = self._tokens[self._at]
+            depth += (token in _CLOSING) - (token in _CLOSING.values())
+            self._at += 1
+        return self._tokens[start : self._at - 1]
+
+    def _until_semicolon(self) -> list[str]:
+        start, depth = self._at, 0
+        while depth or self._tokens[self._at] != ";":
+            token = self._tokens[self._at]
+            depth += (token in _CLOSING) - (token in _CLOSING.values())
+            if depth < 0:
+                raise _NotUnderstood
+            self._at += 1
+        self._at += 1
+        return self._tokens[start : self._at - 1]
