@@ -134,7 +134,14 @@ def checkpoint(cache: kk.ProgramCache) -> None:
                     last[:] = [time.perf_counter(), progress.iteration]
 
                 run = kk.run(
-                    cache, program, iterations, "buffered", checkpoint=path, checkpoint_every=1.0, on_progress=note
+                    cache,
+                    program,
+                    iterations,
+                    "buffered",
+                    checkpoint=path,
+                    checkpoint_every=1.0,
+                    on_progress=note,
+                    resume=False,
                 )
                 # Up to the last turn: the final checkpoint, which is waited for, is not part of running.
                 samples.append(last[1] / (last[0] - begun))

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from .cache.report import Explanation as Explanation
     from .cache.report import PreloadReport as PreloadReport
     from .cache.stats import CacheStats as CacheStats
-    from .continuous.checkpoint_writer import CheckpointWarning as CheckpointWarning
+    from .continuous.checkpoint import read_checkpoint as read_checkpoint
+    from .continuous.checkpoint_claim import CheckpointWarning as CheckpointWarning
+    from .continuous.checkpoint_state import Checkpoint as Checkpoint
     from .continuous.incident import SupervisedReport as SupervisedReport
     from .continuous.program import StateProgram as StateProgram
     from .continuous.progress import Progress as Progress
@@ -70,8 +72,9 @@ _HOMES = {
     "CacheStats": "cache.stats",
     "CacheWarning": "cache.disk",
     "Capabilities": "devices.base",
+    "Checkpoint": "continuous.checkpoint_state",
     "CheckpointError": "errors",
-    "CheckpointWarning": "continuous.checkpoint_writer",
+    "CheckpointWarning": "continuous.checkpoint_claim",
     "CompileError": "errors",
     "DeadlineWarning": "continuous.report",
     "Device": "devices.base",
@@ -111,6 +114,7 @@ _HOMES = {
     "VariantSpace": "variants.space",
     "list_devices": "devices.registry",
     "open_device": "devices.registry",
+    "read_checkpoint": "continuous.checkpoint",
     "resume": "continuous.runner",
     "run": "continuous.runner",
     "run_supervised": "continuous.supervisor",
@@ -124,6 +128,7 @@ __all__ = [
     "CacheStats",
     "CacheWarning",
     "Capabilities",
+    "Checkpoint",
     "CheckpointError",
     "CheckpointWarning",
     "CompileError",
@@ -165,6 +170,7 @@ __all__ = [
     "VariantSpace",
     "list_devices",
     "open_device",
+    "read_checkpoint",
     "resume",
     "run",
     "run_supervised",

@@ -41,7 +41,7 @@ def load(path):
     if path is None:
         return 0
     from kernelkeep.continuous.checkpoint import newest_checkpoint
-    return int(newest_checkpoint(path)[0].arrays["sum"])
+    return int(newest_checkpoint(path).checkpoint.arrays["sum"])
 
 def first_time(what):
     try:

@@ -27,6 +27,7 @@ from kernelkeep.continuous.checkpoint import (
     read_header,
     write_checkpoint,
 )
+from kernelkeep.continuous.checkpoint_claim import CheckpointClaim
 from kernelkeep.continuous.checkpoint_description import describe
 from kernelkeep.continuous.checkpoint_writer import CheckpointWriter
 from kernelkeep.continuous.heartbeat import beat, last_iteration
@@ -51,7 +52,8 @@ def checkpoint(iteration: int, generation: int | None = None, size: int = 100) -
 
 
 def iterations(folder: Path) -> dict[str, int]:
-    return {path.name: read_checkpoint(path).header.iteration for path in sorted(folder.iterdir())}
+    files = (path for path in sorted(folder.iterdir()) if path.suffix != ".lock")
+    return {path.name: read_checkpoint(path).header.iteration for path in files}
 
 
 def flip(path: Path, place: int) -> None:
@@ -79,11 +81,11 @@ def test_older_ones_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "heat.kkpt"
     for iteration in range(1, 8):
         write_checkpoint(path, checkpoint(iteration), keep=3)
-    assert iterations(tmp_path) == {"heat.kkpt": 7, "heat.kkpt.1": 6, "heat.kkpt.2": 5}
+    assert iterations(tmp_path) == {"heat.kkpt": 7, "heat.kkpt.6": 6, "heat.kkpt.5": 5}
     write_checkpoint(path, checkpoint(8), keep=5)
-    assert iterations(tmp_path) == {"heat.kkpt": 8, "heat.kkpt.1": 7, "heat.kkpt.2": 6, "heat.kkpt.3": 5}
+    assert iterations(tmp_path) == {"heat.kkpt": 8, "heat.kkpt.7": 7, "heat.kkpt.6": 6, "heat.kkpt.5": 5}
     write_checkpoint(path, checkpoint(9))
-    assert iterations(tmp_path) == {"heat.kkpt": 9, "heat.kkpt.1": 8}
+    assert iterations(tmp_path) == {"heat.kkpt": 9, "heat.kkpt.8": 8}
     write_checkpoint(path, checkpoint(10), keep=1)
     assert iterations(tmp_path) == {"heat.kkpt": 10}
     with pytest.raises(ArgumentError, match="keep=0"):
@@ -104,7 +106,8 @@ def test_a_file_that_is_no_checkpoint_is_not_lost(tmp_path: Path) -> None:
     path.write_text("a,b\n")
     write_checkpoint(path, checkpoint(1))
     assert read_checkpoint(path).header.iteration == 1
-    assert (tmp_path / "results.csv.set-aside").read_text() == "a,b\n"
+    (aside,) = tmp_path.glob("results.csv.before-*Z")
+    assert aside.read_text() == "a,b\n"
     write_checkpoint(path, checkpoint(2))
     assert read_checkpoint(tmp_path / "results.csv.1").header.iteration == 1
 
@@ -124,7 +127,7 @@ def test_the_folder_is_made_and_a_link_is_followed(tmp_path: Path) -> None:
         write_checkpoint(link, checkpoint(iteration))
     assert link.is_symlink()
     assert iterations(there.parent) == {"heat.kkpt": 2, "heat.kkpt.1": 1}
-    assert newest_checkpoint(link)[0].header.iteration == 2
+    assert newest_checkpoint(link).checkpoint.iteration == 2
 
 
 def test_files_have_the_users_own_mode(tmp_path: Path) -> None:
@@ -153,19 +156,20 @@ def test_without_locks_only_old_leftovers_go(tmp_path: Path, monkeypatch: pytest
     young.touch()
     old.touch()
     os.utime(old, (time.time() - 7200,) * 2)
-    write_checkpoint(tmp_path / "heat.kkpt", checkpoint(1))
+    with pytest.warns(kk.CheckpointWarning, match=r"heat\.kkpt cannot be locked .*Is a directory"):
+        write_checkpoint(tmp_path / "heat.kkpt", checkpoint(1))
     assert young.exists() and not old.exists()
     assert read_checkpoint(tmp_path / "heat.kkpt").header.iteration == 1
 
 
 def test_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "link", refuse)
     for iteration in range(1, 5):
         write_checkpoint(tmp_path / "heat.kkpt", checkpoint(iteration), keep=3)
-    assert iterations(tmp_path) == {"heat.kkpt": 4, "heat.kkpt.1": 3, "heat.kkpt.2": 2}
+    assert iterations(tmp_path) == {"heat.kkpt": 4, "heat.kkpt.3": 3, "heat.kkpt.2": 2}
 
 
 def test_writers_take_turns(tmp_path: Path) -> None:
@@ -181,7 +185,7 @@ def test_writers_take_turns(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(iterations(tmp_path)) == 4
-    assert newest_checkpoint(path)[0].header.iteration == read_checkpoint(path).header.iteration
+    assert newest_checkpoint(path).checkpoint.iteration == read_checkpoint(path).header.iteration
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", 5, b"heat.kkpt", "/", "folder/"])
@@ -223,7 +227,7 @@ def test_a_full_disk_leaves_the_older_ones_alone(small_disk: Path) -> None:
             write_checkpoint(path, noise(3, 600_000))
         assert {file.name: file.read_bytes() for file in small_disk.iterdir()} == before
     write_checkpoint(path, noise(4, 300_000))
-    assert iterations(small_disk) == {"heat.kkpt": 4, "heat.kkpt.1": 2}
+    assert iterations(small_disk) == {"heat.kkpt": 4, "heat.kkpt.2": 2}
 
 
 def test_a_read_only_folder(small_disk: Path) -> None:
@@ -232,18 +236,18 @@ def test_a_read_only_folder(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(CheckpointError, match=r"heat\.kkpt cannot be written: Read-only file system"):
         write_checkpoint(path, checkpoint(2))
-    assert newest_checkpoint(path)[0].header.iteration == 1
+    assert newest_checkpoint(path).checkpoint.iteration == 1
 
 
 def test_places_where_no_file_can_be(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     for path, reason in (
-        ("file/heat.kkpt", "Not a directory"),
-        ("folder", "it is a folder"),
-        ("x" * 300, "name too long"),
+        ("file/heat.kkpt", "cannot be written: .*Not a directory"),
+        ("folder", "cannot be a checkpoint: it is a folder"),
+        ("x" * 300, "cannot be written: .*name too long"),
     ):
-        with pytest.raises(CheckpointError, match=f"cannot be written: .*{reason}"):
+        with pytest.raises(CheckpointError, match=reason):
             write_checkpoint(tmp_path / path, checkpoint(1))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
@@ -279,39 +283,29 @@ def test_the_newest_good_one(tmp_path: Path) -> None:
     path = tmp_path / "heat.kkpt"
     for iteration in range(1, 5):
         write_checkpoint(path, checkpoint(iteration), keep=4)
-    found, passed = newest_checkpoint(path)
-    assert found.header.iteration == 4 and passed == []
+    found = newest_checkpoint(path)
+    assert found.checkpoint.iteration == 4 and found.passed == () and found.at_the_path
     flip(path, path.stat().st_size - 100)  # in the array
-    found, passed = newest_checkpoint(path)
-    assert found.header.iteration == 3
-    assert len(passed) == 1 and "heat.kkpt is damaged in the array 'u'" in passed[0]
-    flip(tmp_path / "heat.kkpt.1", 40)  # in the header
-    found, passed = newest_checkpoint(path)
-    assert found.header.iteration == 2 and len(passed) == 2
+    found = newest_checkpoint(path)
+    assert found.checkpoint.iteration == 3 and not found.at_the_path
+    assert len(found.passed) == 1 and "heat.kkpt is damaged in the array 'u'" in found.passed[0]
+    flip(tmp_path / "heat.kkpt.3", (tmp_path / "heat.kkpt.3").stat().st_size - 100)
+    found = newest_checkpoint(path)
+    assert found.checkpoint.iteration == 2 and len(found.passed) == 2
     path.unlink()
-    found, passed = newest_checkpoint(path)
-    assert found.header.iteration == 2 and len(passed) == 2 and "there is no checkpoint" in passed[0]
+    flip(tmp_path / "heat.kkpt.3", 40)  # in the header
+    found = newest_checkpoint(path)
+    assert found.checkpoint.iteration == 2 and len(found.passed) == 2 and "there is no checkpoint" in found.passed[0]
     assert newest_header(path).iteration == 2
 
 
-def test_the_last_written_wins_whatever_it_is_called(tmp_path: Path) -> None:
-    path, first = tmp_path / "heat.kkpt", tmp_path / "heat.kkpt.1"
-    for iteration in (1, 2):
-        write_checkpoint(path, checkpoint(iteration))
-    path.rename(tmp_path / "x")
-    first.rename(path)
-    (tmp_path / "x").rename(first)
-    assert newest_checkpoint(path)[0].header.iteration == 2
-    # A run that was started over has few iterations, and its checkpoint is the newest all the same.
-    write_checkpoint(path, checkpoint(1, generation=1), keep=5)
-    assert newest_checkpoint(path)[0].header.iteration == 1
-
-
-def test_of_files_that_were_put_together_the_furthest_wins(tmp_path: Path) -> None:
-    for name, generation in (("heat.kkpt", 5), ("heat.kkpt.1", 9), ("heat.kkpt.7", 7)):
-        write_checkpoint(tmp_path / "one" / name, checkpoint(3, generation))
-        (tmp_path / "one" / name).rename(tmp_path / name)
-    assert newest_checkpoint(tmp_path / "heat.kkpt")[0].header.generation == 9
+def test_an_older_file_put_back_in_place_is_the_one_that_counts(tmp_path: Path) -> None:
+    path = tmp_path / "heat.kkpt"
+    for iteration in (1, 2, 3):
+        write_checkpoint(path, checkpoint(iteration), keep=3)
+    (tmp_path / "heat.kkpt.1").rename(path)
+    found = newest_checkpoint(path)
+    assert found.checkpoint.iteration == 1 and not found.continues, "the other branch of the run is not gone on with"
 
 
 def test_none_is_good(tmp_path: Path) -> None:
@@ -321,11 +315,11 @@ def test_none_is_good(tmp_path: Path) -> None:
     for iteration in (1, 2):
         write_checkpoint(path, checkpoint(iteration))
     flip(path, 20)
-    (tmp_path / "heat.kkpt.1").write_bytes(b"no")
+    flip(tmp_path / "heat.kkpt.1", 40)
     with pytest.raises(CheckpointError) as caught:
         newest_checkpoint(path)
     assert "none of the 2 files" in str(caught.value)
-    assert "in its first 32 bytes" in str(caught.value) and "heat.kkpt.1 is not a checkpoint" in str(caught.value)
+    assert "in its first 32 bytes" in str(caught.value) and "heat.kkpt.1 is damaged in its header" in str(caught.value)
     with pytest.raises(CheckpointError, match="none of the 2 files"):
         newest_header(path)
 
@@ -381,7 +375,7 @@ class Gate:
 
 def test_a_writer_in_the_background(tmp_path: Path) -> None:
     done: list[object] = []
-    with CheckpointWriter(tmp_path / "heat.kkpt", keep=3) as writer:
+    with CheckpointWriter(CheckpointClaim(tmp_path / "heat.kkpt"), keep=3) as writer:
         for iteration in (1, 2):
             writer.submit(header(iteration), {"u": np.zeros(50)}, done.append)
             assert writer.flush()
@@ -398,7 +392,7 @@ def test_a_writer_in_the_background(tmp_path: Path) -> None:
 def test_only_the_latest_waits(tmp_path: Path) -> None:
     gate = Gate(1)
     told: dict[int, object] = {}
-    with CheckpointWriter(tmp_path / "heat.kkpt", keep=9) as writer:
+    with CheckpointWriter(CheckpointClaim(tmp_path / "heat.kkpt"), keep=9) as writer:
         writer.submit(header(1), {"u": gate}, partial(told.setdefault, 1))  # type: ignore[dict-item]
         assert gate.entered.wait(20)
         start = time.monotonic()
@@ -417,7 +411,7 @@ def test_failures_are_counted_said_once_and_stop_nothing(tmp_path: Path) -> None
     folder = tmp_path / "file"
     folder.touch()
     outcomes: list[object] = []
-    writer = CheckpointWriter(folder / "heat.kkpt")
+    writer = CheckpointWriter(CheckpointClaim(folder / "heat.kkpt"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for iteration in range(3):
@@ -444,9 +438,10 @@ def test_python_waits_for_the_last_one(tmp_path: Path) -> None:
 import sys
 import numpy as np
 from kernelkeep.continuous.checkpoint import Header
+from kernelkeep.continuous.checkpoint_claim import CheckpointClaim
 from kernelkeep.continuous.checkpoint_writer import CheckpointWriter
 header = Header(program="heat", program_digest="", layout_digest="", coupling="", items=1, iteration=3, generation=1)
-CheckpointWriter(sys.argv[1]).submit(header, {"u": np.random.default_rng(1).random(2_000_000)})
+CheckpointWriter(CheckpointClaim(sys.argv[1])).submit(header, {"u": np.random.default_rng(1).random(2_000_000)})
 """
     run_python(script, tmp_path / "heat.kkpt")
     assert read_checkpoint(tmp_path / "heat.kkpt").header.iteration == 3

@@ -206,7 +206,7 @@ def read_by_the_document(data: bytes) -> tuple[dict[str, Any], int, dict[str, An
         return at + 32
 
     magic, version, length, sequence, zero, crc = struct.unpack_from("<8sIIQII", data)
-    assert (magic, version, zero) == (MAGIC, 1, 0)
+    assert (magic, version, zero) == (MAGIC, 2, 0)
     assert zlib.crc32(data[:28]) == crc
     head = json.loads(data[32 : 32 + length].decode())
     at = digest_at(32 + length)
@@ -345,7 +345,7 @@ def sealed(*parts: bytes) -> bytes:
     return data
 
 
-def prefix(header_bytes: int, version: int = 1, sequence: int = 1, zero: int = 0) -> bytes:
+def prefix(header_bytes: int, version: int = 2, sequence: int = 1, zero: int = 0) -> bytes:
     start = struct.pack("<8sIIQI", MAGIC, version, header_bytes, sequence, zero)
     return start + struct.pack("<I", zlib.crc32(start))
 
@@ -386,8 +386,8 @@ def test_a_header_of_a_later_version_is_read(tmp_path: Path) -> None:
 
 
 def test_a_later_format_is_said_so(tmp_path: Path) -> None:
-    data = forged(b"something else", start=lambda size: prefix(size, version=2))
-    with pytest.raises(CheckpointError, match=r"has format 2, and this version of kernelkeep reads 1"):
+    data = forged(b"something else", start=lambda size: prefix(size, version=3))
+    with pytest.raises(CheckpointError, match=r"has format 3, and this version of kernelkeep reads up to 2"):
         read_bytes(tmp_path, data)
 
 
@@ -395,6 +395,10 @@ ZSTD_100 = zstd.compress(b"x" * 100)
 LIES = {
     "zero version": forged(forged_header(), start=lambda size: prefix(size, version=0)),
     "reserved": forged(forged_header(), start=lambda size: prefix(size, zero=1)),
+    "sequence": forged(forged_header(), start=lambda size: prefix(size, sequence=2**64 - 1)),
+    "sequence just above": forged(forged_header(), start=lambda size: prefix(size, sequence=2**48)),
+    "lineage": forged(forged_header(lineage="../../x")),
+    "scalar beyond its type": forged(forged_header(scalars={"k": {"value": 1e39, "dtype": "<f4"}})),
     "length": forged(forged_header(), length=5),
     "no json": forged(b"\xff\xfe"),
     "list": forged(b"[]"),

@@ -8,12 +8,13 @@ import kernelkeep as kk
 
 PUBLIC = [
     "ArgumentError", "Array", "BinaryRejected", "Buffer", "CacheStats", "CacheWarning", "Capabilities",
-    "CheckpointError", "CheckpointWarning", "CompileError", "DeadlineWarning", "Device", "DeviceError", "DeviceInfo", "Executor",
+    "Checkpoint", "CheckpointError", "CheckpointWarning", "CompileError", "DeadlineWarning", "Device", "DeviceError",
+    "DeviceInfo", "Executor",
     "Explanation", "Fence", "Fingerprint", "Graph", "Job", "Kernel", "KernelKeepError", "Lease", "LocalMemory",
     "OutOfMemory", "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress",
     "RemoteError", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram", "SupervisedReport",
     "SupervisionError", "Template", "TuneReport", "Tuned", "Unsupported", "Variant", "VariantSpace", "list_devices",
-    "open_device", "resume", "run", "run_supervised",
+    "open_device", "read_checkpoint", "resume", "run", "run_supervised",
 ]  # fmt: skip
 
 

@@ -7,25 +7,26 @@ survives a power cut as far as the disk keeps its word: it is synced before it g
 
 from __future__ import annotations
 
-import errno
 import os
-import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from ..errors import ArgumentError, CheckpointError
+from ..errors import CheckpointError
 from ..storage.files import Damaged, open_regular
-from .checkpoint_files import candidates, publish, real_path
-from .checkpoint_format import Prefix, read_arrays, read_start, write
+from .checkpoint_claim import claim_to_continue
+from .checkpoint_family import Family, find_family, real_path, unreadable
+from .checkpoint_format import read_arrays, read_start
 from .checkpoint_header import ArrayInfo, Header, ScalarValue
+from .checkpoint_state import Checkpoint, Written
 
 __all__ = [
     "ArrayInfo",
     "Checkpoint",
+    "Found",
     "Header",
     "ScalarValue",
     "Written",
@@ -36,102 +37,85 @@ __all__ = [
     "write_checkpoint",
 ]
 
-
-class Checkpoint(msgspec.Struct, frozen=True):
-    """A state: what is known of it, and its arrays by name."""
-
-    header: Header
-    arrays: Mapping[str, np.ndarray[Any, Any]]
+_TURN_SECONDS = 5.0  # for writers that take turns; runs never wait for each other
 
 
-class Written(msgspec.Struct, frozen=True):
-    """What writing a checkpoint took: bytes of the file, bytes of the arrays, and time."""
+class Found(msgspec.Struct, frozen=True):
+    """The newest good checkpoint of a family, and a sentence for each file that was passed over."""
 
-    nbytes: int
-    raw_bytes: int
-    seconds: float
+    checkpoint: Checkpoint
+    passed: tuple[str, ...]
+    at_the_path: bool  # not from an older file
+    continues: bool  # no file of its lineage is newer; else somebody put an older one back in place
 
 
 def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint, *, keep: int = 2) -> Written:
-    """Write a checkpoint to `path`, all of it or nothing.
+    """Write a checkpoint to `path`, all of it or nothing, as the next one of the run whose files are there.
 
-    The one that was there becomes `path.1`, that one `path.2`, …; `keep` counts all files, and what is beyond it is removed.
-    A file that is damaged at its start or end is not kept, and one that is no checkpoint is renamed to `path.set-aside`. The
-    folder is made where it is missing. The header's table of arrays is made from the arrays.
+    The one that was there stays as `path.N`, where N is its sequence number. `keep` counts all files of the run, and what
+    is beyond it is removed. What does not belong to the run is never touched; where it is at `path` itself, it is kept as
+    `path.before-<time>`. The folder is made where it is missing. The header's table of arrays is made from the arrays.
 
-    Raises `CheckpointError` where the disk is full or the folder cannot be written to; the files there stay as they are.
+    Raises `CheckpointError` where the disk is full, the folder cannot be written to, or a run holds the file; the files
+    there stay as they are.
     """
-    real = real_path(path)
-    if keep < 1:
-        raise ArgumentError(f"keep={keep} keeps nothing; 1 is the checkpoint alone")
-    start = time.perf_counter()
-    sizes = (0, 0)
-
-    def fill(file: BinaryIO, sequence: int) -> None:
-        nonlocal sizes
-        sizes = write(file, checkpoint.header, checkpoint.arrays, sequence)
-
+    claim = claim_to_continue(path, _TURN_SECONDS)
     try:
-        publish(real, keep, fill)
-    except OSError as error:
-        raise CheckpointError(f"the checkpoint {path} cannot be written: {_reason(error)}") from error
-    except ValueError as error:
-        raise CheckpointError(f"the checkpoint {path} cannot be written: {error}") from error
-    return Written(*sizes, time.perf_counter() - start)
+        return claim.write(checkpoint, keep)
+    finally:
+        claim.release()
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """The checkpoint in exactly this file, every byte checked before any of it is returned.
+    """Read the checkpoint in exactly this file, every byte checked before any of it is returned.
 
-    Raises `CheckpointError`, which says in one sentence what is wrong.
+    Needs no device. `kk.read_checkpoint("heat.kkpt").state` can be the `initial_state` of another run. Raises
+    `CheckpointError`, which says in one sentence what is wrong.
     """
-    header, arrays = _read(real_path(path), path)
-    return Checkpoint(header, arrays)
+    return _read(real_path(path), path)
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
     """The header of exactly this file, checked, and that the file has its end; the arrays are not looked at."""
-    return _start(real_path(path), path)[0]
+    try:
+        with open_regular(real_path(path)) as file:
+            return read_start(file, to_the_end=True)[0]
+    except (OSError, Damaged) as error:
+        raise CheckpointError(unreadable(path, error)) from None
 
 
-def newest_checkpoint(path: str | os.PathLike[str]) -> tuple[Checkpoint, list[str]]:
-    """The newest good one among `path` and the older files beside it, and a sentence for each that was passed over.
+def newest_checkpoint(
+    path: str | os.PathLike[str], accept: Callable[[Header], object] | None = None, family: Family | None = None
+) -> Found:
+    """The checkpoint at `path`; where that is damaged or missing, the youngest good one of the older files of the same run.
 
-    The newest is the one that was written last, which each file knows by its sequence, whatever it is named. It is the one
-    with most iterations unless a run was started over, and then it is of the new run. `CheckpointError` when none is good.
+    `accept` gets the header before any array is read, and refuses it by raising. `CheckpointError` when none is good.
     """
-    ordered, passed = _newest_first(path)
-    for _, file in ordered:
+    family = family or find_family(real_path(path))
+    passed = list(family.problems)
+    for member in family.members:
+        at_the_path = member is family.own
+        if not member.whole and at_the_path:
+            continue  # among the problems already
+        if accept is not None:
+            accept(member.header)
         try:
-            header, arrays = _read(file, file)
+            found = _read(member.path, member.path)
         except CheckpointError as error:
             passed.append(str(error))
         else:
-            return Checkpoint(header, arrays), passed
+            continues = not at_the_path or all(older.sequence <= member.sequence for older in family.older)
+            return Found(found, () if at_the_path else tuple(passed), at_the_path, continues)
     raise _none_is_good(path, passed)
 
 
 def newest_header(path: str | os.PathLike[str]) -> Header:
     """What the newest file holds, by its header: a quick look that reads no array and so may miss damage in them."""
-    ordered, passed = _newest_first(path)
-    if not ordered:
-        raise _none_is_good(path, passed)
-    return ordered[0][0]
-
-
-def _newest_first(path: str | os.PathLike[str]) -> tuple[list[tuple[Header, Path]], list[str]]:
-    passed: list[str] = []
-    found: list[tuple[tuple[int, int, int], Header, Path]] = []
-    for file in candidates(real_path(path)):
-        try:
-            header, prefix = _start(file, file)
-        except CheckpointError as error:
-            passed.append(str(error))
-        else:
-            # Two have the same sequence only where a file system has no locks, or files were copied.
-            found.append(((prefix.sequence, header.generation, header.iteration), header, file))
-    found.sort(key=lambda one: one[0], reverse=True)  # stable: of equals the one with the smaller number
-    return [(header, file) for _, header, file in found], passed
+    family = find_family(real_path(path))
+    for member in family.members:
+        if member.whole:
+            return member.header
+    raise _none_is_good(path, list(family.problems))
 
 
 def _none_is_good(path: str | os.PathLike[str], passed: list[str]) -> CheckpointError:
@@ -140,31 +124,11 @@ def _none_is_good(path: str | os.PathLike[str], passed: list[str]) -> Checkpoint
     return CheckpointError(f"none of the {len(passed)} files of {path} is a good checkpoint: {'; '.join(passed)}")
 
 
-def _start(real: Path, shown: object) -> tuple[Header, Prefix]:
-    try:
-        with open_regular(real) as file:
-            header, prefix, _ = read_start(file, to_the_end=True)
-            return header, prefix
-    except (OSError, Damaged) as error:
-        raise _unreadable(shown, error) from None
-
-
-def _read(real: Path, shown: object) -> tuple[Header, dict[str, np.ndarray[Any, Any]]]:
+def _read(real: Path, shown: object) -> Checkpoint:
     try:
         with open_regular(real) as file:
             header, _, source = read_start(file)
-            return header, read_arrays(header, source)
+            arrays: dict[str, np.ndarray[Any, Any]] = read_arrays(header, source)
     except (OSError, Damaged) as error:
-        raise _unreadable(shown, error) from None
-
-
-def _unreadable(shown: object, error: OSError | Damaged) -> CheckpointError:
-    if isinstance(error, Damaged):
-        return CheckpointError(f"{shown} {error}")
-    if error.errno == errno.ENOENT:
-        return CheckpointError(f"there is no checkpoint {shown}")
-    return CheckpointError(f"the checkpoint {shown} cannot be read: {_reason(error)}")
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+        raise CheckpointError(unreadable(shown, error)) from None
+    return Checkpoint(header, arrays)

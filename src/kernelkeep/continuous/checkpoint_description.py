@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import CheckpointError
 from .checkpoint import Header, read_checkpoint
-from .checkpoint_files import candidates, real_path
+from .checkpoint_family import find_family, real_path
 from .checkpoint_header import plain_number
 
 __all__ = ["ArrayFacts", "Description", "FileFacts", "describe"]
@@ -57,13 +57,13 @@ class Description(msgspec.Struct, frozen=True):
 
 def describe(path: str | os.PathLike[str]) -> Description:
     """Look at a checkpoint. A damaged one is described as such; `CheckpointError` where there is nothing at all."""
-    real = real_path(path)
-    if not os.path.lexists(real) and len(candidates(real)) == 1:
+    family = find_family(real_path(path))
+    if not family.exists:
         raise CheckpointError(f"there is no checkpoint {path}")
-    file, loaded = _look_at(real)
+    file, loaded = _look_at(family.path)
     arrays = tuple(_facts(name, array) for name, array in loaded.items())
     raw_bytes = sum(array.nbytes for array in arrays)
-    return Description(file, arrays, raw_bytes, tuple(_look_at(other)[0] for other in candidates(real)[1:]))
+    return Description(file, arrays, raw_bytes, tuple(_look_at(older.path)[0] for older in family.older))
 
 
 def _look_at(path: Path) -> tuple[FileFacts, dict[str, np.ndarray[Any, Any]]]:

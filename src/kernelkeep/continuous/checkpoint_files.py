@@ -1,143 +1,150 @@
-"""The files of one checkpoint: `heat.kkpt`, and the older `heat.kkpt.1`, `heat.kkpt.2`, …
+"""How the files of a checkpoint are replaced: nothing that another wrote is ever overwritten or removed.
 
-A new file is written beside them and renamed when it is complete and on the disk. The one before it gets its second name
-first, so `heat.kkpt` is there at every moment, whoever is killed. Writers of one name take turns by a lock file, which the
-kernel lets go of when its holder dies; whoever holds it may clear away what dead writers left. Where a file system has no
-locks, files an hour old are taken for left over.
+A new file is written beside the others and renamed when it is complete and on the disk. The one before it gets its second
+name, `heat.kkpt.41` after its sequence number, first; so `heat.kkpt` is there at every moment, whoever is killed. What is in
+the way and does not belong to the run is given a name of its own, `heat.kkpt.before-20261115T195238Z`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import ArgumentError
-from ..storage.files import Damaged, open_regular
-from ..storage.locks import FileLock, LockUnavailable
-from .checkpoint_format import MAGIC, NewerFormat, read_prefix, read_start
+from ..storage.files import Damaged, check_destination
+from .checkpoint_family import Member, look_at, older_of, older_path
 
-__all__ = ["SET_ASIDE", "candidates", "publish", "real_path"]
+__all__ = ["ASIDE", "publish", "set_aside"]
 
-SET_ASIDE = ".set-aside"
-_LOCK_SECONDS = 60.0
+ASIDE = ".before-"
 _STALE_SECONDS = 3600.0
 
 
-def real_path(path: str | os.PathLike[str]) -> Path:
-    """Where the file really is: a link is followed, so that the files lie beside the one it leads to."""
-    try:
-        named = os.fspath(path)
-        found = Path(os.path.realpath(named))
-        if not named or not found.name or named.endswith(os.sep):
-            raise ValueError("it names no file")
-    except (TypeError, ValueError, RuntimeError, OSError) as error:
-        raise ArgumentError(f"{path!r} cannot be a checkpoint: {error}") from None
-    return found
-
-
-def candidates(path: Path) -> list[Path]:
-    """The files of a checkpoint: its own, whether or not it is there, then the older ones that are."""
-    return [path, *(path.with_name(f"{path.name}.{number}") for number in _numbers(path))]
-
-
-def _numbers(path: Path) -> list[int]:
-    pattern = re.compile(re.escape(path.name) + r"\.([1-9][0-9]{0,8})")
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        found = [int(match.group(1)) for name in os.listdir(path.parent) if (match := pattern.fullmatch(name))]  # noqa: PTH208
-    return sorted(found)
-
-
-def publish(path: Path, keep: int, write: Callable[[BinaryIO, int], None]) -> None:
+def publish(
+    path: Path, lineage: str, keep: int, write: Callable[[BinaryIO, int], None], *, last: int = 0, alone: bool = True
+) -> int:
     """Have `write(file, sequence)` fill a new file and put it in the place of the last one, which becomes older.
 
-    Raises `OSError`, and whatever `write` raises; then the files that were there are as they were.
+    The new sequence number is above `last` and those of all files of this lineage; it is returned. `alone` says that no
+    other process writes here, so that temporary files are known to be left over. Raises `OSError`, `NotRegular`, and
+    whatever `write` raises; then the files that were there are as they were.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
-    if path.is_dir():
-        raise IsADirectoryError("it is a folder")
-    with _alone(path) as locked:
-        _clear_leftovers(path, all_of_them=locked)
-        sequence = 1 + max((_sequence(file) for file in candidates(path)), default=0)
-        temporary = _temporary(path)
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            with os.fdopen(descriptor, "wb") as file:
-                write(file, sequence)
-                file.flush()
-                os.fsync(file.fileno())
-            _make_room(path, keep)
-            temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
-        _drop(path, keep)
-
-
-def _make_room(path: Path, keep: int) -> None:
-    """Number the last file among the older ones, if it is worth keeping; it keeps its own name as well."""
-    kind = _kind(path)
-    if kind == "foreign":  # not ours to overwrite: somebody named the wrong file
-        path.replace(path.with_name(path.name + SET_ASIDE))
-    first = path.with_name(f"{path.name}.1")
-    if kind != "whole" or keep < 2 or (first.exists() and first.samefile(path)):
-        return  # or it has its second name already, from a writer that was killed after giving it
-    link = _temporary(path)
-    linked = True
+    check_destination(path)
+    _clear_leftovers(path, all_of_them=alone)
+    before = _member(path, lineage)
+    older = older_of(path, lineage)
+    known = [member.sequence for member in (before, *older) if member is not None]
+    sequence = _free_sequence(path, 1 + max((last, *known)))
+    temporary = _temporary(path)
     try:
-        os.link(path, link)
-    except OSError:  # a file system without links: for a moment the older name will be the only one
-        linked = False
-    try:
-        for number in range(keep - 2, 0, -1):
-            with contextlib.suppress(FileNotFoundError):
-                path.with_name(f"{path.name}.{number}").replace(path.with_name(f"{path.name}.{number + 1}"))
-        (link if linked else path).replace(first)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with os.fdopen(descriptor, "wb") as file:
+            write(file, sequence)
+            file.flush()
+            os.fsync(file.fileno())
+        if before is None:
+            _make_way(path)
+        elif before.whole and keep > 1:
+            with contextlib.suppress(FileExistsError):  # somebody else took the name since: the older ones have to do
+                _second_name(path, older_path(path, before.sequence))
+        check_destination(path)  # a rename would replace a device that came meanwhile
+        temporary.replace(path)
     except BaseException:
-        link.unlink(missing_ok=True)
-        raise
-
-
-def _kind(path: Path) -> str:
-    """ "whole" by its first and last bytes, "damaged", "foreign" or "missing"."""
-    try:
-        with open_regular(path) as file:
-            start = file.read(len(MAGIC))
-            if start and start != MAGIC:
-                return "foreign"
-            read_start(file, to_the_end=True)
-            return "whole"
-    except FileNotFoundError:
-        return "missing"
-    except NewerFormat:
-        return "whole"  # for all that can be told
-    except Damaged:
-        return "damaged"
-
-
-def _sequence(path: Path) -> int:
-    with contextlib.suppress(OSError, Damaged), open_regular(path) as file:
-        return read_prefix(file).sequence
-    return 0
-
-
-def _drop(path: Path, keep: int) -> None:
-    for number in _numbers(path):
-        older = path.with_name(f"{path.name}.{number}")
         with contextlib.suppress(OSError):
-            if number >= keep and _kind(older) in ("whole", "damaged"):
-                older.unlink()
+            temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+    for member in older_of(path, lineage)[keep - 1 :]:
+        with contextlib.suppress(OSError):
+            member.path.unlink()
+    return sequence
+
+
+def set_aside(path: Path, older: Iterable[Member]) -> Path:
+    """Give a checkpoint a name that nothing overwrites, its older files with it; returns that name.
+
+    They belong together under the new name as they did under the old one.
+    """
+    members = list(older)
+    for target in _aside_names(path):
+        moves = [(member.path, older_path(target, member.sequence)) for member in members]
+        if any(os.path.lexists(new) for _, new in moves):
+            continue
+        if os.path.lexists(path):
+            try:
+                _second_name(path, target)
+            except FileExistsError:
+                continue
+        for old, new in moves:
+            with contextlib.suppress(FileNotFoundError):
+                _second_name(old, new)
+                _remove_if_same(old, new)
+        _remove_if_same(path, target)
+        _sync_folder(path.parent)
+        return target
+    raise AssertionError("names do not run out")
+
+
+def _aside_names(path: Path) -> Iterable[Path]:
+    name = path.name + ASIDE + time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    return (path.with_name(name if number == 1 else f"{name}-{number}") for number in itertools.count(1))
+
+
+def _member(path: Path, lineage: str) -> Member | None:
+    """The file at the path where it belongs to the run."""
+    try:
+        found = look_at(path)
+    except (OSError, Damaged):
+        return None
+    return found if found.header.lineage == lineage else None
+
+
+def _make_way(path: Path) -> None:
+    """Keep what is at the path under another name; the path stays taken until the new file replaces it."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size:  # an empty file holds nothing to keep
+            for target in _aside_names(path):
+                with contextlib.suppress(FileExistsError):
+                    _second_name(path, target)
+                    return
+
+
+def _second_name(path: Path, name: Path) -> None:
+    """Give a file another name; `FileExistsError` where that is another file's. Where the file system has no links, the
+    file is renamed, and for a moment the new name is the only one."""
+    try:
+        os.link(path, name, follow_symlinks=False)
+    except FileExistsError:
+        if not name.samefile(path):  # else a writer was killed after it had given the name
+            raise
+    except FileNotFoundError:
+        raise
+    except OSError:
+        if os.path.lexists(name):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(name)) from None
+        path.rename(name)
+
+
+def _remove_if_same(path: Path, other: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if path.samefile(other):
+            path.unlink()
+
+
+def _free_sequence(path: Path, sequence: int) -> int:
+    while os.path.lexists(older_path(path, sequence)):  # somebody else's: its name is taken
+        sequence += 1
+    return sequence
 
 
 def _temporary(path: Path) -> Path:
@@ -151,21 +158,6 @@ def _clear_leftovers(path: Path, *, all_of_them: bool) -> None:
         with contextlib.suppress(OSError):
             if pattern.fullmatch(leftover.name) and (all_of_them or leftover.lstat().st_mtime < stale):
                 leftover.unlink()
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[bool]:
-    """Other writers of this checkpoint kept out; False where that cannot be had."""
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
-    try:
-        lock.acquire(_LOCK_SECONDS)
-    except LockUnavailable:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
 
 
 def _sync_folder(folder: Path) -> None:

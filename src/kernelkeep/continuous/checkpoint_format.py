@@ -2,7 +2,7 @@
 
     offset  size
     0       8     magic 89 "KKPT" 0D 0A 1A
-    8       4     format version, 1                      little-endian, as all numbers here
+    8       4     format version, 2                      little-endian, as all numbers here
     12      4     H, the length of the header
     16      8     sequence: counts the checkpoints written under one name
     24      4     zero
@@ -38,15 +38,27 @@ import numpy as np
 
 from ..storage.files import Damaged
 from .checkpoint_header import DTYPES, ArrayInfo, Header, decode_header, encode_header
+from .free_memory import free_memory
 
 if sys.version_info >= (3, 14):  # in the standard library from there on
     from compression import zstd
 else:
     from backports import zstd
 
-__all__ = ["FORMAT", "MAGIC", "NewerFormat", "Prefix", "read_arrays", "read_prefix", "read_start", "write"]
+__all__ = [
+    "FORMAT",
+    "LARGEST_SEQUENCE",
+    "MAGIC",
+    "NewerFormat",
+    "Prefix",
+    "read_arrays",
+    "read_prefix",
+    "read_start",
+    "write",
+]
 
-FORMAT = 1
+FORMAT = 2  # 1 differs in nothing but what its header lacks: lineage, file and body
+LARGEST_SEQUENCE = (1 << 48) - 1  # no run writes so many, and the next number must fit too
 MAGIC = b"\x89KKPT\r\n\x1a"
 _PREFIX = struct.Struct("<8sIIQII")
 _FRAME = struct.Struct("<II")
@@ -60,6 +72,7 @@ _FRAME_BYTES = 1 << 22
 _WORTH = 7 / 8
 _PROBE_FRAMES = 8
 _LEVEL = 1
+_MOST_SHRUNK = 16  # bits: zstd stores at most 2**17 bytes in 4
 
 
 class NewerFormat(Damaged):
@@ -82,6 +95,8 @@ def write(file: BinaryIO, header: Header, arrays: Mapping[str, np.ndarray[Any, A
     """Write a checkpoint; returns the bytes written and those of the arrays. ValueError says what it cannot hold."""
     stored = {name: _storable(name, array) for name, array in arrays.items()}
     infos = tuple(ArrayInfo(name, array.dtype.str, array.shape) for name, array in stored.items())
+    if not 0 < sequence <= LARGEST_SEQUENCE:
+        raise ValueError(f"the sequence number {sequence:,} is not between 1 and {LARGEST_SEQUENCE:,}")
     facts = encode_header(msgspec.structs.replace(header, arrays=infos))
     if len(facts) > _LARGEST_HEADER:
         raise ValueError(f"the header has {len(facts):,} bytes, and {_LARGEST_HEADER:,} is the most")
@@ -166,10 +181,12 @@ def read_prefix(file: BinaryIO) -> Prefix:
 def _check_prefix(prefix: Prefix) -> None:
     if prefix.version > FORMAT:
         raise NewerFormat(
-            f"has format {prefix.version}, and this version of kernelkeep reads {FORMAT}: a later one wrote it"
+            f"has format {prefix.version}, and this version of kernelkeep reads up to {FORMAT}: a later one wrote it"
         )
-    if prefix.version != FORMAT or prefix.zero or prefix.header_bytes > _LARGEST_HEADER:
+    if not prefix.version or prefix.zero or prefix.header_bytes > _LARGEST_HEADER:
         raise Damaged("makes no sense in its first 32 bytes")
+    if prefix.sequence > LARGEST_SEQUENCE:
+        raise Damaged(f"has the impossible sequence number {prefix.sequence:,} in its first 32 bytes")
 
 
 class _Checked:
@@ -241,6 +258,7 @@ def read_start(file: BinaryIO, *, to_the_end: bool = False) -> tuple[Header, Pre
 
 def read_arrays(header: Header, source: _Checked) -> dict[str, np.ndarray[Any, Any]]:
     """All arrays, every byte of the file checked."""
+    _check_size(header, source)
     arrays = {info.name: _read_array(info, source) for info in header.arrays}
     part = "its last bytes"
     end = source.read(_END.size, part)
@@ -252,11 +270,19 @@ def read_arrays(header: Header, source: _Checked) -> dict[str, np.ndarray[Any, A
     return arrays
 
 
+def _check_size(header: Header, source: _Checked) -> None:
+    """Refuse what the file cannot hold, or memory not, before any memory is asked for."""
+    left = source.size - source.at
+    for info in header.arrays:
+        if info.nbytes > left << _MOST_SHRUNK:
+            raise source.short(f"the array {info.name!r}")
+    needed, free = sum(info.nbytes for info in header.arrays), free_memory()
+    if free is not None and needed > free:
+        raise Damaged(f"needs {needed:,} bytes of memory for its arrays, and {free:,} are free")
+
+
 def _read_array(info: ArrayInfo, source: _Checked) -> np.ndarray[Any, Any]:
     part = f"the array {info.name!r}"
-    frames = -(-info.nbytes // LARGEST_FRAME)
-    if frames * _FRAME.size > source.size - source.at:  # before memory is asked for
-        raise source.short(part)
     try:
         array = np.empty(info.shape, info.dtype)
         view = _as_bytes(array)

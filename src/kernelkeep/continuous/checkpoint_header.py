@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import secrets
 import sys
 import time
 from typing import Annotated, Any
@@ -12,7 +14,18 @@ import numpy as np
 
 from .. import __version__
 
-__all__ = ["DTYPES", "ArrayInfo", "Header", "Natural", "ScalarValue", "decode_header", "encode_header", "plain_number"]
+__all__ = [
+    "DTYPES",
+    "ArrayInfo",
+    "Header",
+    "Natural",
+    "ScalarValue",
+    "decode_header",
+    "encode_header",
+    "new_lineage",
+    "plain_number",
+    "stored_body",
+]
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 # Up to the year 9999, beyond which no calendar function goes.
@@ -23,6 +36,8 @@ _Integer = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 # means something else on every machine, objects because they would have to be pickled.
 DTYPES = frozenset("|b1 |i1 |u1 <i2 <u2 <f2 <i4 <u4 <f4 <i8 <u8 <f8 <c8 <c16".split())
 _DIMENSIONS = 32
+_LINEAGE = re.compile("(?:[0-9a-f]{32})?")
+_LONGEST_BODY = 1 << 20
 
 
 class ScalarValue(msgspec.Struct, frozen=True):
@@ -63,7 +78,8 @@ class ArrayInfo(msgspec.Struct, frozen=True):
 class Header(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a state beside its arrays; the same for every program.
 
-    `arrays` is filled in when the checkpoint is written, from the arrays that come with it.
+    `arrays` is filled in when the checkpoint is written, from the arrays that come with it; `lineage` and `file` as well, by
+    whoever writes the files of a run.
     """
 
     program: str  # its name, for people
@@ -83,10 +99,23 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     created: _Moment = msgspec.field(default_factory=time.time)  # seconds since 1970
     version: str = __version__  # of kernelkeep
     arrays: tuple[ArrayInfo, ...] = ()
+    body: str = ""  # what an iteration does; empty where it is too long, or an older kernelkeep wrote the file
+    lineage: str = ""  # 32 hexadecimal digits that all files of one run share
+    file: str = ""  # the name that the run gave its newest file
 
     def __str__(self) -> str:
         done = ", finished" if self.finished else ""
         return f"iteration {self.iteration:,} of {self.program} (generation {self.generation:,}{done})"
+
+
+def new_lineage() -> str:
+    """The lineage of a run that begins: random, so that no other has it."""
+    return secrets.token_hex(16)
+
+
+def stored_body(body: str) -> str:
+    """The body as a header holds it."""
+    return body if len(body) <= _LONGEST_BODY else ""
 
 
 def plain_number(value: Any) -> bool | int | float | str:
@@ -127,10 +156,14 @@ def decode_header(data: bytes) -> Header:
     names = [info.name for info in header.arrays]
     if len(set(names)) != len(names):
         raise ValueError("two arrays have the same name")
+    if not _LINEAGE.fullmatch(header.lineage):
+        raise ValueError("its lineage is not 32 hexadecimal digits")
     for info in header.arrays:
         if info.dtype not in DTYPES:
             raise ValueError(f"the array {info.name!r} has the unknown dtype {info.dtype!r}")
-        if len(info.shape) > _DIMENSIONS or info.nbytes >= 1 << 63:
+        # A length of 0 makes an array empty, but not its other lengths possible.
+        least = math.prod(max(1, length) for length in info.shape) * np.dtype(info.dtype).itemsize
+        if len(info.shape) > _DIMENSIONS or least >= 1 << 63:
             raise ValueError(f"the array {info.name!r} has an impossible shape")
     for name, scalar in header.scalars.items():
         _check_scalar(name, scalar)
@@ -151,4 +184,7 @@ def _fits(value: bool | int | float | str, dtype: str) -> bool:
         return value in (False, True)
     if isinstance(value, str):
         return kind == "f" and value in ("nan", "inf", "-inf")
-    return kind == "f" and abs(value) <= sys.float_info.max
+    if kind != "f" or abs(value) > sys.float_info.max:
+        return False
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(np.dtype(dtype).type(value)))

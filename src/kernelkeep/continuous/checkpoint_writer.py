@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 import warnings
@@ -14,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, CheckpointError
-from .checkpoint import Checkpoint, Header, Written, write_checkpoint
-from .checkpoint_files import real_path
+from .checkpoint_claim import CheckpointClaim, CheckpointWarning
+from .checkpoint_header import Header
+from .checkpoint_state import Checkpoint, Written
 from .heartbeat import beat
 
 __all__ = ["CheckpointWarning", "CheckpointWriter"]
@@ -24,12 +24,8 @@ _BEAT_SECONDS = 0.25
 Outcome = Written | CheckpointError | None
 
 
-class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written; the run goes on, and the older files are as they were."""
-
-
 class CheckpointWriter:
-    """Writes to `path` in the background, one at a time.
+    """Writes the checkpoints of a run in the background, one at a time, to the files that `claim` holds.
 
     Only the latest state matters: a checkpoint that still waits when a newer one comes is dropped for it. What cannot be
     written is counted, and said once as a `CheckpointWarning` in the thread that calls `submit`, `flush` or `close` next;
@@ -40,11 +36,12 @@ class CheckpointWriter:
     written; `last` is the last one written, and `problem` the last error, until one was written after it.
     """
 
-    def __init__(self, path: str | os.PathLike[str], keep: int = 2) -> None:
+    def __init__(self, claim: CheckpointClaim, keep: int = 2) -> None:
         if keep < 1:
             raise ArgumentError(f"keep={keep} keeps nothing; 1 is the checkpoint alone")
-        self.path = real_path(path)
+        self.path = claim.path
         self.keep = keep
+        self._claim = claim
         self.written = 0
         self.failed = 0
         self.replaced = 0
@@ -146,7 +143,7 @@ class CheckpointWriter:
 
     def _write(self, checkpoint: Checkpoint) -> Written | CheckpointError:
         try:
-            written = write_checkpoint(self.path, checkpoint, keep=self.keep)
+            written = self._claim.write(checkpoint, self.keep)
         except Exception as error:
             problem = error
             if not isinstance(problem, CheckpointError):

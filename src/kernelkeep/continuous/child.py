@@ -36,6 +36,7 @@ class Child:
         arguments: tuple[Any, ...],
         heartbeat_seconds: float,
         start_seconds: float,
+        going_on: tuple[str, str | None] | None = None,
     ) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would inherit threads' locks, and no driver survives it
         self._channel, channel = context.Pipe(duplex=False)
@@ -45,7 +46,7 @@ class Child:
         self._start_seconds = start_seconds
         self._process = context.Process(
             target=work,
-            args=(target, arguments, channel, pulse, heartbeat_seconds, os.getpid()),
+            args=(target, arguments, channel, pulse, heartbeat_seconds, os.getpid(), going_on),
             name="kernelkeep worker",
         )
         self._when = time.time()

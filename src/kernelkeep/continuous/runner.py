@@ -18,9 +18,12 @@ import numpy as np
 
 from ..cache.program_cache import ProgramCache
 from ..devices.array import Array
-from ..errors import ArgumentError, CheckpointError
+from ..errors import ArgumentError
 from .checkpoint import newest_checkpoint
-from .checkpoint_writer import CheckpointWarning, CheckpointWriter
+from .checkpoint_claim import CheckpointClaim, CheckpointWarning, claim_for_run
+from .checkpoint_family import real_path
+from .checkpoint_match import check_fits, start_from
+from .checkpoint_writer import CheckpointWriter
 from .control import Stopped
 from .heartbeat import beat
 from .interrupt import Interruption
@@ -172,21 +175,41 @@ def run(
     program: StateProgram,
     iterations: int | None = None,
     strategy: str = "auto",
+    *,
+    resume: bool | None = None,
     **options: Unpack[RunOptions],
 ) -> Run:
-    """Run a state program from its beginning.
+    """Run a state program from its beginning, or from its checkpoint.
 
     It ends after `iterations`, when a body calls `kk_stop()`, when a queue is empty, or when `until` is true: a function of
     the `Run`, asked between turns, or a condition in C that the device looks at for each item after each iteration. With
     `checkpoint`, the state goes to that file every `checkpoint_every` seconds (or `checkpoint_iterations`), at the end, and on
     Ctrl-C, after which `KeyboardInterrupt` is raised as ever.
 
+    `resume` says what happens where that file is there already. True goes on from it, as `kk.resume` does. None, the default,
+    raises `CheckpointError`: nothing is overwritten. False starts again, and keeps the old file beside the new one, as
+    `heat.kkpt.before-<time>`. One run at a time writes to a file: a second one is refused with `CheckpointError`.
+
     `deadline_seconds` bounds a dispatch where the strategy can; `ahead` bounds what *buffered* enqueues;
     `iterations_per_dispatch` is for *mega* and *buffered*; `in_place` saves a copy of the state and gives up the promise that
     a slice that dies on the device can be run again from there (`docs/continuous.md`).
     """
     wishes = _Wishes.of(options)
-    return _run(cache, _checked(program), Start.of(program), iterations, strategy, wishes, None)
+    _checked(program)
+    if resume is not None and not isinstance(resume, bool):
+        raise ArgumentError(f"resume must be True, False or None, got {resume!r}")
+    if wishes.checkpoint is None:
+        if resume:
+            raise ArgumentError("resume=True needs checkpoint=…, the file to go on from")
+        return _run(cache, program, Start.of(program), iterations, strategy, wishes, None, None)
+    claim, goes_on = claim_for_run(wishes.checkpoint, resume)
+    try:
+        start, origin = Start.of(program), None
+        if goes_on:
+            start, origin = _newest(wishes.checkpoint, program, claim)
+        return _run(cache, program, start, iterations, strategy, wishes, claim, origin)
+    finally:
+        claim.release()
 
 
 def resume(
@@ -199,18 +222,22 @@ def resume(
 ) -> Run:
     """Go on from a checkpoint: in this process, a new one, on another device, on another backend.
 
-    `iterations` are counted from the very beginning. New checkpoints go to the same file, or to `checkpoint`. Where the newest
-    file is damaged, the one before it is used, with a `CheckpointWarning`. `CheckpointError` when there is none, or when it is
-    of another program. Everything else is as in `run`.
+    `iterations` are counted from the very beginning. New checkpoints go to the same file, or to `checkpoint`, which must not be
+    there yet. Where the newest file is damaged, the one before it is used, with a `CheckpointWarning`. `CheckpointError` when
+    there is none, or when it is of another program; it says what differs. Everything else is as in `run`.
     """
     _checked(program)
     wishes = _Wishes.of({"checkpoint": path, **options})
-    found, passed = newest_checkpoint(path)
-    for sentence in passed:
-        warnings.warn(f"{sentence}; an older checkpoint is used", CheckpointWarning, stacklevel=2)
-    start = _start_from(path, found.header, found.arrays, program)
-    origin = f"{os.fspath(path)} at iteration {start.iteration:,}"
-    return _run(cache, program, start, iterations, strategy, wishes, origin)
+    if wishes.checkpoint is None:
+        start, origin = _newest(path, program, None)
+        return _run(cache, program, start, iterations, strategy, wishes, None, origin)
+    same = real_path(wishes.checkpoint) == real_path(path)
+    claim, _ = claim_for_run(wishes.checkpoint, True if same else None)
+    try:
+        start, origin = _newest(path, program, claim if same else None)
+        return _run(cache, program, start, iterations, strategy, wishes, claim, origin)
+    finally:
+        claim.release()
 
 
 def _check_number(name: str, value: Any, kind: type) -> None:
@@ -219,21 +246,15 @@ def _check_number(name: str, value: Any, kind: type) -> None:
         raise ArgumentError(f"{name} is a positive {'integer' if kind is int else 'number'}, not {value!r}")
 
 
-def _start_from(path: Any, header: Any, arrays: Mapping[str, np.ndarray[Any, Any]], program: StateProgram) -> Start:
-    shown = os.fspath(path)
-    if header.layout_digest != program.layout_digest:
-        raise CheckpointError(
-            f"the checkpoint {shown} is of {header.program} with another layout: its arrays, items or coupling are not those of "
-            f"{program.name}"
-        )
-    if header.program_digest != program.program_digest:
-        raise CheckpointError(
-            f"the checkpoint {shown} is of another program: the body or the scalars of {header.program} are not those of "
-            f"{program.name}"
-        )
-    state = {key: arrays[key] for key in program.state}
-    tasks = {key: arrays[f"task {key}"] for key in program.tasks}
-    return Start(state, tasks, header.iteration, header.phase, header.generation, header.queue_head, header.finished)
+def _newest(path: Any, program: StateProgram, claim: CheckpointClaim | None) -> tuple[Start, str]:
+    """Where a run begins that goes on from a checkpoint, and that in words; `claim` is on the same file, where one is."""
+    found = newest_checkpoint(path, lambda header: check_fits(path, header, program))
+    for sentence in found.passed:
+        warnings.warn(f"{sentence}; an older checkpoint is used", CheckpointWarning, stacklevel=3)
+    start = start_from(path, found.checkpoint, program)
+    if claim is not None:
+        claim.go_on(found.checkpoint.lineage if found.continues else "", holds_state=found.at_the_path)
+    return start, f"{os.fspath(path)} at iteration {start.iteration:,}"
 
 
 def _checked(program: Any) -> StateProgram:
@@ -249,6 +270,7 @@ def _run(
     iterations: int | None,
     strategy_name: str,
     wishes: _Wishes,
+    claim: CheckpointClaim | None,
     resumed_from: str | None,
 ) -> Run:
     check_strategy(strategy_name)
@@ -266,7 +288,7 @@ def _run(
     goal = _ENDLESS if iterations is None else int(iterations)
     begun = time.perf_counter()
     try:
-        keeper = _Keeper(session, wishes, resumed=resumed_from is not None)
+        keeper = _Keeper(session, wishes, claim)
         with Interruption() as interruption, progress_teller(program.name, iterations, wishes.progress) as tell:
             strategy: Strategy | None = None
             reason = "nothing was left to do"
@@ -325,13 +347,12 @@ def _why_over(session: Session, goal: int, wishes: _Wishes, seen: Run, interrupt
 class _Keeper:
     """Sees to the checkpoints of a run."""
 
-    def __init__(self, session: Session, wishes: _Wishes, *, resumed: bool) -> None:
+    def __init__(self, session: Session, wishes: _Wishes, claim: CheckpointClaim | None) -> None:
         self._session = session
-        self._unchanged = resumed  # the file holds this very state
+        self._unchanged = claim is not None and claim.holds_state
         self._wishes = wishes
-        self.writer = None
-        if wishes.checkpoint is not None:
-            self.writer = CheckpointWriter(wishes.checkpoint, wishes.keep_checkpoints)
+        self._claim = claim
+        self.writer = None if claim is None else CheckpointWriter(claim, wishes.keep_checkpoints)
         self._snapshots = Snapshots(session)
         self._last_time = time.perf_counter()
         self._last_iteration = session.iteration
@@ -339,8 +360,9 @@ class _Keeper:
     def tend(self) -> None:
         """Between two turns: send off a snapshot that arrived, and begin one that is due."""
         writer, wishes, session = self.writer, self._wishes, self._session
-        if writer is None:
+        if writer is None or self._claim is None:
             return
+        self._claim.begin()
         self._snapshots.poll(writer.submit)
         if self._snapshots.busy or writer.busy:
             return
@@ -358,8 +380,9 @@ class _Keeper:
 
     def end(self, *, finished: bool) -> None:
         """The last one, which is waited for."""
-        if self.writer is None:
+        if self.writer is None or self._claim is None:
             return
+        self._claim.begin()
         if self._unchanged and self._session.iteration == self._last_iteration:
             self.close()
             return

@@ -14,7 +14,8 @@ import numpy as np
 from ..devices.array import Array
 from ..devices.lanes import Block, Mark
 from .checkpoint import Header
-from .checkpoint_header import ScalarValue
+from .checkpoint_header import ScalarValue, stored_body
+from .checkpoint_state import TASK
 from .session import Session
 
 __all__ = ["Snapshots", "header_of"]
@@ -38,6 +39,7 @@ def header_of(session: Session, *, finished: bool) -> Header:
         scalars={key: ScalarValue.of(value[()]) for key, value in program.scalars.items()},
         device=device.spec,
         device_name=device.info.name,
+        body=stored_body(program.body),
     )
 
 
@@ -91,7 +93,7 @@ class Snapshots:
         arrays = {}
         for name, (block, array, count) in arriving.items():
             whole = block.host[: array.nbytes].view(array.dtype).reshape(array.shape)
-            arrays[name] = whole[:count] if name.startswith("task ") else whole
+            arrays[name] = whole[:count] if name.startswith(TASK) else whole
 
         def give_back(_: object) -> None:
             for name, (block, _, _) in arriving.items():
@@ -108,7 +110,7 @@ class Snapshots:
     def _origins(self) -> dict[str, tuple[Array, int]]:
         state, session = self._session.state, self._session
         found = {name: (array, 1) for name, array in state.copy(0).items()}
-        found |= {f"task {name}": (array, session.pending_tasks) for name, array in state.queue(0).items()}
+        found |= {f"{TASK}{name}": (array, session.pending_tasks) for name, array in state.queue(0).items()}
         return found
 
     def _copy_of(self, name: str, array: Array) -> Array:

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import ArgumentError, CheckpointError, SupervisionError
 from .checkpoint import Header, newest_header
-from .checkpoint_files import candidates, real_path
+from .checkpoint_family import find_family, real_path
 from .child import Child
 from .incident import Incident, SupervisedReport
 from .worker import Done, Failed, Interrupted, Message
@@ -70,9 +70,11 @@ def run_supervised(
     history: list[Incident] = []
     fruitless = 0
     held = _held(checkpoint)
+    lineage = held.lineage if isinstance(held, Header) else None
     while True:
         arguments = (*args, _resume_from(checkpoint)) if takes_path else tuple(args)
-        child = Child(target, arguments, heartbeat_seconds, start_seconds)
+        going_on = (os.fspath(checkpoint), lineage) if checkpoint is not None and history else None
+        child = Child(target, arguments, heartbeat_seconds, start_seconds, going_on)
         try:
             ended = child.watch()
         except KeyboardInterrupt:
@@ -128,7 +130,7 @@ def _takes_path(target: Callable[..., Any], args: tuple[Any, ...]) -> bool:
 
 def _resume_from(checkpoint: str | os.PathLike[str] | None) -> str | None:
     """The path where there is any file of this checkpoint. A bad one is for the target to find, and to say so."""
-    if checkpoint is None or not any(os.path.lexists(path) for path in candidates(real_path(checkpoint))):
+    if checkpoint is None or not find_family(real_path(checkpoint)).exists:
         return None
     return os.fspath(checkpoint)
 

@@ -17,6 +17,7 @@ import msgspec
 from ..errors import ArgumentError, CheckpointError, CompileError, DeviceError, Unsupported
 from ..processes import end_with
 from . import heartbeat
+from .checkpoint_claim import go_on_by_default
 
 __all__ = ["Done", "Failed", "Interrupted", "Message", "Started", "can_be_mended", "work"]
 
@@ -80,14 +81,20 @@ def work(
     pulse: Connection,
     heartbeat_seconds: float,
     supervisor: int,
+    going_on: tuple[str, str | None] | None = None,
 ) -> None:
-    """Call the target and tell how it went. Runs in the worker process."""
+    """Call the target and tell how it went. Runs in the worker process.
+
+    `going_on` is for a worker that replaces another: the checkpoint, and the lineage of the file there before the first one.
+    """
     end_with(supervisor)
     # Ctrl-C on a terminal goes to a whole group; the supervisor passes it on, once.
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
     heartbeat.start_beating(pulse.fileno(), heartbeat_seconds)
+    if going_on is not None:
+        go_on_by_default(*going_on)
     channel.send(Started())
     try:
         result = target(*arguments)

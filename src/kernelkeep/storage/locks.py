@@ -14,11 +14,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["FileLock", "LockUnavailable"]
+__all__ = ["FileLock", "LockHeld", "LockUnavailable"]
 
 
 class LockUnavailable(Exception):
     """The file system gives no locks, or the time is up: the caller does without the lock."""
+
+
+class LockHeld(LockUnavailable):
+    """The time is up, and another still holds the lock."""
 
 
 # Locks this process holds. A forked child inherits the open files, and with them the locks: it must close its copies,
@@ -54,7 +58,7 @@ class FileLock:
             except OSError as error:
                 raise LockUnavailable(f"{self.path}: {error.strerror}") from None
             if time.monotonic() >= deadline:
-                raise LockUnavailable(f"{self.path} is still held after {timeout_seconds:g} s")
+                raise LockHeld(f"{self.path} is still held after {timeout_seconds:g} s")
             time.sleep(pause)
             pause = min(pause * 2, 0.02)
 

@@ -75,7 +75,7 @@ class StrategyPart(DevicePart):
         **options: Any,
     ) -> Run:
         """Run to the middle, and on from there with another strategy."""
-        run(cache, program, middle, first, checkpoint=path, **options).close()
+        run(cache, program, middle, first, checkpoint=path, resume=False, **options).close()
         return resume(path, cache, program, end, then, **options)
 
 

@@ -141,12 +141,15 @@ class RefusalTests(StrategyPart):
         before = path.read_bytes()
         body = program.body.replace("1664525u", "1664527u")
         other = StateProgram("scramble", coupling="neighbours", state=program.state, body=body)
-        with pytest.raises(CheckpointError, match="another program") as caught:
+        with pytest.raises(CheckpointError, match="does not fit scramble: the body differs, first in line") as caught:
             resume(path, cache, other, 9)
-        assert str(path) in str(caught.value)
-        for wrong in (SCRAMBLE.program(51), COLLATZ.program(50)):
-            with pytest.raises(CheckpointError, match="another layout"):
-                resume(path, cache, wrong, 9)
+        assert str(path) in str(caught.value) and "1664525u" in str(caught.value) and "1664527u" in str(caught.value)
+        with pytest.raises(CheckpointError, match=r"items: 50 → 51; shape of \w+: \(50,\) → \(51,\)"):
+            resume(path, cache, SCRAMBLE.program(51), 9)
+        with pytest.raises(
+            CheckpointError, match="coupling: 'neighbours' → 'independent'; .* is not in the checkpoint"
+        ):
+            resume(path, cache, COLLATZ.program(50), 9)
         with pytest.raises(CheckpointError, match=re.escape(str(tmp_path / "nothing.kkpt"))):
             resume(tmp_path / "nothing.kkpt", cache, program, 9)
         assert path.read_bytes() == before

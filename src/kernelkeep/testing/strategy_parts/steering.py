@@ -91,7 +91,7 @@ class SteeringTests(StrategyPart):
         path = tmp_path / "phases.kkpt"
         for first in self.strategies(device):
             for middle in (5, 12, 30):
-                run(cache, program, middle, first, checkpoint=path).close()
+                run(cache, program, middle, first, checkpoint=path, resume=False).close()
                 assert read_header(path).phase == _phases_reference(middle)[1]
                 for then in self.strategies(device):
                     with resume(path, cache, program, None, then, checkpoint=None) as done:
@@ -157,7 +157,7 @@ class SteeringTests(StrategyPart):
         program = SCRAMBLE.program(SCRAMBLE.size)
         path = tmp_path / "on.kkpt"
         for strategy in self.strategies(device):
-            with run(cache, program, None, strategy, until=_AT_37, checkpoint=path) as begun:
+            with run(cache, program, None, strategy, until=_AT_37, checkpoint=path, resume=False) as begun:
                 assert begun.iteration == 37
             with resume(path, cache, program, 60, strategy, until=_AT_37, checkpoint=None) as further:
                 assert (further.iteration, further.report.stopped) == (60, "done"), "it held once"
