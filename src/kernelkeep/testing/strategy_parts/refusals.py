@@ -147,7 +147,7 @@ class RefusalTests(StrategyPart):
         with pytest.raises(CheckpointError, match=r"items: 50 → 51; shape of \w+: \(50,\) → \(51,\)"):
             resume(path, cache, SCRAMBLE.program(51), 9)
         with pytest.raises(
-            CheckpointError, match="coupling: 'neighbours' → 'independent'; .* is not in the checkpoint"
+            CheckpointError, match=r"coupling: 'neighbours' → 'independent'; .* is not in the checkpoint"
         ):
             resume(path, cache, COLLATZ.program(50), 9)
         with pytest.raises(CheckpointError, match=re.escape(str(tmp_path / "nothing.kkpt"))):
