@@ -1,9 +1,10 @@
 """Every KERNELKEEP_* variable and its default, in one place.
 
-    KERNELKEEP_DEVICE     the device `open_device()` opens, for example "opencl:0" or "cuda"
-    KERNELKEEP_CACHE_DIR  where compiled programs are kept; by default `kernelkeep` in the user's cache folder
-    KERNELKEEP_NATIVE     "0": leave the module in C alone, and use its twin in plain Python
-    KERNELKEEP_REQUIRE    comma-separated backends whose absence fails the tests instead of skipping them
+    KERNELKEEP_DEVICE         the device `open_device()` opens, for example "opencl:0" or "cuda"
+    KERNELKEEP_CACHE_DIR      where compiled programs are kept; by default `kernelkeep` in the user's cache folder
+    KERNELKEEP_TRUSTED_OWNER  one more user, by name or number, whose cache folder is used: what is in it is executed
+    KERNELKEEP_NATIVE         "0": leave the module in C alone, and use its twin in plain Python
+    KERNELKEEP_REQUIRE        comma-separated backends whose absence fails the tests instead of skipping them
 
 Variables are read when they are asked for, so a program may set them after importing kernelkeep.
 """
@@ -23,6 +24,7 @@ __all__ = [
     "device_spec",
     "native",
     "required_backends",
+    "trusted_owner",
 ]
 
 MAX_PROGRAMS = 100  # resident in memory
@@ -31,18 +33,29 @@ COMPILE_WAIT_SECONDS = 120.0  # how long one process waits for another's compile
 
 
 def cache_dir(chosen: str | os.PathLike[str] | None = None) -> Path:
-    """Where compiled programs are kept: what was chosen, else $KERNELKEEP_CACHE_DIR, else the user's cache folder."""
+    """Where compiled programs are kept: what was chosen, else $KERNELKEEP_CACHE_DIR, else the user's cache folder.
+
+    Looks at no file: whether the folder can be used is found out where it is used. A relative path comes back relative
+    where there is no current folder (it was removed) or no home folder.
+    """
     named = chosen if chosen is not None else os.environ.get("KERNELKEEP_CACHE_DIR")
     if named or chosen is not None:
         try:
-            path = Path(named or "").expanduser().absolute()
-            path.is_dir()  # refuses what no file system takes
-            return path
+            path = Path(named or "").expanduser()
         except (TypeError, ValueError, RuntimeError) as error:
-            raise ArgumentError(f"{named!r} cannot be a cache folder: {error}") from None
+            raise ArgumentError(f"cache_dir must be the path of a folder, got {named!r}: {error}") from None
+        try:
+            return path.absolute()
+        except OSError:
+            return path
     from platformdirs import user_cache_path
 
     return user_cache_path("kernelkeep", appauthor=False)
+
+
+def trusted_owner() -> str | None:
+    """One more user, beside this one and root, whose cache folder is used."""
+    return os.environ.get("KERNELKEEP_TRUSTED_OWNER") or None
 
 
 def device_spec() -> str | None:

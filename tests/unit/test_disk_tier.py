@@ -584,14 +584,6 @@ def test_a_folder_removed_under_a_running_program(tier: DiskTier) -> None:
     assert tier.put(sample_entry(1)) and get(tier, sample_entry(1)) == sample_entry(1)
 
 
-def test_a_folder_others_may_write_to_is_closed_to_them(tmp_path: Path) -> None:
-    root = tmp_path / "cache"
-    root.mkdir()
-    root.chmod(0o777)
-    open_tier(root)
-    assert stat.S_IMODE(root.stat().st_mode) == 0o700
-
-
 # --- files that two versions or a crash left
 
 

@@ -1,14 +1,13 @@
 """The disk tier: the folder of this GPU, and the bounds and upkeep of the whole cache folder.
 
 A cache problem never breaks the user's program. Reading that fails is a miss. Writing that fails (a read-only, full or
-missing file system) leaves the programs in memory, says so once, and is tried again after a while.
+missing file system) leaves the programs in memory, says so once, and is tried again after a while. So does a folder that
+another user could have written to: nothing is read from it, because what a cache holds is executed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import stat
 import threading
 import time
 import warnings
@@ -18,11 +17,13 @@ from typing import Any
 
 import msgspec
 
-from ..storage.files import Damaged
+from ..storage.files import Damaged, Untrusted
 from ..storage.locks import FileLock, LockUnavailable
+from ..storage.private import NotPrivate, Trust, default_trust, make_private_folder
 from .entry import LARGEST_PAYLOAD, Entry
 from .folder import GpuFolder, Stored
 from .log import say
+from .stats import COUNTERS, add_to_file, read_file
 
 __all__ = ["CacheWarning", "DiskTier", "Pruned", "gpu_folders"]
 
@@ -35,29 +36,33 @@ class CacheWarning(UserWarning):
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """What pruning removed."""
+    """What was removed; `left` has a path and a reason for each file that could not be."""
 
     entries: int = 0
     bytes: int = 0
     folders: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
-def gpu_folders(root: Path, only: Collection[str] | None = None) -> list[GpuFolder]:
-    """The folders of all GPUs in a cache, or of those named, in order. A folder that merely has a manifest is none.
+def gpu_folders(root: Path, only: Collection[str] | None = None, trust: Trust | None = None) -> list[GpuFolder]:
+    """The folders of all GPUs in a cache, or of those named, in order. Folders that are not the cache's are left out.
 
-    One that holds nothing but an OpenGL driver's cache is: a device was opened without a cache of programs.
+    So are those that another user could have written to. Whether the cache folder itself is private was checked before.
     """
-    with contextlib.suppress(OSError):
-        return [
-            GpuFolder(path)
-            for path in sorted(root.iterdir())
-            if (only is None or path.name in only)
-            and (
-                ((path / "manifest.json").exists() and (path / "programs").is_dir())
-                or (path.name.startswith("opengl_") and (path / "driver").is_dir())
-            )
-        ]
-    return []
+    trust = trust or default_trust()
+    try:
+        names = sorted(path.name for path in root.iterdir())
+    except (OSError, ValueError):
+        return []
+    found = []
+    for name in names:
+        if only is None or name in only:
+            folder = GpuFolder(root / name, trust)
+            with contextlib.suppress(OSError):
+                folder.check_private()
+                if folder.path.is_dir() and folder.is_ours():
+                    found.append(folder)
+    return found
 
 
 def room_for_entries(max_bytes: int, driver_bytes: int) -> int:
@@ -72,46 +77,74 @@ def room_for_entries(max_bytes: int, driver_bytes: int) -> int:
 class DiskTier:
     """Entries of one device, and the upkeep of the cache folder they are in."""
 
-    def __init__(self, root: Path, folder: str, fingerprint: dict[str, Any], max_bytes: int) -> None:
+    def __init__(
+        self, root: Path, folder: str, fingerprint: dict[str, Any], max_bytes: int, trust: Trust | None = None
+    ) -> None:
         self.root = root
         self.max_bytes = max_bytes
-        self.folder = GpuFolder(root / folder)
+        self.trust = trust or default_trust()
+        self.folder = GpuFolder(root / folder, self.trust)
         self.corrupt = 0
+        self._facts = {"fingerprint": fingerprint}
         self._lock = threading.Lock()
         self._warned = False
-        self._writes_again_at = 0.0
+        self._usable = False  # whether the way down to the folder was checked, and found private
+        self._again_at = 0.0  # when to try again, after trouble
         self._other_bytes = 0  # programs of other devices, as of the last look
         self._driver_bytes = 0  # the drivers' own caches, likewise
+        self._open()
+
+    def _open(self) -> None:
+        """Check the way to the folder, and make the folder ready."""
         try:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _check_private(root)
-            self.folder.prepare({"fingerprint": fingerprint})
+            make_private_folder(self.root, self.trust)
+            self._check_folder()
+            self._usable = True
+            self.folder.prepare(self._facts)
             self._look_elsewhere()
         except OSError as error:
             self._trouble(error)
 
+    def _check_folder(self) -> None:
+        make_private_folder(self.folder.path, self.trust)
+        self.folder.check_private()
+
     @property
     def writable(self) -> bool:
         """Whether entries are written at the moment."""
-        return time.monotonic() >= self._writes_again_at
+        return time.monotonic() >= self._again_at
+
+    @property
+    def usable(self) -> bool:
+        """Whether entries may be read; a folder that was refused is looked at again after a while."""
+        if not self._usable and self.writable:
+            self._open()
+        return self._usable
 
     # --- entries
 
     def get(self, digest: str, name: str) -> Entry | None:
         """A verified entry or None; a damaged one is set aside and counted."""
+        if not (self._usable or self.usable):
+            return None
         try:
             return self.folder.read(digest, name)
         except Damaged as damage:
+            if isinstance(damage, Untrusted):
+                self._warn(f"{name} is not read from {self.root} and set aside: {damage}; it is compiled again")
             self.reject(digest, name, str(damage))
+        except NotPrivate as error:
+            self._trouble(error)
         except OSError as error:
             say(name, "cannot be read from disk: %s", error)
         return None
 
     def put(self, entry: Entry) -> bool:
         """Publish an entry; False where that is not possible now. Keeps the cache folder within its bound."""
-        if not self.writable or len(entry.payload) > LARGEST_PAYLOAD:
+        if not self.writable or not self.usable or len(entry.payload) > LARGEST_PAYLOAD:
             return False
         try:
+            self._check_folder()  # somebody may have removed the folder, and somebody else made one
             size = self.folder.write(entry)
         except UnicodeError as error:
             say(repr(entry.facts.name), "cannot be written down: %s", error)
@@ -135,15 +168,24 @@ class DiskTier:
 
     def scan(self) -> Iterator[Stored]:
         """Every entry of this device."""
-        return self.folder.scan()
+        return self.folder.scan() if self.usable else iter(())
 
     def find_name(self, name: str) -> list[str]:
         """The keys of the entries saved under a name."""
-        return self.folder.find_name(name)
+        return self.folder.find_name(name) if self.usable else []
+
+    def folders(self) -> list[GpuFolder]:
+        """The folders of all GPUs in the cache, this one first."""
+        if not self.usable:
+            return []
+        return [self.folder, *(f for f in gpu_folders(self.root, None, self.trust) if f.path != self.folder.path)]
 
     @contextlib.contextmanager
     def alone(self, digest: str, timeout_seconds: float, name: str = "") -> Iterator[bool]:
         """Keep other processes from compiling the same key during the block. False: no lock could be had, go on anyway."""
+        if not self.usable:
+            yield False
+            return
         lock: FileLock = self.folder.lock(digest)
         try:
             lock.acquire(timeout_seconds)
@@ -156,10 +198,22 @@ class DiskTier:
         finally:
             lock.release()
 
+    # --- statistics of all processes
+
+    def add_to_sums(self, counts: dict[str, float]) -> bool:
+        """Add to the counts of all processes; False where they cannot be kept now."""
+        return self.usable and add_to_file(self.root / "cache_stats.json", counts, self.trust)
+
+    def read_sums(self) -> dict[str, float]:
+        """The counts of all processes so far."""
+        return read_file(self.root / "cache_stats.json", self.trust) if self.usable else dict.fromkeys(COUNTERS, 0.0)
+
     # --- upkeep
 
     def count(self) -> tuple[int, int]:
         """Entries and bytes of this device, the driver's own cache included."""
+        if not self.usable:
+            return 0, 0
         entries, size = self.folder.count()
         return entries, size + self.folder.driver_bytes()
 
@@ -172,8 +226,10 @@ class DiskTier:
         """Remove folders that `gone` names, entries not used for `max_age_days`, and the oldest down to `max_bytes`."""
         from .upkeep import prune_root  # rarely needed, and start-up counts
 
+        if not self.usable:
+            return Pruned()
         try:
-            pruned = prune_root(self.root, max_age_days, max_bytes, gone, in_use=self.folder.path)
+            pruned = prune_root(self.root, max_age_days, max_bytes, gone, in_use=self.folder.path, trust=self.trust)
             self._look_elsewhere()
         except OSError as error:
             self._trouble(error)
@@ -181,27 +237,22 @@ class DiskTier:
         return pruned
 
     def _look_elsewhere(self) -> None:
-        folders = gpu_folders(self.root)
+        folders = gpu_folders(self.root, None, self.trust)
         self._other_bytes = sum(folder.count()[1] for folder in folders if folder.path != self.folder.path)
         self._driver_bytes = sum(folder.driver_bytes() for folder in folders)
 
     def _trouble(self, error: OSError) -> None:
-        """Stop writing for a while, and say so once."""
+        """Stop writing for a while, and say so once. A folder that is not private is not read from either."""
+        self._again_at = time.monotonic() + _RETRY_SECONDS
+        if isinstance(error, NotPrivate):
+            self._usable = False
+        reason = error.strerror or str(error)
+        self._warn(f"programs cannot be kept in {self.root} ({reason}); they are kept in memory only")
+
+    def _warn(self, text: str) -> None:
         with self._lock:
-            self._writes_again_at = time.monotonic() + _RETRY_SECONDS
             first, self._warned = not self._warned, True
+        say(self.folder.path.name, "%s", text)
         if first:
-            reason = error.strerror or str(error)
-            text = f"programs cannot be kept in {self.root} ({reason}); they are kept in memory only"
-            say(self.folder.path.name, "%s", text)
             with contextlib.suppress(Warning):  # where warnings are errors, this one still breaks nothing
                 warnings.warn(text, CacheWarning, stacklevel=2)
-
-
-def _check_private(root: Path) -> None:
-    """A folder that others may write to could hold anybody's programs."""
-    found = root.stat()
-    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
-        if found.st_uid != os.getuid():
-            raise PermissionError(1, "others may write to it and it is not yours")
-        root.chmod(0o700)

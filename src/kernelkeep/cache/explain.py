@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
-from .disk import gpu_folders
 from .entry import Facts
 from .key import Key
 from .report import Difference, Explanation
@@ -49,8 +48,7 @@ def explain(cache: ProgramCache, source: Source | PortableKernel) -> Explanation
 
 def _relatives(cache: ProgramCache, name: str) -> Iterable[Facts]:
     """Entries saved under the same name, for this device first, then for the others."""
-    others = [folder for folder in gpu_folders(cache.cache_dir) if folder.path != cache._disk.folder.path]
-    for folder in (cache._disk.folder, *others):
+    for folder in cache._disk.folders():
         for digest in folder.find_name(name):
             entry = None
             with contextlib.suppress(Exception):

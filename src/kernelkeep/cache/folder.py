@@ -17,7 +17,6 @@ after a power cut a file may be damaged, which its checksum tells.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import re
@@ -29,18 +28,32 @@ from typing import Any
 
 import msgspec
 
-from ..storage.files import Damaged, append_line, make_folder, read_regular, remove, replace, size_of, write_temporary
+from ..storage.files import (
+    Damaged,
+    append_line,
+    carry_over,
+    make_folder,
+    read_regular,
+    remove,
+    replace,
+    size_of,
+    write_temporary,
+)
 from ..storage.locks import FileLock, LockUnavailable
+from ..storage.private import Trust, default_trust
+from ..storage.removal import remove_all, remove_one
+from ..storage.shared_counts import SharedCounts
 from . import entry as entries
 from .diary import ENTRY_FILE, REFRESH_SECONDS, Diary
 from .entry import Entry, Facts
 
-__all__ = ["GpuFolder", "Stored", "slug"]
+__all__ = ["GpuFolder", "Removed", "Stored", "slug"]
 
-_LOCK_SECONDS = 10.0
 _KEPT_ASIDE = 20
 _PARTS = ("programs", "names", "diary", "driver", "set-aside", "tmp", "locks")
 _STALE_TEMPORARY_SECONDS = 3600.0
+_TRIES = 5  # at writing an entry, while other processes clear the folder
+_OUR_NAME = re.compile(r"[a-z]+_.+_[0-9a-f]{12}\Z")  # backend, model and so on, and 12 digits of the fingerprint
 
 
 @lru_cache(maxsize=1024)
@@ -66,62 +79,84 @@ class Stored(msgspec.Struct, frozen=True):
         return self.path.parents[2].name
 
 
-class GpuFolder:
-    """Entries of one GPU, driver and compiler. Raises `OSError`; what to make of that is the tier's affair."""
+class Removed(msgspec.Struct, frozen=True):
+    """What really went of a folder, and what did not: `left` has a path and a reason for each."""
 
-    def __init__(self, path: Path) -> None:
+    entries: int
+    bytes: int
+    left: tuple[str, ...]
+
+
+class GpuFolder:
+    """Entries of one GPU, driver and compiler. Raises `OSError`; what to make of that is the tier's affair.
+
+    Processes wait for each other nowhere but in `lock`, for a compile. Counts are added up by a `SharedCounts`.
+    """
+
+    def __init__(self, path: Path, trust: Trust | None = None) -> None:
         self.path = path
+        self.trust = trust or default_trust()
         self.driver = path / "driver"
         self._programs = path / "programs"
         self._prefix = f"{self._programs}/"
         self._names = path / "names"
-        self._diary = Diary(path / "diary", self._programs, path / "tmp")
+        self._diary = Diary(path / "diary", self._programs, path / "tmp", self.trust)
         self._aside = path / "set-aside"
         self._tmp = path / "tmp"
-        self._manifest = path / "manifest.json"
-        self._lock_path = path / "locks" / "folder.lock"
+        self._facts: dict[str, Any] = {}
+        self._counts = SharedCounts(path / "manifest.json", path / "locks" / "folder.lock", self.trust, self._complete)
+        self._checked: set[str] = set()  # parts of `programs` that were found private
 
     # --- the folder itself
 
+    def is_ours(self) -> bool:
+        """Whether this is a folder of the cache: its manifest has our fields, or its name is that of a fingerprint."""
+        manifest = self.manifest()
+        marked = isinstance(manifest.get("schema"), int) and isinstance(manifest.get("fingerprint"), dict)
+        named = _OUR_NAME.match(self.path.name) and (self._programs.is_dir() or self.driver.is_dir())
+        return bool(marked or named)
+
+    def check_private(self) -> None:
+        """`OSError` where another user could have put something into the folder. Its parents were checked."""
+        self.trust.check_part(self.path)
+        for part in _PARTS:
+            self.trust.check_part(self.path / part)
+
     def prepare(self, facts: dict[str, Any]) -> None:
         """Create the folder, or note that it is in use; clear away what killed writers left."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._facts = facts
         for folder in (self._programs, self._tmp):
             make_folder(folder)
         now = time.time()
-        with self._locked():
-            manifest = self.manifest()
-            lost = (
-                not {"entries", "bytes"} <= manifest.keys()
-            )  # a new folder, or one whose manifest was deleted or damaged
-            used = manifest.get("last_used")
-            recent = isinstance(used, int | float) and -REFRESH_SECONDS < now - used < REFRESH_SECONDS
-            if not recent or manifest.get("schema") != 1 or lost:
-                manifest = {"schema": 1, "created": now} | manifest | facts
-                if lost:
-                    manifest["entries"], manifest["bytes"] = self._what_is_there()
-                machines = manifest.get("machines")
-                manifest["machines"] = {**(machines if isinstance(machines, dict) else {}), _machine(): now}
-                manifest["last_used"] = now
-                self._write_manifest(manifest)
+        manifest = self.manifest()
+        used = manifest.get("last_used")
+        recent = isinstance(used, int | float) and -REFRESH_SECONDS < now - used < REFRESH_SECONDS
+        if not recent or manifest.get("schema") != 1 or not {"entries", "bytes"} <= manifest.keys():
+            self._counts.change(self._note_use)
         for leftover in self._tmp.iterdir():
             with contextlib.suppress(OSError):
-                if now - leftover.stat().st_mtime > _STALE_TEMPORARY_SECONDS:
+                if now - leftover.lstat().st_mtime > _STALE_TEMPORARY_SECONDS:
                     leftover.unlink()
+
+    def _note_use(self, manifest: dict[str, Any]) -> None:
+        now = time.time()
+        machines = manifest.get("machines")
+        manifest.update(self._facts)
+        manifest["machines"] = {**(machines if isinstance(machines, dict) else {}), _machine(): now}
+        manifest["last_used"] = now
+
+    def _complete(self, found: dict[str, Any]) -> dict[str, Any]:
+        """A manifest with everything in it: that of a new folder, or one that was deleted or damaged, counts anew."""
+        found = {"schema": 1, "created": time.time()} | _sane(found)
+        if not isinstance(found.get("fingerprint"), dict):
+            found.update(self._facts)
+        if not {"entries", "bytes"} <= found.keys():
+            found["entries"], found["bytes"] = self._what_is_there()
+        return found
 
     def manifest(self) -> dict[str, Any]:
         """The manifest, or an empty one where it is missing or damaged: it holds nothing that cannot be counted again."""
-        try:
-            found = json.loads(self._manifest.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return {}
-        if not isinstance(found, dict):
-            return {}
-        for name in ("entries", "bytes", "last_used"):
-            value = found.get(name)
-            if not (isinstance(value, int | float) and abs(value) < 1e18):  # what it says cannot be counted on
-                found.pop(name, None)
-        return found
+        return _sane(self._counts.read())
 
     @property
     def used_here(self) -> bool:
@@ -132,19 +167,23 @@ class GpuFolder:
     def count(self) -> tuple[int, int]:
         """Entries and their bytes, as the manifest has it: no entry is looked at."""
         manifest = self.manifest()
-        try:
-            return max(0, int(manifest.get("entries", 0))), max(0, int(manifest.get("bytes", 0)))
-        except (TypeError, ValueError):
-            return self.recount()
+        return max(0, int(manifest.get("entries", 0))), max(0, int(manifest.get("bytes", 0)))
 
     def recount(self) -> tuple[int, int]:
-        """Count again what is really there, and write it down, the diary too. Looks at every entry."""
-        with self._locked():
-            number, total = self._what_is_there()
-            with contextlib.suppress(OSError):
-                self._write_manifest(self.manifest() | {"entries": number, "bytes": total})
-                self._diary.rewrite(self.files())
-        return number, total
+        """Count again what is really there, and write it down, the diary too. Looks at every entry.
+
+        While another process has the folder's lock nothing is written down.
+        """
+        counted: list[tuple[int, int]] = []
+
+        def count() -> dict[str, float]:
+            counted.append(self._what_is_there())
+            self._diary.rewrite(self.files)
+            return {"entries": counted[0][0], "bytes": counted[0][1]}
+
+        with contextlib.suppress(OSError):
+            self._counts.recount(count)
+        return counted[0] if counted else self._what_is_there()
 
     def _what_is_there(self) -> tuple[int, int]:
         number = total = 0
@@ -156,17 +195,18 @@ class GpuFolder:
 
     def driver_bytes(self) -> int:
         """The size of the driver's own cache."""
-        return sum(found.st_size for found in self._driver_files())
+        return sum(found.st_size for found, _ in self._driver_files())
 
     def driver_used(self) -> float | None:
         """When the driver last wrote to its own cache; None where there is none."""
-        return max((found.st_mtime for found in self._driver_files()), default=None)
+        return max((found.st_mtime for found, _ in self._driver_files()), default=None)
 
-    def _driver_files(self) -> Iterator[os.stat_result]:
+    def _driver_files(self) -> Iterator[tuple[os.stat_result, Path]]:
         for folder, _, names in os.walk(self.driver):  # what cannot be read is passed over
             for name in names:
                 with contextlib.suppress(OSError):
-                    yield os.lstat(os.path.join(folder, name))  # noqa: PTH118
+                    path = os.path.join(folder, name)  # noqa: PTH118
+                    yield os.lstat(path), Path(path)
 
     def count_aside(self) -> int:
         """How many files that failed their check are kept to look at."""
@@ -178,51 +218,71 @@ class GpuFolder:
 
     def read(self, digest: str, name: str) -> Entry | None:
         """The entry, verified; None where there is none. `Damaged` says what is wrong with it."""
-        path = f"{self._prefix}{digest[:3]}/{slug(name)}-{digest}.bin"  # a str: pathlib would be a tenth of a hit
+        shard = digest[:3]
+        if shard not in self._checked:
+            self._check_shard(shard)
+        path = f"{self._prefix}{shard}/{slug(name)}-{digest}.bin"  # a str: pathlib would be a tenth of a hit
         try:
-            data, used = read_regular(path)
+            data, used = read_regular(path, self.trust)
         except FileNotFoundError:
             other = self._under_another_name(digest)
             if other is None:
                 return None
             path = str(other)
-            data, used = read_regular(path)
+            data, used = read_regular(path, self.trust)
         found = entries.decode(data, digest)
         now = time.time()
         if not -REFRESH_SECONDS < now - used < REFRESH_SECONDS:
             self._refresh(Path(path), digest, now)
         return found
 
+    def _check_shard(self, shard: str) -> None:
+        """Once for each part of `programs`: what passed cannot be changed by anybody else."""
+        self.trust.check_part(self._programs)
+        self.trust.check_part(self._prefix + shard)
+        if os.path.isdir(self._prefix + shard):  # noqa: PTH112
+            self._checked.add(shard)
+
     def write(self, entry: Entry) -> int:
         """Publish an entry, over an older one of the same key; how many bytes the file has."""
-        digest, data = entry.facts.key.digest, entries.encode(entry)
+        data = entries.encode(entry)
+        for tries in range(1, _TRIES + 1):
+            try:
+                self._publish(entry, data)
+                break
+            except FileNotFoundError:  # somebody cleared the folder meanwhile
+                if tries == _TRIES:
+                    raise
+        return len(data)
+
+    def _publish(self, entry: Entry, data: bytes) -> None:
+        digest = entry.facts.key.digest
         path = self._under_another_name(digest) or self._path(digest, entry.facts.name)
         make_folder(path.parent)
         temporary = write_temporary(self._tmp, data)
         try:
-            with self._locked():
-                before = size_of(path)
-                self._diary.note(path.name, digest, time.time())
-                if before is None:
-                    self._note_name(slug(entry.facts.name), digest)
-                self._count_change(entries=int(before is None), size=len(data) - (before or 0))
-                replace(temporary, path)
+            before = size_of(path)
+            self._diary.note(path.name, digest, time.time())
+            if before is None:
+                self._note_name(slug(entry.facts.name), digest)
+            self._count_change(entries=int(before is None), size=len(data) - (before or 0))
+            replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
         with contextlib.suppress(OSError):  # only for people
             facts = msgspec.json.format(msgspec.json.encode(entry.facts), indent=2)
             replace(write_temporary(self._tmp, facts), path.with_suffix(".meta"))
-        return len(data)
 
     def _note_name(self, name: str, digest: str) -> None:
         """Write down that a key was saved under a name. Whenever the list has doubled, keys that are gone are dropped."""
         page = self._names / name
         append_line(page, f"{digest}\n")
-        lines = (size_of(page) or 0) // 65
+        size = size_of(page) or 0
+        lines = size // 65
         if lines >= 64 and lines & (lines - 1) == 0:
             kept = [key for key in self.find_name(name) if key == digest or self._under_another_name(key) is not None]
-            replace(write_temporary(self._tmp, "".join(f"{key}\n" for key in kept).encode()), page)
+            carry_over(write_temporary(self._tmp, "".join(f"{key}\n" for key in kept).encode()), page, size)
 
     def set_aside(self, digest: str, name: str) -> None:
         """Move a bad file out of the way, whatever it is, and keep the last few to look at."""
@@ -236,7 +296,7 @@ class GpuFolder:
         make_folder(self._aside)
         with contextlib.suppress(FileNotFoundError):  # another process was first
             path.rename(self._aside / f"{path.stem[:120]}.{os.urandom(4).hex()}")
-            with contextlib.suppress(OSError, LockUnavailable), self._locked():
+            with contextlib.suppress(OSError):
                 self._count_change(entries=-1, size=-(size or 0))
         path.with_suffix(".meta").unlink(missing_ok=True)
         kept = sorted(self._aside.iterdir(), key=lambda found: found.lstat().st_mtime)
@@ -245,8 +305,8 @@ class GpuFolder:
 
     def find_name(self, name: str) -> list[str]:
         """The keys of the entries saved under a name, oldest first."""
-        with contextlib.suppress(OSError):
-            lines = (self._names / slug(name)).read_text(encoding="ascii", errors="replace").split()
+        with contextlib.suppress(OSError, Damaged):
+            lines = read_regular(self._names / slug(name), self.trust)[0].decode("ascii", "replace").split()
             return list(dict.fromkeys(line for line in lines if re.fullmatch(r"[0-9a-f]{64}", line)))
         return []
 
@@ -260,7 +320,7 @@ class GpuFolder:
         match = ENTRY_FILE.match(path.name)
         digest = match.group("digest") if match else ""
         try:
-            data, used = read_regular(path)
+            data, used = read_regular(path, self.trust)
             found = entries.decode(data, digest)
             return Stored(path, digest, len(data), used, found.facts)
         except Damaged as damage:
@@ -289,10 +349,9 @@ class GpuFolder:
 
         Lines later than `until` are left alone. Returns how many entries and bytes went.
         """
-        with self._locked():
-            removed, freed = self._diary.prune(day, before, excess_bytes, until)
-            if removed:
-                self._count_change(entries=-removed, size=-freed)
+        removed, freed = self._diary.prune(day, before, excess_bytes, until)
+        if removed:
+            self._count_change(entries=-removed, size=-freed)
         return removed, freed
 
     def prune_driver(self, before: float) -> int:
@@ -304,13 +363,40 @@ class GpuFolder:
         remove(self.driver)
         return size
 
-    def remove(self) -> None:
-        """Remove everything of ours in the folder, and the folder itself unless something else is in it."""
-        for part in (*_PARTS, "manifest.json"):
-            with contextlib.suppress(OSError):
-                remove(self.path / part)
+    def remove(self) -> Removed:
+        """Remove everything of ours in the folder, and the folder itself unless something else is in it.
+
+        Locks that other processes hold stay, and so does what cannot be removed.
+        """
+        number = size = 0
+        left: dict[str, str] = {}
+        for path in list(self.files()):
+            held = size_of(path) or 0
+            if remove_one(path, left):
+                number, size = number + 1, size + held
+        for found, path in list(self._driver_files()):
+            if remove_one(path, left):
+                size += found.st_size
+        for part in _PARTS:
+            if part == "locks":
+                self._remove_idle_locks()
+            else:
+                remove_all(self.path / part, left)
+        try:
+            self._counts.remove()
+        except OSError as error:
+            left[str(error.filename)] = error.strerror or str(error)
         with contextlib.suppress(OSError):
             self.path.rmdir()
+        return Removed(number, size, tuple(f"{path}: {reason}" for path, reason in left.items()))
+
+    def _remove_idle_locks(self) -> None:
+        folder = self.path / "locks"
+        with contextlib.suppress(OSError):
+            for path in list(folder.iterdir()):
+                with contextlib.suppress(LockUnavailable), FileLock(path).held(0):
+                    pass  # letting go removes it
+            folder.rmdir()
 
     def lock(self, digest: str) -> FileLock:
         """The lock under which one process compiles a key."""
@@ -337,36 +423,21 @@ class GpuFolder:
                     yield from sorted(path for path in shard.iterdir() if path.suffix == ".bin")
 
     def _refresh(self, path: Path, digest: str, now: float) -> None:
-        with contextlib.suppress(OSError, LockUnavailable):  # a read-only cache serves all the same
+        with contextlib.suppress(OSError):  # a read-only cache serves all the same
             os.utime(path, (now, now))
-            with self._locked():
-                self._diary.note(path.name, digest, now)
+            self._diary.note(path.name, digest, now)
 
     def _count_change(self, *, entries: int, size: int) -> None:
-        manifest = self.manifest()
-        try:
-            manifest["entries"] = max(0, int(manifest.get("entries", 0)) + entries)
-            manifest["bytes"] = max(0, int(manifest.get("bytes", 0)) + size)
-        except (TypeError, ValueError):
-            manifest["entries"], manifest["bytes"] = max(0, entries), max(0, size)
-        self._write_manifest(manifest)
+        self._counts.add({"entries": entries, "bytes": size})
 
-    def _write_manifest(self, manifest: dict[str, Any]) -> None:
-        replace(write_temporary(self._tmp, json.dumps(manifest, indent=2).encode()), self._manifest)
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        lock = FileLock(self._lock_path)
-        try:
-            lock.acquire(_LOCK_SECONDS)
-        except LockUnavailable:
-            # Counts may drift, which counting again cures; entries themselves need no lock.
-            yield
-            return
-        try:
-            yield
-        finally:
-            lock.release()
+def _sane(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Without numbers that cannot be counted on."""
+    for name in ("entries", "bytes", "last_used"):
+        value = manifest.get(name)
+        if not (isinstance(value, int | float) and abs(value) < 1e18):
+            manifest.pop(name, None)
+    return manifest
 
 
 def _machine() -> str:

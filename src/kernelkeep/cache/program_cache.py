@@ -27,6 +27,7 @@ from .. import __version__, settings
 from ..errors import ArgumentError, BinaryRejected, CompileError, DeviceError, OutOfMemory, Unsupported
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
+from ..storage.private import Trust
 from .disk import DiskTier, Pruned
 from .entry import Entry, Facts
 from .folder import GpuFolder
@@ -34,7 +35,7 @@ from .key import Key, digest_of, key_of
 from .log import say
 from .memory import Lease, MemoryTier, Slot
 from .single_flight import Flights
-from .stats import COUNTERS, CacheStats, Counters, add_to_file, read_file, typed_counts
+from .stats import COUNTERS, CacheStats, Counters, typed_counts
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -66,8 +67,9 @@ class _Closable(Protocol):
 class ProgramCache:
     """Compiled programs of one device, in memory and on disk. Safe under threads, processes and `kill -9`.
 
-    `max_programs` and `max_bytes` bound what is resident, `max_disk_bytes` the whole cache folder. The cache does not own
-    the device. A context manager; an open one is closed when the interpreter ends.
+    `max_programs` and `max_bytes` bound what is resident, `max_disk_bytes` the whole cache folder. A folder that another
+    user could have written to is not used, unless `trusted_owner` names that user. The cache does not own the device.
+    A context manager; an open one is closed when the interpreter ends.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class ProgramCache:
         *,
         auto_save: bool = True,
         compile_wait_seconds: float = settings.COMPILE_WAIT_SECONDS,
+        trusted_owner: str | int | None = None,
     ) -> None:
         if remote is not None:
             raise Unsupported("remote", "this version keeps programs in memory and on disk only")
@@ -91,6 +94,8 @@ class ProgramCache:
             raise ArgumentError(f"max_programs is a positive integer, not {max_programs!r}")
         memory_bound = _bound("max_bytes", max_bytes)
         disk_bound = _bound("max_disk_bytes", max_disk_bytes)
+        self.trusted_owner = settings.trusted_owner() if trusted_owner is None else trusted_owner
+        trust = Trust(self.trusted_owner)
         self.closed = True  # until everything below is there
         self._process = os.getpid()
         self.device = device
@@ -102,7 +107,7 @@ class ProgramCache:
         self._memory = MemoryTier(max_programs, memory_bound)
         facts = asdict(device.fingerprint) | {"digest": self._fingerprint}
         most = _UNBOUNDED if disk_bound is None else disk_bound
-        self._disk = DiskTier(self.cache_dir, device.fingerprint.folder, facts, most)
+        self._disk = DiskTier(self.cache_dir, device.fingerprint.folder, facts, most, trust)
         self._flights: Flights[tuple[Slot, str]] = Flights()
         self._counters = Counters()
         self._saved_counts = dict.fromkeys(COUNTERS, 0.0)
@@ -373,7 +378,7 @@ class ProgramCache:
         self._check_not_lost()
         self._save_stats()
         now = self.stats()
-        sums = read_file(self.cache_dir / "cache_stats.json")
+        sums = self._disk.read_sums()
         unsaved = self._unsaved_counts()
         return msgspec.structs.replace(now, **typed_counts({name: sums[name] + unsaved[name] for name in COUNTERS}))
 
@@ -391,7 +396,7 @@ class ProgramCache:
         _save_left_behind()
         with self._saving:
             new = self._unsaved_counts()
-            if self._disk.writable and add_to_file(self.cache_dir / "cache_stats.json", new):
+            if self._disk.add_to_sums(new):
                 self._saved_counts = {name: self._saved_counts[name] + value for name, value in new.items()}
 
     def explain(self, source: Source | PortableKernel) -> Explanation:
@@ -432,7 +437,7 @@ class ProgramCache:
     def __del__(self) -> None:
         # The collector may run anywhere, also inside our own locks: only hand the counts over.
         if not getattr(self, "closed", True) and os.getpid() == self._process:
-            _left_behind.append((self.cache_dir, self._unsaved_counts()))
+            _left_behind.append((self._disk, self._unsaved_counts()))
 
     def __repr__(self) -> str:
         return f"<ProgramCache for {self.device.spec} in {self.cache_dir}: {len(self._memory)} programs>"
@@ -503,15 +508,15 @@ def _to_be_saved(slot: Slot, save: Callable[[Slot], None]) -> Callable[[], None]
     return note
 
 
-# Counts of caches that were dropped without being closed, by cache folder.
-_left_behind: deque[tuple[Path, dict[str, float]]] = deque()
+# Counts of caches that were dropped without being closed.
+_left_behind: deque[tuple[DiskTier, dict[str, float]]] = deque()
 
 
 def _save_left_behind() -> None:
     with contextlib.suppress(IndexError):
         while True:
-            folder, counts = _left_behind.popleft()
-            add_to_file(folder / "cache_stats.json", counts)
+            disk, counts = _left_behind.popleft()
+            disk.add_to_sums(counts)
 
 
 @atexit.register

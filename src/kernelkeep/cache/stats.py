@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import threading
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ..storage.locks import FileLock, LockUnavailable
+from ..storage.private import Trust, default_trust
+from ..storage.shared_counts import SharedCounts, number
 
 __all__ = ["COUNTERS", "CacheStats", "Counters", "add_to_file", "human_bytes", "read_file", "typed_counts"]
 
@@ -29,7 +27,6 @@ COUNTERS = (
     "waits",
     "ripened",
 )
-_LOCK_SECONDS = 30.0
 
 
 class CacheStats(msgspec.Struct, frozen=True):
@@ -120,52 +117,24 @@ class Counters:
             return dict(self._values)
 
 
-def read_file(path: Path) -> dict[str, float]:
+def read_file(path: Path, trust: Trust | None = None) -> dict[str, float]:
     """The sums over all processes so far; zeros where there is no file or it is damaged."""
-    sums = dict.fromkeys(COUNTERS, 0.0)
-    found = _load(path)
-    for name in COUNTERS:
-        sums[name] = _number(found.get(name))
-    return sums
+    found = _shared(path, trust).read()
+    return {name: float(number(found.get(name))) for name in COUNTERS}
 
 
-def add_to_file(path: Path, amounts: dict[str, float]) -> bool:
-    """Add to the sums; nothing is lost when many processes do so at once. False where the file cannot be written."""
+def add_to_file(path: Path, amounts: dict[str, float], trust: Trust | None = None) -> bool:
+    """Add to the sums, without waiting for other processes; none of them is lost. False where nothing can be written."""
     if not any(amounts.values()):
         return True
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
-        lock.acquire(_LOCK_SECONDS)
-    except LockUnavailable:
-        return False
-    try:
-        found = _load(path)
-        for name, amount in amounts.items():
-            total = _number(found.get(name)) + amount
-            found[name] = round(total, 6) if isinstance(total, float) and not total.is_integer() else int(total)
-        found.setdefault("schema", 1)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(found, file, indent=2)
-        temporary.replace(path)
-        return True
+        _shared(path, trust).add({name: amount for name, amount in amounts.items() if amount})
     except OSError:
-        with contextlib.suppress(OSError, UnboundLocalError):
-            temporary.unlink(missing_ok=True)
         return False
-    finally:
-        lock.release()
+    return True
 
 
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _number(value: Any) -> float:
-    """What a damaged file says may be no number, or none that can be counted on."""
-    return value if isinstance(value, int | float) and abs(value) < 1e18 else 0
+def _shared(path: Path, trust: Trust | None) -> SharedCounts:
+    return SharedCounts(
+        path, path.with_name(f".{path.name}.lock"), trust or default_trust(), lambda found: {"schema": 1} | found
+    )

@@ -1,7 +1,8 @@
 """Looking after a whole cache folder, with no device at hand: list, count, prune, verify, clear.
 
 Every function takes the cache folder (`kernelkeep.settings.cache_dir()`) and, in `only`, the names of the GPU folders to
-look at, by default all of them. Other processes may use the cache meanwhile: they compile again what goes.
+look at, by default all of them. Other processes may use the cache meanwhile: they compile again what goes. A cache folder
+that another user could have written to is an `OSError` that says so.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 
 from ..errors import ArgumentError
+from ..storage.private import Trust, default_trust
 from .disk import Pruned, gpu_folders, room_for_entries
 from .folder import GpuFolder, Stored, slug
 from .stats import CacheStats, read_file, typed_counts
@@ -71,9 +73,19 @@ class Verified(msgspec.Struct, frozen=True):
         return self.repaired or not self.damaged
 
 
+def _checked_folders(root: Path, only: Collection[str] | None, trust: Trust | None = None) -> list[GpuFolder]:
+    """The GPUs' folders of a cache folder that nobody else could have written to; none where there is no such folder."""
+    trust = trust or default_trust()
+    try:
+        trust.check_folder(root)
+    except FileNotFoundError:
+        return []
+    return gpu_folders(root, only, trust)
+
+
 def list_entries(root: Path, only: Collection[str] | None = None) -> Iterator[Stored]:
     """Every entry, each checked to the last byte."""
-    for folder in gpu_folders(root, only):
+    for folder in _checked_folders(root, only):
         yield from folder.scan()
 
 
@@ -82,7 +94,7 @@ def find_entries(root: Path, wanted: str, only: Collection[str] | None = None) -
     by_key = bool(_DIGEST_START.match(wanted))
     plain = slug(wanted)
     found = []
-    for folder in gpu_folders(root, only):
+    for folder in _checked_folders(root, only):
         for path in folder.files():
             name, _, rest = path.stem.rpartition("-")
             if not (name == plain or (by_key and rest.startswith(wanted))):
@@ -96,7 +108,7 @@ def find_entries(root: Path, wanted: str, only: Collection[str] | None = None) -
 
 def survey_root(root: Path, only: Collection[str] | None = None) -> CacheSurvey:
     """Count what is kept. The sums over all processes are those of the whole cache folder, also with `only`."""
-    folders = tuple(_survey(folder) for folder in gpu_folders(root, only))
+    folders = tuple(_survey(folder) for folder in _checked_folders(root, only))
     sums = read_file(root / "cache_stats.json")
     typed = typed_counts(sums)
     lifetime = CacheStats(
@@ -126,7 +138,7 @@ def verify_root(root: Path, *, repair: bool = False, only: Collection[str] | Non
     """Check every entry. With `repair`, set the damaged ones aside, where the last few are kept, and count again."""
     number = size = 0
     damaged = []
-    for folder in gpu_folders(root, only):
+    for folder in _checked_folders(root, only):
         for stored in folder.scan():
             number, size = number + 1, size + stored.nbytes
             if stored.facts is None:
@@ -139,15 +151,18 @@ def verify_root(root: Path, *, repair: bool = False, only: Collection[str] | Non
 
 
 def clear_root(root: Path, only: Collection[str] | None = None) -> Pruned:
-    """Remove the folders of all GPUs, with the drivers' own caches. The statistics stay."""
-    number = size = 0
-    removed = []
-    for folder in gpu_folders(root, only):
-        entries, held = folder.count()
-        number, size = number + entries, size + held + folder.driver_bytes()
-        folder.remove()
-        removed.append(folder.path.name)
-    return Pruned(number, size, tuple(removed))
+    """Remove the folders of all GPUs, with the drivers' own caches; says what really went. The statistics stay."""
+    return _remove(_checked_folders(root, only))
+
+
+def _remove(folders: Collection[GpuFolder]) -> Pruned:
+    removed = [folder.remove() for folder in folders]
+    return Pruned(
+        sum(one.entries for one in removed),
+        sum(one.bytes for one in removed),
+        tuple(folder.path.name for folder, one in zip(folders, removed, strict=True) if not one.left),
+        tuple(path for one in removed for path in one.left),
+    )
 
 
 def prune_root(
@@ -159,6 +174,7 @@ def prune_root(
     in_use: Path | None = None,
     only: Collection[str] | None = None,
     dry_run: bool = False,
+    trust: Trust | None = None,
 ) -> Pruned:
     """Remove folders that `gone` names, entries not used for `max_age_days`, and the oldest down to `max_bytes`.
 
@@ -171,18 +187,18 @@ def prune_root(
     before = None
     if max_age_days is not None and not math.isinf(max_age_days):
         before = max(0.0, time.time() - max_age_days * _DAY_SECONDS)
-    folders = gpu_folders(root, only)
+    folders = _checked_folders(root, only, trust)
     leaving = [f for f in folders if gone is not None and f.path != in_use and gone(f)]
     staying = [f for f in folders if f not in leaving]
-    number = size = 0
-    for folder in leaving:
-        entries, held = folder.count()
-        number, size = number + entries, size + held + folder.driver_bytes()
-        if not dry_run:
-            folder.remove()
+    if dry_run:
+        counts = [folder.count() for folder in leaving]
+        size = sum(held for _, held in counts) + sum(folder.driver_bytes() for folder in leaving)
+        left = Pruned(sum(number for number, _ in counts), size, tuple(folder.path.name for folder in leaving))
+    else:
+        left = _remove(leaving)
     prune = _would_prune if dry_run else _prune
-    went = prune(staying, before, max_bytes, in_use)
-    return Pruned(number + went[0], size + went[1], tuple(folder.path.name for folder in leaving))
+    number, size = prune(staying, before, max_bytes, in_use)
+    return Pruned(left.entries + number, left.bytes + size, left.folders, left.left)
 
 
 def _prune(
@@ -198,40 +214,34 @@ def _prune(
                     number, size = number + went[0], size + went[1]
             if folder.path != in_use:
                 size += folder.prune_driver(before)
-    if max_bytes is not None:
-        size += _prune_drivers(folders, max_bytes, in_use)
-        went = _prune_to(folders, max_bytes)
+    if max_bytes is not None and _held(folders) > max_bytes:
+        # Nothing is removed because of what a manifest says: counts drift and files are damaged. Counting again also
+        # writes the diaries anew, which may have lost lines.
+        entries = sum(folder.recount()[1] for folder in folders)
+        size += _prune_drivers(folders, entries, max_bytes, in_use)
+        room = room_for_entries(max_bytes, sum(folder.driver_bytes() for folder in folders))
+        went = _prune_oldest(folders, entries - room)
         number, size = number + went[0], size + went[1]
     return number, size
 
 
-def _prune_drivers(folders: list[GpuFolder], max_bytes: int, in_use: Path | None) -> int:
+def _held(folders: list[GpuFolder]) -> int:
+    return sum(folder.count()[1] + folder.driver_bytes() for folder in folders)
+
+
+def _prune_drivers(folders: list[GpuFolder], entries: int, max_bytes: int, in_use: Path | None) -> int:
     """If all together is too much, the caches of drivers that were not used for a day; the bytes that went."""
     size = 0
-    excess = sum(folder.count()[1] + folder.driver_bytes() for folder in folders) - max_bytes
+    excess = entries + sum(folder.driver_bytes() for folder in folders) - max_bytes
     for folder in sorted(folders, key=lambda folder: folder.driver_used() or 0.0):
         if size < excess and folder.path != in_use:
             size += folder.prune_driver(time.time() - _DAY_SECONDS)
     return size
 
 
-def _prune_to(folders: list[GpuFolder], max_bytes: int) -> tuple[int, int]:
-    """The least recently used entries of all folders, until the rest fits."""
-    number, size, left = _prune_oldest(folders, max_bytes)
-    if left > 0:
-        # The diaries are at their end and the counts still say too much: one of the two has drifted.
-        for folder in folders:
-            folder.recount()
-        went = _prune_oldest(folders, max_bytes)
-        number, size = number + went[0], size + went[1]
-    return number, size
-
-
-def _prune_oldest(folders: list[GpuFolder], max_bytes: int) -> tuple[int, int, int]:
-    """What went by the diaries, entries and bytes, and how many bytes are still too many."""
+def _prune_oldest(folders: list[GpuFolder], excess: int) -> tuple[int, int]:
+    """What went by the diaries, entries and bytes, to be rid of so many bytes."""
     number = size = 0
-    driver = sum(folder.driver_bytes() for folder in folders)
-    excess = sum(folder.count()[1] for folder in folders) - room_for_entries(max_bytes, driver)
     for day in sorted({day for folder in folders for day in folder.days()}):
         # The pages of one day side by side: always go on with the one whose next line is the oldest.
         while excess - size > 0:
@@ -242,7 +252,7 @@ def _prune_oldest(folders: list[GpuFolder], max_bytes: int) -> tuple[int, int, i
             until = later[0][0] if later else math.inf
             went = folders[index].prune_day(day, None, excess - size, until)
             number, size = number + went[0], size + went[1]
-    return number, size, excess - size
+    return number, size
 
 
 def _would_prune(

@@ -1,4 +1,7 @@
-"""Files of a cache folder: read with care, replaced in one step, and whatever stands in their place got out of the way."""
+"""Files of a cache folder: opened with care, replaced in one step, and readable by their owner alone.
+
+Every file is a regular one or refused. Nothing of a cache folder is reached through a link.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,17 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import ArgumentError
+from .private import Trust
 
 __all__ = [
     "LARGEST_FILE",
     "Damaged",
     "NotRegular",
+    "Untrusted",
     "append_line",
+    "carry_over",
     "check_destination",
+    "create_folder",
     "make_folder",
     "open_regular",
     "read_regular",
@@ -28,6 +35,11 @@ __all__ = [
 ]
 
 LARGEST_FILE = (1 << 30) + (1 << 20)  # an entry's largest payload, with room for its facts
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_PRIVATE_FILE = 0o600
+_PRIVATE_FOLDER = 0o700
 
 
 class Damaged(Exception):
@@ -40,6 +52,10 @@ class NotRegular(Damaged):
     def __init__(self, kind: str) -> None:
         super().__init__(f"is {kind}, not a regular file")
         self.kind = kind
+
+
+class Untrusted(Damaged):
+    """Another user could have written this file."""
 
 
 _KINDS = {
@@ -57,18 +73,24 @@ def _check_regular(found: os.stat_result) -> None:
         raise NotRegular(_KINDS.get(stat.S_IFMT(found.st_mode), "something else"))
 
 
-def open_regular(path: str | os.PathLike[str], *, follow_links: bool = True) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str], *, follow_links: bool = True, trust: Trust | None = None) -> BinaryIO:
     """Open a regular file to read. Anything else is `NotRegular`, and is not opened: opening a pipe waits for its other end,
-    and opening a device may do something to it."""
+    and opening a device may do something to it. With `trust`, a file that somebody else could have written is `Untrusted`."""
     _check_regular(Path(path).stat(follow_symlinks=follow_links))
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)
     try:
-        _check_regular(os.fstat(descriptor))  # it may have changed in between
+        _check_opened(os.fstat(descriptor), trust)  # it may have changed in between
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def _check_opened(found: os.stat_result, trust: Trust | None) -> None:
+    _check_regular(found)
+    if trust is not None and (objection := trust.objection(found)):
+        raise Untrusted(f"it {objection}")
 
 
 def check_destination(path: str | os.PathLike[str]) -> None:
@@ -77,19 +99,21 @@ def check_destination(path: str | os.PathLike[str]) -> None:
         _check_regular(Path(path).stat())
 
 
-def read_regular(path: str | Path) -> tuple[bytes, float]:
-    """A regular file's bytes and modification time; a link or folder in its place is `Damaged`."""
+def read_regular(path: str | Path, trust: Trust | None = None, most: int = LARGEST_FILE) -> tuple[bytes, float]:
+    """A regular file's bytes and modification time; a link or anything else in its place is `Damaged`.
+
+    With `trust`, a file that somebody else could have written is `Untrusted`.
+    """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(path, _READ)
     except OSError as error:
-        if Path(path).is_symlink():
-            raise Damaged("a link stands where it should be") from error
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV):  # a link, a socket, a device
+            raise Damaged("something that is no file stands where it should be") from error
         raise
     try:
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise Damaged("something that is no file stands where it should be")
-        if found.st_size > LARGEST_FILE:
+        _check_opened(found, trust)
+        if found.st_size > most:
             raise Damaged(f"it is far too large, {found.st_size:,} bytes")
         data = os.read(descriptor, found.st_size + 1)
         while len(data) < found.st_size and (more := os.read(descriptor, found.st_size - len(data))):
@@ -99,32 +123,65 @@ def read_regular(path: str | Path) -> tuple[bytes, float]:
         os.close(descriptor)
 
 
-def make_folder(path: Path) -> None:
-    """A folder inside the cache's own; a file in its place is not ours, and in the way."""
+def create_folder(path: Path) -> None:
+    """Create a folder and its missing parents for this user alone, under any umask; one that exists is left as it is."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=_PRIVATE_FOLDER)
+    except FileNotFoundError:
+        create_folder(path.parent)
+        path.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
     except FileExistsError:
-        path.unlink()
-        path.mkdir(mode=0o700, exist_ok=True)
+        if path.is_dir():
+            return
+        raise
+    if stat.S_IMODE(path.lstat().st_mode) & 0o777 != _PRIVATE_FOLDER:  # the umask took from it
+        path.chmod(_PRIVATE_FOLDER)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder of the cache; a foreign file in its place is removed."""
+    try:
+        create_folder(path)
+    except FileExistsError:
+        path.unlink(missing_ok=True)
+        create_folder(path)
 
 
 def replace(temporary: Path, path: Path) -> None:
+    """Rename a file to where it belongs; a foreign folder in its place is removed."""
     try:
         temporary.replace(path)
     except IsADirectoryError:
-        remove(path)  # not ours, and in the way
+        remove(path)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def write_temporary(folder: Path, data: bytes) -> Path:
+def carry_over(temporary: Path, path: Path, seen_bytes: int) -> None:
+    """Replace a file that others append to: what they added after its first `seen_bytes` is added to the new one."""
+    descriptor = None
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, _READ)
+    try:
+        replace(temporary, path)
+        if descriptor is not None and stat.S_ISREG(os.fstat(descriptor).st_mode):
+            added = os.pread(descriptor, max(0, os.fstat(descriptor).st_size - seen_bytes), seen_bytes)
+            if added:
+                _append(path, added)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def write_temporary(folder: Path, data: bytes, prefix: str = "") -> Path:
     """A new file with `data`, to be renamed to where it belongs."""
     make_folder(folder)
-    path = folder / f"{os.getpid()}-{os.urandom(8).hex()}"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    path = folder / f"{prefix}{os.getpid()}-{os.urandom(8).hex()}"
+    descriptor = os.open(path, _CREATE, _PRIVATE_FILE)
     try:
+        os.fchmod(descriptor, _PRIVATE_FILE)  # whatever the umask is
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
@@ -160,19 +217,31 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line at the end of a file; all of it or an `OSError`."""
+    """Add a line at the end of a file; all of it or an `OSError`. What is no regular file is removed first."""
     make_folder(path.parent)
-    if path.is_dir() or path.is_symlink():
-        remove(path)  # not ours, and in the way
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    _append(path, line.encode())
+
+
+def _append(path: Path, data: bytes) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            remove(path)
+    descriptor = os.open(path, _APPEND, _PRIVATE_FILE)
     try:
-        if os.write(descriptor, line.encode()) < len(line):
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "something that is no file stands where it should be")
+        if stat.S_IMODE(found.st_mode) != _PRIVATE_FILE:  # the umask took from it
+            with contextlib.suppress(OSError):
+                os.fchmod(descriptor, _PRIVATE_FILE)
+        if os.write(descriptor, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(descriptor)
 
 
 def remove(path: Path) -> None:
+    """Remove a file or a whole folder; what is not there is fine."""
     if path.is_dir() and not path.is_symlink():
         import shutil  # rarely needed, and start-up counts
 
@@ -182,6 +251,7 @@ def remove(path: Path) -> None:
 
 
 def size_of(path: Path) -> int | None:
+    """The size of a file; None where there is none."""
     try:
         return path.lstat().st_size
     except OSError:

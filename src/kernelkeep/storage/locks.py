@@ -10,11 +10,18 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from .files import create_folder
+
 __all__ = ["FileLock", "LockHeld", "LockUnavailable"]
+
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_PRIVATE_FILE = 0o600
+_TRIES = 10  # at making the folder, while somebody removes it
 
 
 class LockUnavailable(Exception):
@@ -22,7 +29,7 @@ class LockUnavailable(Exception):
 
 
 class LockHeld(LockUnavailable):
-    """The time is up, and another still holds the lock."""
+    """Somebody else has the lock, and the time to wait for it is up."""
 
 
 # Locks this process holds. A forked child inherits the open files, and with them the locks: it must close its copies,
@@ -63,12 +70,7 @@ class FileLock:
             pause = min(pause * 2, 0.02)
 
     def _try(self) -> bool:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            descriptor = os.open(self.path, flags, 0o600)
-        except FileNotFoundError:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.path, flags, 0o600)
+        descriptor = self._open()
         _held.add(descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,6 +83,26 @@ class FileLock:
                 raise
         self._close(descriptor)
         return False
+
+    def _open(self) -> int:
+        for tries in range(_TRIES):
+            try:
+                descriptor = os.open(self.path, _OPEN, _PRIVATE_FILE)
+                break
+            except FileNotFoundError:
+                if tries == _TRIES - 1:
+                    raise
+                create_folder(self.path.parent)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "is not a regular file")
+            if stat.S_IMODE(found.st_mode) != _PRIVATE_FILE and found.st_uid == os.geteuid():
+                os.fchmod(descriptor, _PRIVATE_FILE)  # whatever the umask is
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def _is_current(self, descriptor: int) -> bool:
         try:

@@ -32,6 +32,7 @@ class Begin(msgspec.Struct, tag=True, frozen=True):
     spec: str
     cache_dir: str
     fingerprint: str
+    trusted_owner: str | int | None = None
 
 
 class Compile(msgspec.Struct, tag=True, frozen=True):
@@ -103,7 +104,8 @@ def main() -> None:
             return
         # A binary that ripens is saved once it is ripe, after the trial: asking for it earlier makes PoCL compile twice.
         at_once = not device.capabilities.ripening_binaries
-        with device, ProgramCache(device, begin.cache_dir, auto_save=at_once) as cache:
+        trusted = begin.trusted_owner
+        with device, ProgramCache(device, begin.cache_dir, auto_save=at_once, trusted_owner=trusted) as cache:
             same = device.fingerprint.digest == begin.fingerprint
             _say(outgoing, Reply(Outcome("" if same else "refused", "" if same else "another device"), ready=True))
             while True:

@@ -225,7 +225,7 @@ class _Child:
     def begin(self, cache: ProgramCache) -> None:
         """Have it open the device; it is good for nothing before."""
         device = cache.device
-        begin = Begin(device.spec, str(cache.cache_dir), device.fingerprint.digest)
+        begin = Begin(device.spec, str(cache.cache_dir), device.fingerprint.digest, cache.trusted_owner)
         outcome = self.ask(begin, _START_SECONDS)
         if outcome.failure:
             self.sound = False

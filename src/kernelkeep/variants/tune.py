@@ -79,7 +79,11 @@ class Tuning:
         # Where a binary is complete only after a launch, to ask for it takes longer than to compile (PoCL), and nobody needs
         # those of the losers: candidates then go through a cache that saves nothing, and the winner is saved at the end.
         self._saves_all = not cache.device.capabilities.ripening_binaries
-        self._programs = cache if self._saves_all else ProgramCache(cache.device, cache.cache_dir, auto_save=False)
+        self._programs = cache
+        if not self._saves_all:
+            self._programs = ProgramCache(
+                cache.device, cache.cache_dir, auto_save=False, trusted_owner=cache.trusted_owner
+            )
         self._prober = Prober(
             self._programs,
             self._params,

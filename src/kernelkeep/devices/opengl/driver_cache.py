@@ -26,6 +26,8 @@ from pathlib import Path
 
 from ... import settings
 from ...errors import ArgumentError
+from ...storage.files import Damaged, read_regular, replace, write_temporary
+from ...storage.private import default_trust, make_private_folder
 
 __all__ = [
     "driver_cache_of",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 _MAX_BYTES = 256 << 20
+_LARGEST_BOOK = 1 << 20
 _lock = threading.Lock()
 _placed: dict[str, Path] = {}
 _started: set[str] = set()  # families whose place can no longer change
@@ -65,7 +68,7 @@ def place(folder: str | os.PathLike[str]) -> None:
                 f"the OpenGL driver already keeps its shaders in {where}: choose before the first device"
             )
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_ready(path)
         except OSError as error:
             raise ArgumentError(f"the OpenGL driver cannot keep its shaders in {path}: {error.strerror}") from None
         for family in ("mesa", "nvidia"):
@@ -76,7 +79,8 @@ def place_by_default(root: str | os.PathLike[str] | None, find_out: Callable[[],
     """Have each driver keep its shaders in its GPU's folder under the cache folder `root`.
 
     `find_out` opens the devices of this process and gives the folder's name for each family of drivers. What the user
-    set in the environment stays; a cache folder that cannot be written to leaves everything as it is.
+    set in the environment stays; a cache folder that cannot be written to, or that another user could have written to,
+    leaves everything as it is.
     """
     with _lock:
         theirs = any(
@@ -95,8 +99,14 @@ def place_by_default(root: str | os.PathLike[str] | None, find_out: Callable[[],
             if family in _started and _placed.get(family) != path:
                 continue  # it can no longer be told
             with contextlib.suppress(OSError):
-                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _make_ready(path)
                 _point(family, path)
+
+
+def _make_ready(path: Path) -> None:
+    """A folder for native code that the driver will run: private, down to the last file that is in it already."""
+    make_private_folder(path)
+    default_trust().check_tree(path)
 
 
 def must_be_placed_first() -> bool:
@@ -116,17 +126,15 @@ def remember(root: Path, known: dict[str, str]) -> None:
     if not known:
         return
     with contextlib.suppress(OSError):
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(root)
         text = json.dumps(_recall(root) | known, indent=2)
-        temporary = root / f".opengl-devices.{os.getpid()}"
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(root / "opengl-devices.json")
+        replace(write_temporary(root, text.encode(), ".opengl-devices."), root / "opengl-devices.json")
 
 
 def _recall(root: Path) -> dict[str, str]:
     try:
-        found = json.loads((root / "opengl-devices.json").read_bytes())
-    except (OSError, ValueError):
+        found = json.loads(read_regular(root / "opengl-devices.json", default_trust(), _LARGEST_BOOK)[0])
+    except (OSError, ValueError, RecursionError, Damaged):
         return {}
     if not isinstance(found, dict):
         return {}
