@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +16,9 @@ from kernelkeep.programs.signature import DTYPES, Parameter
 def bind(name: str, params: tuple[Parameter, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The checked values of a launch of a kernel `name`, which has no device here."""
     values = "".join(f"v{i}, " for i in range(len(params)))
-    checked: tuple[Any, ...] = launcher(cast(Any, None), name, params, [f"return ({values})"], {})(args, None)
+    checked: tuple[Any, ...] = launcher(
+        cast(Any, SimpleNamespace(takes_guests=False)), name, params, [f"return ({values})"], {}
+    )(args, None)
     return checked
 
 

@@ -21,13 +21,14 @@ import numpy as np
 from ..errors import ArgumentError, DeviceError
 from ..programs.signature import Parameter
 from .array import Array
+from .guests import is_guest
 
 if TYPE_CHECKING:
     from .base import Device
 
 __all__ = ["Converter", "Launcher", "LocalMemory", "converters", "dimensions", "launcher"]
 
-Converter = Callable[[Any], Any]
+Converter = Callable[..., Any]
 Launcher = Callable[[tuple[Any, ...], Any], Any]
 
 
@@ -53,7 +54,8 @@ def launcher(
 ) -> Launcher:
     """A function of a launch's arguments and shape: it checks the arguments, then does what `body` says.
 
-    `body` is lines of Python in terms of v0, v1, … (the checked values), `shape` and `helpers`.
+    `body` is lines of Python in terms of v0, v1, … (the checked values), `shape` and `helpers`. On a device that shares
+    memory with other libraries, `shared` lists the arrays they use as well.
     """
     # The kernel's name is data, not code: a GLSL kernel is called whatever its source is called.
     names: dict[str, Any] = {
@@ -62,6 +64,7 @@ def launcher(
         "device": device,
         "kernel_name": kernel,
         "as_tuple": partial(_as_tuple, kernel),
+        "shared": (),
         **helpers,
     }
     for i, (param, convert) in enumerate(zip(params, converters(device, kernel, params), strict=True)):
@@ -69,13 +72,14 @@ def launcher(
         if param.dtype is not None:
             dtype = np.dtype(param.dtype)
             names[f"t{i}"] = dtype if param.kind == "buffer" else dtype.type
-    exec(_compiled(tuple((param.kind, param.dtype is not None) for param in params), tuple(body)), names)
+    kinds = tuple((param.kind, param.dtype is not None) for param in params)
+    exec(_compiled(kinds, tuple(body), device.takes_guests), names)
     made: Launcher = names["launch_checked"]
     return made
 
 
 @lru_cache(maxsize=256)
-def _compiled(params: tuple[tuple[str, bool], ...], body: tuple[str, ...]) -> CodeType:
+def _compiled(params: tuple[tuple[str, bool], ...], body: tuple[str, ...], takes_guests: bool) -> CodeType:
     """The code of a launcher; kernels whose parameters are alike share it. Compiling takes a fifth of a millisecond.
 
     `params` is the kind of each and whether its dtype is known: then the usual case is told by it, inline.
@@ -91,15 +95,17 @@ def _compiled(params: tuple[tuple[str, bool], ...], body: tuple[str, ...]) -> Co
     ]
     if params:
         lines.append(f"    {', '.join(f'a{i}' for i in range(count))}, = args")
+    if takes_guests:
+        lines.append("    shared = []")
     for i, (kind, typed) in enumerate(params):
         if kind == "buffer":
             same = f" and a{i}.dtype is t{i}" if typed else ""
-            usual = f"a{i}.__class__ is Array and a{i}.device is device{same} and a{i}.handle"
-            lines.append(f"    v{i} = ({usual}) or c{i}(a{i})")
+            usual = f"a{i}.__class__ is Array and a{i}.device is device{same} and a{i}.ready"
+            lines.append(f"    v{i} = ({usual}) or c{i}(a{i}, shared)")
         elif kind == "scalar" and typed:
             lines.append(f"    v{i} = a{i} if a{i}.__class__ is t{i} else c{i}(a{i})")
         else:
-            lines.append(f"    v{i} = c{i}(a{i})")
+            lines.append(f"    v{i} = c{i}(a{i}{', shared' if kind == 'any' else ''})")
     lines.extend(f"    {line}" for line in body)
     return compile("\n".join(lines), "<kernelkeep launcher>", "exec")
 
@@ -126,7 +132,7 @@ def dimensions(value: Any, what: str) -> tuple[int, int, int]:
 def _buffer(device: Device, label: str, param: Parameter) -> Converter:
     dtype = None if param.dtype is None else np.dtype(param.dtype)
 
-    def convert(value: Any) -> Any:
+    def convert(value: Any, shared: Any = None) -> Any:
         if isinstance(value, np.ndarray):
             raise ArgumentError(f"{label} is a NumPy array in host memory: pass device.array(…) of it")
         if not isinstance(value, Array):
@@ -140,6 +146,8 @@ def _buffer(device: Device, label: str, param: Parameter) -> Converter:
             raise ArgumentError(f"{label} is an array on {value.device.spec}, and the kernel runs on {device.spec}")
         if dtype is not None and value.dtype != dtype:
             raise ArgumentError(f"{label} is {dtype.name}, and the array is {value.dtype.name}")
+        if shared is not None and value.peers is not None:
+            shared.append(value)
         return value.handle
 
     return convert
@@ -206,11 +214,11 @@ def _any(device: Device, label: str, param: Parameter) -> Converter:
     """A parameter of which only the size is known: an array where a pointer fits, else a scalar by size."""
     as_buffer, as_scalar = _buffer(device, label, param), _opaque(label, param)
 
-    def convert(value: Any) -> Any:
-        if isinstance(value, Array):
+    def convert(value: Any, shared: Any = None) -> Any:
+        if isinstance(value, Array) or is_guest(value):
             if param.nbytes not in (0, 8):
                 raise ArgumentError(f"{label} takes {param.nbytes} bytes and cannot be an array")
-            return as_buffer(value)
+            return as_buffer(value, shared)
         return as_scalar(value)
 
     return convert

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Array", "host_view", "parse_dtype", "parse_shape"]
 
+_HOST = (1, 0)  # kDLCPU, as DLPack names the host's memory
+
 
 class _Bound(Protocol):
     """Something that would use an array's memory without asking again."""
 
     def _revoke(self, reason: str) -> None: ...
+
+    def _rebind(self) -> None: ...
 
 
 class Array:
@@ -29,18 +33,41 @@ class Array:
 
     The memory is freed when the array is collected, or at once by `close()`. An array that shares memory with a
     guest (a CuPy or PyTorch array) keeps the guest alive and frees nothing itself.
+
+    `peers` says who else uses the memory, if anyone does: work on the array is then ordered with theirs. `ready` is the
+    handle where a launch may take it without asking: None for an array that is closed or has peers.
     """
 
-    __slots__ = ("__weakref__", "_bound_in", "_guest", "_recycler", "device", "dtype", "handle", "nbytes", "shape")
+    __slots__ = (
+        "__weakref__",
+        "_bound_in",
+        "_guest",
+        "_recycler",
+        "device",
+        "dtype",
+        "handle",
+        "nbytes",
+        "peers",
+        "ready",
+        "shape",
+    )
 
     def __init__(
-        self, device: Device, shape: tuple[int, ...], dtype: np.dtype[Any], handle: Any, guest: object = None
+        self,
+        device: Device,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        handle: Any,
+        guest: object = None,
+        peers: Any = None,
     ) -> None:
         self.device = device
         self.shape = shape
         self.dtype = dtype
         self.nbytes = math.prod(shape) * dtype.itemsize
         self.handle = handle
+        self.peers = peers
+        self.ready = handle if peers is None else None
         self._guest = guest
         self._recycler: Recycler | None = None
         self._bound_in: weakref.WeakSet[_Bound] | None = None
@@ -65,6 +92,8 @@ class Array:
         ):
             raise ArgumentError(f"out must be a writable contiguous {self.dtype} array of shape {self.shape}")
         if self.nbytes:
+            if self.peers is not None:
+                self.device.wait_for_guests((self,))
             self.device._download(self.handle, out)
         return out
 
@@ -77,13 +106,23 @@ class Array:
                 raise ArgumentError(f"the array to copy from is on {other.device.spec}, not on {self.device.spec}")
             self._check_like(other.shape, other.dtype)
             if self.nbytes and other is not self:
-                self.device._copy(self.handle, other.handle, self.nbytes)
+                with self.device.ordered_with_guests((self, other)):
+                    self.device._copy(self.handle, other.handle, self.nbytes)
             return self
         host = host_view(other)
         self._check_like(host.shape, host.dtype)
         if self.nbytes:
-            self.device._upload(self.handle, host)
+            with self.device.ordered_with_guests((self,)):
+                self.device._upload(self.handle, host)
         return self
+
+    def share(self, peers: Any) -> None:
+        """Note that another library uses the memory as well; what is bound to the array is told."""
+        self._leave_order()
+        self.peers, self.ready = peers, None
+        if self._bound_in is not None:
+            for bound in list(self._bound_in):
+                bound._rebind()
 
     def _tell_when_closed(self, bound: _Bound) -> None:
         if self._bound_in is None:  # most arrays are never bound
@@ -92,7 +131,10 @@ class Array:
 
     def close(self) -> None:
         """Free the memory now. Using the array afterwards is a `DeviceError`."""
-        handle, self.handle = self.handle, None
+        self._let_go(self.device._free)
+
+    def _let_go(self, free: Callable[[Any], None]) -> None:
+        handle, self.handle, self.ready = self.handle, None, None
         if self.device.lost:  # the memory is the parent's
             return
         if self._bound_in is not None:
@@ -100,16 +142,19 @@ class Array:
                 bound._revoke("an array it was prepared with is closed")
         recycler, self._recycler = self._recycler, None
         if handle is not None and self._guest is None and not (recycler and recycler.give(self.nbytes, handle)):
-            self.device._free(handle)
-        self._guest = None
+            free(handle)
+        self._guest = self.peers = None
 
     def _leave_order(self) -> None:
         """Somebody uses it outside the device's own order of work: nobody else is to get its memory unasked."""
         self._recycler = None
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # the interpreter may be half gone
-            self.close()
+        try:
+            if self._guest is None or self._bound_in is not None:
+                self._let_go(self.device._free_later)
+        except Exception:  # the interpreter may be half gone
+            pass
 
     def __len__(self) -> int:
         if not self.shape:
@@ -124,16 +169,30 @@ class Array:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        self._leave_order()
         interface = self.device._cuda_array_interface(self)
         if interface is None:
             raise AttributeError(f"arrays on {self.device.spec} have no __cuda_array_interface__")
         return interface
 
-    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A capsule for another library. `stream` is the consumer's: it waits for our work, the host does not."""
         self._check_open()
-        self._leave_order()
-        return self.device._dlpack(self)
+        if dl_device is not None and tuple(dl_device) == _HOST:
+            if copy is False:
+                raise BufferError("device memory cannot be seen from the host without a copy")
+            return self.numpy().__dlpack__()
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"dl_device must be {self.__dlpack_device__()} or {_HOST} (the host), got {dl_device!r}")
+        if copy:
+            return self.device._dlpack(self.device.empty(self.shape, self.dtype).copy_from(self), stream)
+        return self.device._dlpack(self, stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device._dlpack_device()

@@ -15,7 +15,7 @@ import math
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
@@ -116,6 +116,7 @@ class Device(ABC):
     backend: str
     language: str
     replays_whole = False  # many launches cost the host as much as one
+    takes_guests = False  # other libraries' arrays can be arguments, and ours can be theirs
 
     def __init__(self, info: DeviceInfo, fingerprint: Fingerprint, capabilities: Capabilities) -> None:
         self.info = info
@@ -229,10 +230,12 @@ class Device(ABC):
                 raise
             return self._allocate(nbytes)
 
-    def array(self, data: Any) -> Array:
+    def array(self, data: Any, *, ordered: bool = True) -> Array:
         """A device array from NumPy, anything with DLPack or `__cuda_array_interface__`, or a nested list.
 
-        Host data is copied. Memory of this very device is shared, not copied: the array then keeps its owner alive.
+        Host data is copied. Memory of this very device is shared, not copied: the array then keeps its owner alive, and
+        work on it is ordered with the owner's (PyTorch, CuPy, …): ours waits for what the owner has under way on its
+        current stream, and that stream waits for ours. With `ordered=False` keeping the order is left to you.
         """
         self._check_open()
         if isinstance(data, Array):
@@ -241,6 +244,9 @@ class Device(ABC):
             return self.empty(data.shape, data.dtype).copy_from(data)
         guest = None if isinstance(data, np.ndarray) else self._guest_array(data)
         if guest is not None:
+            if not ordered:
+                self.wait_for_guests((guest,))
+                guest.peers, guest.ready = None, guest.handle
             return guest
         host = host_view(data)
         array = self.empty(host.shape, host.dtype)
@@ -264,6 +270,10 @@ class Device(ABC):
     def _free(self, handle: Any) -> None:
         """Free memory. May be called by the garbage collector, at any moment, in any thread."""
 
+    def _free_later(self, handle: Any) -> None:
+        """Free memory of an array that was collected: at once, or with the next call where a driver's state is in the way."""
+        self._free(handle)
+
     @abstractmethod
     def _upload(self, handle: Any, host: np.ndarray[Any, Any]) -> None: ...
 
@@ -280,11 +290,35 @@ class Device(ABC):
     def _cuda_array_interface(self, array: Array) -> dict[str, Any] | None:
         return None
 
-    def _dlpack(self, array: Array) -> Any:
+    def _dlpack(self, array: Array, stream: Any) -> Any:
         raise BufferError(f"memory of {self.spec} cannot be shared through DLPack: use .numpy()")
 
     def _dlpack_device(self) -> tuple[int, int]:
         raise BufferError(f"memory of {self.spec} cannot be shared through DLPack: use .numpy()")
+
+    def wait_for_guests(self, arrays: Sequence[Array], queue: Queue | None = None) -> Any:
+        """Have work from now on wait for what other libraries do with these arrays at the moment.
+
+        Gives what `have_guests_wait` is to be given once the work is on its way.
+        """
+        return None
+
+    def have_guests_wait(self, waited_for: Any, queue: Queue | None = None) -> None:
+        """Have other libraries wait for all work so far."""
+        return None
+
+    def guest_fences(self, arrays: Sequence[Array]) -> list[Fence]:
+        """Points after what other libraries do with these arrays at the moment, to be waited for later."""
+        return []
+
+    @contextlib.contextmanager
+    def ordered_with_guests(self, arrays: Sequence[Array], queue: Queue | None = None) -> Iterator[None]:
+        """For work on arrays of which some may be shared with other libraries: after theirs, and before what they do next."""
+        shared = [array for array in arrays if array.peers is not None]
+        waited_for = self.wait_for_guests(shared, queue) if shared else None
+        yield
+        if shared:
+            self.have_guests_wait(waited_for, queue)
 
     # --- order and time
 

@@ -38,6 +38,7 @@ class Prepared(ABC):
         self._args = list(args)
         self._graphs: weakref.WeakSet[_Watcher] | None = None  # those that hold a copy of the arguments
         self._reason = ""  # why it may not run any more
+        self.ordered = True  # with other libraries' work on the arrays they share
         for value in args:
             self._hold(value)
 
@@ -57,6 +58,7 @@ class Prepared(ABC):
         index = self._index_of(which)
         if self._reason and self.kernel.program.closed:
             self._refuse()  # nothing can mend that
+        value = self.kernel._adopted(value)
         before = self._args[index]
         self._put(index, self.kernel._convert(index, value))
         self._args[index] = value
@@ -65,6 +67,8 @@ class Prepared(ABC):
             self._hold(value)
         if self._reason:
             self._mend()
+        elif _is_shared(before) or _is_shared(value):
+            self._arm()
         if self._graphs is not None:
             for graph in self._graphs:
                 graph._changed(self)
@@ -80,6 +84,18 @@ class Prepared(ABC):
     @abstractmethod
     def _disarm(self, refuse: Callable[..., NoReturn]) -> None:
         """Have calls do `refuse` instead."""
+
+    @property
+    def shared(self) -> list[Array]:
+        """The arguments that other libraries use as well, and with whose work a call is to be ordered."""
+        return [value for value in self._args if _is_shared(value)] if self.ordered else []
+
+    def _rebind(self) -> None:
+        """An argument is shared with another library from now on, or no longer to be ordered with it."""
+        if not self._reason:
+            self._arm()
+        for graph in self._graphs or ():
+            graph._changed(self)
 
     def _in_order(self) -> Callable[[], None]:
         """This launch as a step of a list that keeps its order: on the device's own queue, whichever it was bound to."""
@@ -139,3 +155,7 @@ class Prepared(ABC):
 
     def __repr__(self) -> str:
         return f"<Prepared {self.kernel.name} on {self.kernel.device.spec}>"
+
+
+def _is_shared(value: Any) -> bool:
+    return isinstance(value, Array) and value.peers is not None

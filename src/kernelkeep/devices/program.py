@@ -6,13 +6,16 @@ import contextlib
 import math
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from ..errors import ArgumentError, DeviceError
 from ..programs.signature import KernelSignature, Parameter
 from .arguments import Converter, Launcher, converters, dimensions, launcher
 from .array import Array
+from .guests import is_guest
 from .order import Queue
 from .prepared import Prepared
 
@@ -55,10 +58,13 @@ class Kernel(ABC):
         queue: Queue | None = None,
         shared_bytes: int = 0,
         cooperative: bool = False,
+        ordered: bool = True,
     ) -> None:
         """Run `grid` groups of `group` work-items; returns at once, errors in the arguments raise before anything runs.
 
-        `group` may be left out where the kernel fixes it. `shared_bytes` is CUDA's dynamic shared memory.
+        `group` may be left out where the kernel fixes it. `shared_bytes` is CUDA's dynamic shared memory. Where arrays of
+        other libraries are among the arguments, the launch comes after what they have under way on their current stream,
+        and before what they do next; `ordered=False` leaves that to you.
         """
         try:
             # With the classes, because 4.0 is equal to 4 and is no grid all the same.
@@ -67,15 +73,19 @@ class Kernel(ABC):
             shape = None
         if shape is None:
             shape = self._check_shape(grid, group)
-        if queue is None and not shared_bytes and not cooperative:
+        if queue is None and not shared_bytes and not cooperative and ordered:
             (self._launcher or self._make_launcher())(args, shape)
             return
         if queue is not None:
             for value in args:
                 if isinstance(value, Array):
                     value._leave_order()
-        values = self._bind(args, cooperative)
-        self._launch_specially(values, shape, queue, shared_bytes, cooperative)
+        values, shared = self._bind(args, cooperative)
+        if not ordered or not shared:
+            self._launch_specially(values, shape, queue, shared_bytes, cooperative)
+            return
+        with self.device.ordered_with_guests(shared, queue):
+            self._launch_specially(values, shape, queue, shared_bytes, cooperative)
 
     def prepare(
         self,
@@ -86,25 +96,39 @@ class Kernel(ABC):
         queue: Queue | None = None,
         shared_bytes: int = 0,
         cooperative: bool = False,
+        ordered: bool = True,
     ) -> Prepared:
-        """The same launch with everything checked and bound once: call what comes back to launch, again and again."""
+        """The same launch with everything checked and bound once: call what comes back to launch, again and again.
+
+        Each call is ordered with other libraries' work on arrays they share, as in `launch`.
+        """
         shape = self._check_shape(grid, group)
-        if not isinstance(args, tuple):
-            args = tuple(args) if isinstance(args, list) else args
-        values = self._bind(args, cooperative)
+        if isinstance(args, tuple | list):
+            args = tuple(self._adopted(value) for value in args)
+        values, _ = self._bind(args, cooperative)
         prepared = self._prepare_launch(args, values, shape, queue, shared_bytes, cooperative)
+        if not ordered:
+            prepared.ordered = False
+            prepared._rebind()
         self._prepared.add(prepared)
         return prepared
 
-    def _bind(self, args: tuple[Any, ...], cooperative: bool) -> tuple[Any, ...]:
-        """The arguments, checked, as the backend's driver takes them."""
+    def _adopted(self, value: Any) -> Any:
+        """Another library's array as an array of this device that shares its memory; anything else as it is."""
+        if isinstance(value, Array | np.ndarray | np.generic) or not is_guest(value):
+            return value
+        shared = self.device._guest_array(value)
+        return value if shared is None else shared
+
+    def _bind(self, args: tuple[Any, ...], cooperative: bool) -> tuple[tuple[Any, ...], Sequence[Array]]:
+        """The arguments, checked, as the backend's driver takes them; and those that other libraries share."""
         if cooperative:
             self.device.capabilities.require("cooperative")
         if self._binder is None:
             params = self.params or ()
-            values = f"return ({''.join(f'v{i}, ' for i in range(len(params)))})"
+            values = f"return ({''.join(f'v{i}, ' for i in range(len(params)))}), shared"
             self._binder = launcher(self.device, self.name, params, [values], {})
-        bound: tuple[Any, ...] = self._binder(args, None)
+        bound: tuple[tuple[Any, ...], Sequence[Array]] = self._binder(args, None)
         return bound
 
     def _convert(self, index: int, value: Any) -> Any:

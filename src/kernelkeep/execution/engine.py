@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from ..devices.base import Device
+from ..devices.base import Device, Fence
 from ..errors import DeviceError
-from .flight import Binding, Flight
+from .flight import Binding, Flight, ordered_batch
 from .job import Job
 from .stores import Stores
 from .timeline import Timeline
@@ -80,19 +80,22 @@ class Engine:
         self._check_open()
         if job.copy:  # as with submit: the caller may change its arrays once this returns
             batch = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in batch.items()}
+        fences: list[Fence] = []
+        if self.device.takes_guests:
+            batch, fences = ordered_batch(batch, self.device)
         self._aside.add(future)
         try:
             with self._starting:
                 if self._feeder is None:
                     self._feeder = ThreadPoolExecutor(1, thread_name_prefix="kernelkeep-feeder")
-            self._feeder.submit(self._accept_later, future, job, batch)
+            self._feeder.submit(self._accept_later, future, job, batch, fences)
         except RuntimeError:  # the feeder was shut down this very moment, or the interpreter is ending
             self._aside.discard(future)
             self.closing = True
             self._check_open()
         return future
 
-    def _accept_later(self, future: Future[Any], job: Job, batch: Mapping[str, Any]) -> None:
+    def _accept_later(self, future: Future[Any], job: Job, batch: Mapping[str, Any], fences: list[Fence]) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._room > 0 or future.cancelled())
             self._aside.discard(future)
@@ -101,7 +104,7 @@ class Engine:
                 return
             self._room -= 1
             self.accepted += 1
-        self._accept(future, job, batch)
+        self._accept(future, job, batch, fences)
 
     def _wait_for_room(self) -> None:
         with self._changed:
@@ -113,15 +116,22 @@ class Engine:
             self._room -= 1
             self.accepted += 1
 
-    def _accept(self, future: Future[Any], job: Job, batch: Mapping[str, Any]) -> None:
+    def _accept(
+        self, future: Future[Any], job: Job, batch: Mapping[str, Any], fences: list[Fence] | None = None
+    ) -> None:
         """Check and copy a batch for which there is room, and send it on its way."""
-        flight = self._stage(future, job, batch)
+        flight = self._stage(future, job, batch, fences)
         if flight is not None:
             self._join_line(flight)
 
-    def _stage(self, future: Future[Any], job: Job, batch: Mapping[str, Any]) -> Flight | None:
+    def _stage(
+        self, future: Future[Any], job: Job, batch: Mapping[str, Any], fences: list[Fence] | None
+    ) -> Flight | None:
         flight = Flight(job, future)
         try:
+            if fences is None and self.device.takes_guests:
+                batch, fences = ordered_batch(batch, self.device)
+            flight.fences = fences or []
             flight.stage(self._bind(job), batch, self._lanes, self._stores.blocks, self._stores.copier)
         except BaseException as error:
             self._stores.give_blocks_back(flight)
@@ -213,6 +223,8 @@ class Engine:
                 compute.wait_for(marks[-1])
             if flight.on_device:
                 compute.wait_for(self.device.fence())  # what made the arrays was given to the device's own queue
+                for fence in flight.fences:
+                    compute.wait_for(fence)
             if not lanes.shares_memory:
                 for result in flight.results:
                     if result.index in flight.cleared:

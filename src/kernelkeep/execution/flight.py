@@ -13,7 +13,8 @@ import numpy as np
 
 from ..devices.arguments import dimensions
 from ..devices.array import Array, parse_dtype
-from ..devices.base import Device, Kernel
+from ..devices.base import Device, Fence, Kernel
+from ..devices.guests import is_guest
 from ..devices.lanes import Block, Lanes, Mark
 from ..devices.prepared import Prepared
 from ..errors import ArgumentError, OutOfMemory
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ..cache.memory import Lease
     from ..programs.signature import Parameter
 
-__all__ = ["Binding", "Flight", "Result"]
+__all__ = ["Binding", "Flight", "Result", "ordered_batch"]
 
 _GRIDS_KEPT = 16
 
@@ -112,6 +113,7 @@ class Flight:
         self.values: dict[int, Any] = {}  # scalars and device arrays as the driver takes them
         self.originals: dict[int, Any] = {}  # and as the caller passed them, which also keeps the arrays alive
         self.on_device: set[int] = set()  # those of them that are device arrays
+        self.fences: list[Fence] = []  # what other libraries do with those they share
         self.blocks: dict[int, Block] = {}  # copies of host arrays
         self.borrowed: dict[int, np.ndarray[Any, Any]] = {}  # host arrays that are read while under way
         self.results: list[Result] = []
@@ -152,12 +154,11 @@ class Flight:
             self.values[index] = kernel._convert(index, value)
             self.originals[index] = value
             return
-        if not isinstance(value, np.ndarray) and (isinstance(value, Array) or _is_foreign(value, kernel.device)):
+        if isinstance(value, Array):
             self.values[index] = kernel._convert(index, value)
             self.originals[index] = value
             self.on_device.add(index)
-            if isinstance(value, Array):
-                value._leave_order()  # lanes are orders of their own
+            value._leave_order()  # lanes are orders of their own
             return
         host = _host_array(value, f"argument {param.name!r} of job {self.job.name}")
         dtype = host.dtype if param.dtype is None else np.dtype(param.dtype)
@@ -209,8 +210,19 @@ def _host_array(value: Any, label: str) -> np.ndarray[Any, Any]:
         raise ArgumentError(f"{label}: {error}") from None
 
 
-def _is_foreign(value: Any, device: Device) -> bool:
-    """Whether another library's array lies in this device's memory."""
-    if not hasattr(value, "__dlpack__") and not hasattr(value, "__cuda_array_interface__"):
-        return False
-    return device._guest_array(value) is not None
+def ordered_batch(batch: Mapping[str, Any], device: Device) -> tuple[Mapping[str, Any], list[Fence]]:
+    """A batch with other libraries' arrays as arrays of the device, and the points after what they do with them now.
+
+    Called in the caller's thread: the stream a library uses is a matter of the thread.
+    """
+    adopted = dict(batch)
+    shared: list[Array] = []
+    for name, value in batch.items():
+        if not isinstance(value, Array) and is_guest(value):
+            value = device._guest_array(value)
+            if value is None:
+                continue  # in host memory
+            adopted[name] = value
+        if isinstance(value, Array) and value.peers is not None and value.device is device:
+            shared.append(value)
+    return adopted, device.guest_fences(shared) if shared else []

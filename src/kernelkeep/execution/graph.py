@@ -118,6 +118,11 @@ class Graph:
         self._lock = threading.Lock()
         self._suspect = True
 
+    def _rebind(self) -> None:
+        """An array that is copied is shared with another library from now on."""
+        with self._lock:
+            self._drop()
+
     def _drop(self) -> None:
         replay, self._replay = self._replay, None
         if replay is not None:

@@ -18,16 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ArgumentError, BinaryRejected, DeviceError, KernelKeepError, OutOfMemory
+from ...errors import BinaryRejected, DeviceError, KernelKeepError, OutOfMemory
 from ...programs.source import Source
 from .. import dlpack
 from ..array import Array, parse_dtype, parse_shape
-from ..base import Capabilities, Device, DeviceInfo, MemoryInfo, Queue
+from ..base import Capabilities, Device, DeviceInfo, Fence, MemoryInfo, Queue
 from ..fingerprint import Fingerprint
+from ..guests import is_guest
 from ..image import Image
 from ..replay import Step
 from .compiler import compile_for, compiler_version
+from .context import Current, Discarded, Events
 from .driver import count_devices, info_of, load_driver
+from .guests import adopted, consumers_of, fences_of, guests_wait, wait_for_guests
 from .lanes import CudaLanes
 from .order import CudaFence, CudaQueue, CudaTimer, stream_of
 from .program import CudaProgram, is_whole_cubin
@@ -56,11 +59,12 @@ class CudaDevice(Device):
     backend = "cuda"
     language = "cuda"
     replays_whole = True
+    takes_guests = True
 
     def __init__(self, info: DeviceInfo) -> None:
         driver = self.driver = load_driver()
-        self._success = driver.CUresult.CUDA_SUCCESS
-        self.cu_device = self._call(driver.cuDeviceGet, info.index)
+        self.success = driver.CUresult.CUDA_SUCCESS
+        self.cu_device = self.call(driver.cuDeviceGet, info.index)
         attribute = driver.CUdevice_attribute
         major = self._attribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
         minor = self._attribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
@@ -74,10 +78,17 @@ class CudaDevice(Device):
             architecture=self.architecture,
         )
         super().__init__(info, fingerprint, self._read_capabilities())
-        self.cu_context = self._call(driver.cuDevicePrimaryCtxRetain, self.cu_device)
-        self._enter()
-        self.cu_stream = self._call(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self.cu_context = self.call(driver.cuDevicePrimaryCtxRetain, self.cu_device)
+        self.current = Current(driver, self.cu_context)
+        self.discarded = Discarded.of(info.index)
+        self.events = Events(self, driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        self.timing_events = Events(self, driver.CUevent_flags.CU_EVENT_DEFAULT)
+        with self.current:
+            self.cu_stream = self.call(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self._allocations: set[int] = set()
+        self._nowhere: int | None = None
+        self._streams: dict[int, Any] = {}
+        self.record, self.stream_wait = driver.cuEventRecord, driver.cuStreamWaitEvent
         self._queues: weakref.WeakSet[CudaQueue] = weakref.WeakSet()
 
     def _read_capabilities(self) -> Capabilities:
@@ -126,46 +137,55 @@ class CudaDevice(Device):
         if image.form == "cubin" and not is_whole_cubin(image.payload):
             # The driver would find out only when the code is first needed, which is too late to compile again.
             raise BinaryRejected(f"the binary of {image.name} is not a whole cubin")
-        self._enter()
         driver = self.driver
-        status, library = driver.cuLibraryLoadData(image.payload, [], [], 0, [], [], 0)
-        if status is not self._success:
+        with self.current:
+            status, library = driver.cuLibraryLoadData(image.payload, [], [], 0, [], [], 0)
+        if status is not self.success:
             if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-                raise self._translated(status, f"loading {image.name}")
+                raise self.translated(status, f"loading {image.name}")
             raise BinaryRejected(f"{self.spec} refuses the binary of {image.name}: {status.name}")
         return CudaProgram(self, image, library)
 
     # --- memory
 
     def _allocate(self, nbytes: int) -> int:
-        self._enter()
-        pointer = int(self._call(self.driver.cuMemAlloc, nbytes, doing=f"allocating {nbytes:,} bytes"))
+        with self.current:
+            self.discarded.clear()
+            pointer = int(self.call(self.driver.cuMemAlloc, nbytes, doing=f"allocating {nbytes:,} bytes"))
         self._allocations.add(pointer)
         return pointer
 
     def _free(self, handle: int) -> None:
         if handle in self._allocations:
             self._allocations.discard(handle)
-            self._enter()
-            self.driver.cuMemFree(handle)
+            with self.current:
+                self.driver.cuMemFree(handle)
+
+    def _free_later(self, handle: int) -> None:
+        if handle in self._allocations:
+            self._allocations.discard(handle)
+            self.discarded.add(self.driver.cuMemFree, handle)
+
+    @property
+    def nowhere(self) -> int:
+        """An address for arrays of no elements."""
+        if self._nowhere is None:
+            self._nowhere = self._allocate(16)
+        return self._nowhere
 
     def _upload(self, handle: int, host: np.ndarray[Any, Any]) -> None:
-        self._enter()
-        self._call(self.driver.cuMemcpyHtoDAsync, handle, host.ctypes.data, host.nbytes, self.cu_stream)
-        self._call(self.driver.cuStreamSynchronize, self.cu_stream)
+        self.call(self.driver.cuMemcpyHtoDAsync, handle, host.ctypes.data, host.nbytes, self.cu_stream)
+        self.call(self.driver.cuStreamSynchronize, self.cu_stream)
 
     def _download(self, handle: int, out: np.ndarray[Any, Any]) -> None:
-        self._enter()
-        self._call(self.driver.cuMemcpyDtoHAsync, out.ctypes.data, handle, out.nbytes, self.cu_stream)
-        self._call(self.driver.cuStreamSynchronize, self.cu_stream)
+        self.call(self.driver.cuMemcpyDtoHAsync, out.ctypes.data, handle, out.nbytes, self.cu_stream)
+        self.call(self.driver.cuStreamSynchronize, self.cu_stream)
 
     def _copy(self, target: int, origin: int, nbytes: int) -> None:
-        self._enter()
-        self._call(self.driver.cuMemcpyDtoDAsync, target, origin, nbytes, self.cu_stream)
+        self.call(self.driver.cuMemcpyDtoDAsync, target, origin, nbytes, self.cu_stream)
 
     def pinned_empty(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> np.ndarray[Any, Any]:
         self._check_open()
-        self._enter()
         parsed_shape, parsed_dtype = parse_shape(shape), parse_dtype(dtype)
         nbytes = max(16, math.prod(parsed_shape) * parsed_dtype.itemsize)
         memory = _Pinned(self, nbytes)
@@ -177,40 +197,42 @@ class CudaDevice(Device):
 
     def memory_info(self) -> MemoryInfo:
         self._check_open()
-        self._enter()
-        free, total = self._call(self.driver.cuMemGetInfo)
+        with self.current:
+            self.discarded.clear()
+            free, total = self.call(self.driver.cuMemGetInfo)
         return MemoryInfo(int(total), int(free))
 
     def _guest_array(self, data: Any) -> Array | None:
-        if hasattr(data, "__dlpack__") and hasattr(data, "__dlpack_device__"):
-            with contextlib.suppress(BufferError, RuntimeError, TypeError):
-                if data.__dlpack_device__() == (dlpack.CUDA, self.info.index):
-                    # The producer makes our stream wait for what it has still under way.
-                    taken = dlpack.take(data.__dlpack__(stream=int(self.cu_stream)))
-                    return Array(self, taken.shape, taken.dtype, taken.pointer, guest=taken.owner)
-        interface = getattr(data, "__cuda_array_interface__", None)
-        if interface is None:
-            return None
-        pointer, read_only = interface["data"]
-        dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
-        if read_only:
-            raise ArgumentError("the array is read-only and cannot be shared")
-        if not dlpack.is_contiguous(shape, interface.get("strides"), dtype.itemsize):
-            raise ArgumentError("the array is not contiguous; copy it first")
-        if pointer and self._device_of(pointer) != self.info.index:
-            raise ArgumentError(f"the array is on cuda:{self._device_of(pointer)}, not on {self.spec}")
-        self._enter()
-        stream = interface.get("stream")
-        if stream is not None:
-            self._call(self.driver.cuStreamSynchronize, stream)
-        return Array(self, shape, dtype, pointer or self._allocate(16), guest=data)
+        return adopted(self, data) if is_guest(data) else None
 
-    def _device_of(self, pointer: int) -> int:
-        which = self.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-        return int(self._call(self.driver.cuPointerGetAttribute, which, pointer))
+    def wait_for_guests(self, arrays: Sequence[Array], queue: Queue | None = None) -> Any:
+        return wait_for_guests(self, arrays, self._stream_of(queue))
+
+    def have_guests_wait(self, waited_for: Any, queue: Queue | None = None) -> None:
+        guests_wait(self, waited_for, self._stream_of(queue))
+
+    def guest_fences(self, arrays: Sequence[Array]) -> list[Fence]:
+        return list(fences_of(self, arrays))
+
+    def stream_handle(self, address: int) -> Any:
+        """A stream as the bindings take it most quickly."""
+        handle = self._streams.get(address)
+        if handle is None:
+            if len(self._streams) >= 256:
+                self._streams.clear()
+            handle = self._streams[address] = self.driver.CUstream(address)
+        return handle
+
+    def _stream_of(self, queue: Queue | None) -> Any:
+        return self.cu_stream if queue is None else stream_of(queue, self)
 
     def _cuda_array_interface(self, array: Array) -> dict[str, Any]:
         array._check_open()
+        peers = consumers_of(self, None)
+        array.share(peers)
+        # The stream below is the consumer's to wait for. PyTorch does not, so the libraries that are loaded wait already.
+        if (streams := peers.streams(self.cu_stream)) is not None:
+            guests_wait(self, streams, self.cu_stream)
         return {
             "shape": array.shape,
             "typestr": array.dtype.str,
@@ -220,8 +242,14 @@ class CudaDevice(Device):
             "version": 3,
         }
 
-    def _dlpack(self, array: Array) -> Any:
-        self.synchronize()  # the consumer then needs to know nothing of our stream
+    def _dlpack(self, array: Array, stream: Any) -> Any:
+        if stream is None:
+            stream = 1  # CU_STREAM_LEGACY, as DLPack says
+        if not isinstance(stream, int) or isinstance(stream, bool) or stream < -1 or stream == 0:
+            raise BufferError(f"stream must be None, -1, 1, 2 or the address of a CUDA stream, got {stream!r}")
+        array.share(consumers_of(self, None if stream == -1 else stream))
+        if stream not in (-1, int(self.cu_stream)):
+            guests_wait(self, (stream,), self.cu_stream)
         return dlpack.give(array.handle, self.info.index, array.shape, array.dtype, array)
 
     def _dlpack_device(self) -> tuple[int, int]:
@@ -242,13 +270,12 @@ class CudaDevice(Device):
         return CudaQueue(self)
 
     def _new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> CudaReplay:
-        return CudaReplay(self, steps, self.cu_stream if queue is None else stream_of(queue, self))
+        return CudaReplay(self, steps, self._stream_of(queue))
 
     def exclusive(self) -> AbstractContextManager[Any]:
-        """CUDA serves all threads at once; here a block only finds this thread's context in place."""
+        """CUDA serves all threads at once; here a block only finds our context current in its thread."""
         self._check_open()
-        self._enter()
-        return contextlib.nullcontext()
+        return self.current
 
     def _open_lanes(self, *, timed: bool = True) -> CudaLanes:
         self._check_open()
@@ -256,42 +283,52 @@ class CudaDevice(Device):
 
     def synchronize(self) -> None:
         self._check_open()
-        self._enter()
-        self._call(self.driver.cuStreamSynchronize, self.cu_stream)
+        with self.current:
+            self.call(self.driver.cuStreamSynchronize, self.cu_stream)
+            self.discarded.clear()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Wait for everything on every queue of ours."""
-        self._enter()
         self.driver.cuStreamSynchronize(self.cu_stream)
         for queue in list(self._queues):
             self.driver.cuStreamSynchronize(queue.cu_stream)
 
     def _close(self) -> None:
-        self._enter()
         driver = self.driver
-        driver.cuStreamSynchronize(self.cu_stream)
-        for pointer in list(self._allocations):
-            driver.cuMemFree(pointer)
-        self._allocations.clear()
-        driver.cuStreamDestroy(self.cu_stream)
+        with self.current:
+            driver.cuStreamSynchronize(self.cu_stream)
+            self.discarded.clear()
+            for pointer in list(self._allocations):
+                driver.cuMemFree(pointer)
+            self._allocations.clear()
+            self.events.close()
+            self.timing_events.close()
+            driver.cuStreamDestroy(self.cu_stream)
         driver.cuDevicePrimaryCtxRelease(self.cu_device)
 
     # --- calls and errors
 
-    def _enter(self) -> None:
-        """Make our context this thread's. A third of a microsecond, so nobody tries to be clever about it."""
-        self.driver.cuCtxSetCurrent(self.cu_context)
-
     def _attribute(self, attribute: Any) -> int:
-        return int(self._call(self.driver.cuDeviceGetAttribute, attribute, self.cu_device))
+        return int(self.call(self.driver.cuDeviceGetAttribute, attribute, self.cu_device))
 
-    def _call(self, function: Any, *args: Any, doing: str = "") -> Any:
+    def call(self, function: Any, *args: Any, doing: str = "") -> Any:
+        """A driver call's results; its errors are raised as ours."""
         status, *results = function(*args)
-        if status is not self._success and status != self._success:
-            raise self._translated(status, doing)
+        if status is not self.success and status != self.success:
+            if self._may_lack_context(status):
+                with self.current:
+                    status, *results = function(*args)
+            if status != self.success:
+                raise self.translated(status, doing)
         return results[0] if len(results) == 1 else results
 
-    def _translated(self, status: Any, doing: str = "") -> KernelKeepError:
+    def _may_lack_context(self, status: Any) -> bool:
+        """Whether a driver may have refused only because this thread has no context, or another one: older ones do."""
+        results = self.driver.CUresult
+        lacking = (results.CUDA_ERROR_INVALID_CONTEXT, results.CUDA_ERROR_INVALID_HANDLE)
+        return status in lacking and hasattr(self, "current")
+
+    def translated(self, status: Any, doing: str = "") -> KernelKeepError:
         if getattr(self, "lost", ""):
             return DeviceError(self.lost)
         spec = getattr(self, "spec", "cuda")
@@ -312,8 +349,10 @@ class _Pinned:
     def __init__(self, device: CudaDevice, nbytes: int) -> None:
         flags = device.driver.CU_MEMHOSTALLOC_PORTABLE | device.driver.CU_MEMHOSTALLOC_DEVICEMAP
         self._device = device
-        device._call(device.driver.cuDevicePrimaryCtxRetain, device.cu_device)
-        self._pointer = int(device._call(device.driver.cuMemHostAlloc, nbytes, flags, doing="pinning host memory"))
+        with device.current:
+            device.discarded.clear()
+            self._pointer = int(device.call(device.driver.cuMemHostAlloc, nbytes, flags, doing="pinning host memory"))
+        device.call(device.driver.cuDevicePrimaryCtxRetain, device.cu_device)
         self.__array_interface__ = {
             "shape": (nbytes,),
             "typestr": "|u1",
@@ -323,10 +362,16 @@ class _Pinned:
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
-            device, driver = self._device, self._device.driver
-            if device.lost:
+            device = self._device
+            if device.lost or not hasattr(self, "_pointer"):
                 return
-            if hasattr(self, "_pointer"):
-                device._enter()
-                driver.cuMemFreeHost(self._pointer)
-            driver.cuDevicePrimaryCtxRelease(device.cu_device)
+            if device.closed:  # nobody else comes to do it
+                _unpin(device.driver, device.current, device.cu_device, self._pointer)
+            else:
+                device.discarded.add(_unpin, device.driver, device.current, device.cu_device, self._pointer)
+
+
+def _unpin(driver: Any, current: Current, cu_device: Any, pointer: int) -> None:
+    with current:
+        driver.cuMemFreeHost(pointer)
+    driver.cuDevicePrimaryCtxRelease(cu_device)

@@ -30,9 +30,8 @@ class CudaMark(CudaFence, Mark):
         self.anchor = lanes.anchor
         self.event = self._free.pop() if self._free else lanes.new_event()
         (status,) = lanes.record(self.event, stream)
-        if status is not lanes.device._success:
-            lanes.device._enter()
-            lanes.device._call(lanes.record, self.event, stream)
+        if status is not lanes.device.success:
+            lanes.device.call(lanes.record, self.event, stream)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # half made, or the interpreter is half gone
@@ -49,24 +48,24 @@ class CudaLane(Lane):
         self._stream = self.queue.cu_stream
 
     def upload(self, handle: int, block: Block) -> Any:
-        self._device._call(self._lanes.to_device, handle, block.address, block.nbytes, self._stream)
+        self._device.call(self._lanes.to_device, handle, block.address, block.nbytes, self._stream)
 
     def upload_from(self, handle: int, host: np.ndarray[Any, Any]) -> Any:
-        self._device._call(self._lanes.to_device, handle, host.ctypes.data, host.nbytes, self._stream)
+        self._device.call(self._lanes.to_device, handle, host.ctypes.data, host.nbytes, self._stream)
         return host
 
     def download(self, handle: int, block: Block) -> Any:
-        self._device._call(self._lanes.to_host, block.address, handle, block.nbytes, self._stream)
+        self._device.call(self._lanes.to_host, block.address, handle, block.nbytes, self._stream)
 
     def copy(self, target: int, origin: int, nbytes: int) -> Any:
-        self._device._call(self._device.driver.cuMemcpyDtoDAsync, target, origin, nbytes, self._stream)
+        self._device.call(self._device.driver.cuMemcpyDtoDAsync, target, origin, nbytes, self._stream)
 
     def clear(self, handle: int, nbytes: int) -> Any:
-        self._device._call(self._device.driver.cuMemsetD8Async, handle, 0, nbytes, self._stream)
+        self._device.call(self._device.driver.cuMemsetD8Async, handle, 0, nbytes, self._stream)
 
     def wait_for(self, mark: Fence) -> None:
         assert isinstance(mark, CudaFence)
-        self._device._call(self._lanes.stream_wait, self._stream, mark.event, 0)
+        self._device.call(self._lanes.stream_wait, self._stream, mark.event, 0)
 
     def mark(self) -> CudaMark:
         return CudaMark(self._lanes, self._stream)
@@ -85,20 +84,19 @@ class CudaLanes(Lanes):
         self.record, self.stream_wait = driver.cuEventRecord, driver.cuStreamWaitEvent
         self.to_device, self.to_host = driver.cuMemcpyHtoDAsync, driver.cuMemcpyDtoHAsync
         self.free_events: list[Any] = []
-        device._enter()
         self._clock = CudaQueue(device)
         self.anchor = self._new_anchor()
         self.upload, self.compute, self.download = CudaLane(self), CudaLane(self), CudaLane(self)
 
     def new_event(self) -> Any:
-        self.device._enter()
-        return self.device._call(self.device.driver.cuEventCreate, self._event_flags)
+        with self.device.current:
+            return self.device.call(self.device.driver.cuEventCreate, self._event_flags)
 
     def block(self, nbytes: int) -> Block:
         return Block(self.device.pinned_empty(nbytes, "u1"))
 
     def times(self, marks: Sequence[CudaMark]) -> list[float]:
-        call, elapsed = self.device._call, self.device.driver.cuEventElapsedTime
+        call, elapsed = self.device.call, self.device.driver.cuEventElapsedTime
         told = [mark.anchor[1] + call(elapsed, mark.anchor[0], mark.event) * 1e-3 for mark in marks]
         if time.perf_counter() - self.anchor[1] > _ANCHOR_SECONDS:
             self.anchor = self._new_anchor()
@@ -107,23 +105,22 @@ class CudaLanes(Lanes):
     def _new_anchor(self) -> tuple[Any, float]:
         """An event and the host's time of it. Of a few tries the shortest is the surest."""
         device, driver = self.device, self.device.driver
-        device._enter()
-        event = device._call(driver.cuEventCreate, driver.CUevent_flags.CU_EVENT_DEFAULT)
+        event = device.timing_events.take()
         best = (float("inf"), 0.0)
         for _ in range(5):
-            last = device._call(driver.cuEventCreate, driver.CUevent_flags.CU_EVENT_DEFAULT)
+            last = device.timing_events.take()
             before = time.perf_counter()
-            device._call(driver.cuEventRecord, last, self._clock.cu_stream)
-            device._call(driver.cuEventSynchronize, last)
+            device.call(driver.cuEventRecord, last, self._clock.cu_stream)
+            device.call(driver.cuEventSynchronize, last)
             after = time.perf_counter()
             if after - before < best[0]:
                 best = (after - before, (before + after) / 2)
                 event, last = last, event
-            driver.cuEventDestroy(last)
+            device.timing_events.give(last)
         return event, best[1]
 
     def close(self) -> None:
         events, self.free_events = self.free_events, []
-        self.device._enter()
-        for event in events:
-            self.device.driver.cuEventDestroy(event)
+        with self.device.current:
+            for event in events:
+                self.device.driver.cuEventDestroy(event)

@@ -27,9 +27,9 @@ class CudaQueue(Queue):
 
     def __init__(self, device: CudaDevice) -> None:
         self.device = device
-        device._enter()
         flags = device.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
-        self.cu_stream = device._call(device.driver.cuStreamCreate, flags)
+        with device.current:
+            self.cu_stream = device.call(device.driver.cuStreamCreate, flags)
         device._queues.add(self)
 
     def fence(self) -> CudaFence:
@@ -38,18 +38,15 @@ class CudaQueue(Queue):
     def wait_for(self, fence: Fence) -> None:
         if not isinstance(fence, CudaFence):
             raise ArgumentError("the fence does not belong to CUDA")
-        self.device._enter()
-        self.device._call(self.device.driver.cuStreamWaitEvent, self.cu_stream, fence.event, 0)
+        self.device.call(self.device.driver.cuStreamWaitEvent, self.cu_stream, fence.event, 0)
 
     def synchronize(self) -> None:
-        self.device._enter()
-        self.device._call(self.device.driver.cuStreamSynchronize, self.cu_stream)
+        self.device.call(self.device.driver.cuStreamSynchronize, self.cu_stream)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             if not self.device.closed:
-                self.device._enter()
-                self.device.driver.cuStreamDestroy(self.cu_stream)
+                self.device.discarded.add(self.device.driver.cuStreamDestroy, self.cu_stream)
 
 
 class CudaFence(Fence):
@@ -57,26 +54,22 @@ class CudaFence(Fence):
 
     def __init__(self, device: CudaDevice, stream: Any, *, timing: bool = False) -> None:
         self._device = device
-        flags = device.driver.CUevent_flags
-        device._enter()
-        kind = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
-        self.event = device._call(device.driver.cuEventCreate, kind)
-        device._call(device.driver.cuEventRecord, self.event, stream)
+        self._events = device.timing_events if timing else device.events
+        self.event = self._events.take()
+        device.call(device.driver.cuEventRecord, self.event, stream)
 
     @property
     def done(self) -> bool:
-        self._device._enter()
         (status,) = self._device.driver.cuEventQuery(self.event)
         if status == self._device.driver.CUresult.CUDA_ERROR_NOT_READY:
             return False
-        if status != self._device._success:
-            raise self._device._translated(status, "work before the fence")
+        if status != self._device.success:
+            raise self._device.translated(status, "work before the fence")
         return True
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
         if timeout_seconds is None:
-            self._device._enter()
-            self._device._call(self._device.driver.cuEventSynchronize, self.event)
+            self._device.call(self._device.driver.cuEventSynchronize, self.event)
             return True
         deadline = time.monotonic() + timeout_seconds
         while not self.done:
@@ -86,10 +79,8 @@ class CudaFence(Fence):
         return True
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            if not self._device.closed:
-                self._device._enter()
-                self._device.driver.cuEventDestroy(self.event)
+        with contextlib.suppress(Exception):  # half made, or the interpreter is half gone
+            self._events.give(self.event)
 
 
 class CudaTimer(Timer):
@@ -115,4 +106,4 @@ class CudaTimer(Timer):
             raise DeviceError("the timer's block has not ended")
         self._end.wait()
         driver = self._device.driver
-        return float(self._device._call(driver.cuEventElapsedTime, self._start.event, self._end.event)) * 1e-3
+        return float(self._device.call(driver.cuEventElapsedTime, self._start.event, self._end.event)) * 1e-3

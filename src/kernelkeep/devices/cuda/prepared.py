@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import settings
 from ..prepared import Prepared
+from .guests import guests_wait, wait_for_guests
 from .packing import as_bytes, code_of, layout_of
 
 if TYPE_CHECKING:
@@ -65,34 +66,55 @@ class CudaPrepared(Prepared):
 
     def _call(self) -> tuple[Any, tuple[Any, ...]]:
         """The driver's function by name, and everything it takes."""
-        common = (self.kernel._function, *self.shape, self.shared_bytes, self._stream)
+        common = (self.kernel.function, *self.shape, self.shared_bytes, self._stream)
         if self.cooperative:
             return "cuLaunchCooperativeKernel", (*common, self.pointers)
         return "cuLaunchKernel", (*common, 0, ctypes.addressof(self._extra))
 
+    def _bind_to_driver(self) -> bool:
+        """Note what a call does; whether it is ordered with other libraries' work."""
+        name, arguments = self._call()
+        self._driver_launch = partial(getattr(self._device.driver, name), *arguments)
+        self._shared = self.shared
+        return bool(self._shared)
+
     def _launch_again(self) -> None:
         """The launch was refused: perhaps only because this thread has no context, or another library's."""
-        self._device._enter()
         name, arguments = self._call()
-        (status,) = getattr(self._device.driver, name)(*arguments)
-        if status != self._device._success:
-            self.kernel._refuse(status)
+        with self._device.current:
+            (status,) = getattr(self._device.driver, name)(*arguments)
+        if status != self._device.success:
+            self.kernel.refuse(status)
+
+    def _launch_in_order(self) -> None:
+        """A launch with arrays of other libraries: after their work, and before what they do next."""
+        device, stream = self._device, self._stream
+        streams = wait_for_guests(device, self._shared, stream)
+        status = self._driver_launch()[0]
+        if status is not device.success:
+            self._launch_again()
+        guests_wait(device, streams, stream)
 
 
 class PlainPrepared(CudaPrepared):
     """The twin in plain Python."""
+
+    _launch: Callable[[], tuple[Any, ...]]
 
     def __call__(self) -> None:
         if self._launch()[0] is not self._success:
             self._launch_again()
 
     def _arm(self) -> None:
-        self._success = self._device._success
-        name, arguments = self._call()
-        self._launch = partial(getattr(self._device.driver, name), *arguments)
+        self._success = self._device.success
+        self._launch = self._launch_shared if self._bind_to_driver() else self._driver_launch
+
+    def _launch_shared(self) -> tuple[Any]:
+        self._launch_in_order()
+        return (self._success,)
 
     def _disarm(self, refuse: Callable[..., NoReturn]) -> None:
-        self._launch = refuse  # type: ignore[assignment]
+        self._launch = refuse
 
 
 @cache
@@ -115,6 +137,9 @@ def _native_prepared() -> type[CudaPrepared] | None:
         """The twin in C. `BoundCall` comes first, so that a call runs no Python at all."""
 
         def _arm(self) -> None:
+            if self._bind_to_driver():
+                self._aim(0, ())  # `_failed` is called instead
+                return
             name, arguments = self._call()
             self._aim(addresses[name], tuple(int(value) for value in arguments))
 
@@ -124,7 +149,10 @@ def _native_prepared() -> type[CudaPrepared] | None:
         def _failed(self, status: int) -> None:
             if self._reason:
                 self._refuse()
-            self._launch_again()
+            if self._shared:
+                self._launch_in_order()
+            else:
+                self._launch_again()
 
     return NativePrepared
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import ArgumentError, BinaryRejected
 from ...programs.signature import KernelSignature, Parameter
 from ..base import Kernel, Program, Queue
 from ..image import Image
+from .guests import guests_wait, wait_for_guests
 from .order import stream_of
 from .packing import as_bytes, layout_of
 from .prepared import CudaPrepared, new_prepared
@@ -51,18 +53,18 @@ class CudaProgram(Program):
 
     def make_resident(self) -> None:
         device, driver = self._device, self._device.driver
-        device._enter()
         for signature in self.image.kernels:
-            status, _ = driver.cuKernelGetFunction(self._find(signature))
-            if status is not device._success:
+            with device.current:
+                status, _ = driver.cuKernelGetFunction(self._find(signature))
+            if status is not device.success:
                 if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-                    raise device._translated(status, f"loading {self.name}")
+                    raise device.translated(status, f"loading {self.name}")
                 raise BinaryRejected(f"{device.spec} refuses kernel {signature.name} of {self.name}: {status.name}")
 
     def _find(self, signature: KernelSignature) -> Any:
         symbol = (signature.symbol or signature.name).encode()
         status, kernel = self._device.driver.cuLibraryGetKernel(self.cu_library, symbol)
-        if status is not self._device._success:
+        if status is not self._device.success:
             raise BinaryRejected(f"the binary of {self.name} has no kernel {signature.name}")
         return kernel
 
@@ -71,13 +73,19 @@ class CudaProgram(Program):
         return CudaKernel(self, signature, self._find(signature))
 
     def _unload(self) -> None:
-        device = self._device
-        # A launch of it may still be running, and unloading does not wait for one.
-        device._settle()
-        device.driver.cuLibraryUnload(self.cu_library)
+        with self._device.current:
+            _unload(self._device, self.cu_library)
+
+    def _abandon(self) -> None:
+        self._device.discarded.add(_unload, self._device, self.cu_library)
 
     def binary(self) -> bytes:
         return self.image.encode()
+
+
+def _unload(device: CudaDevice, library: Any) -> None:
+    device.settle()  # a launch of it may still be running, and unloading does not wait for one
+    device.driver.cuLibraryUnload(library)
 
 
 def _confirmed(device: CudaDevice, kernel: Any, signature: KernelSignature) -> tuple[Parameter, ...]:
@@ -86,7 +94,7 @@ def _confirmed(device: CudaDevice, kernel: Any, signature: KernelSignature) -> t
     layout: list[tuple[int, int]] = []
     while True:
         status, offset, size = driver.cuKernelGetParamInfo(kernel, len(layout))
-        if status is not device._success:
+        if status is not device.success:
             break
         layout.append((int(offset), int(size)))
     params = signature.params or ()
@@ -99,6 +107,19 @@ def _confirmed(device: CudaDevice, kernel: Any, signature: KernelSignature) -> t
     return tuple(Parameter(f"arg{i}", "any", None, "rw", size, offset) for i, (offset, size) in enumerate(layout))
 
 
+class _Packing:
+    """The buffer that the arguments of launches are packed into, and the driver's view of it; one launch at a time."""
+
+    def __init__(self, params: tuple[Parameter, ...]) -> None:
+        layout = struct.Struct(layout_of(params))
+        self.lock = threading.Lock()
+        self.pack = layout.pack_into
+        self.buffer = ctypes.create_string_buffer(max(layout.size, 8))
+        address = ctypes.addressof(self.buffer)
+        self._pointers = (ctypes.c_void_p * max(len(params), 1))(*(address + p.slot for p in params))
+        self.arguments = ctypes.addressof(self._pointers)
+
+
 class CudaKernel(Kernel):
     """A kernel. Its arguments are packed into one buffer that the driver reads during the launch call."""
 
@@ -106,86 +127,83 @@ class CudaKernel(Kernel):
         super().__init__(program, signature)
         self._device = program._device
         self._cu_kernel = kernel
+        # The driver takes a CUkernel for a CUfunction; the bindings want to be told.
+        self.function = self._device.driver.CUfunction(int(kernel))
         self._confirmed: tuple[Parameter, ...] | None = None
-        self._lock = threading.Lock()
-        self._function: Any = None
 
     @property
     def params(self) -> tuple[Parameter, ...]:
         # Asked of the driver when somebody wants to know: at the first launch, as a rule.
         if self._confirmed is None:
-            self._device._enter()
-            self._confirmed = _confirmed(self._device, self._cu_kernel, self.signature)
+            with self._device.current:
+                self._confirmed = _confirmed(self._device, self._cu_kernel, self.signature)
         return self._confirmed
 
-    def _prepare(self) -> None:
-        """Make the buffer that arguments are packed into."""
-        params = self.params
-        layout = struct.Struct(layout_of(params))
-        self._pack = layout.pack_into
-        self._buffer = ctypes.create_string_buffer(max(layout.size, 8))
-        address = ctypes.addressof(self._buffer)
-        self._pointers = (ctypes.c_void_p * max(len(params), 1))(*(address + p.slot for p in params))
-        self._arguments = ctypes.addressof(self._pointers)
-        # The driver takes a CUkernel for a CUfunction; the bindings want to be told.
-        self._function = self._device.driver.CUfunction(int(self._cu_kernel))
+    @cached_property
+    def _packing(self) -> _Packing:
+        # Two threads may make one each at the same time; then each launcher keeps its own.
+        return _Packing(self.params)
 
     def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
-        if self._function is None:
-            self._prepare()
+        packing = self._packing
         values = "".join(f"v{i}, " if p.kind != "any" else f"as_bytes(v{i}), " for i, p in enumerate(params))
         lines = [
             "x, y, z, gx, gy, gz = shape",
+            "if shared:",
+            "    streams = wait_for_guests(device, shared, stream)",
             "with lock:",
             f"    pack(buffer, 0, {values})",
             "    status = cu_launch(function, x, y, z, gx, gy, gz, 0, stream, arguments, 0)[0]",
             "    if status is not success:",
-            "        again(shape)",
+            "        again(shape, arguments)",
+            "if shared:",
+            "    guests_wait(device, streams, stream)",
         ]
         helpers = {
-            "lock": self._lock,
-            "pack": self._pack,
-            "buffer": self._buffer,
+            "packing": packing,  # it owns the memory that `arguments` is the address of
+            "lock": packing.lock,
+            "pack": packing.pack,
+            "buffer": packing.buffer,
+            "arguments": packing.arguments,
             "cu_launch": self._device.driver.cuLaunchKernel,
-            "function": self._function,
+            "function": self.function,
             "stream": self._device.cu_stream,
-            "arguments": self._arguments,
-            "success": self._device._success,
+            "success": self._device.success,
             "as_bytes": as_bytes,
             "again": self._launch_again,
+            "wait_for_guests": wait_for_guests,
+            "guests_wait": guests_wait,
         }
         return lines, helpers
 
     def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
         return (*grid, *group)
 
-    def _launch_again(self, shape: Any) -> None:
+    def _launch_again(self, shape: Any, arguments: int) -> None:
         """The launch was refused: perhaps only because this thread has no context, or another library's."""
-        self._device._enter()
         stream = self._device.cu_stream
-        (status,) = self._device.driver.cuLaunchKernel(self._function, *shape, 0, stream, self._arguments, 0)
-        if status != self._device._success:
-            self._refuse(status)
+        with self._device.current:
+            (status,) = self._device.driver.cuLaunchKernel(self.function, *shape, 0, stream, arguments, 0)
+        if status != self._device.success:
+            self.refuse(status)
 
     def _launch_specially(
         self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
     ) -> None:
         device, driver = self._device, self._device.driver
-        if self._function is None:
-            self._prepare()
         self._allow_shared(shared_bytes)
         stream = device.cu_stream if queue is None else stream_of(queue, device)
-        device._enter()
+        packing = self._packing
         packed = (as_bytes(v) if p.kind == "any" else v for p, v in zip(self.params, values, strict=True))
-        tail = (shared_bytes, stream, self._arguments)
-        with self._lock:
-            self._pack(self._buffer, 0, *packed)
+        tail = (shared_bytes, stream, packing.arguments)
+        with packing.lock, device.current:
+            packing.pack(packing.buffer, 0, *packed)
             if cooperative:
-                (status,) = driver.cuLaunchCooperativeKernel(self._function, *shape, *tail)
+                (status,) = driver.cuLaunchCooperativeKernel(self.function, *shape, *tail)
             else:
-                (status,) = driver.cuLaunchKernel(self._function, *shape, *tail, 0)
-        if status != device._success:
-            self._refuse(status)
+                (status,) = driver.cuLaunchKernel(self.function, *shape, *tail, 0)
+        if status != device.success:
+            self.refuse(status)
 
     def _prepare_launch(
         self,
@@ -196,8 +214,6 @@ class CudaKernel(Kernel):
         shared_bytes: int,
         cooperative: bool,
     ) -> CudaPrepared:
-        if self._function is None:
-            self._prepare()
         self._allow_shared(shared_bytes)
         stream = self._device.cu_stream if queue is None else stream_of(queue, self._device)
         return new_prepared(self, args, values, shape, stream, shared_bytes, cooperative)
@@ -205,9 +221,9 @@ class CudaKernel(Kernel):
     def _resident_groups(self, items: int, shared_bytes: int) -> int:
         device, driver = self._device, self._device.driver
         self._allow_shared(shared_bytes)
-        device._enter()
-        function = device._call(driver.cuKernelGetFunction, self._cu_kernel)
-        each = device._call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, function, items, shared_bytes)
+        with device.current:
+            function = device.call(driver.cuKernelGetFunction, self._cu_kernel)
+            each = device.call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, function, items, shared_bytes)
         count = device._attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
         return int(each) * count
 
@@ -219,10 +235,10 @@ class CudaKernel(Kernel):
             raise ArgumentError(f"shared_bytes {shared_bytes} is more than {device.spec} has ({most})")
         if shared_bytes > _PLAIN_SHARED_BYTES:
             which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            device._enter()
-            device._call(driver.cuKernelSetAttribute, which, shared_bytes, self._cu_kernel, device.cu_device)
+            with device.current:
+                device.call(driver.cuKernelSetAttribute, which, shared_bytes, self._cu_kernel, device.cu_device)
 
-    def _refuse(self, status: Any) -> NoReturn:
+    def refuse(self, status: Any) -> NoReturn:
         results = self._device.driver.CUresult
         if status in (results.CUDA_ERROR_INVALID_VALUE, results.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES):
             raise ArgumentError(
@@ -232,4 +248,4 @@ class CudaKernel(Kernel):
             raise ArgumentError(
                 f"{self.name}: a cooperative launch must fit on the device at once, and this grid does not"
             )
-        raise self._device._translated(status, f"launching {self.name}")
+        raise self._device.translated(status, f"launching {self.name}")

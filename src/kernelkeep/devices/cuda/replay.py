@@ -11,6 +11,7 @@ import numpy as np
 from ..array import Array
 from ..prepared import Prepared
 from ..replay import Copy, Replay, Step
+from .guests import guests_wait, wait_for_guests
 from .prepared import CudaPrepared
 
 if TYPE_CHECKING:
@@ -28,8 +29,13 @@ class CudaReplay(Replay):
         self._nodes: dict[Prepared, list[Any]] = {}
         self._kept = list(steps)  # the driver reads and writes their memory
         self._executable: Any = None
-        driver, call = device.driver, device._call
-        device._enter()
+        with device.current:
+            self._build(steps)
+        self._note_shared()
+
+    def _build(self, steps: Sequence[Step]) -> None:
+        device = self._device
+        driver, call = device.driver, device.call
         self._graph = call(driver.cuGraphCreate, 0)
         last: list[Any] = []
         for step in steps:
@@ -44,28 +50,37 @@ class CudaReplay(Replay):
                 self._nodes.setdefault(step, []).append(node)
             last = [node]
         self._executable = call(driver.cuGraphInstantiate, self._graph, 0)
-        call(driver.cuGraphUpload, self._executable, stream)
+        call(driver.cuGraphUpload, self._executable, self._stream)
+
+    def _note_shared(self) -> None:
+        """Which arrays of the graph other libraries use as well."""
+        self._shared = [array for step in self._kept if isinstance(step, Prepared) for array in step.shared]
+        copied = (array for step in self._kept if isinstance(step, Copy) for array in step)
+        self._shared += [array for array in copied if isinstance(array, Array) and array.peers is not None]
 
     def launch(self) -> None:
         device = self._device
-        (status,) = device.driver.cuGraphLaunch(self._executable, self._stream)
-        if status is not device._success:
-            device._enter()  # this thread has no context, or another library's
-            device._call(device.driver.cuGraphLaunch, self._executable, self._stream, doing="launching a graph")
+        streams = wait_for_guests(device, self._shared, self._stream) if self._shared else None
+        device.call(device.driver.cuGraphLaunch, self._executable, self._stream, doing="launching a graph")
+        if self._shared:
+            guests_wait(device, streams, self._stream)
 
     def refresh(self, prepared: Prepared) -> bool:
         assert isinstance(prepared, CudaPrepared)
-        self._device._enter()
-        parameters = self._parameters(prepared)
-        for node in self._nodes.get(prepared, ()):
-            self._device._call(self._device.driver.cuGraphExecKernelNodeSetParams, self._executable, node, parameters)
+        with self._device.current:
+            parameters = self._parameters(prepared)
+            for node in self._nodes.get(prepared, ()):
+                self._device.call(
+                    self._device.driver.cuGraphExecKernelNodeSetParams, self._executable, node, parameters
+                )
+        self._note_shared()
         return True
 
     def _parameters(self, prepared: CudaPrepared) -> Any:
         """A launch as a node has it. The driver copies the arguments when it is given this."""
         driver = self._device.driver
         parameters = driver.CUDA_KERNEL_NODE_PARAMS()
-        parameters.func = self._device._call(driver.cuKernelGetFunction, prepared.kernel._cu_kernel)
+        parameters.func = self._device.call(driver.cuKernelGetFunction, prepared.kernel._cu_kernel)
         (
             parameters.gridDimX,
             parameters.gridDimY,
@@ -83,15 +98,15 @@ class CudaReplay(Replay):
         which = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
         value = driver.CUlaunchAttributeValue()
         value.cooperative = 1
-        self._device._call(driver.cuGraphKernelNodeSetAttribute, node, which, value)
+        self._device.call(driver.cuGraphKernelNodeSetAttribute, node, which, value)
 
     def close(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be half gone
             if not self._device.closed:
-                self._device._enter()
+                driver, discarded = self._device.driver, self._device.discarded
                 if self._executable is not None:
-                    self._device.driver.cuGraphExecDestroy(self._executable)
-                self._device.driver.cuGraphDestroy(self._graph)
+                    discarded.add(driver.cuGraphExecDestroy, self._executable)
+                discarded.add(driver.cuGraphDestroy, self._graph)
             self._executable = None
 
 

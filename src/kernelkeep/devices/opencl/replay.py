@@ -186,6 +186,9 @@ class OpenCLReplay(Replay):
         with self._lock:
             self._give_back()
 
+    def _rebind(self) -> None:
+        """Memory of OpenCL is not shared with other libraries."""
+
     def _give_back(self) -> None:
         parts, self._parts, self._outdated = self._parts, [], True
         self._recorded.clear()
