@@ -43,22 +43,22 @@ class Peers(Protocol):
 # --- which streams
 
 
-def _stream_of_torch(index: int) -> int:
+def _stream_of_torch() -> StreamOf:
     torch: Any = sys.modules["torch"]
-    if not torch.cuda.is_initialized():
-        return _LEGACY
+    torch.cuda.init()  # before that there are no streams to ask for
     try:
-        return int(torch._C._cuda_getCurrentRawStream(index))  # a fiftieth of the time of the public way
+        find: StreamOf = torch._C._cuda_getCurrentRawStream  # a fiftieth of the time of the public way
     except AttributeError:
-        return int(torch.cuda.current_stream(index).cuda_stream)
+        return lambda index: int(torch.cuda.current_stream(index).cuda_stream)
+    return find
 
 
-def _stream_of_cupy(index: int) -> int:
-    cupy: Any = sys.modules["cupy"]
-    return int(cupy.cuda.get_current_stream().ptr)
+def _stream_of_cupy() -> StreamOf:
+    current: Any = sys.modules["cupy"].cuda.get_current_stream
+    return lambda index: int(current().ptr)
 
 
-_LIBRARIES: dict[str, StreamOf] = {"torch": _stream_of_torch, "cupy": _stream_of_cupy}
+_LIBRARIES: dict[str, Callable[[], StreamOf]] = {"torch": _stream_of_torch, "cupy": _stream_of_cupy}
 
 
 class _Library:
@@ -74,7 +74,13 @@ class _Library:
 
 @cache
 def _library(name: str, index: int) -> _Library:
-    return _Library(index, _LIBRARIES[name])
+    return _Library(index, _LIBRARIES[name]())
+
+
+def _is_in_use(name: str) -> bool:
+    """Whether a library is loaded and can have work on a GPU. PyTorch is often loaded for its CPU part alone."""
+    module: Any = sys.modules.get(name)
+    return module is not None and (name != "torch" or module.cuda.is_initialized())
 
 
 class _Interface:
@@ -116,7 +122,7 @@ class _Consumers:
 
 def consumers_of(device: CudaDevice, stream: int | None) -> Peers:
     """Who may use memory that is given away: the library whose stream is named, else every library that is loaded."""
-    loaded = [_library(name, device.info.index) for name in _LIBRARIES if name in sys.modules]
+    loaded = [_library(name, device.info.index) for name in _LIBRARIES if _is_in_use(name)]
     if stream is None:
         return _Consumers(loaded, device, unknown=not loaded)
     named = [library for library in loaded if stream in library.streams(None)]
@@ -138,22 +144,25 @@ def wait_for_guests(device: CudaDevice, arrays: Sequence[Array], stream: Any) ->
 
 
 def _streams_of(arrays: Sequence[Array], stream: Any) -> Sequence[int] | None:
-    everybody = {array.peers for array in arrays}
-    if len(everybody) == 1:  # all of one library, as a rule
-        alone: Sequence[int] | None = everybody.pop().streams(stream)
+    first = arrays[0].peers
+    for array in arrays:
+        if array.peers is not first:
+            break
+    else:  # all of one library, as a rule
+        alone: Sequence[int] | None = first.streams(stream)
         return alone
-    found = [peers.streams(stream) for peers in everybody]
+    found = [peers.streams(stream) for peers in {array.peers for array in arrays}]
     return None if None in found else list({one for streams in found for one in streams})
 
 
 def _wait_for_streams(device: CudaDevice, streams: Sequence[int], stream: Any) -> None:
     event = device.events.take()
     for theirs in streams:
-        (status,) = device.record(event, device.stream_handle(theirs))
-        if status is not device.success:  # the default stream is that of the current context
-            with device.current:
+        if device.record(event, device.stream_handle(theirs))[0] is not device.success:
+            with device.current:  # the default stream is that of the current context
                 device.call(device.record, event, theirs, doing="waiting for another library's stream")
-        device.call(device.stream_wait, stream, event, 0)
+        if device.stream_wait(stream, event, 0)[0] is not device.success:
+            device.call(device.stream_wait, stream, event, 0)
     device.events.give(event)
 
 
@@ -163,10 +172,10 @@ def guests_wait(device: CudaDevice, streams: Sequence[int] | None, stream: Any) 
         device.call(device.driver.cuStreamSynchronize, stream)
         return
     event = device.events.take()
-    device.call(device.record, event, stream)
+    if device.record(event, stream)[0] is not device.success:
+        device.call(device.record, event, stream)
     for theirs in streams:
-        (status,) = device.stream_wait(device.stream_handle(theirs), event, 0)
-        if status is not device.success:
+        if device.stream_wait(device.stream_handle(theirs), event, 0)[0] is not device.success:
             with device.current:
                 device.call(device.stream_wait, theirs, event, 0, doing="another library's stream")
     device.events.give(event)
