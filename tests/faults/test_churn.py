@@ -40,32 +40,58 @@ with kk.open_device(spec) as device:
                 lease.kernel().launch(1, (device.empty(32, "i4"),))
     most = 0
     with kk.ProgramCache(device, root, max_programs=BOUND) as cache:
+        rounds = 0
 
-        def churn(thread, until):
+        def use(number, y, rng):
             global most
-            rng = random.Random(thread)
-            uses = wrong = 0
-            y = device.array(np.zeros(32, "i4"))
-            while time.monotonic() < until:
-                number = min(rng.randrange(PROGRAMS), rng.randrange(PROGRAMS))
-                with cache.get(sources[number]) as lease:
-                    kernel = lease.kernel()
-                    if rng.random() < 0.02:
-                        cache.trim(0)
-                    kernel.launch(1, (y,))
-                    wrong += not (y.numpy() == expected[number]).all()
-                    uses += 1
-                    most = max(most, len(cache._memory))
-            return uses, wrong
+            with cache.get(sources[number]) as lease:
+                kernel = lease.kernel()
+                if rng.random() < 0.02:
+                    cache.trim(0)
+                kernel.launch(1, (y,))
+                right = (y.numpy() == expected[number]).all()
+                most = max(most, len(cache._memory))
+            return right
 
-        def go(length):
+        def go(length, least_rounds):
+            # Rounds in which the threads use programs as they like. Each round uses every program, and at its end no lease
+            # is held and at most BOUND programs are left: at least PROGRAMS - BOUND were evicted, however slow the device.
+            until, enough, left = time.monotonic() + length, False, []
+
+            def end_round():
+                global rounds
+                nonlocal enough
+                cache._memory.shrink()
+                left.append(len(cache._memory))
+                rounds += 1
+                enough = len(left) >= least_rounds and time.monotonic() >= until
+
+            together = threading.Barrier(THREADS, end_round, timeout=60)
+
+            def churn(thread):
+                rng = random.Random(thread)
+                uses = wrong = 0
+                y = device.array(np.zeros(32, "i4"))
+                while not enough:
+                    number, ends = thread % PROGRAMS, time.monotonic() + 0.3
+                    while True:
+                        wrong += not use(number, y, rng)
+                        uses += 1
+                        if time.monotonic() >= ends:
+                            break
+                        number = min(rng.randrange(PROGRAMS), rng.randrange(PROGRAMS))
+                    together.wait()
+                return uses, wrong
+
             with ThreadPoolExecutor(THREADS) as pool:
-                return list(pool.map(churn, range(THREADS), [time.monotonic() + length] * THREADS))
+                results = list(pool.map(churn, range(THREADS)))
+            assert max(left) <= BOUND, left
+            return results
 
-        go(seconds * 0.3)
+        go(seconds * 0.3, 3)
         before, files = resident_bytes(), len(os.listdir("/proc/self/fd"))
         loaded_before = cache.stats().hits_disk
-        results = go(seconds * 0.7)
+        results = go(seconds * 0.7, 7)
         after = resident_bytes()
         cache._finish_saving()
         cache._memory.shrink()
@@ -76,7 +102,7 @@ with kk.open_device(spec) as device:
             "programs": stats.programs, "over": stats.over_bound, "evictions": stats.evictions,
             "compiles": stats.compiles, "corrupt": stats.corrupt_entries, "most": most,
             "loaded": stats.hits_disk, "lookups": stats.hits + stats.misses,
-            "loaded_meanwhile": stats.hits_disk - loaded_before,
+            "loaded_meanwhile": stats.hits_disk - loaded_before, "rounds": rounds,
         }))
 """
 
@@ -102,7 +128,8 @@ def test_churn_under_a_bound(backend: str, seconds: int, tmp_path: Path) -> None
     assert "never released" not in said.stderr
     found = json.loads(said.stdout)
     assert found["wrong"] == 0
-    assert found["uses"] > 200 and found["evictions"] > 50, found
+    assert found["uses"] > 200 and found["rounds"] >= 10, found
+    assert found["evictions"] >= 8 * found["rounds"], found
     assert found["compiles"] == 0 and found["corrupt"] == 0, "everything came from disk"
     assert found["programs"] <= 4 and not found["over"], found
     assert found["most"] <= 12
