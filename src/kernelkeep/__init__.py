@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .errors import RemoteError as RemoteError
     from .errors import SupervisionError as SupervisionError
     from .errors import Unsupported as Unsupported
+    from .errors import VariantError as VariantError
     from .execution.executor import Executor as Executor
     from .execution.graph import Graph as Graph
     from .execution.job import Job as Job
@@ -111,6 +112,7 @@ _HOMES = {
     "Tuned": "variants.tuned",
     "Unsupported": "errors",
     "Variant": "variants.space",
+    "VariantError": "errors",
     "VariantSpace": "variants.space",
     "list_devices": "devices.registry",
     "open_device": "devices.registry",
@@ -167,6 +169,7 @@ __all__ = [
     "Tuned",
     "Unsupported",
     "Variant",
+    "VariantError",
     "VariantSpace",
     "list_devices",
     "open_device",

@@ -7,6 +7,7 @@
     │   ├── BinaryRejected                    the driver refuses this binary; compile again
     │   └── OutOfMemory   (also MemoryError)  the device cannot hold it
     ├── Unsupported                           the device lacks .capability
+    ├── VariantError                          every variant of a tuned kernel is known to fail: .failures
     ├── CheckpointError                       a checkpoint cannot be read or written, or does not fit
     ├── SupervisionError                      supervised work was given up: .history
     └── RemoteError                           a shared cache cannot be reached or is not to be trusted
@@ -33,6 +34,7 @@ __all__ = [
     "RemoteError",
     "SupervisionError",
     "Unsupported",
+    "VariantError",
 ]
 
 
@@ -87,6 +89,24 @@ class Unsupported(KernelKeepError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Unsupported, (self.capability, str(self)))
+
+
+class VariantError(KernelKeepError):
+    """Every variant of a tuned kernel is known to fail for a problem, so none is run.
+
+    `failures` has (variant, class, sentence) of each; the classes are those of a tuning's report.
+    """
+
+    def __init__(self, message: str, *, failures: Iterable[tuple[dict[str, Any], str, str]] = ()) -> None:
+        super().__init__(message)
+        self.failures = tuple(failures)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_variant_error, (str(self), self.failures))
+
+
+def _rebuild_variant_error(message: str, failures: tuple[tuple[dict[str, Any], str, str], ...]) -> VariantError:
+    return VariantError(message, failures=failures)
 
 
 class CheckpointError(KernelKeepError):

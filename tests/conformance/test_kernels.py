@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ import kernelkeep as kk
 from kernelkeep.kernels import conv2d, gemm
 from kernelkeep.kernels.conv2d import operation as conv2d_operation
 from kernelkeep.kernels.gemm import operation as gemm_operation
+from kernelkeep.kernels.templates import way_of
 from kernelkeep.testing import open_or_skip
 from kernelkeep.variants.trial import Run, try_variant
 
@@ -337,6 +339,41 @@ class KernelTests:
             for _ in range(8):
                 check_gemm(gemm(cache, a, b, **way), a, b)
                 check_conv2d(conv2d(cache, x, w, **way), x, w)
+
+    def test_what_is_known_to_be_wrong_is_never_run(self, device: kk.Device, tmp_path: Path) -> None:
+        """Where all variants of the device's own template failed, the plain one runs, unless it failed as well."""
+        a, b = numbers(1, 5, 7), numbers(2, 7, 6)
+        x, w = numbers(3, 1, 2, 8, 8), numbers(4, 3, 2, 3, 3)
+        sizes = {"n": 1, "c": 2, "h": 8, "w": 8, "k": 3, "r": 3, "s": 3}
+        strides = {"stride_y": 1, "stride_x": 1, "pad_y": 0, "pad_x": 0}
+        ways = [way_of(device), *(["plain"] if way_of(device) != "plain" else [])]
+        with kk.ProgramCache(device, tmp_path) as cache:
+            for operation, problem in ((gemm_operation, {"m": 5, "n": 6, "k": 7}), (conv2d_operation, sizes | strides)):
+
+                def compute(operation: Any = operation, **options: Any) -> None:
+                    if operation is gemm_operation:
+                        check_gemm(gemm(cache, a, b, **options), a, b)
+                    else:
+                        check_conv2d(conv2d(cache, x, w, **options), x, w)
+
+                for way in ways:
+                    compute()
+                    tuned = operation._tuned(way, device.capabilities.shared_bytes)
+                    values = tuned.template.values(problem)
+                    failed = []
+                    for variant in {tuned.space.default(values), *tuned.space.variants(values)}:
+                        try:
+                            source = tuned.source(device, variant, problem)
+                        except (kk.ArgumentError, kk.Unsupported):
+                            continue  # not on this device
+                        failed.append(tuned.record(device, problem, variant, source, [], "wrong", "made up"))
+                    tuned.records(cache).add_all(failed)
+                    tuned.forget(cache)
+                compiles = cache.stats().compiles
+                for options in ({}, {"explore": 0.5}, {"deterministic": True}):
+                    with pytest.raises(kk.VariantError, match=r"failed for .*wrong \(.*: made up\)"):
+                        compute(**options)
+                assert cache.stats().compiles == compiles
 
     def test_a_closed_cache(self, device: kk.Device, cache: kk.ProgramCache) -> None:
         with kk.ProgramCache(device, cache.cache_dir) as closed:

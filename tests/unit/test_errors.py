@@ -17,6 +17,7 @@ PARENTS = {
     "BinaryRejected": (kk.DeviceError,),
     "OutOfMemory": (kk.DeviceError, MemoryError),
     "Unsupported": (kk.KernelKeepError,),
+    "VariantError": (kk.KernelKeepError,),
     "CheckpointError": (kk.KernelKeepError,),
     "RemoteError": (kk.KernelKeepError,),
     "SupervisionError": (kk.KernelKeepError,),

@@ -13,8 +13,8 @@ PUBLIC = [
     "Explanation", "Fence", "Fingerprint", "Graph", "Job", "Kernel", "KernelKeepError", "Lease", "LocalMemory",
     "OutOfMemory", "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress",
     "RemoteError", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram", "SupervisedReport",
-    "SupervisionError", "Template", "TuneReport", "Tuned", "Unsupported", "Variant", "VariantSpace", "list_devices",
-    "open_device", "read_checkpoint", "resume", "run", "run_supervised",
+    "SupervisionError", "Template", "TuneReport", "Tuned", "Unsupported", "Variant", "VariantError", "VariantSpace",
+    "list_devices", "open_device", "read_checkpoint", "resume", "run", "run_supervised",
 ]  # fmt: skip
 
 

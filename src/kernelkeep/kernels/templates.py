@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Unsupported
+from ..errors import Unsupported, VariantError
 from ..variants.space import VariantSpace
 from ..variants.template import Template
 from ..variants.tuned import Tuned
@@ -16,7 +16,7 @@ from ..variants.tuned import Tuned
 if TYPE_CHECKING:
     from ..devices.base import Device
 
-__all__ = ["check_rounds", "tuned_kernel", "way_of"]
+__all__ = ["check_rounds", "plain_instead", "tuned_kernel", "way_of"]
 
 _MOST_ROUNDS = 65_535
 
@@ -35,6 +35,13 @@ def check_rounds(device: Device, package: str | None, problem: Mapping[str, Any]
         if rounds > _MOST_ROUNDS:
             message = f"sums over {rounds:,} rounds are too long for {device.info.name}, which ends loops after {_MOST_ROUNDS:,}"
             raise Unsupported("long loops", message)
+
+
+def plain_instead(error: VariantError, device: Device, tuned: Callable[[str, int], Tuned]) -> Tuned:
+    """What to run where every variant of the device's own template is known to fail: the plain one, if that is another."""
+    if way_of(device) == "plain":
+        raise error
+    return tuned("plain", device.capabilities.shared_bytes)
 
 
 def tuned_kernel(

@@ -19,6 +19,7 @@ from .select import fastest
 from .space import Variant
 from .template import Launch
 from .trial import sentence
+from .verdicts import still_counts
 
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
@@ -68,12 +69,7 @@ class Ledger:
         return record
 
     def _counts(self, record: Record) -> bool:
-        """Whether what is known needs no new trial: a tolerance that was changed since may change the verdict."""
-        if record.failure:
-            # Most often it was the reference that was wrong, and it has been mended.
-            same = record.tolerance >= self._tuned.tolerance and record.reference == self._tuned.reference_digest
-            return record.failure != "wrong" or same
-        return bool(record.samples_ms) and record.verified and record.tolerance <= self._tuned.tolerance
+        return still_counts(record, self._tuned.tolerance, self._tuned.reference_digest)
 
     def refuse(self, variant: Variant, error: ArgumentError | Unsupported) -> None:
         """The device cannot have this variant, such as one with large groups: there is no source to try or remember."""

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,7 +19,9 @@ from ..errors import ArgumentError
 __all__ = ["MAX_SAMPLES", "Choice", "Record", "Value", "Values", "canonical", "decode_lines", "encode_line"]
 
 Value = int | float | str | bool
-Values = dict[str, Value]
+# Checked when a row or a line is decoded: who wrote it is not known.
+Values = dict[str, Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | float | str | bool]
+Positive = Annotated[float, msgspec.Meta(ge=0)]
 
 MAX_SAMPLES = 200  # of one variant; the newest stay
 LINE_SCHEMA = 1
@@ -37,13 +39,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     problem: Values
     variant: Values
     dtype: str = "f4"
-    samples_ms: list[float] = []
+    samples_ms: list[Positive] = []
     failure: str = ""  # "compile", "wrong", "guard", "crashed", "hung", "slow", "refused"; "" is a success
     detail: str = ""  # a sentence about the failure
-    tolerance: float = 0.0  # what the result was verified to
+    tolerance: Positive = 0.0  # what the result was verified to
     verified: bool = False
     reference: str = ""  # a hash of the reference's code, where it could be told
-    created: float = 0.0  # seconds since 1970; filled in when it is kept
+    created: Positive = 0.0  # seconds since 1970; filled in when it is kept
     version: str = ""  # of kernelkeep; filled in when it is kept
 
     @property
@@ -66,7 +68,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "f4"
     pinned: bool = False
     reason: str = ""
-    created: float = 0.0  # seconds since 1970; filled in when it is kept
+    created: Positive = 0.0  # seconds since 1970; filled in when it is kept
 
 
 # --- values

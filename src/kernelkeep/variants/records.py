@@ -82,6 +82,10 @@ class Records:
         """How often something could not be read or written as it should."""
         return self._database.problems
 
+    def warn(self, kind: str, text: str) -> None:
+        """Count a problem with what is kept; the first of its kind is a warning."""
+        self._database.trouble(kind, text)
+
     # --- measurements
 
     def add(self, record: Record) -> None:

@@ -6,7 +6,7 @@ A record counts only while the template still renders to the very source that wa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from .measure import spread
 from .record import Choice, Record
 from .space import Variant
+from .verdicts import Verdicts, why_failed
 
 __all__ = ["Selection", "distance_between", "fastest", "select"]
 
@@ -23,7 +24,7 @@ _TIE = 0.03
 
 class Selection(msgspec.Struct, frozen=True):
     """The variant to run. `reason` is for people; `basis` is its short form, one of pinned, deterministic, exact, nearest,
-    architecture and default.
+    architecture, default and untried (the default is known to fail, and this one was never tried).
 
     `expected_ms` is a measurement where `distance` is 0, an estimate from the nearest problem otherwise, and None where
     nothing was ever measured. `distance` counts doublings between this problem and the one that was measured.
@@ -48,45 +49,89 @@ class Knowledge(msgspec.Struct, frozen=True):
     choices: list[Choice]  # what was decided on this device
     default: Variant
     fits: Callable[[Record], bool]  # of the space, for this problem, and of the source as it renders today
-    work: Callable[[Mapping[str, Any]], float]
-    compiled_in: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    # These are None for a problem that the kernel cannot have; it came from a record.
+    work: Callable[[Mapping[str, Any]], float | None]
+    compiled_in: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+    verdicts: Verdicts
+    others: Callable[[], Iterator[Variant]]  # all but the default, those most like it first
+    deterministic: bool = False  # measurements do not count
 
 
 def select(known: Knowledge) -> Selection:
-    """The fastest variant known for the problem, or the best guess."""
+    """The fastest variant known for the problem, or the best guess. Never one that is known to fail: where all did, that
+    is a `VariantError`."""
     choice = next((choice for choice in known.choices if choice.problem == known.problem), None)
     if choice is not None and choice.pinned:
-        variant = Variant(choice.variant)
-        at = next((r for r in known.here if r.problem == known.problem and variant == r.variant), None)
-        expected = None if at is None else at.median_ms
-        return Selection(variant, f"{variant} was pinned for this problem", expected, 0.0, "pinned")
+        return _pinned(Variant(choice.variant), known)
+    if known.deterministic:
+        if known.verdicts.condemns(known.verdicts.against(known.default)):
+            raise known.verdicts.error(
+                known.name, known.device_name, f"{known.default}, the default of {known.name}, which alone may run,"
+            )
+        reason = f"{known.default} is the default, and measurements do not count"
+        return Selection(known.default, reason, None, None, "deterministic")
     for records, basis in ((known.here, "exact"), (known.alike, "architecture")):
         for problem, far in _problems(records, known):
             there = [r for r in records if r.problem == problem and not r.failure]
             if basis == "exact":
                 # Decided when all were measured side by side; medians of different days do not overrule that.
                 decided = [c.variant for c in known.choices if c.problem == problem and not c.pinned]
-                there = [r for r in there if r.variant in decided and known.fits(r)] or there
+                there = [r for r in there if r.variant in decided and _is_usable(r, known)] or there
             best = _fastest_fitting(there, known)
             if best is not None and best.median_ms is not None:
                 return _found(best, known, far, basis if basis == "architecture" or not far else "nearest")
+    return _unmeasured(known)
+
+
+def _pinned(variant: Variant, known: Knowledge) -> Selection:
+    if known.verdicts.condemns(known.verdicts.against(variant)):
+        raise known.verdicts.error(known.name, known.device_name, f"{variant}, which is pinned for {known.name},")
+    at = next((r for r in known.here if r.problem == known.problem and variant == r.variant), None)
+    expected = None if at is None else at.median_ms
+    return Selection(variant, f"{variant} was pinned for this problem", expected, 0.0, "pinned")
+
+
+def _unmeasured(known: Knowledge) -> Selection:
+    """The default; where it failed, what is most like it and did not."""
+    default, verdicts = known.default, known.verdicts
+    failure = verdicts.against(default)
+    if failure is None:
+        reason = (
+            f"{default} is the default: nothing was measured on {known.device_name} or on another "
+            f"{known.architecture}; tune() would"
+        )
+        old = verdicts.outdated(default)
+        if old is not None:
+            reason = f"{default} is the default; it failed ({why_failed(old)}), before the reference or tolerance was changed"
+        return Selection(default, reason, None, None, "default")
+    suspect = None if verdicts.condemns(failure) else (default, failure)
+    for variant in known.others():
+        found = verdicts.against(variant)
+        if found is None:
+            reason = f"{variant} was never tried, and the default {default} failed ({why_failed(failure)}); tune() would try all"
+            return Selection(variant, reason, None, None, "untried")
+        if suspect is None and not verdicts.condemns(found):
+            suspect = variant, found
+    if suspect is None:
+        raise verdicts.error(known.name, known.device_name)
+    variant, found = suspect
     reason = (
-        f"{known.default} is the default: nothing was measured on {known.device_name} or on another "
-        f"{known.architecture}; tune() would"
+        f"{variant} was never tried for this problem, and failed for {_words(found.problem)} ({why_failed(found)}); "
+        "nothing is known to be right"
     )
-    failed = [r for r in known.here if r.failure and r.problem == known.problem and known.default == r.variant]
-    if failed:
-        why = f"{failed[0].failure}: {failed[0].detail}"
-        reason = f"{known.default} is the default, though it failed ({why}); none is known to be right"
-    return Selection(known.default, reason, None, None, "default")
+    return Selection(variant, reason, None, None, "default" if variant == default else "untried")
 
 
 def _fastest_fitting(records: list[Record], known: Knowledge) -> Record | None:
     """Like `fastest`; asks about few, because to see whether one fits it is rendered."""
     for record in sorted(records, key=lambda record: record.median_ms or math.inf):
-        if record.median_ms is not None and known.fits(record):
+        if record.median_ms is not None and _is_usable(record, known):
             return record
     return None
+
+
+def _is_usable(record: Record, known: Knowledge) -> bool:
+    return known.fits(record) and known.verdicts.against(Variant(record.variant)) is None
 
 
 def fastest(records: Iterable[Record], incumbent: Variant | None = None) -> Record | None:
@@ -115,6 +160,8 @@ def _problems(records: list[Record], known: Knowledge) -> list[tuple[Mapping[str
                 far = distance_between(known.problem, record.problem)
                 if 0 < far < math.inf:
                     one, other = known.compiled_in(known.problem), known.compiled_in(record.problem)
+                    if one is None or other is None:
+                        continue
                     far += _OTHER_CONSTANT * sum(other.get(name) != value for name, value in one.items())
                 if far < math.inf:
                     seen[text] = record.problem, far
@@ -145,14 +192,19 @@ def _found(best: Record, known: Knowledge, far: float, basis: str) -> Selection:
         if choice is not None and variant == choice.variant and "tie" in choice.reason:
             reason = f"{variant} is kept for this problem: {there}; {choice.reason}"
         return Selection(variant, reason, milliseconds, 0.0, basis)
-    scale = known.work(known.problem) / max(known.work(best.problem), 1e-300) if far else 1.0
-    expected = milliseconds * scale
+    expected = milliseconds * (_scale(best.problem, known) if far else 1.0)
     problem = "this problem" if not far else f"the nearest problem measured ({_words(best.problem)})"
     where = (
         "on this device" if basis == "nearest" else f"on {best.device_name}, which is {known.architecture} as this one"
     )
     reason = f"{variant} was the fastest for {problem} {where}: {there}"
     return Selection(variant, reason, expected, far, basis)
+
+
+def _scale(problem: Mapping[str, Any], known: Knowledge) -> float:
+    """How much more there is to do than for another problem."""
+    here, there = known.work(known.problem), known.work(problem)
+    return here / there if here and there and there > 0 else 1.0
 
 
 def _words(problem: Mapping[str, Any]) -> str:

@@ -43,6 +43,12 @@ class Variant(Mapping[str, Value]):
             return self._values == other._values
         return self._values == other
 
+    def is_same(self, other: Mapping[str, Any]) -> bool:
+        """Whether all values are the same and of the same types: True and 1 are equal, and make different sources."""
+        return self._values.keys() == other.keys() and all(
+            _is_same(value, other[name]) for name, value in self._values.items()
+        )
+
     def __str__(self) -> str:
         return " ".join(f"{name}={value}" for name, value in self._values.items()) or "the only variant"
 
@@ -102,11 +108,12 @@ class VariantSpace:
         return space
 
     def allows(self, variant: Mapping[str, Any], problem: Mapping[str, Any] | None = None) -> bool:
-        """Whether a variant is one of these, and fits the problem."""
+        """Whether a variant is one of these, value for value and type for type, and fits the problem."""
         if variant.keys() != self.parameters.keys():
             return False
-        if any(variant[name] not in values for name, values in self.parameters.items()):
-            return False
+        for name, choices in self.parameters.items():
+            if not any(_is_same(value, variant[name]) for value in choices):
+                return False
         values = {**(problem or {}), **variant}
         return all(_holds(condition, values) for condition in self._conditions)
 
@@ -139,6 +146,10 @@ class VariantSpace:
         names = tuple(self.parameters)
         for values in itertools.product(*self.parameters.values()):
             yield Variant(dict(zip(names, values, strict=True)))
+
+    def around(self, wanted: Variant, problem: Mapping[str, Any] | None = None) -> Iterator[Variant]:
+        """All other allowed variants, those that differ in the fewest parameters first."""
+        return (variant for variant in self._around(wanted) if self.allows(variant, problem))
 
     def _around(self, wanted: Variant) -> Iterator[Variant]:
         """All others, those that differ in the fewest parameters first."""
@@ -199,6 +210,11 @@ def _checked_values(name: str, values: Any) -> tuple[Value, ...]:
     if not plain:
         raise ArgumentError(f"parameter {name} has no values")
     return tuple(plain)
+
+
+def _is_same(one: Value, other: Any) -> bool:
+    plain = other.item() if getattr(other, "shape", None) == () else other  # NumPy's numbers
+    return type(one) is type(plain) and bool(one == plain)
 
 
 def _holds(condition: Condition, values: Mapping[str, Any]) -> bool:

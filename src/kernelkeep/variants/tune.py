@@ -17,7 +17,7 @@ import msgspec
 
 from ..cache.program_cache import ProgramCache
 from ..cache.progress import progress_bar
-from ..errors import ArgumentError, CompileError, OutOfMemory, Unsupported
+from ..errors import ArgumentError, CompileError, OutOfMemory, Unsupported, VariantError
 from .case import Case
 from .ledger import Candidate, Ledger
 from .measure import Arena, Contender, in_turn
@@ -96,7 +96,10 @@ class Tuning:
 
     def _to_begin_with(self) -> list[Variant]:
         """The default, and what would be chosen now: a short tuning is then never worse than none."""
-        chosen = self._tuned.select(self._cache, self._problem).variant
+        try:
+            chosen = self._tuned.select(self._cache, self._problem).variant
+        except VariantError:
+            return [self._default]  # all failed so far
         return [chosen, self._default]
 
     def run(self) -> TuneReport:
@@ -273,15 +276,17 @@ class Tuning:
     def _decided(self) -> Variant | None:
         """What an earlier tuning chose, where that is still right."""
         choice = self._choice()
-        variant = None if choice is None or choice.pinned else Variant(choice.variant)
-        return variant if variant in self._measured() else None
+        if choice is None or choice.pinned:
+            return None
+        return next((variant for variant in self._measured() if variant.is_same(choice.variant)), None)
 
     def _measured(self) -> list[Variant]:
         return [attempt.variant for attempt in self._ledger.good()]
 
     def _incumbent(self) -> Variant:
         choice = self._choice()
-        return self._default if choice is None else Variant(choice.variant)
+        held = None if choice is None else choice.variant
+        return next((variant for variant in self._measured() if held and variant.is_same(held)), self._default)
 
     def _measure_finalists(self, best: Record) -> list[Variant]:
         """The incumbent and all that are nearly as fast as the best, in turn."""
@@ -352,7 +357,12 @@ class Tuning:
         attempts = self._ledger.attempts
         attempt = attempts.get(best) if best is not None else None
         default = attempts.get(self._default)
-        selection = self._tuned.select(self._cache, self._problem) if best is not None else None
+        reason = ""
+        if best is not None:
+            try:
+                reason = self._tuned.select(self._cache, self._problem).reason
+            except VariantError as error:
+                reason = str(error)  # what is pinned failed
         return TuneReport(
             self._tuned.name,
             self._device.info.name,
@@ -364,5 +374,5 @@ class Tuning:
             (*attempts.values(), *self._ledger.refused),
             self._search.size,
             time.perf_counter() - self._ledger.began,
-            selection.reason if selection is not None else "",
+            reason,
         )

@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING, Any
 from ..cache.key import digest_of
 from ..cache.program_cache import ProgramCache
 from ..devices.array import Array
-from ..errors import ArgumentError, Unsupported
+from ..errors import ArgumentError
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
 from .call import Call
+from .choose import Chooser
 from .family import family_of
 from .record import Choice, Record, decode_lines
 from .records import Records
-from .select import Knowledge, Selection, select
-from .space import Variant, VariantSpace
+from .select import Selection
+from .space import VariantSpace
 from .template import Launch, Template, plain_problem
 from .trial import default_tolerance
+from .verdicts import why_failed
 
 if TYPE_CHECKING:
     from ..cache.report import PreloadReport
@@ -245,7 +247,8 @@ class Tuned:
     ) -> Selection:
         """The variant to run, and why. Measures nothing and compiles nothing.
 
-        With `deterministic` the choice never depends on measurements: what is pinned, else the default.
+        With `deterministic` the choice never depends on measurements: what is pinned, else the default. A variant that
+        failed for this problem is never chosen; where no other is left, that is a `kk.VariantError`.
         """
         return self._call(cache, problem, deterministic).selection
 
@@ -255,88 +258,27 @@ class Tuned:
             return self._calls[cache][steady, tuple(problem.items())]
         except (KeyError, TypeError, AttributeError):
             pass  # not asked for yet, or nonsense; which of them is seen below
-        selection, plain = self._choose(cache, problem, steady)
-        made = Call(self, cache.device, plain, selection)
+        self._check_cache(cache)
+        chooser = Chooser(self, cache, problem)
+        plain = chooser.problem
+        made = Call(self, cache.device, plain, chooser.choose(steady))
         if len(self._calls.get(cache, ())) >= _CALLS_KEPT:
             self.forget(cache)
         with _opening:  # threads that come first together share one
             return self._calls.setdefault(cache, {}).setdefault((steady, tuple(plain.items())), made)
 
-    def _choose(
-        self, cache: ProgramCache, problem: Mapping[str, Any], deterministic: bool
-    ) -> tuple[Selection, dict[str, Any]]:
-        """A selection from all that is known, and the problem in plain numbers."""
-        self._check_cache(cache)
-        plain = plain_problem(problem)
-        device, records = cache.device, self.records(cache)
-        values = self.template.values(plain)
-        self._check_problem(device, values)
-        clash = sorted(values.keys() & self.space.parameters.keys())
-        if clash:
-            raise ArgumentError(f"{', '.join(clash)} of the problem is also a parameter of the space of {self.name}")
-        fingerprint = device.fingerprint.digest
-        choices = [
-            choice
-            for choice in records.choices(self.name, fingerprint)
-            if choice.dtype == self.dtype and choice.variant.keys() == self.space.parameters.keys()
-        ]
-        if deterministic:
-            held = next((choice for choice in choices if choice.pinned and choice.problem == plain), None)
-            if held is not None:
-                pinned = Variant(held.variant)
-                return Selection(pinned, f"{pinned} was pinned for this problem", None, 0.0, "pinned"), plain
-            default = self.space.default(values)
-            reason = f"{default} is the default, and measurements do not count"
-            return Selection(default, reason, None, None, "deterministic"), plain
-        family = family_of(device)
-        known = Knowledge(
-            name=self.name,
-            device_name=device.info.name,
-            architecture=family,
-            problem=plain,
-            here=[record for record in records.of_device(self.name, fingerprint) if record.dtype == self.dtype],
-            alike=self._alike(records, family, fingerprint),
-            choices=choices,
-            default=self.space.default(values),
-            fits=lambda record: self._fits(record, device, values),
-            work=self._work_of,
-            compiled_in=lambda problem: self.template.compiled_in(self.template.values(problem)),
-        )
-        return select(known), plain
-
-    def _check_problem(self, device: Device, values: Mapping[str, Any]) -> None:
-        """A misspelt name is an error here, and not a problem that nobody ever measured."""
-        for param in self.template.params(device.language):
-            if param.kind == "buffer":
-                shape = self.template.shape(param.name, values)
-                if any(size < 0 for size in shape):
-                    raise ArgumentError(f"{param.name} would have the shape {shape}: a size is not negative")
-
-    def _alike(self, records: Records, family: str, fingerprint: str) -> list[Record]:
-        """What is known of devices like this one: measured by somebody and imported, or shipped with the kernel."""
+    def shipped(self) -> list[Record]:
+        """The records that come with the kernel."""
         if self._shipped is None:
-            shipped: list[Record] = []
+            found: list[Record] = []
             for path in self._shipped_files:
                 with path.open("rb") as lines:
-                    shipped += [item for item in decode_lines(lines)[0] if isinstance(item, Record)]
-            self._shipped = shipped
-        found = [record for record in records.of_architecture(self.name, family) if record.device != fingerprint]
-        return [*found, *(r for r in self._shipped if r.architecture == family and r.tuned == self.name)]
+                    found += [item for item in decode_lines(lines)[0] if isinstance(item, Record)]
+            self._shipped = [record for record in found if record.tuned == self.name]
+        return self._shipped
 
-    def _fits(self, record: Record, device: Device, values: Mapping[str, Any]) -> bool:
-        """Whether a record speaks of a variant as it is today, and one that can do this problem."""
-        if not record.verified or record.tolerance > self.tolerance:
-            return False
-        if not self.space.allows(record.variant, values) and record.variant != self.space.default(values):
-            return False
-        try:
-            there = self.template.values(record.problem)
-            source = self.template.launch(self.name, device, there, record.variant).source
-        except (ArgumentError, Unsupported):
-            return False  # a larger device's, or an older template's
-        return self.digest(source) == record.source
-
-    def _work_of(self, problem: Mapping[str, Any]) -> float:
+    def work(self, problem: Mapping[str, Any]) -> float:
+        """How much there is to do, to estimate the time of one problem from another's."""
         if self._work is not None:
             return float(self._work(problem))
         values = self.template.values(problem)
@@ -366,11 +308,14 @@ class Tuned:
     def pin(self, cache: ProgramCache, problem: Mapping[str, Any], variant: Mapping[str, Any]) -> None:
         """Have one variant run for a problem on this device, whatever is measured, until `unpin`."""
         self._check_cache(cache)
-        plain = plain_problem(problem)
-        values = self.template.values(plain)
-        if not self.space.allows(variant, values) and variant != self.space.default(values):
-            raise ArgumentError(f"{dict(variant)} is not a variant of {self.name} for {plain}")
-        self.decide(cache, plain, variant, "pinned", pinned=True)
+        chooser = Chooser(self, cache, problem)
+        allowed = chooser.allowed(variant)
+        if allowed is None:
+            raise ArgumentError(f"{dict(variant)} is not a variant of {self.name} for {chooser.problem}")
+        failure = chooser.against(allowed)
+        if failure is not None:
+            raise ArgumentError(f"{allowed} cannot be pinned: it failed ({why_failed(failure)})")
+        self.decide(cache, chooser.problem, allowed, "pinned", pinned=True)
         self.forget(cache)
 
     def unpin(self, cache: ProgramCache, problem: Mapping[str, Any]) -> bool:
@@ -404,7 +349,8 @@ class Tuned:
         deterministic: bool | None = None,
         **arguments: Any,
     ) -> Array | dict[str, Array]:
-        """Run the best variant known, at once. Arguments go by name; outputs that are left out are made.
+        """Run the best variant known, at once; `kk.VariantError` where all are known to fail. Arguments go by name; outputs
+        that are left out are made.
 
         What is passed and is no device array is copied to the device. Returns the output, a dict where there are several.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import kernelkeep as kk
 from kernelkeep.variants.record import Choice, Record
 from kernelkeep.variants.select import Knowledge, distance_between, fastest, is_tie, select
+from kernelkeep.variants.verdicts import Verdicts
 
 HERE, THERE = "d" * 64, "e" * 64
 PROBLEM = {"m": 256, "n": 256}
@@ -53,8 +55,11 @@ def chosen(*here: Record, alike: Any = (), choices: Any = (), **changes: Any) ->
         fits=lambda record: True,
         work=lambda problem: float(math.prod(problem.values())),
         compiled_in=lambda problem: {},
+        others=lambda: iter(kk.Variant({"TILE": tile}) for tile in (8, 16)),
     )
-    return select(Knowledge(**facts | changes))
+    # Every source is named after its tile, as `record` does.
+    verdicts = Verdicts(here, PROBLEM, lambda variant: f"{variant['TILE']:064x}", changes.pop("counts", lambda _: True))
+    return select(Knowledge(**facts | {"verdicts": verdicts} | changes))
 
 
 # --- the order of what counts
@@ -140,6 +145,57 @@ def test_the_same_architecture() -> None:
     # What was measured here counts first, even of another problem.
     both = chosen(record(32, 9.0, {"m": 8, "n": 8}), alike=[record(16, 2.0, **theirs)])
     assert both.variant == {"TILE": 32} and both.basis == "nearest"
+
+
+# --- what is known to fail
+
+FAILURES = ("compile", "wrong", "guard", "crashed", "hung", "refused")
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_where_every_variant_failed_there_is_nothing_to_run(failure: str) -> None:
+    failed = [record(tile, [], failure=failure, detail=f"y[{tile}] is 3") for tile in (1, 8, 16)]
+    with pytest.raises(
+        kk.VariantError, match=rf"every variant of gemm failed for m=256 n=256 on This Device.*3 {failure}"
+    ) as e:
+        chosen(*failed)
+    assert len(e.value.failures) == 3 and e.value.failures[0] == ({"TILE": 1}, failure, "y[1] is 3")
+    again = pickle.loads(pickle.dumps(e.value))
+    assert again.failures == e.value.failures and str(again) == str(e.value)
+    # One that was not tried is left, the most like the default first.
+    found = chosen(*failed[:1])
+    assert (found.variant, found.basis) == ({"TILE": 8}, "untried") and f"failed ({failure}: y[1] is 3)" in found.reason
+    assert chosen(*failed[:2]).variant == {"TILE": 16}
+    # What failed is not what would be compiled today, or the verdict does not count any more.
+    edited = [record(1, [], failure=failure, source="old"), *failed[1:]]
+    assert chosen(*edited).basis == "default"
+    mended = chosen(*failed, counts=lambda r: False)
+    assert mended.basis == "default" and f"it failed ({failure}" in mended.reason
+    # Slow is right.
+    assert chosen(record(1, 90.0, failure="slow"), *failed[1:]).basis == "default"
+
+
+def test_neither_a_pin_nor_determinism_runs_what_failed() -> None:
+    failed = record(1, [], failure="wrong", detail="y[7] is 3")
+    with pytest.raises(kk.VariantError, match=r"TILE=1, which is pinned for gemm, failed.*TILE=1: y\[7\] is 3"):
+        chosen(failed, choices=[choice(1, pinned=True)])
+    with pytest.raises(kk.VariantError, match="TILE=1, the default of gemm, which alone may run, failed"):
+        chosen(failed, deterministic=True)
+    assert chosen(deterministic=True).basis == "deterministic"
+    assert chosen(failed, record(8, 1.0), deterministic=True, choices=[choice(8, pinned=True)]).variant == {"TILE": 8}
+
+
+def test_a_program_that_was_wrong_for_another_problem_is_the_last_resort() -> None:
+    near, far = {"m": 128, "n": 256}, {"m": 8, "n": 8}
+    wrong = record(8, [], near, failure="wrong", detail="y[7] is 3")
+    assert chosen(wrong, record(8, 0.1, far), record(16, 0.5, far)).variant == {"TILE": 16}
+    assert chosen(wrong, record(8, 0.1), record(16, 0.5)).variant == {"TILE": 8}, "for this problem it was right"
+    others = [record(tile, [], near, failure="wrong") for tile in (1, 16)]
+    found = chosen(wrong, *others)
+    assert found.variant == {"TILE": 1} and "failed for m=128 n=256" in found.reason
+    here = record(1, [], failure="wrong")
+    assert chosen(wrong, *others, here).variant == {"TILE": 8}
+    assert chosen(record(1, [], near, failure="hung")).basis == "default", "that is about its size"
 
 
 # --- decisions

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, VariantError
 from ..operands import MOST_ELEMENTS, brought, device_of, given_back, target_for
-from ..templates import check_rounds, tuned_kernel, way_of
+from ..templates import check_rounds, plain_instead, tuned_kernel, way_of
 
 if TYPE_CHECKING:
     from ...cache.program_cache import ProgramCache
@@ -100,8 +100,11 @@ def run(
     target = target_for(device, out, shape, (images, filters))
     if target.size:
         check_rounds(device, __package__, problem)
-        arguments = {"x": images, "weights": filters, "y": target}
-        tuned_for(device).run(cache, problem, explore=explore, deterministic=deterministic, **arguments)
+        arguments: dict[str, Any] = {"x": images, "weights": filters, "y": target}
+        try:
+            tuned_for(device).run(cache, problem, explore=explore, deterministic=deterministic, **arguments)
+        except VariantError as error:
+            plain_instead(error, device, _tuned).run(cache, problem, deterministic=deterministic, **arguments)
     return out if out is not None else given_back(target, x)
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...devices.array import Array
-from ...errors import ArgumentError
+from ...errors import ArgumentError, VariantError
 from ..operands import brought, device_of, given_back, target_for
-from ..templates import check_rounds, tuned_kernel, way_of
+from ..templates import check_rounds, plain_instead, tuned_kernel, way_of
 
 if TYPE_CHECKING:
     from ...cache.program_cache import ProgramCache
@@ -83,10 +83,11 @@ def run(
     if m and n and k:
         problem = {"m": m, "n": n, "k": k}
         check_rounds(device, __package__, problem)
-        matrices = {"a": left, "b": right, "c": target}
-        tuned_for(device).run(
-            cache, problem, explore=explore, deterministic=deterministic, alpha=scale, beta=keep, **matrices
-        )
+        arguments: dict[str, Any] = {"a": left, "b": right, "c": target, "alpha": scale, "beta": keep}
+        try:
+            tuned_for(device).run(cache, problem, explore=explore, deterministic=deterministic, **arguments)
+        except VariantError as error:
+            plain_instead(error, device, _tuned).run(cache, problem, deterministic=deterministic, **arguments)
     elif target.size:  # nothing to add up
         target.copy_from(keep * target.numpy() if keep else np.zeros((m, n), "f4"))
     return out if out is not None else given_back(target, a)

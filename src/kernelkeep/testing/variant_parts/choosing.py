@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,8 +16,8 @@ import pytest
 from ...cache.program_cache import ProgramCache
 from ...devices.base import Device
 from ...devices.registry import list_devices, open_device
-from ...errors import ArgumentError, DeviceError
-from ...variants.record import Choice, Record
+from ...errors import ArgumentError, DeviceError, Unsupported
+from ...variants.record import Choice, Record, encode_line
 from ...variants.records import Records
 from ...variants.tuned import Tuned
 from ..process import run_python
@@ -159,6 +163,73 @@ class ChoosingTests(VariantPart):
         with open_cache() as cache:
             tuned.pin(cache, PROBLEM, {"STEPS": 3})
         assert run_python(_ELSEWHERE, device.spec, folder).stdout.split()[:2] == ["3", "pinned"]
+
+    @pytest.mark.parametrize("steps", [999, True, 1.0, "1", "1); evil(", 2**62, -1, None, ...], ids=repr)
+    def test_what_is_not_in_the_space_never_reaches_the_compiler(
+        self, device: Device, open_cache: Callable[..., ProgramCache], steps: Any, tmp_path: Path
+    ) -> None:
+        """Records and choices of a file that somebody made for this very kernel, imported or edited by hand."""
+        foreign: dict[str, Any] = {} if steps is None else {"STEPS": 1, "MORE": 1} if steps is ... else {"STEPS": steps}
+        tuned, here = twice("crafted", [5, 1, 3]), device.fingerprint.digest
+
+        def crafted(items: int, on: str = here) -> Record:
+            record = self.measured(tuned, device, 1, 0.001, items)
+            try:  # the hash that it would have
+                source = tuned.digest(tuned.source(device, foreign, {"n": items}))
+            except (ArgumentError, Unsupported):
+                source = "0" * 64
+            return msgspec.structs.replace(record, variant=foreign, source=source, device=on)
+
+        pins = [
+            Choice(
+                tuned="crafted", device=here, problem={"n": items}, variant=foreign, pinned=items == 4096, created=9e9
+            )
+            for items in (4096, 8192)
+        ]
+        records = [crafted(8192), crafted(4000), crafted(4096), crafted(4096, "e" * 64)]
+        file = tmp_path / "crafted.jsonl"
+        lines: list[Record | Choice] = [*records, *pins]
+        file.write_bytes(b"".join(map(encode_line, lines)))
+        shipping = twice("crafted", [5, 1, 3], shipped=file)
+        with open_cache() as cache, warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            tuned.records(cache).load(file)
+            # Some of these values no import takes: they are written into the table.
+            with contextlib.closing(sqlite3.connect(cache.cache_dir / "tuning.sqlite")) as table, table:
+                for record in records:
+                    body = msgspec.json.encode(msgspec.structs.replace(record, problem=dict(PROBLEM))).decode()
+                    row = ("crafted", here, '{"n":4096}', "f4", record.source, record.architecture, "", "", 9e9, body)
+                    table.execute("INSERT OR REPLACE INTO records VALUES (?,?,?,?,?,?,?,?,?,?)", row)
+                body = msgspec.json.encode(pins[0]).decode()
+                table.execute(
+                    "INSERT OR REPLACE INTO choices VALUES (?,?,?,?,?)", ("crafted", here, '{"n":4096}', "f4", body)
+                )
+            for one in (tuned, shipping):
+                for deterministic in (False, True):
+                    for items in (4096, 8192, 4001, 5):
+                        found = one.select(cache, {"n": items}, deterministic=deterministic)
+                        assert [type(value) for value in found.variant.values()] == [int], found
+                        assert (dict(found.variant), found.expected_ms) == ({"STEPS": 5}, None), found
+                        assert ("is ignored" in found.reason) == (items == 4096), found
+                self.check_run(one, cache)
+                self.check_run(one, cache, deterministic=True)
+                self.check_run(one, cache, explore=0.01)
+            assert cache.stats().programs == 1, "nothing but the default was ever loaded"
+            assert one.tune(cache, PROBLEM, isolate=False).best in ({"STEPS": 5}, {"STEPS": 1}, {"STEPS": 3})
+            said = [str(w.message) for w in warned if "crafted" in str(w.message) and "is ignored" in str(w.message)]
+            assert len(said) == 1 and "evil" not in said[0]
+
+    def test_problems_that_somebody_made_up_break_nothing(self, device: Device, open_cache: Callable[..., Any]) -> None:
+        tuned = twice("odd", [5, 1, 3], work=lambda problem: 1 / (problem["n"] - 7) + 0 * len(range(problem["n"])))
+        record = self.measured(tuned, device, 1, 0.5)
+        cache = open_cache()
+        for items in (7, 0, -1, 1.5, "many", 2**62, True):
+            tuned.records(cache).add(msgspec.structs.replace(record, problem={"n": items}, source=f"{items}"))
+        with contextlib.closing(sqlite3.connect(cache.cache_dir / "tuning.sqlite")) as table, table:
+            table.execute("UPDATE records SET body = replace(body, ?, ?)", (str(2**62), "9" * 400))
+        assert tuned.select(cache, PROBLEM).basis == "default"
+        assert tuned.select(cache, {"n": 7}).basis == "default"
+        self.check_run(tuned, cache)
 
     def test_deterministic_leaves_measurements_aside(self, device: Device, programs: ProgramCache) -> None:
         tuned = twice("steady", [5, 1, 3])

@@ -11,7 +11,7 @@ import pytest
 
 from ...cache.program_cache import ProgramCache
 from ...devices.base import Device
-from ...errors import ArgumentError
+from ...errors import ArgumentError, VariantError
 from ...programs.portable import PortableKernel
 from ...variants.space import VariantSpace
 from ...variants.template import Template
@@ -163,7 +163,28 @@ class TuningTests(VariantPart):
         report = tuned.tune(programs, PROBLEM, isolate=False)
         assert report.best is None and report.best_ms is None and report.failures == {"wrong": 1}
         assert "every variant failed" in str(report)
-        assert tuned.select(programs, PROBLEM).basis == "default"
+        # And nothing of it is run, however it is asked for.
+        x = np.ones(PROBLEM["n"], "f4")
+        compiles = programs.stats().compiles
+        for use in (
+            lambda: tuned.select(programs, PROBLEM),
+            lambda: tuned.select(programs, PROBLEM, deterministic=True),
+            lambda: tuned.run(programs, PROBLEM, x=x),
+            lambda: tuned.run(programs, PROBLEM, x=x, explore=0.5),
+            lambda: tuned.run(programs, PROBLEM, x=x, deterministic=True),
+            lambda: tuned.preload(programs, [PROBLEM]),
+        ):
+            with pytest.raises(VariantError, match=r"failed for n=4096 on .*1 wrong \(STEPS=1: y\[\d+\] is ") as caught:
+                use()
+            assert [failure for _, failure, _ in caught.value.failures] == ["wrong"]
+        assert programs.stats().compiles == compiles
+        with pytest.raises(ArgumentError, match="STEPS=1 cannot be pinned: it failed"):
+            tuned.pin(programs, PROBLEM, {"STEPS": 1})
+        # A variant that was never tried is left, and a mended kernel is another one.
+        wider = twice("hopeless", [1, 2], BODY.replace("2.0f", "3.0f"))
+        assert wider.select(programs, PROBLEM).basis == "untried"
+        assert tuned.tune(programs, PROBLEM, isolate=False).failures == {"wrong": 1}, "it can be tuned again"
+        self.check_run(twice("hopeless", [1]), programs)
 
     def test_what_cannot_be_tuned(self, programs: ProgramCache) -> None:
         kernel = PortableKernel("twice", PARAMS, BODY, group=64)
