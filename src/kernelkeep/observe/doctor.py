@@ -65,6 +65,8 @@ def _examine(backend: str, spec: str | None, cache_dir: str | os.PathLike[str] |
     checks.append(Check("a device", True, ", ".join(info.name for info in devices)))
     if backend == "opencl" and any("portable computing language" in info.driver.lower() for info in devices):
         checks.append(_linker())
+    if backend == "opencl":
+        checks.extend(_intel_driver(devices))
     runs = [_runs(info, cache_dir) for info in devices]
     return BackendHealth(backend, any(check.ok for check in runs), devices, (*checks, *runs))
 
@@ -106,12 +108,32 @@ def _linker() -> Check:
     return Check("a linker for PoCL", True, found)
 
 
+def _intel_driver(devices: tuple[DeviceInfo, ...]) -> Iterator[Check]:
+    """Intel's driver from PyPI, where it is installed: it needs libraries of a second package, and is not found without."""
+    from ..devices.opencl import intel_library
+
+    library = intel_library()
+    if library is None:
+        return
+    what = "Intel's driver for CPUs"
+    if any("intel" in info.driver.lower() for info in devices):
+        yield Check(what, True, str(library))
+        return
+    try:
+        ctypes.CDLL(str(library))
+        found = f"{library} can be loaded, but the OpenCL loader does not find it"
+    except OSError as error:
+        found = str(error)
+    yield Check(what, False, found, "pip install 'kernelkeep[intel]'; unset OCL_ICD_VENDORS")
+
+
 def _opencl_needs() -> Iterator[Check]:
     yield _imports("pyopencl", "pyopencl", "opencl")
 
     def platforms() -> str:
-        cl: Any = importlib.import_module("pyopencl")
-        return ", ".join(f"{platform.name.strip()} ({platform.version.strip()})" for platform in cl.get_platforms())
+        from ..devices.opencl import find_platforms
+
+        return ", ".join(f"{platform.name.strip()} ({platform.version.strip()})" for platform in find_platforms())
 
     yield _look("an OpenCL driver", platforms, "pip install 'kernelkeep[opencl]'")
 

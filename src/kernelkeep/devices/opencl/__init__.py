@@ -1,11 +1,12 @@
 """OpenCL through pyopencl. PoCL from PyPI is the embedded default: a real driver, no GPU needed.
 
-PoCL needs care in two places: it needs a linker (`device.py`), and its binaries ripen (`program.py`).
+PoCL needs care: how it compiles (`pocl.py`), its linker (`device.py`), binaries that ripen (`program.py`). Intel's driver
+for CPUs from PyPI has to be shown to the loader (`intel.py`).
 """
 
 from __future__ import annotations
 
 from .device import OpenCLDevice, open_device
-from .library import list_devices
+from .library import find_platforms, intel_library, list_devices
 
-__all__ = ["OpenCLDevice", "list_devices", "open_device"]
+__all__ = ["OpenCLDevice", "find_platforms", "intel_library", "list_devices", "open_device"]

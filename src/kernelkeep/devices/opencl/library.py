@@ -5,13 +5,24 @@ from __future__ import annotations
 import os
 import threading
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ...errors import DeviceError
 from .. import forks
 from ..base import DeviceInfo
+from .intel import driver_library, is_intel_for_cpus, shown_to_loader
 
-__all__ = ["find_devices", "info_of", "list_devices", "load_pyopencl", "new_kernel", "teach_pyopencl_quick_kernels"]
+__all__ = [
+    "find_devices",
+    "find_platforms",
+    "info_of",
+    "intel_library",
+    "list_devices",
+    "load_pyopencl",
+    "new_kernel",
+    "teach_pyopencl_quick_kernels",
+]
 
 
 def load_pyopencl() -> Any:
@@ -57,21 +68,47 @@ def new_kernel(cl: Any, program: Any, name: str) -> Any:
         _quick.on = False
 
 
-def find_devices() -> list[Any]:
+_loading = threading.Lock()
+_intel_added: bool | None = (
+    None  # whether our help brought Intel's driver in; None until the loader has looked for drivers
+)
+
+
+def find_platforms() -> list[Any]:
+    """The platforms of the drivers here; `DeviceError` where there is none. The loader looks for drivers once in a process."""
+    global _intel_added
     cl = load_pyopencl()
     forks.before_driver("opencl")
-    try:
-        platforms = cl.get_platforms()
-    except cl.Error as error:
-        forks.no_driver("opencl")
-        hint = "for one on the CPU: pip install 'kernelkeep[opencl]'"
-        raise DeviceError(f"no OpenCL driver is installed ({error}); {hint}") from None
+    with _loading:
+        library = intel_library() if _intel_added is None else None
+        with shown_to_loader(library) as added:
+            try:
+                platforms = cl.get_platforms()
+            except cl.Error as error:
+                forks.no_driver("opencl")
+                hint = "for one on the CPU: pip install 'kernelkeep[opencl]'"
+                raise DeviceError(f"no OpenCL driver is installed ({error}); {hint}") from None
+        if _intel_added is None:
+            _intel_added = added
+    return list(platforms)
+
+
+def intel_library() -> Path | None:
+    """Where Intel's driver for CPUs from PyPI is; None where it is not installed."""
+    return driver_library(load_pyopencl().__file__)
+
+
+def find_devices() -> list[Any]:
+    """Every device. Intel's driver from PyPI comes last, so that the others keep their numbers when it is installed."""
+    cl = load_pyopencl()
     devices = []
-    for platform in platforms:
+    for platform in find_platforms():
         try:
             devices.extend(platform.get_devices())
         except cl.Error:
             continue  # a platform without devices says so by failing
+    if _intel_added:
+        devices.sort(key=lambda device: is_intel_for_cpus(cl, device))
     return devices
 
 

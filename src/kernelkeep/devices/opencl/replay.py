@@ -18,6 +18,7 @@ from ...errors import DeviceError
 from ..array import Array
 from ..prepared import Prepared
 from ..replay import Copy, LoopReplay, Replay, Step
+from .intel import is_intel_for_cpus
 from .prepared import OpenCLPrepared
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ def new_replay(device: OpenCLDevice, steps: Sequence[Step]) -> Replay:
 
 def _leaks(device: OpenCLDevice) -> bool:
     """Intel's driver for CPUs, from 2025.2 on to 2026.2 at least, keeps two kilobytes for each command of each replay."""
-    is_cpu = device.cl_device.type & device.cl.device_type.CPU
-    return bool(is_cpu) and "intel" in device.cl_device.platform.name.lower()
+    return is_intel_for_cpus(device.cl, device.cl_device)
 
 
 class OpenCLReplay(Replay):
