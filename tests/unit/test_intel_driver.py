@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Pa
     """The library as pip puts it, and pyopencl's file in the same environment; the user has said nothing."""
     monkeypatch.delenv("OCL_ICD_VENDORS", raising=False)
     monkeypatch.delenv("OPENCL_VENDOR_PATH", raising=False)
-    monkeypatch.setattr(intel.sys, "prefix", str(tmp_path / "elsewhere"))
-    monkeypatch.setattr(intel.sys, "base_prefix", str(tmp_path / "elsewhere"))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "elsewhere"))
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path / "elsewhere"))
     library = tmp_path / "lib" / "libintelocl.so"
     module = tmp_path / "lib" / "python3.11" / "site-packages" / "pyopencl" / "__init__.py"
     module.parent.mkdir(parents=True)
