@@ -1,7 +1,8 @@
-"""Ctrl-C, heeded between two turns: the state is committed then, and a checkpoint can be made of it."""
+"""Ctrl-C, SIGTERM and SIGHUP, heeded between two turns: the state is committed then, and a checkpoint can be made of it."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType
@@ -9,28 +10,63 @@ from typing import Any, Self
 
 __all__ = ["Interruption"]
 
+_ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
 
 class Interruption:
-    """For a `with` block, in which Ctrl-C is only noted. The second one raises `KeyboardInterrupt` as ever.
+    """For a `with` block, in which signals are only noted. A second one waits for nothing.
 
-    Signals reach the main thread only: in any other this does nothing. Nor where Ctrl-C is ignored (`nohup`), or handled by
-    something that is not Python.
+    Signals reach the main thread only: in any other this does nothing. Ctrl-C stays ignored where it is (`nohup`), and is left
+    alone where something that is not Python handles it. SIGTERM and SIGHUP are noted where there is something to save, and
+    only in the place of the default: a handler of the caller's own stays, and so does ignoring them.
     """
 
-    def __init__(self) -> None:
-        self.happened = False
-        self._before: Any = None
+    def __init__(self, *, saves: bool) -> None:
+        self.signal: int | None = None  # the first that came
+        self.hurried = False  # a second one came
+        self._saves = saves
+        self._before: dict[int, Any] = {}
+
+    @property
+    def happened(self) -> bool:
+        """Whether the run is to end."""
+        return self.signal is not None
+
+    @property
+    def ends_process(self) -> bool:
+        """Whether the signal ends the process, and raises nothing."""
+        return self.signal in _ENDING
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT)):
-            self._before = signal.signal(signal.SIGINT, self._note)
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        if callable(signal.getsignal(signal.SIGINT)):
+            self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._note)
+        for number in _ENDING if self._saves else ():
+            if signal.getsignal(number) is signal.SIG_DFL:
+                self._before[number] = signal.signal(number, self._note)
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.happened:
-            raise KeyboardInterrupt
-        self.happened = True
+        if self.signal is None:
+            self.signal = number
+            return
+        self.hurried = True
+        _end_by(number)
 
     def __exit__(self, *exc: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+    def pass_on(self) -> None:
+        """After the block: what the signal does without it. `KeyboardInterrupt`, or the end of the process."""
+        if self.signal is not None:
+            _end_by(self.signal)
+
+
+def _end_by(number: int) -> None:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

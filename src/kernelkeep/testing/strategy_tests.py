@@ -14,10 +14,13 @@ from .strategy_parts.queues import QueueTests
 from .strategy_parts.refusals import RefusalTests
 from .strategy_parts.reports import ReportTests
 from .strategy_parts.samples import SampleTests
+from .strategy_parts.states import StateTests
 from .strategy_parts.steering import SteeringTests
 
 __all__ = ["StrategyTests"]
 
 
-class StrategyTests(DeadlineTests, RefusalTests, ReportTests, QueueTests, LayoutTests, SteeringTests, SampleTests):
+class StrategyTests(
+    DeadlineTests, RefusalTests, ReportTests, QueueTests, LayoutTests, StateTests, SteeringTests, SampleTests
+):
     """The conformance suite of continuous execution. Subclass it in a test file and name the backend."""

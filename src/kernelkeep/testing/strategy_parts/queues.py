@@ -14,7 +14,7 @@ from ...continuous.runner import Run, resume, run
 from ...devices.base import Device
 from .common import StrategyPart
 
-__all__ = ["QueueTests"]
+__all__ = ["QueueTests", "tree"]
 
 _DEPTHS = 8
 
@@ -25,7 +25,7 @@ if (depth == 0) return;
 for (int k = 1; k <= fan; k++) { kk_push(depth - 1, label * kk_uint(fan) + kk_uint(k)); }"""
 
 
-def _tree(depth: int, fan: int, roots: int = 1, capacity: int = 1) -> StateProgram:
+def tree(depth: int, fan: int, roots: int = 1, capacity: int = 1) -> StateProgram:
     return StateProgram(
         "tree",
         coupling="queue",
@@ -57,7 +57,7 @@ class QueueTests(StrategyPart):
     @pytest.mark.parametrize(("depth", "fan"), [(7, 3), (2, 90)])
     def test_a_queue_that_overflows_grows(self, device: Device, cache: ProgramCache, depth: int, fan: int) -> None:
         """By a little again and again, and by far more than it holds, in the first round of a dispatch and in later ones."""
-        program = _tree(depth, fan)
+        program = tree(depth, fan)
         for strategy in self.strategies(device):
             for size in (None, 2, 3, 16) if strategy in ("mega", "buffered") else (None,):
                 with run(cache, program, None, strategy, iterations_per_dispatch=size) as done:
@@ -68,7 +68,7 @@ class QueueTests(StrategyPart):
 
     def test_a_burst_late_in_a_dispatch(self, cache: ProgramCache) -> None:
         """The queue holds the first round of a dispatch; the second one pushes far more than is behind its end."""
-        program = _tree(3, 90, capacity=90 * 90 + 100)
+        program = tree(3, 90, capacity=90 * 90 + 100)
         for strategy in ("mega", "buffered"):
             with run(cache, program, None, strategy, iterations_per_dispatch=2) as done:
                 assert done.report.tasks_done == _check_tree(done, 3, 90)
@@ -77,21 +77,21 @@ class QueueTests(StrategyPart):
     def test_tasks_that_push_nothing(self, device: Device, cache: ProgramCache) -> None:
         for strategy in self.strategies(device):
             for roots in (1, 777):
-                with run(cache, _tree(0, 3, roots=roots), None, strategy) as done:
+                with run(cache, tree(0, 3, roots=roots), None, strategy) as done:
                     assert _check_tree(done, 0, 3, roots) == done.report.tasks_done == roots
                     assert done.report.queue_grown == 0
                     assert done.report.stopped == "empty"
 
     def test_a_queue_with_room_does_not_grow(self, device: Device, cache: ProgramCache) -> None:
         for strategy in self.strategies(device):
-            with run(cache, _tree(4, 3, capacity=5000), None, strategy) as done:
+            with run(cache, tree(4, 3, capacity=5000), None, strategy) as done:
                 _check_tree(done, 4, 3)
                 assert done.report.queue_grown == 0
 
     def test_what_is_in_the_queue_is_part_of_the_checkpoint(
         self, device: Device, cache: ProgramCache, tmp_path: Path
     ) -> None:
-        program = _tree(6, 3)
+        program = tree(6, 3)
         path = tmp_path / "tree.kkpt"
         for first in self.strategies(device):
             for rounds in (1, 3, 5):
@@ -108,7 +108,7 @@ class QueueTests(StrategyPart):
             for size in (None, 2, 3) if strategy in ("mega", "buffered") else (None,):
                 with run(
                     cache,
-                    _tree(6, 3),
+                    tree(6, 3),
                     None,
                     strategy,
                     until="depth == 3 && label % 9u == 4u",
@@ -120,7 +120,7 @@ class QueueTests(StrategyPart):
     def test_rounds_of_a_queue_are_iterations(self, device: Device, cache: ProgramCache) -> None:
         for strategy in self.strategies(device):
             for rounds in range(5):
-                with run(cache, _tree(6, 3), rounds, strategy) as done:
+                with run(cache, tree(6, 3), rounds, strategy) as done:
                     assert done.iteration == rounds
                     assert done.state["count"].numpy().tolist()[::-1] == [
                         0,

@@ -1,0 +1,104 @@
+"""The checkpoints of a run: when one begins, and the last one, however the run ends."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from .checkpoint_claim import CheckpointClaim
+from .checkpoint_writer import CheckpointWriter
+from .run_options import Settings
+from .session import Session
+from .snapshot import Snapshots
+
+__all__ = ["CheckpointKeeper"]
+
+
+class CheckpointKeeper:
+    """Sees to the checkpoints of a run."""
+
+    def __init__(self, session: Session, settings: Settings, claim: CheckpointClaim | None) -> None:
+        self._session = session
+        self._unchanged = claim is not None and claim.holds_state
+        self._settings = settings
+        self._claim = claim
+        self.writer = None if claim is None else CheckpointWriter(claim, settings.keep_checkpoints)
+        self._snapshots = Snapshots(session)
+        self._last_time = time.perf_counter()
+        self._last_iteration = session.iteration
+        self._beginning = (session.iteration, session.taken)
+        self._ending = False
+
+    def tend(self) -> None:
+        """Between two turns: send off a snapshot that arrived, and begin one that is due."""
+        writer, settings, session = self.writer, self._settings, self._session
+        if writer is None or self._claim is None:
+            return
+        self._claim.begin()
+        self._snapshots.poll(writer.submit)
+        if self._snapshots.busy or writer.busy:
+            return
+        due = (
+            settings.checkpoint_every is not None and time.perf_counter() - self._last_time >= settings.checkpoint_every
+        )
+        if settings.checkpoint_iterations is not None:
+            due = due or session.iteration - self._last_iteration >= settings.checkpoint_iterations
+        if due and session.iteration > self._last_iteration:
+            self._begin(finished=False)
+
+    def _begin(self, *, finished: bool) -> None:
+        self._unchanged = False
+        self._snapshots.take(finished=finished)
+        self._last_time = time.perf_counter()
+        self._last_iteration = self._session.iteration
+
+    def end(self, *, finished: bool) -> None:
+        """The last one, which is waited for."""
+        self._ending = True
+        if self.writer is None or self._claim is None:
+            return
+        self._claim.begin()
+        if self._unchanged and self._session.iteration == self._last_iteration:
+            self.close()
+            return
+        self._snapshots.finish()
+        self._snapshots.poll(self.writer.submit)
+        self._begin(finished=finished)
+        self._snapshots.finish()
+        self._snapshots.poll(self.writer.submit)
+        self.close()
+
+    def end_after(self, error: BaseException) -> None:
+        """The last one of a run that an error ends, which gets a note that says how far the file is.
+
+        An error that left the device unusable leaves the file as it is.
+        """
+        session = self._session
+        if session.lost:
+            self._close_writer()
+            return
+        try:
+            session.synchronize()  # what the error found under way
+            nothing_new = (session.iteration, session.taken) == self._beginning
+            if self.writer is None or self._ending or nothing_new:
+                self.close()
+                return
+            self.end(finished=False)
+        except Exception as problem:
+            with contextlib.suppress(Exception):
+                self.close()
+            if self.writer is not None:
+                error.add_note(f"the last state could not be saved to {self.writer.path}: {problem}")
+            return
+        if self.writer.problem is None:
+            error.add_note(f"the state at iteration {session.iteration:,} is in {self.writer.path}")
+
+    def _close_writer(self) -> None:
+        if self.writer is not None:
+            with contextlib.suppress(Exception):
+                self.writer.close()
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+        self._snapshots.close()
