@@ -73,7 +73,7 @@ class StateTests(StrategyPart):
     def test_on_state_comes_with_a_number(self, cache: ProgramCache) -> None:
         for options in ({"on_state": print}, {"state_iterations": 5}):
             with pytest.raises(ArgumentError, match="on_state and state_iterations must be given together"):
-                run(cache, _adding(1), 3, **options)  # type: ignore[arg-type]
+                run(cache, _adding(1), 3, **options)
         with pytest.raises(ArgumentError, match=r"on_state must be a function of \(iteration, state\), got 3"):
             run(cache, _adding(1), 3, on_state=3, state_iterations=5)  # type: ignore[arg-type]
 
