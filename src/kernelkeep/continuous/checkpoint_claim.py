@@ -29,7 +29,7 @@ from .checkpoint_state import Checkpoint, Written
 
 __all__ = ["CheckpointClaim", "CheckpointWarning", "claim_for_run", "claim_to_continue", "go_on_by_default"]
 
-_HANDOVER_SECONDS = 0.5  # for one that is about to let go
+_HANDOVER_SECONDS = 0.2  # for one that is about to let go
 
 
 class CheckpointWarning(UserWarning):

@@ -70,26 +70,29 @@ def publish(
     return sequence
 
 
-def set_aside(path: Path, older: Iterable[Member]) -> Path:
+def set_aside(path: Path, older: Iterable[Member], *, stays: bool = False) -> Path:
     """Give a checkpoint a name that nothing overwrites, its older files with it; returns that name.
 
-    They belong together under the new name as they did under the old one.
+    They belong together under the new name as they did under the old one. With `stays`, the path keeps its name as well,
+    until a new file takes its place.
     """
     members = list(older)
     for target in _aside_names(path):
         moves = [(member.path, older_path(target, member.sequence)) for member in members]
         if any(os.path.lexists(new) for _, new in moves):
             continue
-        if os.path.lexists(path):
-            try:
-                _second_name(path, target)
-            except FileExistsError:
-                continue
+        try:
+            _second_name(path, target)
+        except FileExistsError:
+            continue
+        except FileNotFoundError:
+            pass  # only older ones are there
         for old, new in moves:
             with contextlib.suppress(FileNotFoundError):
                 _second_name(old, new)
                 _remove_if_same(old, new)
-        _remove_if_same(path, target)
+        if not stays:
+            _remove_if_same(path, target)
         _sync_folder(path.parent)
         return target
     raise AssertionError("names do not run out")
@@ -110,13 +113,13 @@ def _member(path: Path, lineage: str) -> Member | None:
 
 
 def _make_way(path: Path) -> None:
-    """Keep what is at the path under another name; the path stays taken until the new file replaces it."""
+    """Keep what is at the path, with the older files that belong to it, under another name."""
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_size:  # an empty file holds nothing to keep
-            for target in _aside_names(path):
-                with contextlib.suppress(FileExistsError):
-                    _second_name(path, target)
-                    return
+            older: tuple[Member, ...] = ()
+            with contextlib.suppress(Damaged):
+                older = older_of(path, look_at(path).header.lineage)
+            set_aside(path, older, stays=True)
 
 
 def _second_name(path: Path, name: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError
-from .checkpoint_header import ArrayInfo, Header, ScalarValue, stored_body
+from .checkpoint_header import ArrayInfo, Header, stored_body
 from .checkpoint_state import TASK, Checkpoint
 from .program import MOST_ITEMS, StateProgram
 from .state import Start
@@ -48,8 +48,8 @@ def check_fits(shown: str | os.PathLike[str], header: Header, program: StateProg
         way = ""
         if not layout:
             way = (
-                f"; to go on with these changes, begin a run from its state: kk.run(…, initial_state=kk.read_checkpoint("
-                f"{os.fspath(shown)!r}).state)"
+                f"; to go on with these changes, begin a run from its state, with another file for its checkpoints: "
+                f"kk.run(…, initial_state=kk.read_checkpoint({os.fspath(shown)!r}))"
             )
         raise CheckpointError(f"the checkpoint {os.fspath(shown)} does not fit {program.name}: {told}{way}")
     if problem := _out_of_range(header, program):
@@ -94,16 +94,17 @@ def _layout(header: Header, program: StateProgram) -> list[str]:
 def _scalars(header: Header, program: StateProgram) -> list[str]:
     found = []
     kept = dict(header.scalars)
-    for key, value in program.scalars.items():
-        wanted = ScalarValue.of(value[()])
-        scalar = kept.pop(key, None)
+    for key, array in program.scalars.items():
+        new, scalar = array[()], kept.pop(key, None)
         if scalar is None:
-            found.append(f"scalar {key}: not in the checkpoint → {value[()]}")
-        elif scalar.dtype != wanted.dtype:
-            found.append(f"scalar {key}: {scalar.numpy()} ({scalar.dtype}) → {value[()]} ({wanted.dtype})")
-        elif not _same(scalar.numpy(), value[()]):
-            found.append(f"scalar {key}: {scalar.numpy()} → {value[()]}")
-    return found + [f"scalar {key}: {scalar.numpy()} → not in the program" for key, scalar in kept.items()]
+            found.append(f"scalar {key}: not in the checkpoint → {new!s}")
+            continue
+        old = scalar.numpy()
+        if old.dtype != new.dtype:
+            found.append(f"scalar {key}: {old!s} ({old.dtype}) → {new!s} ({new.dtype})")
+        elif not _same(old, new):
+            found.append(f"scalar {key}: {old!s} → {new!s}")
+    return found + [f"scalar {key}: {scalar.numpy()!s} → not in the program" for key, scalar in kept.items()]
 
 
 def _same(one: Any, other: Any) -> bool:

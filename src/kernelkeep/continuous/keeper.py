@@ -34,7 +34,8 @@ class CheckpointKeeper:
         writer, settings, session = self.writer, self._settings, self._session
         if writer is None or self._claim is None:
             return
-        self._claim.begin()
+        if session.measured.dispatches:  # it compiled, and runs
+            self._claim.begin()
         self._snapshots.poll(writer.submit)
         if self._snapshots.busy or writer.busy:
             return
