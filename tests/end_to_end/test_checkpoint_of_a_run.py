@@ -220,6 +220,57 @@ def test_what_ends_a_run_lets_go_of_its_file(cache: kk.ProgramCache, tmp_path: P
     assert run(cache, path, 5, resume=False).iterations == 5
 
 
+# --- a worker that is replaced
+
+SUPERVISED = """
+import contextlib, os, signal, sys, time
+import kernelkeep as kk
+from kernelkeep.kernels.state_samples import SCRAMBLE
+
+def work(checkpoint, programs, resume, old):
+    # The first one dies when a checkpoint of its own is there. The next is not told where to go on from.
+    died = checkpoint + ".died"
+    def die(step):
+        time.sleep(0.01)
+        with contextlib.suppress(kk.CheckpointError):
+            if not os.path.exists(died) and kk.read_checkpoint(checkpoint).lineage != old:
+                open(died, "x").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+    with kk.open_device() as device, kk.ProgramCache(device, programs) as cache:
+        options = {"checkpoint": checkpoint, "checkpoint_iterations": 1, "on_progress": die, "resume": resume}
+        until = lambda run: os.path.exists(died)
+        with kk.run(cache, SCRAMBLE.program(50), None, "redispatch", until=until, **options) as done:
+            error = SCRAMBLE.largest_error(done.state, SCRAMBLE.program(50), done.iteration)
+            return done.report.resumed_from is not None, error
+
+if __name__ == "__main__":
+    checkpoint, programs, choice, old = sys.argv[1:]
+    choice = {"None": None, "True": True, "False": False}[choice]
+    report = kk.run_supervised(work, checkpoint=checkpoint, args=(checkpoint, programs, choice, old))
+    print(report.result[0], report.result[1] == 0, report.restarts == 1)
+"""
+
+
+@pytest.mark.parametrize("resume", [None, False])
+def test_a_replaced_worker_goes_on_by_itself(cache: kk.ProgramCache, tmp_path: Path, resume: bool | None) -> None:
+    path = tmp_path / "files" / "heat.kkpt"
+    script = tmp_path / "script.py"
+    script.write_text(SUPERVISED)
+    env = {**os.environ, "PYTHONPATH": str(Path(kk.__file__).parents[1])}
+    old = ""
+    if resume is False:
+        run(cache, path, 60)
+        old = kk.read_checkpoint(path).lineage
+    command = [sys.executable, str(script), str(path), str(cache.cache_dir), str(resume), old]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == ["True"] * 3, done.stderr
+    asides = list(path.parent.glob("*.before-*"))
+    assert len(asides) == (resume is False), "what was there before is kept once, and no worker starts over"
+    if resume is None:  # the file of an earlier run is not gone on from unasked
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode and "is there already" in done.stderr
+
+
 # --- what is not a file
 
 

@@ -138,6 +138,7 @@ def info(name: str, dtype: str, *shape: int) -> dict[str, Any]:
 
 U, V = info("u", "<f4", 64), info("v", "<i8", 4, 16)
 ROW, LEFT, TOTAL = info("task row", "<i4", 2), info("task left", "<i4", 2), info("total", "<i4", 1)
+ONE_ROW = info("task row", "<i4", 1)
 LIES: dict[str, tuple[kk.StateProgram, dict[str, Any], str]] = {
     "an array of another name": (HEAT, {"arrays": [U, info("w", "<i8", 4, 16)]}, "v is not in the checkpoint; .*'w' is not in"),
     "no arrays": (HEAT, {"arrays": []}, "u is not in the checkpoint; v is not in the checkpoint"),
@@ -153,7 +154,7 @@ LIES: dict[str, tuple[kk.StateProgram, dict[str, Any], str]] = {
     "more tasks than promised": (QUEUE, {"queue_tail": 8}, "task field row has shape .* and 1 tasks wait"),
     "fewer tasks than promised": (QUEUE, {"queue_tail": 2**40}, "1,099,511,627,769 tasks cannot wait"),
     "a queue that ends before it begins": (QUEUE, {"queue_head": 10}, "-1 tasks cannot wait"),
-    "fields of different lengths": (QUEUE, {"arrays": [TOTAL, info("task row", "<i4", 1), info("task left", "<i4", 3)]}, "task field row has shape"),
+    "fields of different lengths": (QUEUE, {"arrays": [TOTAL, ONE_ROW, info("task left", "<i4", 3)]}, "task field row has shape"),
     "a field of two dimensions": (QUEUE, {"arrays": [TOTAL, info("task row", "<i4", 2, 1), LEFT]}, "task field row has shape"),
     "a field that is missing": (QUEUE, {"arrays": [TOTAL, ROW]}, "task field left is not in the checkpoint"),
     "a field of another type": (QUEUE, {"arrays": [TOTAL, info("task row", "<f4", 2), LEFT]}, "dtype of task field row"),
