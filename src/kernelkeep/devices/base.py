@@ -117,6 +117,7 @@ class Device(ABC):
     language: str
     replays_whole = False  # many launches cost the host as much as one
     takes_guests = False  # other libraries' arrays can be arguments, and ours can be theirs
+    lost = ""  # why this process cannot use it, where it was opened before a fork
 
     def __init__(self, info: DeviceInfo, fingerprint: Fingerprint, capabilities: Capabilities) -> None:
         self.info = info
@@ -124,7 +125,6 @@ class Device(ABC):
         self.fingerprint = fingerprint
         self.capabilities = capabilities
         self.closed = False
-        self.lost = ""  # why this process cannot use it, where it was opened before a fork
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
         self._relievers: weakref.WeakSet[_Reliever] = weakref.WeakSet()
         self._tenants: weakref.WeakSet[_Closable] = weakref.WeakSet()

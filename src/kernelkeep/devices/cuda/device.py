@@ -313,6 +313,8 @@ class CudaDevice(Device):
 
     def call(self, function: Any, *args: Any, doing: str = "") -> Any:
         """A driver call's results; its errors are raised as ours."""
+        if self.lost:
+            raise DeviceError(self.lost)
         status, *results = function(*args)
         if status is not self.success and status != self.success:
             if self._may_lack_context(status):
@@ -329,8 +331,6 @@ class CudaDevice(Device):
         return status in lacking and hasattr(self, "current")
 
     def translated(self, status: Any, doing: str = "") -> KernelKeepError:
-        if getattr(self, "lost", ""):
-            return DeviceError(self.lost)
         spec = getattr(self, "spec", "cuda")
         where = f"{spec}{f', {doing}' if doing else ''}"
         _, text = self.driver.cuGetErrorString(status)

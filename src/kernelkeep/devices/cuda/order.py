@@ -60,6 +60,7 @@ class CudaFence(Fence):
 
     @property
     def done(self) -> bool:
+        self._device._check_not_lost()
         (status,) = self._device.driver.cuEventQuery(self.event)
         if status == self._device.driver.CUresult.CUDA_ERROR_NOT_READY:
             return False

@@ -49,6 +49,7 @@ assert use() == 5, "the parent after its children"
 _AFTER = (
     _COMMON
     + """
+kk.list_devices(cache_dir=folder)  # every driver is loaded: a child could use one that is not
 device = kk.open_device(spec, cache_dir=folder)
 cache = kk.ProgramCache(device, folder)
 source = KERNEL.source(device)
