@@ -105,6 +105,20 @@ print((out == (3 * host) % 64).all(), device.platform.version)
 class TestOpenCL(DeviceTests):
     backend = "opencl"
 
+    @pytest.mark.parametrize(
+        ("before", "parameter"),
+        [
+            ("", "read_only image2d_t pixels"),
+            ("", "write_only image3d_t pixels"),
+            ("", "sampler_t pixels"),
+            ("typedef sampler_t lens;", "lens pixels"),
+        ],
+    )
+    def test_images_and_samplers_are_refused(self, device: kk.Device, before: str, parameter: str) -> None:
+        text = f"{before}\n__kernel void draw(__global int *y, {parameter}) {{ y[0] = 1; }}"
+        with pytest.raises(kk.Unsupported, match="pixels of kernel draw"):
+            device.compile(kk.Source(text, name="draw", language="opencl"))
+
 
 @pytest.fixture(scope="module")
 def pocl() -> Iterator[kk.Device]:
@@ -233,3 +247,26 @@ def test_the_way_pocl_compiles_is_part_of_the_fingerprint(pocl: kk.Device, cold:
     other = run_python(tell, pocl.spec, environment={**cold, "POCL_WORK_GROUP_METHOD": "loopvec"}).stdout.strip()
     assert os.environ["POCL_WORK_GROUP_METHOD"] == "loops"
     assert other != pocl.fingerprint.digest, "binaries of two methods would be mixed"
+
+
+def test_long_kernel_names_do_not_end_the_process(pocl: kk.Device) -> None:
+    # In a process of its own, which PoCL ended.
+    run_python(LONG_NAMES, pocl.spec)
+
+
+LONG_NAMES = """
+import sys
+import numpy as np
+import kernelkeep as kk
+
+with kk.open_device(sys.argv[1]) as device:
+    for length in (240, 241, 300):
+        name = "k" * length
+        text = f"__kernel void {name}(__global int *y) {{ y[get_global_id(0)] = 3; }}"
+        y = device.array(np.zeros(64, "i4"))
+        try:
+            device.build(kk.Source(text, name=name, language="opencl")).kernel(name).launch(1, (y,), 64)
+            assert length <= 240 and (y.numpy() == 3).all()
+        except kk.Unsupported as error:
+            assert length > 240 and f"{length} characters" in str(error), error
+"""

@@ -84,7 +84,7 @@ class Array:
 
     def numpy(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """The contents on the host, once everything launched before is done; into `out` if it is given."""
-        self._check_open()
+        handle = self._check_open()
         if out is None:
             out = np.empty(self.shape, self.dtype)
         elif (
@@ -94,26 +94,26 @@ class Array:
         if self.nbytes:
             if self.peers is not None:
                 self.device.wait_for_guests((self,))
-            self.device._download(self.handle, out)
+            self.device._download(handle, out)
         return out
 
     def copy_from(self, other: Any) -> Array:
         """Overwrite the contents from a host array, or from a device array of this device."""
-        self._check_open()
+        handle = self._check_open()
         if isinstance(other, Array):
-            other._check_open()
+            origin = other._check_open()
             if other.device is not self.device:
                 raise ArgumentError(f"the array to copy from is on {other.device.spec}, not on {self.device.spec}")
             self._check_like(other.shape, other.dtype)
             if self.nbytes and other is not self:
                 with self.device.ordered_with_guests((self, other)):
-                    self.device._copy(self.handle, other.handle, self.nbytes)
+                    self.device._copy(handle, origin, self.nbytes)
             return self
         host = host_view(other)
         self._check_like(host.shape, host.dtype)
         if self.nbytes:
             with self.device.ordered_with_guests((self,)):
-                self.device._upload(self.handle, host)
+                self.device._upload(handle, host)
         return self
 
     def share(self, peers: Any) -> None:
@@ -201,10 +201,13 @@ class Array:
         state = "" if self.handle is not None else ", closed"
         return f"Array(shape={self.shape}, dtype={self.dtype.name}, device={self.device.spec!r}{state})"
 
-    def _check_open(self) -> None:
-        if self.handle is None:
+    def _check_open(self) -> Any:
+        """The handle. Looked at once: another thread may close the array right afterwards."""
+        handle = self.handle
+        if handle is None:
             raise DeviceError("this array is closed")
         self.device._check_open()
+        return handle
 
     def _check_like(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         if dtype != self.dtype:

@@ -39,8 +39,6 @@ class Prepared(ABC):
         self._graphs: weakref.WeakSet[_Watcher] | None = None  # those that hold a copy of the arguments
         self._reason = ""  # why it may not run any more
         self.ordered = True  # with other libraries' work on the arrays they share
-        for value in args:
-            self._hold(value)
 
     @property
     def args(self) -> tuple[Any, ...]:
@@ -106,6 +104,11 @@ class Prepared(ABC):
             self._graphs = weakref.WeakSet()
         self._graphs.add(graph)
 
+    def _hold_arguments(self) -> None:
+        """Be told from now on when one of them is closed."""
+        for value in self._args:
+            self._hold(value)
+
     def _hold(self, value: Any) -> None:
         if isinstance(value, Array):
             value._tell_when_closed(self)
@@ -126,6 +129,15 @@ class Prepared(ABC):
         """Like `_revoke`, for good, and without a word to graphs: they learn it themselves, and may wait for a lock."""
         self._reason = reason
         self._disarm(self._refuse)
+
+    def _still_open(self, natives: list[Any]) -> list[Any]:
+        """What is bound, without the memory of arrays that are closed."""
+        if self.kernel.program.closed:
+            return [None] * len(natives)
+        return [
+            None if isinstance(value, Array) and value.handle is None else native
+            for value, native in zip(self._args, natives, strict=True)
+        ]
 
     def _refuse(self, *_: Any) -> NoReturn:
         name, spec = self.kernel.name, self.kernel.device.spec

@@ -110,7 +110,13 @@ class Kernel(ABC):
         if not ordered:
             prepared.ordered = False
             prepared._rebind()
+        prepared._hold_arguments()
         self._prepared.add(prepared)
+        # By another thread, before it was there to be told.
+        if self.program.closed:
+            prepared._revoke(f"the program of kernel {self.name} is closed")
+        elif any(isinstance(value, Array) and value.handle is None for value in args):
+            prepared._revoke("an array it was prepared with is closed")
         return prepared
 
     def _adopted(self, value: Any) -> Any:

@@ -66,7 +66,7 @@ def _copier(device: Device, copy: Copy) -> Any:
     target, origin = copy
     if isinstance(target, np.ndarray):
         assert isinstance(origin, Array)
-        return lambda: device._download(origin.handle, target)
+        return lambda: device._download(origin._check_open(), target)
     if isinstance(origin, np.ndarray):
-        return lambda: device._upload(target.handle, origin)
-    return lambda: device._copy(target.handle, origin.handle, target.nbytes)
+        return lambda: device._upload(target._check_open(), origin)
+    return lambda: device._copy(target._check_open(), origin._check_open(), target.nbytes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .device_parts.arrays import ArrayTests
 from .device_parts.atomics import AtomicTests
+from .device_parts.closing import ClosingTests
 from .device_parts.errors import ErrorTests
 from .device_parts.forks import ForkTests
 from .device_parts.launches import LaunchTests
@@ -26,6 +27,7 @@ class DeviceTests(
     ThreadTests,
     LifeTests,
     ForkTests,
+    ClosingTests,
     OrderTests,
     ErrorTests,
     AtomicTests,

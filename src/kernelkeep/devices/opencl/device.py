@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ArgumentError, BinaryRejected, DeviceError, KernelKeepError, OutOfMemory
+from ...errors import ArgumentError, BinaryRejected, DeviceError, KernelKeepError, OutOfMemory, Unsupported
 from ...programs.signature import CTYPES, DTYPES, KernelSignature, Parameter, declared
 from ...programs.source import Source
 from ...programs.unit import compile_error, translation_unit, user_line
@@ -25,6 +25,7 @@ from ..image import Image
 from ..replay import Replay, Step
 from .lanes import OpenCLLanes
 from .library import find_devices, info_of, load_pyopencl, new_kernel, teach_pyopencl_quick_kernels
+from .memory import buffer_class
 from .order import OpenCLFence, OpenCLQueue, OpenCLTimer
 from .pocl import choose_method
 from .program import OpenCLProgram
@@ -37,6 +38,10 @@ _COMPLAINTS = (
     re.compile(r":(?P<line>\d+):\d+: (?:fatal )?error: (?P<message>[^\n]*)"),  # clang, NVIDIA
     re.compile(r"error: \S*?:(?P<line>\d+):\d+(?: <Spelling=[^>]*>)?: (?P<message>[^\n]*)"),  # PoCL
 )
+# Types whose arguments are objects of the driver: given anything else, drivers crash.
+_OPAQUE_TYPES = {"sampler_t", "queue_t", "clk_event_t", "reserve_id_t", "event_t"}
+_TYPEDEF = re.compile(rf"\btypedef\s+(?:{'|'.join(sorted(_OPAQUE_TYPES))})\s+(\w+)\s*;")
+_LONGEST_POCL_NAME = 240  # file systems take 255, and PoCL appends to it
 _NO_LINKER = (
     "PoCL links every kernel it compiles and needs the linker `ld`, which is not on the PATH; install it with: "
     "apt-get install binutils"
@@ -90,6 +95,7 @@ class OpenCLDevice(Device):
             self.cl_queue = self._own_queue = cl.CommandQueue(self.cl_context)  # a timer exchanges the first
         except cl.Error as error:
             raise DeviceError(f"cannot open {info.spec} ({info.name}): {error}") from None
+        self._memory = buffer_class()
         self._max_alloc_bytes = int(device.max_mem_alloc_size)
         self._profiling_queue: Any = None
         teach_pyopencl_quick_kernels()
@@ -137,10 +143,21 @@ class OpenCLDevice(Device):
             raise self._translated(error) from None
         known = declared(source.text)
         names = self._guarded(lambda: _kernel_names(cl, program))
-        signatures = self._guarded(lambda: tuple(self._reflect(program, name, known) for name in names))
+        self._check_names(names)
+        signatures = self._guarded(lambda: tuple(self._reflect(program, name, source, known) for name in names))
         form = "poclbin" if self.is_pocl else "binary"
         image = Image("opencl", form, signatures, b"", source.name, recipe=recipe if self.is_pocl else None)
         return OpenCLProgram(self, image, program)
+
+    def _check_names(self, names: list[str]) -> None:
+        """PoCL names files after kernels, and ends the process when it cannot make one."""
+        too_long = [name for name in names if len(name) > _LONGEST_POCL_NAME]
+        if self.is_pocl and too_long:
+            raise Unsupported(
+                "long kernel names",
+                f"kernel {too_long[0][:40]}… has a name of {len(too_long[0])} characters, and PoCL takes at most "
+                f"{_LONGEST_POCL_NAME}: give it a shorter one",
+            )
 
     def _new_program(self, recipe: tuple[str, str]) -> Any:
         # The class below pyopencl.Program: the public one keeps a cache of its own behind the user's back.
@@ -160,15 +177,16 @@ class OpenCLDevice(Device):
             raise BinaryRejected(f"{self.spec} refuses the binary of {image.name}: {error}") from None
         return OpenCLProgram(self, image, program)
 
-    def _reflect(self, program: Any, name: str, known: dict[str, KernelSignature]) -> KernelSignature:
+    def _reflect(self, program: Any, name: str, source: Source, known: dict[str, KernelSignature]) -> KernelSignature:
         if name in known:
             return known[name]
         cl = self.cl
         kernel = new_kernel(cl, program, name)
         x, y, z = kernel.get_work_group_info(cl.kernel_work_group_info.COMPILE_WORK_GROUP_SIZE, self.cl_device)
         group = (int(x), int(y), int(z)) if x else None
+        opaque = _OPAQUE_TYPES | set(_TYPEDEF.findall(source.text))
         try:
-            params = tuple(_reflect_argument(cl, kernel, i) for i in range(kernel.num_args))
+            params = tuple(_reflect_argument(cl, kernel, i, opaque) for i in range(kernel.num_args))
         except cl.Error:
             params = tuple(Parameter(f"arg{i}", "any") for i in range(kernel.num_args))
         return KernelSignature(name, params, group)
@@ -186,12 +204,12 @@ class OpenCLDevice(Device):
             most = f"{self._max_alloc_bytes:,} bytes at once"
             raise OutOfMemory(f"{self.spec} cannot allocate {nbytes:,} bytes (it gives at most {most})")
         try:
-            return self.cl.Buffer(self.cl_context, self.cl.mem_flags.READ_WRITE, nbytes)
+            return self._memory(self.cl_context, self.cl.mem_flags.READ_WRITE, nbytes)
         except self.cl.Error as error:
             raise self._translated(error, f"allocating {nbytes:,} bytes") from None
 
     def _free(self, handle: Any) -> None:
-        handle.release()  # the driver waits for launches that still use it
+        """Freed when the last one lets it go (`memory.py`)."""
 
     def _upload(self, handle: Any, host: np.ndarray[Any, Any]) -> None:
         self._guarded(lambda: self.cl.enqueue_copy(self.cl_queue, handle, host, is_blocking=True))
@@ -293,11 +311,21 @@ def _kernel_names(cl: Any, program: Any) -> list[str]:
     return [name for name in program.get_info(cl.program_info.KERNEL_NAMES).split(";") if name]
 
 
-def _reflect_argument(cl: Any, kernel: Any, index: int) -> Parameter:
+def _reflect_argument(cl: Any, kernel: Any, index: int, opaque: set[str]) -> Parameter:
     info = cl.kernel_arg_info
     name = kernel.get_arg_info(index, info.NAME)
     kind = kernel.get_arg_info(index, info.TYPE_NAME)
     space = kernel.get_arg_info(index, info.ADDRESS_QUALIFIER)
+    access = kernel.get_arg_info(
+        index, info.ACCESS_QUALIFIER
+    )  # images and pipes have one, whatever their type is called
+    if access != cl.kernel_arg_access_qualifier.NONE or kind in opaque:
+        name_of_kernel = kernel.get_info(cl.kernel_info.FUNCTION_NAME)
+        raise Unsupported(
+            "image parameters",
+            f"parameter {name} of kernel {name_of_kernel} has the type {kind}: kernels take arrays and numbers here, no images, "
+            "samplers, pipes, queues or events",
+        )
     if space == cl.kernel_arg_address_qualifier.LOCAL:
         return Parameter(name, "local")
     dtype = CTYPES.get(kind.rstrip("*").strip())

@@ -111,15 +111,30 @@ class OpenCLKernel(Kernel):
     def __init__(self, program: OpenCLProgram, signature: KernelSignature) -> None:
         super().__init__(program, signature)
         device = program._device
-        cl = self._cl = device.cl
+        self._cl = device.cl
         self._device = device
         self._owner = program
         self._lock = threading.Lock()
-        self._kernel = device._guarded(lambda: new_kernel(cl, program.cl_program, signature.name))
-        self._set: list[Any] = [None] * len(signature.params or ())  # the arguments the kernel object has now
+        self._kernel = self._new_kernel()
+        self._set: list[Any] = [None] * len(
+            signature.params or ()
+        )  # what tells the arguments that the kernel object has now
+
+    def _new_kernel(self) -> Any:
+        """An object of the driver's for this kernel, with arguments of its own."""
+        program = self._owner.cl_program
+        if program is None:  # closed by another thread
+            self._explain_closed()
+        return self._device._guarded(lambda: new_kernel(self._cl, program, self.name))
+
+    def _native_kernel(self) -> Any:
+        kernel = self._kernel
+        if kernel is None:  # closed by another thread
+            self._explain_closed()
+        return kernel
 
     def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
-        kernel = self._kernel
+        kernel = self._native_kernel()
         helpers = {
             "lock": self._lock,
             "native": kernel,
@@ -133,17 +148,18 @@ class OpenCLKernel(Kernel):
             "refuse": self._refuse,
         }
         lines = ["try:", "    with lock:"]
-        for kind, call in (("buffer", "set_buffers"), ("scalar", "set_scalars")):
+        # What tells an argument from another: of a buffer its token, because the buffer itself would stay with the kernel.
+        for kind, call, same in (("buffer", "set_buffers", "v{}.token"), ("scalar", "set_scalars", "v{}")):
             places = [i for i, p in enumerate(params) if p.kind == kind]
             if places:
                 # The kernel object keeps its arguments; a loop on the same arrays sets them once.
-                changed = " or ".join(f"v{i} is not now[{i}]" for i in places)
+                changed = " or ".join(f"{same.format(i)} is not now[{i}]" for i in places)
                 pairs = "".join(f"{i}, v{i}, " for i in places)
-                noted = "; ".join(f"now[{i}] = v{i}" for i in places)
+                noted = "; ".join(f"now[{i}] = {same.format(i)}" for i in places)
                 lines += [f"        if {changed}:", f"            {call}(({pairs})); {noted}"]
         others = "".join(f"{i}, v{i}, " for i, p in enumerate(params) if p.kind not in ("buffer", "scalar"))
         if others:
-            lines.append(f"        set_others(({others}))")
+            lines.append(f"        set_others(native, ({others}))")
         lines += ["        enqueue(device.cl_queue, native, shape[0], shape[1])"]
         lines += ["except error as problem:", "    refuse(problem)"]
         return lines, helpers
@@ -155,18 +171,19 @@ class OpenCLKernel(Kernel):
             raise ArgumentError(_NO_SHARED_BYTES)
         target = self._device.cl_queue if queue is None else queue_of(queue, self._device)
         pairs = tuple(part for pair in enumerate(values) for part in pair)
+        kernel = self._native_kernel()
         try:
             with self._lock:
                 self._set[:] = [None] * len(self._set)
-                self._set_others(pairs)
-                self._cl.enqueue_nd_range_kernel(target, self._kernel, *shape)
+                self._set_others(kernel, pairs)
+                self._cl.enqueue_nd_range_kernel(target, kernel, *shape)
         except self._cl.Error as error:
             self._refuse(error)
 
-    def _set_others(self, pairs: tuple[Any, ...]) -> None:
+    def _set_others(self, kernel: Any, pairs: tuple[Any, ...]) -> None:
         """Set arguments of any kind, given as index and value in turn."""
         for i, value in zip(pairs[::2], pairs[1::2], strict=True):
-            set_argument(self._cl, self._kernel, i, value)
+            set_argument(self._cl, kernel, i, value)
 
     def _prepare_launch(
         self,

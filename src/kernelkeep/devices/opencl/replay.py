@@ -122,14 +122,14 @@ class OpenCLReplay(Replay):
             if isinstance(step, Copy):
                 target, origin = step
                 assert isinstance(target, Array) and isinstance(origin, Array)
-                target._check_open()
-                origin._check_open()
-                functions.record_copy(buffer, target.handle.int_ptr, origin.handle.int_ptr, target.nbytes)
+                memory, read = target._check_open(), origin._check_open()
+                functions.record_copy(buffer, memory.int_ptr, read.int_ptr, target.nbytes)
             else:
                 assert isinstance(step, OpenCLPrepared)
-                if step._reason:
+                _, kernel, _natives = step.bound
+                if kernel is None:
                     step._refuse()
-                functions.record_launch(buffer, step.cl_kernel.int_ptr, step.items, step.group)
+                functions.record_launch(buffer, kernel.int_ptr, step.items, step.group)
                 recorded.add(step)
         functions.finalize(buffer)
 
@@ -164,10 +164,10 @@ class OpenCLReplay(Replay):
     def _enqueue(self, queue: Any, step: Step) -> None:
         if isinstance(step, OpenCLPrepared):
             # On the graph's queue, also where it was prepared for another; or it is refused, where something is closed.
-            step._enqueue(queue, step.cl_kernel, step.items, step.group)
+            step.launch_on(queue)
             return
         assert isinstance(step, Copy)
-        target, origin = (end.handle if isinstance(end, Array) else end for end in step)
+        target, origin = (end._check_open() if isinstance(end, Array) else end for end in step)
         if all(isinstance(end, Array) for end in step):
             self._device.cl.enqueue_copy(queue, target, origin, byte_count=step.target.nbytes)
         else:

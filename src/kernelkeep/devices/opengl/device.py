@@ -10,9 +10,10 @@ launch costs less here than the same calls made one by one.
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from .lanes import OpenGLLanes
 from .libgl import ERROR_NAMES
 from .libgl import Constants as C
 from .listing import describe, fingerprint_of, memory_of
+from .memory import OpenGLMemory
 from .order import OpenGLFence, OpenGLTimer
 from .prepared import OpenGLReplay
 from .program import Launch, OpenGLProgram, link
@@ -37,6 +39,7 @@ __all__ = ["OpenGLDevice"]
 
 _LARGEST_BATCH = 64
 _BLOCKS_BYTES = 1 << 16
+_T = TypeVar("_T")
 
 
 class OpenGLDevice(Device):
@@ -64,8 +67,8 @@ class OpenGLDevice(Device):
         self._block_at: dict[bytes, int] = {}
         self._blocks_end = self._blocks_size = 0
         # Collected buffers and programs: the collector may run inside any GL call, so they are deleted later.
-        self._dead_buffers: list[int] = []
-        self._dead_objects: list[Callable[[Any], None]] = []
+        self._dead_buffers: deque[int] = deque()
+        self._dead_objects: deque[Callable[[Any], None]] = deque()
 
     def _read_capabilities(self, gl: Any) -> Capabilities:
         names = {gl.glGetStringi(C.EXTENSIONS, i) for i in range(gl.integer(C.NUM_EXTENSIONS))}
@@ -158,7 +161,7 @@ class OpenGLDevice(Device):
                     gl.glUseProgram(self._used)
                 for binding, handle in zip(kernel.bindings, buffers, strict=True):
                     if bound.get(binding) != handle:
-                        bound[binding] = handle
+                        bound[binding] = int(handle)  # the context does not hold the buffer
                         gl.glBindBufferBase(C.SHADER_STORAGE_BUFFER, binding, handle)
                 if block and self._block_bound != (kernel.block_binding, block):
                     if block not in self._block_at:
@@ -171,6 +174,8 @@ class OpenGLDevice(Device):
                         set_uniform(gl, location, value)
                 dispatch(x, y, z)
                 barrier(everything)
+            waiting.clear()
+            buffers = ()  # or what was closed meanwhile would stay until the next batch
             self._batch = min(self._batch * 2, _LARGEST_BATCH)
             self._check(gl, "launching")
         if self._dead_buffers or self._dead_objects:
@@ -205,12 +210,11 @@ class OpenGLDevice(Device):
             self._blocks_end += len(bytes_with_padding)
 
     def _bury(self, gl: Any) -> None:
-        dead, self._dead_buffers = self._dead_buffers, []
+        dead = _emptied(self._dead_buffers)
         if dead:
             gl.glDeleteBuffers(len(dead), (ctypes.c_uint * len(dead))(*dead))
             self._bound.clear()  # names are used again
-        objects, self._dead_objects = self._dead_objects, []
-        for delete in objects:
+        for delete in _emptied(self._dead_objects):
             delete(gl)
 
     def _delete_program(self, gl: Any, program: int) -> None:
@@ -221,7 +225,7 @@ class OpenGLDevice(Device):
 
     # --- memory
 
-    def _allocate(self, nbytes: int) -> int:
+    def _allocate(self, nbytes: int) -> OpenGLMemory:
         if nbytes > self._max_bytes:
             raise OutOfMemory(
                 f"{self.spec} cannot allocate {nbytes:,} bytes (a storage buffer holds at most {self._max_bytes:,})"
@@ -234,10 +238,10 @@ class OpenGLDevice(Device):
             if gl.glGetError():
                 self._dead_buffers.append(handle)
                 raise OutOfMemory(f"{self.spec} cannot allocate {nbytes:,} bytes")
-        return handle
+        return OpenGLMemory.of(self, handle)
 
     def _free(self, handle: int) -> None:
-        self._dead_buffers.append(handle)
+        """Deleted when the last one lets it go (`memory.py`)."""
 
     def _upload(self, handle: int, host: np.ndarray[Any, Any]) -> None:
         with self.context.current() as gl:
@@ -312,6 +316,14 @@ class OpenGLDevice(Device):
             name = ERROR_NAMES.get(error, hex(error))
             kind = OutOfMemory if error == C.OUT_OF_MEMORY else DeviceError
             raise kind(f"{self.spec}, {doing}: OpenGL error {name}")
+
+
+def _emptied(dead: deque[_T]) -> list[_T]:
+    """What is in it, taken out one by one: other threads put more in meanwhile."""
+    found = []
+    while dead:
+        found.append(dead.popleft())
+    return found
 
 
 def _new_buffer(gl: Any) -> int:

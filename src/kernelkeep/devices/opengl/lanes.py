@@ -84,7 +84,7 @@ class MappedBlock(Block):
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError):
-            self._device._free(self.buffer)
+            self._device._dead_buffers.append(self.buffer)
 
 
 def _map_buffer(device: OpenGLDevice, nbytes: int) -> tuple[int, int]:

@@ -33,6 +33,8 @@ class OpenGLPrepared(Prepared):
         entry = self.entry
         device = self._device
         with self._lock:
+            if self.kernel.owner.unloaded:
+                self.kernel._explain_closed()
             waiting = device._waiting
             waiting.append(entry)
             if len(waiting) >= device._batch:
@@ -44,7 +46,12 @@ class OpenGLPrepared(Prepared):
         if self._entry is None:
             if self._stop is not None:
                 self._stop()
-            self._entry = (self.kernel, self.kernel.sort_values(self._values), self._shape)
+            entry = (self.kernel, self.kernel.sort_values(self._values), self._shape)
+            self._entry = entry
+            if self._stop is not None:  # since a moment ago
+                self._entry = None
+                self._stop()
+            return entry
         return self._entry
 
     def _put(self, index: int, native: Any) -> None:
@@ -55,7 +62,9 @@ class OpenGLPrepared(Prepared):
         self._stop = self._entry = None
 
     def _disarm(self, refuse: Callable[..., NoReturn]) -> None:
-        self._stop, self._entry = refuse, None
+        self._stop = refuse
+        self._entry = None
+        self._values = self._still_open(self._values)
 
 
 class OpenGLReplay(LoopReplay):
@@ -78,6 +87,9 @@ class OpenGLReplay(LoopReplay):
         with device.context.current():
             for run in self._runs:
                 if isinstance(run, list):
+                    for prepared in run:
+                        if prepared.kernel.owner.unloaded:
+                            prepared.kernel._explain_closed()
                     device._waiting.extend([prepared.entry for prepared in run])
                 else:
                     run()

@@ -65,6 +65,7 @@ class OpenGLProgram(Program):
         self._device = device
         self.image = image
         self.gl_program = gl_program
+        self.unloaded = False
 
     @property
     def kernel_names(self) -> tuple[str, ...]:
@@ -80,6 +81,7 @@ class OpenGLProgram(Program):
         with self._device.context.current() as gl:
             self._device._submit(gl)
             self._device._delete_program(gl, self.gl_program)
+            self.unloaded = True
 
     def _abandon(self) -> None:
         device, program = self._device, self.gl_program
@@ -94,6 +96,7 @@ class OpenGLKernel(Kernel):
 
     def __init__(self, program: OpenGLProgram, signature: KernelSignature) -> None:
         self._device = program._device
+        self.owner = program
         self.gl_program = program.gl_program
         params = signature.params or ()
         self.bindings = [p.slot for p in params if p.kind == "buffer"]
@@ -106,12 +109,15 @@ class OpenGLKernel(Kernel):
         lines = [
             f"values = {self._sorted_values(params)}",
             "with lock:",
+            "    if program.unloaded:",  # by another thread, and its name may be another's by now
+            "        explain_closed()",
             "    waiting = device._waiting",
             "    waiting.append((kernel, values, shape))",
             "    if len(waiting) >= device._batch:",
             "        device.submit()",
         ]
-        return lines, {"pack": self._pack(params), "lock": self._device.context.lock, "kernel": self}
+        helpers = {"pack": self._pack(params), "lock": self._device.context.lock, "kernel": self}
+        return lines, helpers | {"program": self.owner, "explain_closed": self._explain_closed}
 
     def _sorted_values(self, params: tuple[Parameter, ...]) -> str:
         """An expression of v0, v1, …: buffers by binding, the scalar block packed, loose uniforms."""

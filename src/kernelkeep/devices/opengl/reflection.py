@@ -22,6 +22,12 @@ __all__ = ["reflect"]
 
 _GLSL = {glsl: (dtype, size) for dtype, (size, _, glsl) in DTYPES.items() if glsl}
 _GL_TYPES = {0x1404: "i4", 0x1405: "u4", 0x1406: "f4", 0x140A: "f8", 0x140E: "i8", 0x140F: "u8", 0x8B56: "u4"}
+_COUNTER = 0x92DB
+# Samplers, images and counters, as the GL headers number them.
+_IMAGE_TYPES = (
+    range(0x8B5D, 0x8B65), range(0x8DC0, 0x8DD9), range(0x900C, 0x9010), range(0x904C, 0x906D), range(0x9108, 0x910E),
+    (_COUNTER,),
+)  # fmt: skip
 _BUFFER = re.compile(
     r"layout\s*\(([^)]*)\)\s*((?:\b(?:readonly|writeonly|coherent|volatile|restrict)\b\s*)*)\bbuffer\s+(\w+)\s*\{([^}]*)\}"
 )
@@ -103,7 +109,7 @@ def _block_members(gl: Any, program: int) -> tuple[list[Parameter], int]:
 def _loose(gl: Any, program: int, text: str) -> list[Parameter]:
     active = {}
     for name, (kind, block, location) in _resources(gl, program, C.UNIFORM, C.TYPE, C.BLOCK_INDEX, C.LOCATION):
-        if block < 0 and location >= 0:
+        if block < 0 and (location >= 0 or kind == _COUNTER):
             dtype = _known_type(kind, name)
             if dtype in ("i8", "u8"):
                 raise Unsupported("64-bit uniforms", f"uniform {name} has 64 bits; put it into a uniform block")
@@ -128,6 +134,13 @@ def _loose(gl: Any, program: int, text: str) -> list[Parameter]:
 
 
 def _known_type(kind: int, name: str) -> str:
+    if any(kind in kinds for kinds in _IMAGE_TYPES):
+        raise Unsupported(
+            "image uniforms",
+            f"uniform {name} is an image, a sampler or a counter; kernels take arrays and numbers here",
+        )
+    if name.endswith("]"):
+        raise Unsupported("array uniforms", f"uniform {name} is an array; put it into a storage buffer")
     if kind not in _GL_TYPES:
         raise Unsupported("vector uniforms", f"uniform {name} is not a scalar; put it into a storage buffer")
     return _GL_TYPES[kind]

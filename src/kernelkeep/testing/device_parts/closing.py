@@ -1,0 +1,141 @@
+"""What some threads close while others use it: a `DeviceError` at worst.
+
+In a process of its own, which a driver that is given freed memory would end.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...devices.base import Device
+from ..process import run_python
+from .common import DevicePart
+
+__all__ = ["ClosingTests"]
+
+_SCRIPT = """
+import faulthandler, itertools, sys, threading
+import numpy as np
+import kernelkeep as kk
+
+faulthandler.enable()
+faulthandler.dump_traceback_later(80, exit=True)
+sys.setswitchinterval(1e-6)  # so that threads meet inside a launch
+device = kk.open_device(sys.argv[1])
+N = 64 * 16
+KERNEL = kk.PortableKernel(
+    "closing", params=[kk.Buffer("x", "i4", "r"), kk.Buffer("y", "i4", "w"), kk.Scalar("a", "i4")],
+    body="int i = kk_global_id(0); y[i] = x[i] + a;", group=64)
+source = KERNEL.source(device)
+binary = device.compile(source)
+queue = device.queue() if device.capabilities.queues else None
+
+
+class Shared:
+    # What the threads use, and one of them exchanges.
+    def __init__(self, device):
+        self.device = device
+        self.program = device.load(binary)
+        self.renew()
+
+    def renew(self):
+        self.kernel = self.program.kernel()
+        self.arrays = self.device.array(np.full(N, 7, "i4")), self.device.array(np.zeros(N, "i4"))
+
+
+def launch(it):
+    it.kernel.launch(16, (*it.arrays, 1))
+
+def launch_on_queue(it):
+    it.kernel.launch(16, (*it.arrays, 1), queue=queue)
+
+def call_prepared(it):
+    prepared = it.kernel.prepare(16, (*it.arrays, 1))
+    for _ in range(4):
+        prepared()
+
+def replay(it):
+    graph = kk.Graph(it.device)
+    x, y = it.arrays
+    prepared = it.kernel.prepare(16, (x, y, 1))
+    for _ in range(4):
+        graph.add(prepared)
+    graph.copy(y, x)
+    for _ in range(3):
+        graph.launch()
+
+def copy(it):
+    x, y = it.arrays
+    y.copy_from(x)
+    assert (x.numpy() == 7).all()
+
+uses = [launch, call_prepared, replay, copy] + ([launch_on_queue] if queue is not None else [])
+
+
+def while_closing(it, close, rounds):
+    stop, problems, done = threading.Event(), [], itertools.count()
+
+    def use_it(use):
+        while not stop.is_set():
+            try:
+                use(it)
+                next(done)
+            except kk.DeviceError:
+                pass
+            except BaseException as error:
+                problems.append(error)
+                return
+
+    threads = [threading.Thread(target=use_it, args=(use,)) for use in uses]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(rounds):
+            close(it)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not problems, problems
+    assert next(done), "nothing was ever used"
+
+
+def close_arrays(it):
+    old = it.arrays
+    it.renew()
+    for array in old:
+        array.close()
+
+def close_program(it):
+    old, it.program = it.program, it.device.load(binary)
+    it.renew()
+    old.close()
+
+def close_device(it):
+    old = it.device
+    fresh = Shared(kk.open_device(sys.argv[1]))
+    it.__dict__.update(fresh.__dict__)
+    old.close()
+
+# Memory that nothing was ever launched on: a launch must not hit it through what was freed.
+untouched = [device.array(np.full(N, -5, "i4")) for _ in range(8)]
+it = Shared(device)
+while_closing(it, close_arrays, 300)
+while_closing(it, close_program, 100)
+assert not any((array.numpy() != -5).any() for array in untouched)
+uses = [launch, call_prepared, replay, copy]
+while_closing(it, close_device, 10)
+
+# Whatever was closed, what is open works.
+with kk.open_device(sys.argv[1]) as last:
+    fresh = Shared(last)
+    launch(fresh)
+    assert (fresh.arrays[1].numpy() == 8).all()
+"""
+
+
+class ClosingTests(DevicePart):
+    """Arrays, programs and devices are closed under the hands of other threads."""
+
+    def test_closing_what_other_threads_use(self, device: Device, tmp_path: Path) -> None:
+        run_python(_SCRIPT, device.spec, environment={"KERNELKEEP_CACHE_DIR": str(tmp_path)}, timeout_seconds=100)
