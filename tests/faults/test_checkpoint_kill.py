@@ -17,7 +17,7 @@ import json, os, random, signal, sys, time
 from pathlib import Path
 import numpy as np
 from kernelkeep.continuous.checkpoint import Checkpoint, Header, newest_checkpoint, read_checkpoint, write_checkpoint
-from kernelkeep.continuous.checkpoint_claim import claim_to_continue
+from kernelkeep.continuous.checkpoint_claim import claim_for_run, claim_to_continue
 from kernelkeep.continuous.checkpoint_writer import CheckpointWriter
 
 path = Path(sys.argv[1]) / "heat.kkpt"
@@ -155,3 +155,48 @@ def test_killed_before_every_single_step(tmp_path: Path, keep: int) -> None:
     assert steps > 8
     names = sorted(path.name for path in tmp_path.iterdir())
     assert len(names) == keep and names[0] == "heat.kkpt"
+
+
+START_OVER = (
+    COMMON
+    + """
+def die_at(step):
+    count = 0
+    def hook(event, arguments):
+        nonlocal count
+        if event in ("open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.listdir", "os.scandir"):
+            count += 1
+            if count == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+
+def start_over(step):
+    die_at(step)
+    claim, goes_on = claim_for_run(path, False)
+    claim.begin()
+    claim.write(Checkpoint(header(9), arrays(9)))
+
+for last in range(1, 4):
+    write_checkpoint(path, Checkpoint(header(last), arrays(last)), keep=3)
+for step in range(1, 1000):
+    status = os.waitpid(forked(start_over, step), 0)[1]
+    places = [path, *path.parent.glob("heat.kkpt.before-*Z")]
+    held = {check(newest_checkpoint(place).checkpoint) for place in places if place.exists()}
+    assert 3 in held, (step, held)  # the old one is somewhere, whole, with a name to go on from
+    everything = {check(read_checkpoint(path.parent / name)) for name in os.listdir(path.parent) if not name.startswith(".")}
+    assert everything >= {1, 2, 3}, (step, everything)
+    if status == 0:
+        break
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    for name in os.listdir(path.parent):  # back to the beginning
+        os.unlink(path.parent / name)
+    for last in range(1, 4):
+        write_checkpoint(path, Checkpoint(header(last), arrays(last)), keep=3)
+assert check(read_checkpoint(path)) == 9
+print(step)
+"""
+)
+
+
+def test_killed_before_every_single_step_of_starting_over(tmp_path: Path) -> None:
+    assert int(run_python(START_OVER, tmp_path).stdout) > 8

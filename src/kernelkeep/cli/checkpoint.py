@@ -95,6 +95,11 @@ def _rows(found: Description) -> list[tuple[str, str]]:
         ("device", f"{header.device} {header.device_name}".strip() or "-"),
         ("written on", f"{created}, {ago(header.created)}"),
         ("by kernelkeep", header.version),
+        (
+            "lineage",
+            header.lineage
+            or "- (written by an earlier kernelkeep: the older files beside it are not known to be its own)",
+        ),
     ]
     return rows + [("scalar", f"{name} = {one.value} ({one.dtype})") for name, one in header.scalars.items()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
+from ..storage.files import NotRegular, open_regular
 
 if TYPE_CHECKING:
     from .includes import Header
@@ -77,7 +79,10 @@ class Source:
         """Read a source file. Its own folder is searched first for headers; the suffix tells the language."""
         path = Path(path)
         try:
-            text = path.read_text(encoding="utf-8")
+            with open_regular(path) as file, io.TextIOWrapper(file, encoding="utf-8") as lines:
+                text = lines.read()
+        except NotRegular as error:
+            raise ArgumentError(f"cannot read the source {path}: it {error}") from None
         except (OSError, UnicodeDecodeError) as error:
             raise ArgumentError(f"cannot read the source {path}: {error}") from None
         fields.setdefault("name", path.stem)
