@@ -1,9 +1,10 @@
 """The file that tuning results are kept in: one sqlite database, in which many processes write at the same time.
 
 Nothing about it ever raises into the user's program. While the file cannot be used (a read-only, full or missing file
-system, a newer kernelkeep's file), work goes on in memory, with what could still be read of the file. That is said
-once; after a while the file is tried again and gets what was done meanwhile. A damaged file is set aside and a new one
-begun.
+system, a newer kernelkeep's file, one that another user could have written), work goes on in memory, with what could still
+be read of the file. That is said once; after a while the file is tried again and gets what was done meanwhile. A damaged
+file is set aside and a new one begun, however the damage shows: as an error of sqlite's, as text that is none, as a value of
+another type, or as a page that does not fit the others. Damage that leaves a row readable is not noticed.
 
 What is committed outlives a killed process. It is not synced at once: a power cut may take the last few commits.
 """
@@ -14,20 +15,19 @@ import contextlib
 import os
 import random
 import sqlite3
-import stat
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from ..cache.disk import CacheWarning
 from ..cache.log import say
-from ..storage.files import remove
-from ..storage.locks import FileLock, LockUnavailable
-from .schema import MAX_RECORDS, Damaged, Newer, begun, copy_tables, is_busy, is_damage, prepare
+from ..storage.private import NotPrivate, Trust, default_trust
+from .database_file import connect, identity_of, in_memory, locked, move_aside, open_file
+from .schema import MAX_RECORDS, Newer, begun, copy_tables, is_busy, may_be_damage
 
 __all__ = ["Database"]
 
@@ -36,9 +36,6 @@ Work = Callable[[sqlite3.Connection], T]
 
 _BUSY_SECONDS = 15.0
 _RETRY_SECONDS = 30.0
-_MOUNTS = Path("/proc/self/mounts")
-# A write-ahead log needs memory that all its processes share, which the machines on a network do not.
-_NETWORKS = ("nfs", "cifs", "smb", "afs", "9p", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "ocfs", "fuse")
 
 
 class Database:
@@ -48,8 +45,9 @@ class Database:
     had to be begun anew, or what was done in memory goes to the file after all.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, trust: Trust | None = None) -> None:
         self.path = path
+        self._trust = trust or default_trust()
         self.problems = 0
         self._file: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None  # of the file that is open
@@ -76,7 +74,7 @@ class Database:
         """Let go of the file. Using the database again opens it again; what was in memory only is gone."""
         with _one_at_a_time:
             if self._unsaved and self._again_at < float("inf"):
-                with contextlib.suppress(sqlite3.Error, OSError):
+                with contextlib.suppress(Exception):  # as everywhere: it breaks nothing
                     self._save()
             self._unsaved.clear()
             self._disconnect()
@@ -110,7 +108,7 @@ class Database:
                 except (sqlite3.Error, OSError) as error:
                     self._leave_file(error)
             if self._memory is None:
-                self._memory = _in_memory()
+                self._memory = in_memory()
             if self.path is not None and begin != "BEGIN":
                 self._unsaved.append(work)
                 del self._unsaved[:-MAX_RECORDS]
@@ -122,12 +120,12 @@ class Database:
         while True:
             try:
                 return _transaction(self._connected(), work, begin)
-            except (Damaged, sqlite3.Error) as error:
-                if is_damage(error):
+            except Exception as error:
+                if may_be_damage(error):
                     if repaired:
-                        raise OSError(f"it is damaged again: {error}") from error
+                        raise OSError(f"it is damaged again: {_words(error)}") from error
                     repaired = True
-                    self._set_aside(str(error))
+                    self._set_aside(_words(error))
                 elif not is_busy(error) or time.monotonic() >= deadline:
                     raise
                 else:
@@ -143,8 +141,8 @@ class Database:
         """Go on in memory for a while."""
         self._again_at = time.monotonic() + (float("inf") if isinstance(error, Newer) else _RETRY_SECONDS)
         if self._memory is None:
-            self._memory = _in_memory()
-            if not isinstance(error, Newer):
+            self._memory = in_memory()
+            if not isinstance(error, Newer | NotPrivate):
                 self._copy_to(self._memory, busy=is_busy(error))
         self._disconnect()
         reason = getattr(error, "strerror", None) or error
@@ -156,9 +154,9 @@ class Database:
         if (self._file is not None and copy_tables(self._file, memory)) or busy:
             return
         # Where no file can be made beside it, a log-keeping database can only be read as one that nobody changes.
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(Exception):  # it may be damaged as well
             uri = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
-            with contextlib.closing(sqlite3.connect(uri, uri=True)) as source:
+            with contextlib.closing(connect(uri, uri=True)) as source:
                 copy_tables(source, memory)
 
     def _forget_memory(self) -> None:
@@ -171,95 +169,29 @@ class Database:
     def _connected(self) -> sqlite3.Connection:
         """The connection to the file; a new one where the file is not the one it was (somebody cleared the cache)."""
         assert self.path is not None
-        if self._file is not None and _identity(self.path) == self._identity:
+        if self._file is not None and identity_of(self.path) == self._identity:
             return self._file
         self._disconnect()
-        _make(self.path)
-        identity, connection = _identity(self.path), _connect(str(self.path))
-        try:
-            _choose_journal(connection, network=_on_network(self.path))
-            prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
-        self._file, self._identity = connection, identity
-        return connection
+        self._file, self._identity = open_file(self.path, self._trust)
+        return self._file
 
     def _disconnect(self) -> None:
         connection, self._file = self._file, None
         if connection is not None:
-            connection.close()
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
 
     def _set_aside(self, reason: str) -> None:
         """Move a damaged file out of the way, whatever it is, and keep the last one to look at."""
         assert self.path is not None
         self._disconnect()
-        with _locked(self.path):
-            if _is_whole(self.path):
-                return  # another process was first
-            aside = self.path.with_name(f"{self.path.name}.damaged")
-            for suffix in ("-wal", "-journal", ""):  # the log belongs to it
-                remove(Path(f"{aside}{suffix}"))
-                with contextlib.suppress(FileNotFoundError):
-                    Path(f"{self.path}{suffix}").rename(f"{aside}{suffix}")
+        with locked(self.path):
+            aside = move_aside(self.path)
+        if aside is None:
+            return  # another process was first
         self.trouble(
             "damage", f"{self.path} is damaged ({reason}); it is set aside as {aside.name}, and a new one is begun"
         )
-
-
-# --- opening
-
-
-def _connect(name: str) -> sqlite3.Connection:
-    # One connection for all threads, which take turns; transactions begin and end where this module says so.
-    return sqlite3.connect(name, timeout=2.0, isolation_level=None, check_same_thread=False)
-
-
-def _in_memory() -> sqlite3.Connection:
-    connection = _connect(":memory:")
-    prepare(connection)
-    return connection
-
-
-def _make(path: Path) -> None:
-    """An empty file that only its owner reads, unless there is one."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not os.path.lexists(path):
-        with _locked(path):
-            if not os.path.lexists(path):
-                for suffix in ("-wal", "-shm", "-journal"):  # left of a file that somebody removed
-                    Path(f"{path}{suffix}").unlink(missing_ok=True)
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    # Never opened here once it exists: closing any descriptor of a file drops all locks this process has on it.
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise Damaged("something that is no file stands where it should be")
-
-
-def _choose_journal(connection: sqlite3.Connection, network: bool) -> None:
-    wanted = "delete" if network else "wal"
-    (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-    if mode != wanted:
-        try:
-            (mode,) = connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()
-        except sqlite3.OperationalError as error:
-            if is_busy(error) or is_damage(error) or network:
-                raise
-            (mode,) = connection.execute("PRAGMA journal_mode=DELETE").fetchone()
-    connection.execute(f"PRAGMA synchronous={'NORMAL' if mode == 'wal' else 'FULL'}")
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether a file can be used after all, or none is there; looks at every page of it."""
-    try:
-        if not os.path.lexists(path):
-            return True  # and will be made
-        if not stat.S_ISREG(path.lstat().st_mode):
-            return False
-        with contextlib.closing(_connect(str(path))) as connection:
-            prepare(connection)
-            return bool(connection.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",))
-    except (sqlite3.Error, Damaged) as error:
-        return not is_damage(error)
 
 
 def _transaction(connection: sqlite3.Connection, work: Work[T], begin: str) -> T:
@@ -267,37 +199,12 @@ def _transaction(connection: sqlite3.Connection, work: Work[T], begin: str) -> T
         return work(connection)
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Alone among processes in making or moving the file; where there are no locks, go on all the same."""
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
-    with contextlib.suppress(LockUnavailable):
-        lock.acquire(10.0)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _on_network(path: Path) -> bool:
-    """Whether other machines may write to the file, too."""
-    found = ("", "")
-    with contextlib.suppress(OSError, ValueError):
-        real = path.parent.resolve()
-        for line in _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-            _, place, kind, *_ = line.split(" ")
-            place = place.replace("\\040", " ")
-            if len(place) >= len(found[0]) and real.is_relative_to(place):
-                found = (place, kind)
-    return found[1].startswith(_NETWORKS)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+def _words(error: Exception) -> str:
+    """What is wrong, in one line; sqlite quotes what it finds in the file."""
+    if isinstance(error, UnicodeError):
+        return "it holds text that is not UTF-8"
+    text = " ".join(str(error).split())[:200] or type(error).__name__
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 # --- forks

@@ -23,6 +23,7 @@ import msgspec
 from .. import __version__
 from ..errors import ArgumentError
 from ..storage.files import NotRegular, open_regular, write_whole
+from ..storage.private import Trust
 from .database import Database
 from .record import (
     Choice,
@@ -62,10 +63,10 @@ class Count(msgspec.Struct, frozen=True):
 class Records:
     """The results in a cache folder, or in the file `path` where that ends in .sqlite; in memory where it is None."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, trust: Trust | None = None) -> None:
         if path is not None and path.suffix != ".sqlite":
             path = path / FILE_NAME
-        self._database = Database(path)
+        self._database = Database(path, trust)
 
     @property
     def path(self) -> Path | None:
@@ -184,7 +185,15 @@ class Records:
                    sum(failure = ''), sum(failure != ''), max(created)
             FROM records GROUP BY tuned, device ORDER BY tuned, max(device_name), device
         """
-        return self._database.read(lambda connection: [Count(*row) for row in connection.execute(query)])
+        rows = self._database.read(lambda connection: connection.execute(query).fetchall())
+        return [found for row in rows if (found := self._count(row)) is not None]
+
+    def _count(self, row: tuple[Any, ...]) -> Count | None:
+        try:
+            return msgspec.convert(dict(zip(Count.__struct_fields__, row, strict=True)), Count)
+        except msgspec.ValidationError as error:
+            self._database.trouble("row", f"a row of {self.path} is passed over: {error}")
+            return None
 
     def forget(
         self,
@@ -297,7 +306,7 @@ class Records:
     def _decode(self, decoder: Any, body: bytes) -> Any:
         try:
             return decoder.decode(body)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, MemoryError) as error:
             self._database.trouble("row", f"a row of {self.path} is passed over: {error}")
             return None
 

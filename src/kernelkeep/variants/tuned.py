@@ -19,6 +19,7 @@ from ..devices.array import Array
 from ..errors import ArgumentError
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
+from ..storage.private import Trust
 from .call import Call
 from .choose import Chooser
 from .family import family_of
@@ -411,6 +412,6 @@ def records_of(cache: ProgramCache) -> Records:
     with _opening:
         found = _records.get(cache)
         if found is None:
-            found = _records[cache] = Records(cache.cache_dir / "tuning.sqlite")
+            found = _records[cache] = Records(cache.cache_dir / "tuning.sqlite", Trust(cache.trusted_owner))
             cache.add_tenant(found)
         return found

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import kernelkeep as kk
 from kernelkeep.testing import run_python
 from kernelkeep.testing.warned import one_warning
-from kernelkeep.variants import database as database_module
+from kernelkeep.variants import database_file
 from kernelkeep.variants import schema as schema_module
 from kernelkeep.variants.record import MAX_SAMPLES, canonical, merged
 from kernelkeep.variants.records import Choice, Record, Records
@@ -384,7 +384,7 @@ def test_no_write_ahead_log_on_a_network(tmp_path: Path, monkeypatch: pytest.Mon
     assert mode_of(tmp_path / "here" / "tuning.sqlite") == "wal"
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/home {tmp_path.resolve()} nfs4 rw 0 0\n")
-    monkeypatch.setattr(database_module, "_MOUNTS", mounts)
+    monkeypatch.setattr(database_file, "_MOUNTS", mounts)
     for folder in ("here", "there"):
         with Records(tmp_path / folder) as records:
             records.add(record(2))
@@ -398,7 +398,7 @@ def test_where_there_can_be_no_write_ahead_log(tmp_path: Path, monkeypatch: pyte
     def connect(name: str) -> sqlite3.Connection:
         return sqlite3.connect(f"file:{name}?vfs=unix-dotfile", uri=True, isolation_level=None, check_same_thread=False)
 
-    monkeypatch.setattr(database_module, "_connect", connect)
+    monkeypatch.setattr(database_file, "connect", connect)
     with Records(tmp_path / "cache") as records:
         records.add(record())
         assert not records.in_memory and records.problems == 0
