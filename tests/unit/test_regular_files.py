@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+import kernelkeep as kk
 from kernelkeep.errors import ArgumentError
+from kernelkeep.execution.timeline import Timeline
 from kernelkeep.storage.files import NotRegular, open_regular, write_whole
+from kernelkeep.variants.picture import check_picture
+from kernelkeep.variants.records import Records
 
 KINDS = ("folder", "pipe", "socket", "device", "link to a pipe", "link to a device")
 
@@ -68,3 +72,25 @@ def test_a_link_to_a_file_is_followed_on_reading_and_writing(tmp_path: Path) -> 
     assert link.is_symlink() and (tmp_path / "there").read_bytes() == b"new"
     with pytest.raises(NotRegular, match="a link"):
         open_regular(link, follow_links=False)
+
+
+def test_every_path_that_a_user_names_is_a_regular_file(special: Path) -> None:
+    """None of these waits for the other end of a pipe, and none replaces what is there."""
+    before = special.lstat()
+    named = special.with_name("special.png")
+    special.rename(named)
+    records = Records(None)
+    timeline = Timeline.__new__(Timeline)
+    timeline.chrome_trace = dict  # type: ignore[method-assign]
+    calls: list[Callable[[], object]] = [
+        lambda: kk.Source.from_file(named, language="opencl"),
+        lambda: records.load(named),
+        lambda: records.export(named),
+        lambda: timeline.save(named),
+        lambda: check_picture(named),
+    ]
+    for call in calls:
+        with pytest.raises(ArgumentError, match="not a regular file"):
+            call()
+    after = named.lstat()
+    assert (after.st_mode, after.st_ino, after.st_rdev) == (before.st_mode, before.st_ino, before.st_rdev)

@@ -94,13 +94,12 @@ class CheckpointClaim:
                 ) from None
             return str(error)
         self._locked = True
-        with contextlib.suppress(OSError):  # for the message above only
-            self._lock.path.write_text(f"{os.getpid()}\n")
+        self._lock.leave_note(str(os.getpid()))  # for the message above only
         return ""
 
     def _holder(self) -> str:
-        with contextlib.suppress(OSError, ValueError):
-            holder = int(self._lock.path.read_text())
+        with contextlib.suppress(ValueError):
+            holder = int(self._lock.note())
             return "another run in this process" if holder == os.getpid() else f"a run in process {holder}"
         return "another run"
 

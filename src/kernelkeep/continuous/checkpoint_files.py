@@ -126,7 +126,7 @@ def _second_name(path: Path, name: Path) -> None:
     """Give a file another name; `FileExistsError` where that is another file's. Where the file system has no links, the
     file is renamed, and for a moment the new name is the only one."""
     try:
-        os.link(path, name, follow_symlinks=False)
+        os.link(path, name)
     except FileExistsError:
         if not name.samefile(path):  # else a writer was killed after it had given the name
             raise

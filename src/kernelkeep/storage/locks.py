@@ -15,12 +15,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from .files import create_folder
+from .files import Damaged, create_folder, open_regular
 
 __all__ = ["FileLock", "LockHeld", "LockUnavailable"]
 
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _PRIVATE_FILE = 0o600
+_LONGEST_NOTE = 1000
 _TRIES = 10  # at making the folder, while somebody removes it
 
 
@@ -111,6 +112,21 @@ class FileLock:
             return False
         mine = os.fstat(descriptor)
         return (there.st_ino, there.st_dev) == (mine.st_ino, mine.st_dev)
+
+    def leave_note(self, text: str) -> None:
+        """Write into the file of the lock, which this object holds, for others to read with `note`."""
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, text.encode(), 0)
+
+    def note(self) -> str:
+        """What the holder of the lock has left; empty where that is nothing."""
+        try:
+            with open_regular(self.path, follow_links=False) as file:
+                return file.read(_LONGEST_NOTE).decode(errors="replace")
+        except (OSError, Damaged):
+            return ""
 
     def release(self) -> None:
         """Let go and remove the file."""

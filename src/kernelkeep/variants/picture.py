@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ArgumentError, Unsupported
-from ..storage.files import write_whole
+from ..storage.files import NotRegular, check_destination, write_whole
 from .report import Attempt, TuneReport
 from .space import Value, Variant
 
@@ -72,6 +72,10 @@ def check_picture(path: str | PathLike[str]) -> Path:
         raise ArgumentError(f"a picture is a .png, .svg or .pdf file, not {target.name!r}")
     if not target.parent.is_dir():
         raise ArgumentError(f"{target} cannot be written: there is no folder {target.parent}")
+    try:
+        check_destination(target)
+    except NotRegular as error:
+        raise ArgumentError(f"{target} cannot be written: it {error}") from None
     try:
         import matplotlib  # noqa: F401
     except ImportError:
