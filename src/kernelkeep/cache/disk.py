@@ -28,6 +28,7 @@ from .stats import COUNTERS, add_to_file, read_file
 __all__ = ["CacheWarning", "DiskTier", "Pruned", "gpu_folders"]
 
 _RETRY_SECONDS = 30.0
+_TRIES = 10  # at writing, while other processes clear the folder
 _ROOM = 0.9  # pruning by bytes goes on to this share of the bound, so that it is not needed again at once
 
 
@@ -88,7 +89,8 @@ class DiskTier:
         self._facts = {"fingerprint": fingerprint}
         self._lock = threading.Lock()
         self._warned = False
-        self._usable = False  # whether the way down to the folder was checked, and found private
+        self._root_usable = False  # whether the way down to the cache folder was checked, and found private
+        self._usable = False  # whether that to this GPU's folder was
         self._again_at = 0.0  # when to try again, after trouble
         self._other_bytes = 0  # programs of other devices, as of the last look
         self._driver_bytes = 0  # the drivers' own caches, likewise
@@ -96,14 +98,19 @@ class DiskTier:
 
     def _open(self) -> None:
         """Check the way to the folder, and make the folder ready."""
-        try:
-            make_private_folder(self.root, self.trust)
-            self._check_folder()
-            self._usable = True
-            self.folder.prepare(self._facts)
-            self._look_elsewhere()
-        except OSError as error:
-            self._trouble(error)
+        for tries in range(1, _TRIES + 1):
+            try:
+                make_private_folder(self.root, self.trust)
+                self._root_usable = True
+                self._check_folder()
+                self._usable = True
+                self.folder.prepare(self._facts)
+                self._look_elsewhere()
+                return
+            except OSError as error:
+                if tries == _TRIES or not isinstance(error, FileNotFoundError):  # that is somebody who clears it
+                    self._trouble(error)
+                    return
 
     def _check_folder(self) -> None:
         make_private_folder(self.folder.path, self.trust)
@@ -144,8 +151,10 @@ class DiskTier:
         if not self.writable or not self.usable or len(entry.payload) > LARGEST_PAYLOAD:
             return False
         try:
-            self._check_folder()  # somebody may have removed the folder, and somebody else made one
-            size = self.folder.write(entry)
+            size = self._write(entry)
+        except FileNotFoundError as error:
+            say(entry.facts.name, "not saved: other processes keep clearing the folder (%s)", error)
+            return False
         except UnicodeError as error:
             say(repr(entry.facts.name), "cannot be written down: %s", error)
             return False
@@ -157,6 +166,16 @@ class DiskTier:
             with contextlib.suppress(OSError):
                 self.prune(max_bytes=int(self.max_bytes * _ROOM))
         return True
+
+    def _write(self, entry: Entry) -> int:
+        for tries in range(1, _TRIES + 1):
+            try:
+                self._check_folder()  # somebody may have removed the folder, and somebody else made one
+                return self.folder.write(entry)
+            except FileNotFoundError:
+                if tries == _TRIES:
+                    raise
+        raise AssertionError("unreachable")
 
     def reject(self, digest: str, name: str, reason: str) -> None:
         """Set an entry aside that failed its check or that the driver refused."""
@@ -202,11 +221,13 @@ class DiskTier:
 
     def add_to_sums(self, counts: dict[str, float]) -> bool:
         """Add to the counts of all processes; False where they cannot be kept now."""
-        return self.usable and add_to_file(self.root / "cache_stats.json", counts, self.trust)
+        return (self.usable or self._root_usable) and add_to_file(self.root / "cache_stats.json", counts, self.trust)
 
     def read_sums(self) -> dict[str, float]:
         """The counts of all processes so far."""
-        return read_file(self.root / "cache_stats.json", self.trust) if self.usable else dict.fromkeys(COUNTERS, 0.0)
+        if not (self.usable or self._root_usable):
+            return dict.fromkeys(COUNTERS, 0.0)
+        return read_file(self.root / "cache_stats.json", self.trust)
 
     # --- upkeep
 
@@ -231,6 +252,8 @@ class DiskTier:
         try:
             pruned = prune_root(self.root, max_age_days, max_bytes, gone, in_use=self.folder.path, trust=self.trust)
             self._look_elsewhere()
+        except FileNotFoundError:  # other processes clear the cache
+            return Pruned()
         except OSError as error:
             self._trouble(error)
             return Pruned()
@@ -245,7 +268,7 @@ class DiskTier:
         """Stop writing for a while, and say so once. A folder that is not private is not read from either."""
         self._again_at = time.monotonic() + _RETRY_SECONDS
         if isinstance(error, NotPrivate):
-            self._usable = False
+            self._usable = self._root_usable = False
         reason = error.strerror or str(error)
         self._warn(f"programs cannot be kept in {self.root} ({reason}); they are kept in memory only")
 

@@ -41,7 +41,7 @@ from ..storage.files import (
 )
 from ..storage.locks import FileLock, LockUnavailable
 from ..storage.private import Trust, default_trust
-from ..storage.removal import remove_all, remove_one
+from ..storage.removal import remove_all
 from ..storage.shared_counts import SharedCounts
 from . import entry as entries
 from .diary import ENTRY_FILE, REFRESH_SECONDS, Diary
@@ -52,7 +52,6 @@ __all__ = ["GpuFolder", "Removed", "Stored", "slug"]
 _KEPT_ASIDE = 20
 _PARTS = ("programs", "names", "diary", "driver", "set-aside", "tmp", "locks")
 _STALE_TEMPORARY_SECONDS = 3600.0
-_TRIES = 5  # at writing an entry, while other processes clear the folder
 _OUR_NAME = re.compile(r"[a-z]+_.+_[0-9a-f]{12}\Z")  # backend, model and so on, and 12 digits of the fingerprint
 
 
@@ -195,18 +194,17 @@ class GpuFolder:
 
     def driver_bytes(self) -> int:
         """The size of the driver's own cache."""
-        return sum(found.st_size for found, _ in self._driver_files())
+        return sum(found.st_size for found in self._driver_files())
 
     def driver_used(self) -> float | None:
         """When the driver last wrote to its own cache; None where there is none."""
-        return max((found.st_mtime for found, _ in self._driver_files()), default=None)
+        return max((found.st_mtime for found in self._driver_files()), default=None)
 
-    def _driver_files(self) -> Iterator[tuple[os.stat_result, Path]]:
+    def _driver_files(self) -> Iterator[os.stat_result]:
         for folder, _, names in os.walk(self.driver):  # what cannot be read is passed over
             for name in names:
                 with contextlib.suppress(OSError):
-                    path = os.path.join(folder, name)  # noqa: PTH118
-                    yield os.lstat(path), Path(path)
+                    yield os.lstat(os.path.join(folder, name))  # noqa: PTH118
 
     def count_aside(self) -> int:
         """How many files that failed their check are kept to look at."""
@@ -244,18 +242,11 @@ class GpuFolder:
             self._checked.add(shard)
 
     def write(self, entry: Entry) -> int:
-        """Publish an entry, over an older one of the same key; how many bytes the file has."""
-        data = entries.encode(entry)
-        for tries in range(1, _TRIES + 1):
-            try:
-                self._publish(entry, data)
-                break
-            except FileNotFoundError:  # somebody cleared the folder meanwhile
-                if tries == _TRIES:
-                    raise
-        return len(data)
+        """Publish an entry, over an older one of the same key; how many bytes the file has.
 
-    def _publish(self, entry: Entry, data: bytes) -> None:
+        `FileNotFoundError` where somebody cleared the folder meanwhile.
+        """
+        data = entries.encode(entry)
         digest = entry.facts.key.digest
         path = self._under_another_name(digest) or self._path(digest, entry.facts.name)
         make_folder(path.parent)
@@ -273,6 +264,7 @@ class GpuFolder:
         with contextlib.suppress(OSError):  # only for people
             facts = msgspec.json.format(msgspec.json.encode(entry.facts), indent=2)
             replace(write_temporary(self._tmp, facts), path.with_suffix(".meta"))
+        return len(data)
 
     def _note_name(self, name: str, digest: str) -> None:
         """Write down that a key was saved under a name. Whenever the list has doubled, keys that are gone are dropped."""
@@ -370,18 +362,21 @@ class GpuFolder:
         """
         number = size = 0
         left: dict[str, str] = {}
-        for path in list(self.files()):
-            held = size_of(path) or 0
-            if remove_one(path, left):
-                number, size = number + 1, size + held
-        for found, path in list(self._driver_files()):
-            if remove_one(path, left):
-                size += found.st_size
+
+        def count_entry(path: str, nbytes: int) -> None:
+            nonlocal number, size
+            if path.endswith(".bin"):
+                number, size = number + 1, size + nbytes
+
+        def count_bytes(path: str, nbytes: int) -> None:
+            nonlocal size
+            size += nbytes
+
+        self._remove_idle_locks()
+        counted = {"programs": count_entry, "driver": count_bytes}
         for part in _PARTS:
-            if part == "locks":
-                self._remove_idle_locks()
-            else:
-                remove_all(self.path / part, left)
+            if part != "locks":
+                remove_all(self.path / part, left, counted.get(part))
         try:
             self._counts.remove()
         except OSError as error:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from ..cache.disk import Pruned
 from ..cache.folder import Stored
 from ..cache.program_cache import gone_from_here
 from ..cache.stats import human_bytes
@@ -31,6 +32,7 @@ from .common import (
     print_table,
     size_from,
 )
+from .complaint import complain
 
 __all__ = ["clear", "ls", "prune", "show", "stats", "verify"]
 
@@ -189,10 +191,12 @@ def prune(
     went = prune_root(root, max_age_days, most, is_gone, only=only, dry_run=dry_run)
     if as_json:
         print_json({"cache_dir": root, "dry_run": dry_run, "pruned": went})
+        _complain_of_what_stays(went)
         return
     for folder in went.folders:
         print_line(f"{folder}: no longer here")
     print_line(f"{_count(went.entries)}, {human_bytes(went.bytes)}, {'would go' if dry_run else 'removed'} from {root}")
+    _complain_of_what_stays(went)
 
 
 def verify(
@@ -224,7 +228,10 @@ def clear(
     device: DeviceSpec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove every program. The drivers' own caches in the folder go too, the statistics stay."""
+    """Remove every program. The drivers' own caches in the folder go too, the statistics stay.
+
+    Ends with 1 if something could not be removed.
+    """
     root, only = _where(cache_dir, device)
     if not yes:
         if as_json:
@@ -238,6 +245,14 @@ def clear(
         print_json({"cache_dir": root, "removed": went})
     else:
         print_line(f"{_count(went.entries)}, {human_bytes(went.bytes)}, removed from {root}")
+    _complain_of_what_stays(went)
+
+
+def _complain_of_what_stays(went: Pruned) -> None:
+    if went.left:
+        files = "1 file" if len(went.left) == 1 else f"{len(went.left):,} files and folders"
+        complain(f"{files} could not be removed, the first of them {went.left[0]}")
+        raise typer.Exit(1)
 
 
 def _where(cache_dir: Path | None, device: str | None) -> tuple[Path, frozenset[str] | None]:
