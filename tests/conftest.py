@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +31,15 @@ def pocl() -> str:
         note_skipped("pocl", reason)
         pytest.skip(reason)
     return found[0].spec
+
+
+@pytest.fixture
+def reachable_path() -> Iterator[Path]:
+    """A folder like `tmp_path` that other users can walk down to; pytest closes its own whenever one starts."""
+    path = Path(tempfile.mkdtemp(prefix="kernelkeep-test-"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

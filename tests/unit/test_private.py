@@ -276,13 +276,9 @@ print([str(warning.message) for warning in caught])
 
 
 @two_users
-def test_a_user_does_not_run_what_another_planted(tmp_path: Path) -> None:
+def test_a_user_does_not_run_what_another_planted(reachable_path: Path) -> None:
     """The other way round: a folder of somebody who is not root, found by a user who is not root."""
-    for folder in tmp_path.parents:
-        if folder != Path("/") and stat.S_IMODE(folder.stat().st_mode) & 0o011 != 0o011:
-            folder.chmod(folder.stat().st_mode | 0o011)
-    tmp_path.chmod(0o755)
-    root = tmp_path / "cache"
+    root = reachable_path / "cache"
     fill(root)
     for path in (root, *root.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -323,13 +319,9 @@ assert tier.get(sample_entry(1).facts.key.digest, "program1")
 
 
 @pytest.mark.parametrize("umask", ["000", "002", "077", "0777"])
-def test_everything_is_ours_alone_under_any_umask(tmp_path: Path, umask: str) -> None:
-    for folder in tmp_path.parents:
-        if folder != Path("/") and os.geteuid() == 0 and stat.S_IMODE(folder.stat().st_mode) & 0o011 != 0o011:
-            folder.chmod(folder.stat().st_mode | 0o011)
-    home = tmp_path / "home"
+def test_everything_is_ours_alone_under_any_umask(reachable_path: Path, umask: str) -> None:
+    home = reachable_path / "home"
     home.mkdir()
-    tmp_path.chmod(0o755)
     if os.geteuid() == 0:
         give(home)
     said = run_python(UMASKED, home, umask).stdout.splitlines()

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from ..escaping import escaped
 from ..storage.files import Damaged, Untrusted
 from ..storage.locks import FileLock, LockUnavailable
 from ..storage.private import NotPrivate, Trust, default_trust, make_private_folder
@@ -278,4 +279,4 @@ class DiskTier:
         say(self.folder.path.name, "%s", text)
         if first:
             with contextlib.suppress(Warning):  # where warnings are errors, this one still breaks nothing
-                warnings.warn(text, CacheWarning, stacklevel=2)
+                warnings.warn(escaped(text), CacheWarning, stacklevel=2)

@@ -6,12 +6,15 @@ import logging
 import threading
 from typing import Any
 
+from ..escaping import escaped
+
 __all__ = ["say"]
 
 _log = logging.getLogger("kernelkeep")
 
 
 def say(program: str, text: str, *values: Any) -> None:
-    """Log what happened to a program, in the thread it happened in."""
+    """Log what happened to a program, in the thread it happened in. Names and texts are shown escaped."""
     if _log.isEnabledFor(logging.INFO):
-        _log.info("%s: %s: " + text, threading.current_thread().name, program, *values)
+        safe = (value if isinstance(value, int | float) else escaped(value) for value in values)
+        _log.info("%s: %s: " + text, threading.current_thread().name, escaped(program), *safe)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol
 
 from ..errors import DeviceError
+from ..escaping import escaped
 
 __all__ = ["Lease", "MemoryTier", "Slot"]
 
@@ -110,7 +111,7 @@ class Lease:
             # The collector may run anywhere, also inside the cache's own locks, so nothing is done here that takes one:
             # letting the slot go is all there is to releasing it. What else a release does, the next one does.
             self._slot = None
-            name = getattr(slot.program, "name", slot.digest[:12])
+            name = escaped(getattr(slot.program, "name", slot.digest[:12]))
             del slot
             warnings.warn(f"a lease on program {name} was never released", ResourceWarning, stacklevel=2, source=self)
 

@@ -7,6 +7,8 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator
 
+from ..escaping import escaped
+
 __all__ = ["progress_bar"]
 
 Step = Callable[[str], None]
@@ -25,7 +27,7 @@ def progress_bar(title: str, total: int | None, wanted: bool) -> Iterator[Step]:
     except ImportError:
         of_all = "" if total is None else f"/{total}"
         done = itertools.count(1)
-        yield lambda name: print(f"{title}: {next(done)}{of_all} {name}", file=sys.stderr)
+        yield lambda name: print(f"{title}: {next(done)}{of_all} {escaped(name)}", file=sys.stderr)
         return
     # One line, however long the word is: it gets the room that is left.
     columns = (
@@ -39,4 +41,4 @@ def progress_bar(title: str, total: int | None, wanted: bool) -> Iterator[Step]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as bar:
         task = bar.add_task(title, total=total, word="")
-        yield lambda name: bar.update(task, advance=1, word=name)
+        yield lambda name: bar.update(task, advance=1, word=escaped(name))

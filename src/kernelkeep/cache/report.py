@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..escaping import escaped
+
 __all__ = ["Difference", "Explanation", "PreloadFailure", "PreloadReport"]
+
+_LINES = "\n\t"  # a compiler's message has several lines
 
 
 @dataclass(frozen=True)
@@ -15,7 +19,7 @@ class PreloadFailure:
     error: Exception
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.error}"
+        return f"{escaped(self.name)}: {escaped(self.error, keep=_LINES)}"
 
 
 @dataclass(frozen=True)
@@ -72,23 +76,26 @@ class Explanation:
     note: str = ""
 
     def __str__(self) -> str:
+        name = escaped(self.name)
         if self.found:
-            lines = [
-                f"{self.name} is found {'in' if self.found == 'memory' else 'on'} {self.found}, key {self.digest[:16]}"
-            ]
+            lines = [f"{name} is found {'in' if self.found == 'memory' else 'on'} {self.found}, key {self.digest[:16]}"]
         elif self.nearest is None:
-            lines = [f"{self.name} is not found, and no other version of it is known; key {self.digest[:16]}"]
+            lines = [f"{name} is not found, and no other version of it is known; key {self.digest[:16]}"]
         else:
             lines = [
-                f"{self.name} is not found, key {self.digest[:16]}; the nearest entry is {self.nearest}, which differs in:"
+                f"{name} is not found, key {self.digest[:16]}; the nearest entry is {escaped(self.nearest)}, which differs in:"
             ]
             for difference in self.differences:
-                lines.append(f"  {difference.field}: {_side(difference.stored)} there, {_side(difference.asked)} here")
+                lines.append(
+                    f"  {escaped(difference.field)}: {_side(difference.stored)} there, {_side(difference.asked)} here"
+                )
         if self.note:
             lines.append(self.note)
-        lines += [f"  {'=' if self.found else ' '} {label}: {value}" for label, value in self.fields.items()]
+        lines += [
+            f"  {'=' if self.found else ' '} {escaped(label)}: {escaped(value)}" for label, value in self.fields.items()
+        ]
         return "\n".join(lines)
 
 
 def _side(value: str | None) -> str:
-    return "absent" if value is None else "defined without a value" if value == "" else value
+    return "absent" if value is None else "defined without a value" if value == "" else escaped(value)

@@ -18,6 +18,7 @@ from ..cache.program_cache import gone_from_here
 from ..cache.stats import human_bytes
 from ..cache.upkeep import clear_root, find_entries, list_entries, prune_root, survey_root, verify_root
 from ..errors import ArgumentError, KernelKeepError
+from ..escaping import escaped
 from ..observe.inventory import folders_of
 from .common import (
     AsJson,
@@ -49,7 +50,7 @@ def ls(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = 
         return
     numbers = ("size", "compile ms", "saved again")
     for folder in dict.fromkeys(stored.folder for stored in found):
-        print_line(folder)
+        print_line(escaped(folder))
         optional = ("saved again", "compile ms", "last used")
         made = Table("name", "key", "kernels", *numbers, "last used", right=numbers, optional=optional)
         for stored in (stored for stored in found if stored.folder == folder):
@@ -105,7 +106,7 @@ def show(
         if number:
             print_line()
         for label, value in _facts(stored):
-            print_line(f"{label:<15} {value}")
+            print_line(f"{label:<15} {escaped(value)}")
 
 
 def _facts(stored: Stored) -> list[tuple[str, str]]:
@@ -194,7 +195,7 @@ def prune(
         _complain_of_what_stays(went)
         return
     for folder in went.folders:
-        print_line(f"{folder}: no longer here")
+        print_line(f"{escaped(folder)}: no longer here")
     print_line(f"{_count(went.entries)}, {human_bytes(went.bytes)}, {'would go' if dry_run else 'removed'} from {root}")
     _complain_of_what_stays(went)
 
@@ -215,7 +216,7 @@ def verify(
     else:
         for stored in outcome.damaged:
             done = ", set aside" if repair else ""
-            print_line(f"{stored.path.relative_to(root)}: {stored.damage}{done}")
+            print_line(f"{escaped(stored.path.relative_to(root))}: {escaped(stored.damage)}{done}")
         checked = f"{_count(outcome.entries)}, {human_bytes(outcome.bytes)}, checked in {root}"
         print_line(f"{checked}: {len(outcome.damaged)} damaged" if outcome.damaged else f"{checked}: all are whole")
     if not outcome.ok:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+import stat
 import sys
 import time
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from rich.text import Text
 
 from .. import settings
 from ..errors import ArgumentError
+from ..escaping import escaped
 
 __all__ = [
     "AsJson",
@@ -56,9 +58,16 @@ _NARROWEST_COLUMNS = 4
 
 
 def cache_root(chosen: Path | None) -> Path:
-    """The cache folder a person means. One that does not exist yet is empty; a file in its place is wrong use."""
+    """The cache folder a person means. One that does not exist yet is empty; what can be none is wrong use."""
     root = settings.cache_dir(chosen)
-    if root.exists() and not root.is_dir():
+    try:
+        found = os.stat(root)  # noqa: PTH116
+    except FileNotFoundError:
+        return root
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ArgumentError(f"{root} cannot be a cache folder: {reason}") from None
+    if not stat.S_ISDIR(found.st_mode):
         raise ArgumentError(f"{root} is not a folder and cannot be a cache folder")
     return root
 
@@ -66,14 +75,14 @@ def cache_root(chosen: Path | None) -> Path:
 def _console() -> Console:
     asked = os.environ.get("COLUMNS", "")
     fits_itself = sys.stdout.isatty() or (asked.isdecimal() and int(asked) > 0)
-    return Console(highlight=False, width=None if fits_itself else _PIPED_WIDTH_COLUMNS)
+    return Console(highlight=False, emoji=False, width=None if fits_itself else _PIPED_WIDTH_COLUMNS)
 
 
 class Table:
     """Rows for people, fitted to the width there is when they are printed.
 
     Columns named in `right` hold numbers, which are never folded; their headings are. What still does not fit loses the
-    columns named in `optional`, in that order. Cells may hold rich's markup.
+    columns named in `optional`, in that order. Cells may hold rich's markup; what is not printable is shown escaped.
     """
 
     def __init__(
@@ -87,7 +96,7 @@ class Table:
 
     def add_row(self, *cells: str) -> None:
         """Add a row with a cell for each column."""
-        self.rows.append(cells)
+        self.rows.append(tuple(escaped(cell) for cell in cells))
 
     def fitted(self, width: int) -> RichTable:
         """The table as it is printed on so many columns."""
@@ -147,13 +156,15 @@ def print_table(made: Table) -> None:
 
 
 def print_line(text: str = "") -> None:
-    """Print a line exactly as it is: names may hold square brackets, and a path is copied whole."""
-    _console().print(text, markup=False, soft_wrap=True)
+    """Print a line as it is: names may hold square brackets, and a path is copied whole. Control characters are escaped."""
+    _console().print(escaped(text, keep="\n\t"), markup=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
     """Print dataclasses, structs, mappings, paths, errors, and lists and dicts of them as JSON."""
-    print(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))
+    text = json.dumps(value, default=_plain, indent=2, ensure_ascii=False)
+    # JSON lets through more than a terminal should get. These are inside strings, so that the escapes are JSON's own.
+    print("".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text))
 
 
 def _plain(value: Any) -> Any:
@@ -188,7 +199,7 @@ def ago(then: float | None) -> str:
 
 def agreed(question: str) -> bool:
     """Whether a person says yes."""
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{escaped(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
     if not answer:
         print(file=sys.stderr)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 
+from ..escaping import escaped
+
 __all__ = ["complain"]
 
 
 def complain(sentence: str) -> None:
-    """Print a complaint as one line; a compiler's message has the offending line of source below it."""
-    print(f"kernelkeep: {': '.join(line.strip() for line in sentence.splitlines() if line.strip())}", file=sys.stderr)
+    """Print a complaint as one line, escaped; a compiler's message has the offending line of source below it."""
+    lines = (escaped(line.strip()) for line in sentence.split("\n") if line.strip())
+    print(f"kernelkeep: {': '.join(lines)}", file=sys.stderr)
