@@ -17,7 +17,11 @@ def bind(name: str, params: tuple[Parameter, ...], args: tuple[Any, ...]) -> tup
     """The checked values of a launch of a kernel `name`, which has no device here."""
     values = "".join(f"v{i}, " for i in range(len(params)))
     checked: tuple[Any, ...] = launcher(
-        cast(Any, SimpleNamespace(takes_guests=False)), name, params, [f"return ({values})"], {}
+        cast(Any, SimpleNamespace(takes_guests=False, spec="test:0", capabilities=SimpleNamespace(shared_bytes=1024))),
+        name,
+        params,
+        [f"return ({values})"],
+        {},
     )(args, None)
     return checked
 
@@ -107,6 +111,8 @@ def test_local_memory() -> None:
     assert convert(memory) is memory
     with pytest.raises(kk.ArgumentError, match="LocalMemory"):
         convert(64)
+    with pytest.raises(kk.ArgumentError, match="at most 1,024 bytes on test:0, got 1,025"):
+        convert(kk.LocalMemory(1025))
     for wrong in (0, -1, 1.5, "64"):
         with pytest.raises(kk.ArgumentError):
             kk.LocalMemory(cast(Any, wrong))

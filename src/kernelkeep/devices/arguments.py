@@ -121,7 +121,7 @@ def dimensions(value: Any, what: str) -> tuple[int, int, int]:
     sizes = value if isinstance(value, tuple | list) else (value,)
     try:
         parsed = tuple(int(size.__index__()) for size in sizes)
-    except AttributeError:
+    except (AttributeError, TypeError):
         raise ArgumentError(f"{what} is an integer or up to three, not {value!r}") from None
     if not 1 <= len(parsed) <= 3 or min(parsed) < 1:
         raise ArgumentError(f"{what} is one to three positive integers, not {value!r}")
@@ -225,9 +225,13 @@ def _any(device: Device, label: str, param: Parameter) -> Converter:
 
 
 def _local(device: Device, label: str, param: Parameter) -> Converter:
+    most = device.capabilities.shared_bytes
+
     def convert(value: Any) -> Any:
         if not isinstance(value, LocalMemory):
             raise ArgumentError(f"{label} is local memory and takes kk.LocalMemory(nbytes), not {_described(value)}")
+        if value.nbytes > most:
+            raise ArgumentError(f"{label} must have at most {most:,} bytes on {device.spec}, got {value.nbytes:,}")
         return value
 
     return convert

@@ -88,7 +88,11 @@ class Array:
         if out is None:
             out = np.empty(self.shape, self.dtype)
         elif (
-            out.dtype != self.dtype or out.shape != self.shape or not out.flags.c_contiguous or not out.flags.writeable
+            not isinstance(out, np.ndarray)
+            or out.dtype != self.dtype
+            or out.shape != self.shape
+            or not out.flags.c_contiguous
+            or not out.flags.writeable
         ):
             raise ArgumentError(f"out must be a writable contiguous {self.dtype} array of shape {self.shape}")
         if self.nbytes:
@@ -239,7 +243,7 @@ def parse_shape(shape: Any) -> tuple[int, ...]:
     """A shape as a tuple of non-negative integers."""
     try:
         sizes = tuple(int(size.__index__()) for size in (shape if isinstance(shape, tuple | list) else (shape,)))
-    except AttributeError:
+    except (AttributeError, TypeError):
         raise ArgumentError(f"a shape is an integer or a tuple of integers, not {shape!r}") from None
     if any(size < 0 for size in sizes):
         raise ArgumentError(f"a shape has no negative sizes, and this one is {sizes}")

@@ -124,7 +124,7 @@ class Device(ABC):
         self.spec = info.spec
         self.fingerprint = fingerprint
         self.capabilities = capabilities
-        self.closed = False
+        self.closed = self._closing = False
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
         self._relievers: weakref.WeakSet[_Reliever] = weakref.WeakSet()
         self._tenants: weakref.WeakSet[_Closable] = weakref.WeakSet()
@@ -257,7 +257,10 @@ class Device(ABC):
     def pinned_empty(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> np.ndarray[Any, Any]:
         """A NumPy array in host memory the device copies from and to directly, where it has such memory."""
         self._check_open()
-        return np.empty(parse_shape(shape), parse_dtype(dtype))
+        try:
+            return np.empty(parse_shape(shape), parse_dtype(dtype))
+        except (MemoryError, ValueError) as error:
+            raise OutOfMemory(f"the host cannot allocate an array of shape {shape}: {error}") from None
 
     @abstractmethod
     def memory_info(self) -> MemoryInfo:
@@ -368,14 +371,19 @@ class Device(ABC):
 
     def close(self) -> None:
         """Finish what is running, unload the programs and let the device go."""
-        if self.closed:
-            return
-        for tenant in list(self._tenants):
-            tenant.close()
-        for program in list(self._programs):
-            program.close()
-        self.closed = True
-        self._close()
+        with self._making:
+            if self.closed or self._closing:
+                return  # another thread, or a callback of what is being closed
+            self._closing = True
+        try:
+            for tenant in list(self._tenants):
+                tenant.close()
+            for program in list(self._programs):
+                program.close()
+            self.closed = True
+            self._close()
+        finally:
+            self._closing = False
 
     @abstractmethod
     def _close(self) -> None: ...

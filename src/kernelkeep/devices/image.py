@@ -39,7 +39,7 @@ class Image(msgspec.Struct, frozen=True):
             raise BinaryRejected("these bytes are not a program image")
         try:
             image = _decoder.decode(memoryview(data)[4:])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BinaryRejected(f"this program image is damaged: {error}") from None
         if image.backend != backend:
             raise BinaryRejected(f"this program image is for {image.backend}, not for {backend}")

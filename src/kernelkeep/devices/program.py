@@ -301,12 +301,14 @@ class Program(ABC):
 
     def close(self) -> None:
         """Unload; launching its kernels afterwards is a `DeviceError`."""
-        if not self.closed:
+        with self.device._making:  # once, though several threads may come to close
+            if self.closed:
+                return
             self.closed = True
-            for kernel in self._kernels.values():
-                kernel._retire()
-            self._kernels.clear()
-            self._unload()
+        for kernel in list(self._kernels.values()):
+            kernel._retire()
+        self._kernels.clear()
+        self._unload()
 
     def _lose(self, reason: str) -> None:
         self.closed = True

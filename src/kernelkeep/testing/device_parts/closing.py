@@ -100,31 +100,39 @@ def while_closing(it, close, rounds):
     assert next(done), "nothing was ever used"
 
 
+def together(close):
+    # Two at once: one of them does it.
+    other = threading.Thread(target=close)
+    other.start()
+    close()
+    other.join()
+
 def close_arrays(it):
     old = it.arrays
     it.renew()
     for array in old:
-        array.close()
+        together(array.close)
 
 def close_program(it):
     old, it.program = it.program, it.device.load(binary)
     it.renew()
-    old.close()
+    together(old.close)
 
 def close_device(it):
     old = it.device
     fresh = Shared(kk.open_device(sys.argv[1]))
     it.__dict__.update(fresh.__dict__)
-    old.close()
+    together(old.close)
+    assert old.closed
 
 # Memory that nothing was ever launched on: a launch must not hit it through what was freed.
 untouched = [device.array(np.full(N, -5, "i4")) for _ in range(8)]
 it = Shared(device)
-while_closing(it, close_arrays, 300)
-while_closing(it, close_program, 100)
+while_closing(it, close_arrays, 80)
+while_closing(it, close_program, 30)
 assert not any((array.numpy() != -5).any() for array in untouched)
 uses = [launch, call_prepared, replay, copy]
-while_closing(it, close_device, 10)
+while_closing(it, close_device, 4)
 
 # Whatever was closed, what is open works.
 with kk.open_device(sys.argv[1]) as last:

@@ -161,3 +161,20 @@ class ErrorTests(DevicePart):
         with pytest.raises(OutOfMemory):
             device.empty((1 << 30, 1 << 30), "f8")
         self.check_saxpy(device, saxpy)
+
+    def test_arrays_are_no_sizes_and_texts_no_arrays(self, device: Device, saxpy: Kernel) -> None:
+        sizes: Any = np.array([1, 1])
+        x = device.array(np.ones(4, "f4"))
+        with pytest.raises(ArgumentError, match="grid is"):
+            saxpy.launch(sizes, (x, x, 1.0, 4))
+        with pytest.raises(ArgumentError, match="shape is"):
+            device.empty(sizes)
+        text: Any = "abc"
+        with pytest.raises(ArgumentError, match="out must be"):
+            x.numpy(out=text)
+        with pytest.raises(OutOfMemory):
+            device.pinned_empty(1 << 50)
+        binary = device.compile(SAXPY.source(device))
+        at = binary.index(b"saxpy")
+        with pytest.raises(BinaryRejected, match="damaged"):
+            device.load(binary[:at] + b"\xff" + binary[at + 1 :])
