@@ -169,6 +169,9 @@ def test_a_kernel_that_is_never_right_is_1(file: Path, tmp_path: Path, opencl_de
     where = ("--device", opencl_device, "--cache-dir", tmp_path)
     done = kernelkeep("tune", f"{file}:broken", "--problem", "n=3000", *where)
     assert done.returncode == 1 and "none: every variant failed" in done.stdout and "Traceback" not in done.stderr
+    chosen = kernelkeep("tune", f"{file}:broken", "--select", "--problem", "n=3000", "--problem", "n=77", *where)
+    assert chosen.returncode == 1 and "every variant of broken failed for n=3000" in chosen.stdout
+    assert "n=77" in chosen.stdout and "failed for n=3000 (wrong" in chosen.stdout, "of others it is not known"
 
 
 def test_ctrl_c_keeps_what_was_measured(file: Path, tmp_path: Path, opencl_device: str) -> None:

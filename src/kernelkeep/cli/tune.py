@@ -13,12 +13,14 @@ from rich.markup import escape
 
 from ..cache.program_cache import ProgramCache
 from ..devices.registry import open_device
-from ..errors import ArgumentError
+from ..errors import ArgumentError, VariantError
 from ..kernels.catalogue import SHIPPED, Listed, find_kernel, problem_from
 from ..variants.overview import Known, known_problems, records_in
 from ..variants.picture import check_picture
 from ..variants.records import Records
 from ..variants.report import TuneReport
+from ..variants.select import Selection
+from ..variants.tuned import Tuned
 from .common import AsJson, CacheDir, Table, ago, agreed, cache_root, print_json, print_line, print_table
 from .complaint import complain
 
@@ -208,16 +210,32 @@ def _select(listed: Listed, problems: list[Problem], cache_dir: Path | None, dev
             problems = [one.problem for one in known] or list(listed.problems)
         if not problems:
             raise ArgumentError(f"nothing is known of {listed.name} yet: say --problem NAME=VALUE,NAME=VALUE")
-        found = [(problem, tuned.select(cache, problem)) for problem in problems]
+        found = [(problem, _selection(tuned, cache, problem)) for problem in problems]
         spec = cache.device.spec
+    failed = any(isinstance(selection, VariantError) for _, selection in found)
     if as_json:
-        chosen = [{"problem": problem, "selection": selection} for problem, selection in found]
+        chosen = [
+            {"problem": problem, "error" if isinstance(selection, VariantError) else "selection": selection}
+            for problem, selection in found
+        ]
         print_json({"device": spec, "kernel": listed.name, "selections": chosen})
-        return
-    for problem, selection in found:
-        expected = "" if selection.expected_ms is None else f", about {selection.expected_ms:.4g} ms"
+    for problem, selection in () if as_json else found:
+        if isinstance(selection, VariantError):
+            expected, reason = "", str(selection)
+        else:
+            expected = "" if selection.expected_ms is None else f", about {selection.expected_ms:.4g} ms"
+            reason = selection.reason
         print_line(f"{listed.name}  {_words(problem)}  on {spec}{expected}")
-        print_line(f"  {selection.reason}")
+        print_line(f"  {reason}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _selection(tuned: Tuned, cache: ProgramCache, problem: Problem) -> Selection | VariantError:
+    try:
+        return tuned.select(cache, problem)
+    except VariantError as error:
+        return error  # others may have something that runs
 
 
 def _show(root: Path, kernel: str | None, known: list[Known], as_json: bool) -> None:
