@@ -407,6 +407,25 @@ def test_only_the_latest_waits(tmp_path: Path) -> None:
     assert (writer.written, writer.replaced) == (2, 3)
 
 
+def test_a_claim_is_let_go_of_when_what_is_being_written_is_written(tmp_path: Path) -> None:
+    """A run that is interrupted twice does not wait for its last checkpoint; the next run on the file must."""
+    path, gate = tmp_path / "heat.kkpt", Gate(1)
+    claim = CheckpointClaim(path).acquire()
+    writer = CheckpointWriter(claim)
+    writer.submit(header(1), {"u": gate})  # type: ignore[dict-item]
+    assert gate.entered.wait(20)
+    writer.submit(header(2), {"u": np.ones(3)})
+    claim.release()
+    with pytest.raises(CheckpointError, match="is in use: another run in this process"):
+        CheckpointClaim(path).acquire(0)
+    gate.opened.set()
+    with pytest.warns(kk.CheckpointWarning, match="is over"):
+        writer.close()
+    assert (writer.written, writer.failed) == (1, 1)
+    with CheckpointClaim(path):
+        assert read_checkpoint(path).iteration == 1
+
+
 def test_failures_are_counted_said_once_and_stop_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "file"
     folder.touch()
