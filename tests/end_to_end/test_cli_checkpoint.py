@@ -61,6 +61,19 @@ def test_show_as_text(path: Path) -> None:
     assert not any(line != line.rstrip() for line in done.stdout.splitlines())
 
 
+def test_names_from_the_file_cannot_reach_the_terminal(tmp_path: Path) -> None:
+    evil = "x\x1b[2J\nwhole           yes"
+    header = Header(
+        program=evil, program_digest=evil, layout_digest="", coupling=evil, items=1, iteration=1, generation=1,
+        scalars={evil: ScalarValue.of(1)}, device=evil, device_name=evil, version=evil,
+    )  # fmt: skip
+    for _ in range(2):
+        write_checkpoint(tmp_path / "x.kkpt", Checkpoint(header, {evil: np.zeros(3)}))
+    done = kernelkeep("checkpoint", "show", tmp_path / "x.kkpt")
+    assert done.returncode == 0 and "\x1b" not in done.stdout and "x\\x1b[2J\\nwhole" in done.stdout
+    assert sum(line.startswith("whole ") for line in done.stdout.splitlines()) == 1
+
+
 def test_show_as_json(path: Path) -> None:
     done = kernelkeep("checkpoint", "show", path, "--json", "--cache-dir", path.parent, "--device", "opencl")
     assert (done.returncode, done.stderr) == (0, "")

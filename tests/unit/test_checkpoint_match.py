@@ -99,7 +99,7 @@ def facts_of(data: bytes) -> dict[str, Any]:
     return known
 
 
-def lying(program: kk.StateProgram, **changed: Any) -> bytes:
+def lying(program: kk.StateProgram, /, **changed: Any) -> bytes:
     data = as_bytes(program)
     return resealed(data, json.dumps(facts_of(data) | changed).encode())
 
@@ -209,6 +209,19 @@ def test_a_sequence_number_near_the_end_is_refused(tmp_path: Path) -> None:
     check_sound(resumed(tmp_path, resealed(data, header, sequence=last), HEAT), HEAT)
     with pytest.raises(kk.CheckpointError, match="sequence number"):
         write_checkpoint(tmp_path / "x.kkpt", Checkpoint(header_of(HEAT), arrays_of(HEAT)))
+
+
+def test_names_in_a_file_are_shown_escaped(tmp_path: Path) -> None:
+    evil = "x\x1b[2J\ny"
+    data = lying(HEAT, program=evil, scalars={evil: {"value": 1, "dtype": "<i4"}}, coupling=evil)
+    with pytest.raises(kk.CheckpointError) as caught:
+        resumed(tmp_path, data, HEAT)
+    assert str(caught.value).isprintable()
+    assert repr(kk.read_checkpoint(tmp_path / "x.kkpt")).isprintable()
+    data = lying(HEAT, arrays=[info(evil, "<f4", 64), V], body=evil)
+    with pytest.raises(kk.CheckpointError) as caught:
+        resumed(tmp_path, data, HEAT)
+    assert str(caught.value).isprintable() and repr(kk.read_checkpoint(tmp_path / "x.kkpt")).isprintable()
 
 
 # --- any lie at all

@@ -13,6 +13,7 @@ from rich.markup import escape
 from ..cache.stats import human_bytes
 from ..continuous.checkpoint_description import ArrayFacts, Description, FileFacts, describe
 from ..errors import CheckpointError
+from ..escaping import escaped
 from .common import AsJson, CacheDir, DeviceSpec, Table, ago, print_json, print_line, print_table
 
 __all__ = ["checkpoint", "show"]
@@ -67,12 +68,12 @@ def _file_as_json(file: FileFacts) -> dict[str, Any]:
 
 def _print(found: Description) -> None:
     for label, value in _rows(found):
-        print_line(f"{label:<15} {value}")
+        print_line(f"{label:<15} {escaped(value)}")
     if found.arrays:
         _print_arrays(found.arrays)
     for other in found.others:
         told = f"{other.header}, {ago(other.header.created)}" if other.header is not None else other.problem
-        print_line(f"{'beside it':<15} {other.path.name}: {told}")
+        print_line(f"{'beside it':<15} {escaped(f'{other.path.name}: {told}')}")
 
 
 def _rows(found: Description) -> list[tuple[str, str]]:

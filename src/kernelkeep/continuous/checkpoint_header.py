@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from .. import __version__
+from ..escaping import escaped
 
 __all__ = [
     "DTYPES",
@@ -105,7 +106,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         done = ", finished" if self.finished else ""
-        return f"iteration {self.iteration:,} of {self.program} (generation {self.generation:,}{done})"
+        return f"iteration {self.iteration:,} of {escaped(self.program)} (generation {self.generation:,}{done})"
 
 
 def new_lineage() -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError
+from ..escaping import escaped
 from .checkpoint_header import ArrayInfo, Header, stored_body
 from .checkpoint_state import TASK, Checkpoint
 from .program import MOST_ITEMS, StateProgram
@@ -104,7 +105,7 @@ def _scalars(header: Header, program: StateProgram) -> list[str]:
             found.append(f"scalar {key}: {old!s} ({old.dtype}) → {new!s} ({new.dtype})")
         elif not _same(old, new):
             found.append(f"scalar {key}: {old!s} → {new!s}")
-    return found + [f"scalar {key}: {scalar.numpy()!s} → not in the program" for key, scalar in kept.items()]
+    return found + [f"scalar {escaped(key)}: {scalar.numpy()!s} → not in the program" for key, scalar in kept.items()]
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ..escaping import escaped
 from .checkpoint_header import Header
 
 __all__ = ["TASK", "Checkpoint", "Written"]
@@ -96,7 +97,7 @@ class Checkpoint(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         return self.header.lineage
 
     def __repr__(self) -> str:
-        names = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in self.arrays.items())
+        names = ", ".join(f"{escaped(name)} {array.dtype} {array.shape}" for name, array in self.arrays.items())
         return f"<Checkpoint: {self.header}; {names}>"
 
 
