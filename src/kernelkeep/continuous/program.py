@@ -8,9 +8,10 @@ A body handles one item (or one task) of one iteration. What it may use beside t
     kk_phase() kk_set_phase(p)           a number from 0 on that is part of the state; a new one holds from the next iteration
     kk_stop()                            this iteration is the last
 
-"independent": item i reads and writes index i only. "neighbours": item i reads anything old and writes its own index of the
-new. "queue": the body handles one task, whose fields are variables by their names; it may push tasks for the next round with
-`kk_push(field, …)`, and works on the state's arrays in place (`total[0]`), with atomics where tasks may meet.
+What an iteration does not write keeps its old value. "independent": item i reads and writes index i only. "neighbours": item i
+reads anything old and writes its own index of the new. "queue": the body handles one task, whose fields are variables by their
+names; it may push tasks for the next round with `kk_push(field, …)`, and works on the state's arrays in place (`total[0]`), with
+atomics where tasks may meet.
 """
 
 from __future__ import annotations
