@@ -323,6 +323,54 @@ def test_gemm_and_conv2d_in_their_order(cache: kk.ProgramCache, guest: Any) -> N
     np.testing.assert_allclose(guest.numpy(found + 1), 2 * image + 1, rtol=1e-5, atol=1e-5)
 
 
+class OnlyDLPack:
+    """An array of a library that nobody knows: it makes a consumer's stream wait, and tells no stream of its own."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __dlpack__(self, **wishes: Any) -> Any:
+        return self._tensor.__dlpack__(**wishes)
+
+    def __dlpack_device__(self) -> Any:
+        return self._tensor.__dlpack_device__()
+
+
+class OnlyInterface:
+    """An array of a library that nobody knows: it names the stream of its work, or None where that is done."""
+
+    def __init__(self, tensor: Any, stream: int | None) -> None:
+        self._tensor = tensor
+        self._stream = stream
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {**self._tensor.__cuda_array_interface__, "version": 3, "stream": self._stream}
+
+
+@pytest.mark.parametrize("kind", ["dlpack", "interface", "interface without a stream"])
+def test_a_library_that_nobody_knows(kernel: kk.Kernel, launch: Add, kind: str) -> None:
+    guest = Torch()
+    torch = guest.torch
+    with torch.cuda.stream(torch.cuda.Stream()) as _:
+        stream = torch.cuda.current_stream()
+        x, y = guest.array(np.ones(N, "f4")), guest.array(np.zeros(N, "f4"))
+
+        def wrapped(tensor: Any) -> Any:
+            if kind == "dlpack":
+                return OnlyDLPack(tensor)
+            if kind == "interface":
+                return OnlyInterface(tensor, stream.cuda_stream)
+            stream.synchronize()  # that is what the missing stream says
+            return OnlyInterface(tensor, None)
+
+        for turn in range(1, 4):
+            guest.busy()
+            x += 1
+            launch(wrapped(x), wrapped(y))
+            np.testing.assert_array_equal(guest.numpy(y + 1), np.full(N, sum(range(2, turn + 2)) + 1, "f4"))
+
+
 def test_threads_with_streams_of_their_own(kernel: kk.Kernel, guest: Any) -> None:
     failures: list[BaseException] = []
 
