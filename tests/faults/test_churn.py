@@ -53,7 +53,7 @@ with kk.open_device(spec) as device:
                 most = max(most, len(cache._memory))
             return right
 
-        def go(length, least_rounds):
+        def go(length, least_rounds, least_evictions):
             # Rounds in which the threads use programs as they like. Each round uses every program, and at its end no lease
             # is held and at most BOUND programs are left: at least PROGRAMS - BOUND were evicted, however slow the device.
             until, enough, left = time.monotonic() + length, False, []
@@ -64,7 +64,8 @@ with kk.open_device(spec) as device:
                 cache._memory.shrink()
                 left.append(len(cache._memory))
                 rounds += 1
-                enough = len(left) >= least_rounds and time.monotonic() >= until
+                enough = rounds >= least_rounds and cache._memory.evictions >= least_evictions
+                enough = enough and time.monotonic() >= until
 
             together = threading.Barrier(THREADS, end_round, timeout=60)
 
@@ -88,10 +89,10 @@ with kk.open_device(spec) as device:
             assert max(left) <= BOUND, left
             return results
 
-        go(seconds * 0.3, 3)
+        results = go(seconds * 0.3, 1, 0)
         before, files = resident_bytes(), len(os.listdir("/proc/self/fd"))
         loaded_before = cache.stats().hits_disk
-        results = go(seconds * 0.7, 7)
+        results += go(seconds * 0.7, 4, 51)
         after = resident_bytes()
         cache._finish_saving()
         cache._memory.shrink()
@@ -123,13 +124,18 @@ def test_churn_under_a_bound(backend: str, seconds: int, tmp_path: Path) -> None
         most_grown = (128 if backend == "opengl" and device.info.is_gpu else 40) << 20
     # A lease that was lost would be a ResourceWarning, and is an error here.
     said = run_python(
-        CHURN, spec, tmp_path / "cache", seconds, environment={"PYTHONWARNINGS": "error::ResourceWarning"}
+        CHURN,
+        spec,
+        tmp_path / "cache",
+        seconds,
+        environment={"PYTHONWARNINGS": "error::ResourceWarning"},
+        timeout_seconds=280,
     )
     assert "never released" not in said.stderr
     found = json.loads(said.stdout)
     assert found["wrong"] == 0
-    assert found["uses"] > 200 and found["rounds"] >= 10, found
-    assert found["evictions"] >= 8 * found["rounds"], found
+    assert found["uses"] > 200, found
+    assert found["evictions"] > 50 and found["evictions"] >= 8 * found["rounds"], found
     assert found["compiles"] == 0 and found["corrupt"] == 0, "everything came from disk"
     assert found["programs"] <= 4 and not found["over"], found
     assert found["most"] <= 12

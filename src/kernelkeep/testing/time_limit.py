@@ -1,6 +1,6 @@
 """A time limit for each test: one that hangs shows the stacks of all its threads, fails, and the run goes on.
 
-    pytest -p kernelkeep.testing.time_limit --time-limit 300
+    pytest -p kernelkeep.testing.time_limit --time-limit 450
 
 At the limit an alarm fails the test, as an assertion would. A test that does not hear it (it waits in a driver's C code)
 ends the whole process a little later; whoever started the process can read in `--test-log` which test that was, and run
@@ -25,7 +25,7 @@ __all__ = ["RunLog", "TimeLimit"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("kernelkeep")
-    group.addoption("--time-limit", type=float, default=300, metavar="SECONDS", help="for each test; 0 is no limit")
+    group.addoption("--time-limit", type=float, default=450, metavar="SECONDS", help="for each test; 0 is no limit")
     group.addoption("--only-tests", type=Path, metavar="FILE", help="run the tests that FILE names, one on each line")
     group.addoption("--test-log", type=Path, metavar="FILE", help="a line of JSON for each test; stacks go beside it")
 
