@@ -92,8 +92,10 @@ def test_a_run_that_is_refused_moves_nothing(cache: kk.ProgramCache, tmp_path: P
     with pytest.raises(kk.CheckpointError, match="does not fit broken"):
         kk.run(cache, broken, 5, checkpoint=path, resume=True)
     (tmp_path / "other.kkpt").write_text("my thesis")
-    with pytest.raises(kk.CheckpointError, match=r"other\.kkpt is not a checkpoint"):
+    with pytest.raises(kk.CheckpointError, match=r"other\.kkpt is there already: .* pass another checkpoint="):
         kk.resume(path, cache, PROGRAM, 9, checkpoint=tmp_path / "other.kkpt")
+    with pytest.raises(kk.CheckpointError, match=r"nothing can go on from it \(.*other\.kkpt is not a checkpoint\)"):
+        run(cache, tmp_path / "other.kkpt", 9)
     (tmp_path / "other.kkpt").unlink()
     assert contents(tmp_path) == before
 

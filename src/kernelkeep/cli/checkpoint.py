@@ -102,7 +102,7 @@ def _rows(found: Description) -> list[tuple[str, str]]:
             or "- (written by an earlier kernelkeep: the older files beside it are not known to be its own)",
         ),
     ]
-    return rows + [("scalar", f"{name} = {one.value} ({one.dtype})") for name, one in header.scalars.items()]
+    return rows + [("scalar", f"{name} = {one.numpy()!s} ({one.dtype})") for name, one in header.scalars.items()]
 
 
 def _print_arrays(arrays: tuple[ArrayFacts, ...]) -> None:

@@ -27,7 +27,14 @@ from .checkpoint_format import write
 from .checkpoint_header import new_lineage
 from .checkpoint_state import Checkpoint, Written
 
-__all__ = ["CheckpointClaim", "CheckpointWarning", "claim_for_run", "claim_to_continue", "go_on_by_default"]
+__all__ = [
+    "CheckpointClaim",
+    "CheckpointWarning",
+    "claim_for_run",
+    "claim_new",
+    "claim_to_continue",
+    "go_on_by_default",
+]
 
 _HANDOVER_SECONDS = 0.2  # for one that is about to let go
 
@@ -241,10 +248,7 @@ def claim_for_run(path: str | os.PathLike[str], resume: bool | None) -> tuple[Ch
         if _goes_on(family):
             resume = True
         if resume is None:
-            raise CheckpointError(
-                f"{os.fspath(path)} is there already ({_holds(family)}): pass resume=True to go on from it, or resume=False to "
-                "start again and keep it under another name"
-            )
+            raise CheckpointError(_refusal(os.fspath(path), family))
         if not resume:
             claim.start_over()
     except BaseException:
@@ -253,5 +257,24 @@ def claim_for_run(path: str | os.PathLike[str], resume: bool | None) -> tuple[Ch
     return claim, resume
 
 
-def _holds(family: Family) -> str:
-    return str(family.members[0].header) if family.members else family.problems[0]
+def _refusal(shown: str, family: Family) -> str:
+    start_again = "resume=False to start again and keep it under another name"
+    if family.members:
+        return f"{shown} is there already ({family.members[0].header}): pass resume=True to go on from it, or {start_again}"
+    return f"{shown} is there already, and nothing can go on from it ({family.problems[0]}): pass another checkpoint=, or {start_again}"
+
+
+def claim_new(path: str | os.PathLike[str]) -> tuple[CheckpointClaim, bool]:
+    """A run's hold on a checkpoint that is not there yet; `CheckpointError` where it is.
+
+    True with it where the worker that this one replaces has written it: then the run goes on from there.
+    """
+    claim = CheckpointClaim(path).acquire()
+    family = claim.family()
+    if family.exists and not _goes_on(family):
+        claim.release()
+        raise CheckpointError(
+            f"{os.fspath(path)} is there already: a run that goes on from one file and writes to another needs a new name for it; "
+            "pass another checkpoint="
+        )
+    return claim, family.exists

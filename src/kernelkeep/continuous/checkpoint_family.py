@@ -77,7 +77,7 @@ def real_path(path: str | os.PathLike[str]) -> Path:
     try:
         check_destination(named)
     except NotRegular as error:
-        raise CheckpointError(f"{path} cannot be a checkpoint: it {error}; name a file that is not there yet") from None
+        raise CheckpointError(f"{path} cannot be a checkpoint: it {error}") from None
     except OSError:
         pass  # reading or writing it will say why
     return found

@@ -18,7 +18,7 @@ from ..cache.program_cache import ProgramCache
 from ..devices.array import Array
 from ..errors import ArgumentError
 from .checkpoint import newest_checkpoint
-from .checkpoint_claim import CheckpointClaim, CheckpointWarning, claim_for_run
+from .checkpoint_claim import CheckpointClaim, CheckpointWarning, claim_for_run, claim_new
 from .checkpoint_family import real_path
 from .checkpoint_match import check_fits, start_from
 from .checkpoint_state import Checkpoint
@@ -161,10 +161,12 @@ def resume(
     if settings.checkpoint is None:
         start, origin = _newest(path, program, None)
         return _run(cache, program, start, iterations, strategy, settings, None, origin)
-    same = real_path(settings.checkpoint) == real_path(path)
-    claim, _ = claim_for_run(settings.checkpoint, True if same else None)
+    if real_path(settings.checkpoint) == real_path(path):
+        claim, same = claim_for_run(path, True)[0], True
+    else:
+        claim, same = claim_new(settings.checkpoint)
     try:
-        start, origin = _newest(path, program, claim if same else None)
+        start, origin = _newest(settings.checkpoint if same else path, program, claim if same else None)
         return _run(cache, program, start, iterations, strategy, settings, claim, origin)
     finally:
         claim.release()
