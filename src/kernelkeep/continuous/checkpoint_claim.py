@@ -261,7 +261,8 @@ def _refusal(shown: str, family: Family) -> str:
     start_again = "resume=False to start again and keep it under another name"
     if family.members:
         return f"{shown} is there already ({family.members[0].header}): pass resume=True to go on from it, or {start_again}"
-    return f"{shown} is there already, and nothing can go on from it ({family.problems[0]}): pass another checkpoint=, or {start_again}"
+    problem = family.problems[0]
+    return f"{shown} is there already, and nothing can go on from it ({problem}): pass another checkpoint=, or {start_again}"
 
 
 def claim_new(path: str | os.PathLike[str]) -> tuple[CheckpointClaim, bool]:
@@ -274,7 +275,7 @@ def claim_new(path: str | os.PathLike[str]) -> tuple[CheckpointClaim, bool]:
     if family.exists and not _goes_on(family):
         claim.release()
         raise CheckpointError(
-            f"{os.fspath(path)} is there already: a run that goes on from one file and writes to another needs a new name for it; "
-            "pass another checkpoint="
+            f"{os.fspath(path)} is there already: a run that goes on from one file and writes to another needs a new name for "
+            "it; pass another checkpoint="
         )
     return claim, family.exists
