@@ -17,7 +17,7 @@ from ..devices.prepared import Prepared
 from ..devices.replay import Replay
 from ..errors import ArgumentError, DeviceError, Unsupported
 from .control import Stopped, Word
-from .lowering import Form, lower
+from .lowering import FORMS, Form, lower
 from .program import StateProgram
 from .report import Measured
 from .state import Start, State
@@ -55,6 +55,8 @@ class Session:
         self.program = program
         self.condition = condition
         self.steers = program.steers or condition is not None
+        # Forms before which arrays are carried over in a dispatch of its own.
+        self._copies_before = FORMS if program.tasks else ("step",) if program.keeps_whole else ()
         self.measured = Measured()
         # Software OpenGL cuts loops short, and a slice that destroyed what it came from could not be run again.
         cuts_loops = self.device.backend == "opengl" and not self.device.info.is_gpu
@@ -128,7 +130,7 @@ class Session:
         prepared = self._launch_of(kind, supervised)
         if kind != "step" or tasks is not None:
             self._set(prepared, (kind, supervised, self.state.current), kind, budget, deadline_seconds, tasks)
-        if self._copies_before(kind):
+        if kind in self._copies_before:
             self._launch_of("copy", False)()
         prepared()
         self.state.current = 1 - self.state.current
@@ -141,17 +143,13 @@ class Session:
         if key not in self._replays:
             recorded: list[Prepared] = []
             for _ in range(count):
-                if self._copies_before("step"):
+                if "step" in self._copies_before:
                     recorded.append(self._launch_of("copy", False))
                 recorded.append(self._launch_of("step", False))
                 self.state.current = 1 - self.state.current
             self._replays[key] = self.device._new_replay(recorded, self.lanes.compute.queue)
         self._replays[key].launch()
         self.measured.dispatches += count
-
-    def _copies_before(self, kind: str) -> bool:
-        """Whether arrays are carried over in a dispatch of their own before one of this form."""
-        return bool(self.program.tasks) or (kind == "step" and bool(self.program.keeps_whole))
 
     def _set(
         self, prepared: Prepared, key: tuple[str, bool, int], kind: str, budget: int, deadline: float, tasks: int | None
