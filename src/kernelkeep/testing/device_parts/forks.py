@@ -133,7 +133,7 @@ threads = [threading.Thread(target=busy) for _ in range(3)]
 for thread in threads:
     thread.start()
 try:
-    for turn in range(6):
+    for turn in range(4):
         time.sleep(0.003 * turn)
         assert in_child(refused if turn % 2 else collect) == (0 if turn % 2 else 6), turn
 finally:
