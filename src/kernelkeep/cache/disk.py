@@ -89,7 +89,7 @@ class DiskTier:
         self.corrupt = 0
         self._facts = {"fingerprint": fingerprint}
         self._lock = threading.Lock()
-        self._warned = False
+        self._warned: set[str] = set()
         self._root_usable = False  # whether the way down to the cache folder was checked, and found private
         self._usable = False  # whether that to this GPU's folder was
         self._again_at = 0.0  # when to try again, after trouble
@@ -139,7 +139,9 @@ class DiskTier:
             return self.folder.read(digest, name)
         except Damaged as damage:
             if isinstance(damage, Untrusted):
-                self._warn(f"{name} is not read from {self.root} and set aside: {damage}; it is compiled again")
+                self._warn(
+                    "entry", f"{name} is not read from {self.root} and set aside: {damage}; it is compiled again"
+                )
             self.reject(digest, name, str(damage))
         except NotPrivate as error:
             self._trouble(error)
@@ -271,11 +273,13 @@ class DiskTier:
         if isinstance(error, NotPrivate):
             self._usable = self._root_usable = False
         reason = error.strerror or str(error)
-        self._warn(f"programs cannot be kept in {self.root} ({reason}); they are kept in memory only")
+        self._warn("folder", f"programs cannot be kept in {self.root} ({reason}); they are kept in memory only")
 
-    def _warn(self, text: str) -> None:
+    def _warn(self, kind: str, text: str) -> None:
+        """Log it; the first of its kind is a warning."""
         with self._lock:
-            first, self._warned = not self._warned, True
+            first = kind not in self._warned
+            self._warned.add(kind)
         say(self.folder.path.name, "%s", text)
         if first:
             with contextlib.suppress(Warning):  # where warnings are errors, this one still breaks nothing

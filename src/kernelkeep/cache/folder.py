@@ -104,7 +104,7 @@ class GpuFolder:
         self._tmp = path / "tmp"
         self._facts: dict[str, Any] = {}
         self._counts = SharedCounts(path / "manifest.json", path / "locks" / "folder.lock", self.trust, self._complete)
-        self._checked: set[str] = set()  # parts of `programs` that were found private
+        self._checked: set[str] = set()  # parts of `programs` that were found private; "" is `programs` itself
 
     # --- the folder itself
 
@@ -236,9 +236,9 @@ class GpuFolder:
 
     def _check_shard(self, shard: str) -> None:
         """Once for each part of `programs`: what passed cannot be changed by anybody else."""
-        self.trust.check_part(self._programs)
-        self.trust.check_part(self._prefix + shard)
-        if os.path.isdir(self._prefix + shard):  # noqa: PTH112
+        if "" not in self._checked and self.trust.check_part(self._programs):
+            self._checked.add("")
+        if self.trust.check_part(self._prefix + shard):
             self._checked.add(shard)
 
     def write(self, entry: Entry) -> int:

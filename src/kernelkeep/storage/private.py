@@ -19,9 +19,9 @@ from pathlib import Path
 from .. import settings
 from ..errors import ArgumentError
 
-__all__ = ["NotPrivate", "Trust", "default_trust", "make_private_folder"]
+__all__ = ["WRITABLE_BY_OTHERS", "NotPrivate", "Trust", "default_trust", "make_private_folder"]
 
-_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40  # as many as Linux follows
 _LONGEST_PATH = 4096
 _PRIVATE_FOLDER = 0o700
@@ -47,7 +47,7 @@ class Trust:
         """Why a file or folder with this status is not to be used; None if it may be."""
         if found.st_uid not in self.uids:
             return f"belongs to {_name_of(found.st_uid)}, who is neither this user nor root"
-        if found.st_mode & _WRITABLE_BY_OTHERS and not stat.S_ISLNK(found.st_mode):
+        if found.st_mode & WRITABLE_BY_OTHERS and not stat.S_ISLNK(found.st_mode):
             return f"may be written to by others (its mode is {stat.S_IMODE(found.st_mode):04o})"
         return None
 
@@ -55,16 +55,19 @@ class Trust:
         """Check the whole way from `/` to a folder; `OSError`, often `NotPrivate`, says why it is not to be used."""
         _walk(str(path), self, create=False)
 
-    def check_part(self, path: str | Path) -> None:
-        """Check a folder whose parent was checked. A folder that is missing is fine, and so is a file in its place."""
+    def check_part(self, path: str | Path) -> bool:
+        """Check a folder whose parent was checked. False, which is fine, where it is missing or a file stands in its place."""
         try:
             found = os.lstat(path)
         except FileNotFoundError:
-            return
+            return False
         if stat.S_ISLNK(found.st_mode):
             self.check_folder(path)
-        elif stat.S_ISDIR(found.st_mode):
-            self._check_step(str(path), found, last=True)
+            return True
+        if not stat.S_ISDIR(found.st_mode):
+            return False
+        self._check_step(str(path), found, last=True)
+        return True
 
     def check_tree(self, path: Path) -> None:
         """Check a folder and all that is in it, for files that somebody else (a driver) opens.
@@ -179,7 +182,9 @@ def _uid_of(owner: str | int) -> int:
     try:
         return pwd.getpwnam(owner).pw_uid  # type: ignore[arg-type]
     except (KeyError, TypeError, ValueError):
-        raise ArgumentError(f"trusted_owner must be the name or number of a user here, got {owner!r}") from None
+        raise ArgumentError(
+            f"trusted_owner must be the name or number of a user of this machine, got {owner!r}"
+        ) from None
 
 
 def _name_of(uid: int) -> str:
