@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import kernelkeep as kk
@@ -32,3 +33,17 @@ class TestOpenGL(DeviceTests):
         )
         with pytest.raises(kk.Unsupported, match=named):
             device.build(kk.Source(text, name="uniforms", language="glsl"))
+
+    def test_a_barrier_is_one_statement(self, device: kk.Device) -> None:
+        kernel = kk.PortableKernel(
+            "meet",
+            params=[kk.Buffer("y", "i4"), kk.Scalar("n", "i4")],
+            body="""kk_shared(int, part, 16);
+                    int l = kk_local_id(0);
+                    part[l] = l;
+                    if (n > 0) kk_barrier(); else y[l] = -1;
+                    y[l] = part[15 - l];""",
+            group=16,
+        )
+        (y,) = self.run(device, kernel, 1, np.zeros(16, "i4"), 1)
+        assert y.tolist() == list(range(15, -1, -1))

@@ -13,6 +13,7 @@ import kernelkeep as kk
 from kernelkeep.continuous.control import Word, words
 from kernelkeep.continuous.lowering import FORMS, Form, lower
 from kernelkeep.kernels.state_samples import COLLATZ, HEAT, SCRAMBLE, STATE_SAMPLES, TILES
+from kernelkeep.programs.remainders import with_c_remainders
 from kernelkeep.programs.signature import declared
 from kernelkeep.testing import run_python, skip_backend
 
@@ -233,7 +234,6 @@ QUEUE = {"coupling": "queue", "tasks": {"t": np.zeros(3, "i4")}}
         ({"group": 1.5}, "group"),
         ({"group": (8, 8)}, "group"),
         ({"name": "a b"}, "'a b'"),
-        ({"name": "main"}, "'main'"),
         ({"name": 5}, "5"),
         ({"tasks": {"t": [1]}}, "no queue"),
         ({"coupling": "queue"}, "first tasks"),
@@ -302,7 +302,10 @@ def test_the_body_stands_behind_line_1_as_it_was_written(name: str, kind: str, l
     text = text_of(lower(made, kind), language)
     # GLSL has no pointers: there the body is written for each pair of copies that it reads and writes.
     times = 1 if language != "glsl" or kind == "step" else 3
-    assert text.count(f"#line 1\n{made.body}\n") == text.count(made.body) == times
+    body = made.body
+    if language == "glsl":  # whose % is another one
+        (body,), _, _ = with_c_remainders((body,), ())
+    assert text.count(f"#line 1\n{body}\n") == text.count(body) == times
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -73,6 +73,7 @@ def tuned_kernel(
         scalars=scalars,
         kernel=name,
         engine="defines",
+        nonnegative_remainders=True,  # of indices, all of them
     )
     space = VariantSpace(**module.VALUES).where(module.allowed)
     if hasattr(module, "shared_bytes"):

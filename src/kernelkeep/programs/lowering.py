@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .signature import DTYPES, declaration
+from ..errors import ArgumentError
+from .helper_calls import not_as_macros
+from .remainders import FUNCTIONS, FUNCTIONS_64, with_c_remainders
+from .signature import DTYPES, declaration, entry_symbol
+from .source import Source
 
 if TYPE_CHECKING:
     from .portable import PortableKernel
@@ -13,9 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["lower"]
 
 
-def lower(kernel: PortableKernel, language: str) -> str:
-    """The kernel's text in a language."""
-    return {"cuda": _lower_cuda, "opencl": _lower_opencl, "glsl": _lower_glsl}[language](kernel)
+def lower(kernel: PortableKernel, language: str) -> Source:
+    """The kernel in a language."""
+    source = Source("", kernel.name, language, tuple(kernel.options), kernel.defines)
+    if language == "glsl":
+        return _lower_glsl(kernel, source)
+    text = {"cuda": _lower_cuda, "opencl": _lower_opencl}[language](kernel, source)
+    return replace(source, text=text)
 
 
 # Only bodies that use them get these, so that the text of all others is as short as it can be.
@@ -55,9 +64,48 @@ array[kk_i] = kk_v.x; array[kk_i + 1] = kk_v.y; array[kk_i + 2] = kk_v.z; array[
 }
 _VECTOR = re.compile(r"\bkk_(unroll|float4|make_float4|load4|store4)\b")
 
+# The helpers that repeat an argument or are a block, as expressions that evaluate each argument once (`helper_calls.py`).
+# GLSL passes no array to a function, so there the index waits in a variable of the work-item. The value to store is taken
+# first: it may be loaded itself, and so need that variable.
+_AS_EXPRESSIONS: dict[str, dict[str, str]] = {
+    "cuda": {
+        name: f"__device__ inline int {name}(int d) {{ return (int)(d == 0 ? {x} : d == 1 ? {y} : {z}); }}\n"
+        for name, (x, y, z) in {
+            "kk_global_id": [f"blockIdx.{d} * blockDim.{d} + threadIdx.{d}" for d in "xyz"],
+            "kk_local_id": [f"threadIdx.{d}" for d in "xyz"],
+            "kk_group_id": [f"blockIdx.{d}" for d in "xyz"],
+            "kk_group_size": [f"blockDim.{d}" for d in "xyz"],
+            "kk_group_count": [f"gridDim.{d}" for d in "xyz"],
+            "kk_global_size": [f"blockDim.{d} * gridDim.{d}" for d in "xyz"],
+        }.items()
+    },
+    "glsl": {
+        "kk_global_size": "int kk_global_size(int d) { return kk_group_size(d) * kk_group_count(d); }\n",
+        "kk_barrier": "void kk_barrier() { memoryBarrierShared(); memoryBarrierBuffer(); barrier(); }\n",
+        "kk_load4": """\
+int kk_load_at;
+#define kk_load4(array, i) (kk_load_at = int(i), \
+vec4(array[kk_load_at], array[kk_load_at + 1], array[kk_load_at + 2], array[kk_load_at + 3]))
+""",
+        "kk_store4": """\
+int kk_store_at;
+vec4 kk_stored;
+#define kk_store4(array, i, v) (kk_stored = (v), kk_store_at = int(i), \
+array[kk_store_at] = kk_stored.x, array[kk_store_at + 1] = kk_stored.y, \
+array[kk_store_at + 2] = kk_stored.z, array[kk_store_at + 3] = kk_stored.w)
+""",
+    },
+}
 
-def _vectors(kernel: PortableKernel, language: str) -> str:
-    return _VECTORS[language] if _VECTOR.search(kernel.body) else ""
+
+def _vectors(text: str, language: str) -> str:
+    return _VECTORS[language] if _VECTOR.search(text) else ""
+
+
+def _expressions(kernel: PortableKernel, source: Source, *texts: str) -> str:
+    """The helpers that this kernel's macros would get wrong, in place of those."""
+    names = not_as_macros(source.language, texts, tuple(source.macros.items()), kernel._changing)
+    return "".join(f"#undef {name}\n{_AS_EXPRESSIONS[source.language][name]}" for name in sorted(names))
 
 
 _CUDA_PRELUDE = """\
@@ -105,8 +153,9 @@ __device__ inline float kk_max(float* p, float v) { return kk_fold(p, v, 1); }
 """
 
 
-def _lower_cuda(kernel: PortableKernel) -> str:
-    vectors = _vectors(kernel, "cuda")
+def _lower_cuda(kernel: PortableKernel, source: Source) -> str:
+    functions = kernel._functions("cuda")
+    vectors = _vectors(kernel.body + functions, "cuda")
     shared, body = kernel._split_body("__shared__ __align__(16)" if vectors else "__shared__")
     parts = []
     for p in kernel.signature.params or ():
@@ -116,8 +165,9 @@ def _lower_cuda(kernel: PortableKernel) -> str:
         else:
             parts.append(f"{'const ' if p.access == 'r' else ''}{kind}* {p.name}")
     x, y, z = kernel.signature.group or (1, 1, 1)
-    head = f'extern "C" __global__ void __launch_bounds__({x * y * z}) {kernel.name}({", ".join(parts)})'
-    before = f"{declaration(kernel.signature)}\n{_CUDA_PRELUDE}{vectors}{kernel._functions('cuda')}"
+    head = f'extern "C" __global__ void __launch_bounds__({x * y * z}) {entry_symbol(kernel.name)}({", ".join(parts)})'
+    vectors += _expressions(kernel, source, kernel.body, functions)
+    before = f"{declaration(kernel.signature)}\n{_CUDA_PRELUDE}{vectors}{functions}"
     return f"{before}{head} {{\n{shared}\n#line {kernel._first_line}\n{body}\n}}\n"
 
 
@@ -180,8 +230,9 @@ def _opencl_prelude() -> str:
 _OVERLOAD = "__attribute__((overloadable))"
 
 
-def _lower_opencl(kernel: PortableKernel) -> str:
-    vectors = _vectors(kernel, "opencl")
+def _lower_opencl(kernel: PortableKernel, source: Source) -> str:
+    functions = kernel._functions("opencl")
+    vectors = _vectors(kernel.body + functions, "opencl")
     shared, body = kernel._split_body("__local __attribute__((aligned(16)))" if vectors else "__local")
     parts = []
     for p in kernel.signature.params or ():
@@ -191,13 +242,13 @@ def _lower_opencl(kernel: PortableKernel) -> str:
         else:
             parts.append(f"__global {'const ' if p.access == 'r' else ''}{kind}* {p.name}")
     x, y, z = kernel.signature.group or (1, 1, 1)
-    functions = kernel._functions("opencl")
     prelude = (
         _opencl_prelude()
         if "kk_atomic_" in kernel.body + functions
         else _opencl_prelude().split("#define kk_atomic_")[0]
     )
-    head = f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void {kernel.name}({', '.join(parts)})"
+    group = f"__attribute__((reqd_work_group_size({x}, {y}, {z})))"
+    head = f"__kernel {group} void {entry_symbol(kernel.name)}({', '.join(parts)})"
     before = f"{declaration(kernel.signature)}\n{prelude}{vectors}{functions}"
     return f"{before}{head} {{\n{shared}\n#line {kernel._first_line}\n{body}\n}}\n"
 
@@ -243,18 +294,30 @@ _GLSL_PRELUDE = """\
 """
 
 
-def _lower_glsl(kernel: PortableKernel) -> str:
+def _lower_glsl(kernel: PortableKernel, source: Source) -> Source:
     shared, body = kernel._split_body("shared")
+    functions = kernel._functions("glsl")
     kinds = {p.dtype for p in kernel.signature.params or ()}
+    helpers = _vectors(kernel.body + functions, "glsl") + _expressions(kernel, source, kernel.body, functions)
+    if not kernel.nonnegative_remainders and any(
+        "%" in text for text in (shared, functions, body, *source.macros.values())
+    ):
+        try:
+            (shared, functions, body), macros, calls = with_c_remainders(
+                (shared, functions, body), tuple(source.macros.items())
+            )
+        except ArgumentError as error:
+            raise ArgumentError(f"kernel {kernel.name}: {error}") from None
+        source = replace(source, defines=dict(macros))
+        helpers += (FUNCTIONS + (FUNCTIONS_64 if kinds & {"i8", "u8"} else "")) if calls else ""
     lines = ["#version 430", declaration(kernel.signature)]
     if kinds & {"i8", "u8"}:
         lines.append("#extension GL_ARB_gpu_shader_int64 : require")
-    functions = kernel._functions("glsl")
     if "kk_atomic_" in kernel.body + functions:
         lines.append("#extension GL_NV_shader_atomic_float : enable")
     x, y, z = kernel.signature.group or (1, 1, 1)
     lines.append(f"layout(local_size_x = {x}, local_size_y = {y}, local_size_z = {z}) in;")
-    lines.append(_GLSL_PRELUDE + _vectors(kernel, "glsl"))
+    lines.append(_GLSL_PRELUDE + helpers)
     binding = 0
     scalars = []
     for p in kernel.signature.params or ():
@@ -274,4 +337,4 @@ def _lower_glsl(kernel: PortableKernel) -> str:
     lines.append(shared)
     lines.append(functions)
     lines.append(f"void main() {{\n#line {kernel._first_line}\n{body}\n}}\n")
-    return "\n".join(lines)
+    return replace(source, text="\n".join(lines))

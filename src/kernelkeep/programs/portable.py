@@ -129,6 +129,8 @@ class PortableKernel:
     """Typed parameters and one body, lowered to the language of each device.
 
     `group` is the number of work-items in a group, fixed at compile time on every backend: an int or up to three.
+    `nonnegative_remainders` promises that no operand of `%` is ever negative: OpenGL then uses the driver's own `%`, whose
+    result is undefined for those.
     """
 
     name: str
@@ -137,10 +139,13 @@ class PortableKernel:
     group: int | tuple[int, ...] = 256
     defines: Mapping[str, Any] = field(default_factory=dict)
     options: Sequence[str] = ()
+    nonnegative_remainders: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.match(self.name) or self.name in _RESERVED:
-            raise ArgumentError(f"{self.name!r} cannot name a kernel in every language")
+        if not isinstance(self.name, str) or not _NAME.match(self.name):
+            raise ArgumentError(
+                f"a kernel's name must be a letter followed by letters, digits and _, got {self.name!r}"
+            )
         if isinstance(self.params, str) or not isinstance(self.params, Iterable):
             raise ArgumentError(f"params of kernel {self.name} is a list of kk.Buffer and kk.Scalar")
         for param in self.params:
@@ -184,8 +189,7 @@ class PortableKernel:
         # The same Source each time, so that a cache finds its program without hashing anything.
         sources: dict[str, Source] = self.__dict__["_sources"]
         if language not in sources:
-            text, options = lower(self, language), tuple(self.options)
-            sources[language] = Source(text, name=self.name, language=language, options=options, defines=self.defines)
+            sources[language] = lower(self, language)
         return sources[language]
 
     def _require(self, language: str, capabilities: _Capable) -> None:
@@ -214,6 +218,12 @@ class PortableKernel:
         """The number of the body's first line, as compilers name it."""
         return 1
 
+    @property
+    def _changing(self) -> frozenset[str]:
+        """The arrays that other work-items may write while this one reads them."""
+        written = {p.name for p in self.params if isinstance(p, Buffer) and p.access != "r"}
+        return frozenset(written | {name for _, name, _ in _SHARED.findall(self.body)})
+
     def _functions(self, language: str) -> str:
         """Functions that the body calls, in a language; for kernels that are generated."""
         return ""
@@ -225,11 +235,23 @@ class PortableKernel:
             dimensions = "".join(f"[{size.strip()}]" for size in sizes.split(","))
             declarations.append(f"{qualifier} {kind} {name}{dimensions};")
         body = _SHARED.sub(_line_breaks, self.body)
-        if declarations and (top := _TOP.match(body)) and "#" in top.group():
+        if declarations and "#" in (top := _top(body)):
             # The sizes may be macros that the body defines first, so these go along.
-            declarations.insert(0, top.group().strip())
-            body = _TOP.sub(_line_breaks, body, count=1)
+            declarations.insert(0, top.strip())
+            body = "\n" * top.count("\n") + body[len(top) :]
         return "\n".join(declarations), body
+
+
+def _top(body: str) -> str:
+    """What a body begins with before any code, up to a condition that is still open there."""
+    top = _TOP.match(body)
+    kept = at = depth = 0
+    for line in (top.group() if top else "").splitlines(keepends=True):
+        word = re.match(r"[ \t]*#[ \t]*(if|endif)", line)
+        depth += 0 if word is None else 1 if word.group(1) == "if" else -1
+        at += len(line)
+        kept = at if depth == 0 else kept
+    return body[:kept]
 
 
 def _line_breaks(match: re.Match[str]) -> str:

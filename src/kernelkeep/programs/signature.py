@@ -11,14 +11,27 @@ A signature comes from one of three places, the first that speaks:
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Mapping
 
 import msgspec
 
 from ..errors import CompileError
 from .includes import without_comments
 
-__all__ = ["CTYPES", "DTYPES", "KernelSignature", "Parameter", "declaration", "declared", "read_heads", "same_kernel"]
+__all__ = [
+    "CTYPES",
+    "DTYPES",
+    "KernelSignature",
+    "Parameter",
+    "declaration",
+    "declared",
+    "declared_kernel",
+    "entry_symbol",
+    "read_heads",
+    "same_kernel",
+]
 
 # NumPy's short name → bytes, the C type, and the type in GLSL (None: GLSL 4.30 has none).
 DTYPES: dict[str, tuple[int, str, str | None]] = {
@@ -69,6 +82,34 @@ class KernelSignature(msgspec.Struct, frozen=True):
     params: tuple[Parameter, ...] | None = None
     group: tuple[int, int, int] | None = None
     symbol: str = ""  # the name the driver knows it by, where it differs
+
+
+# Names that mean nothing in any language. The shipped kernels have them, and their records count for the measured text only.
+_FREE_NAMES = frozenset(("conv2d", "gemm"))
+_PLAIN_SYMBOL = re.compile(r"[A-Za-z0-9_]{1,64}\Z", re.ASCII)
+
+
+def entry_symbol(name: str) -> str:
+    """What a portable kernel's function is called in CUDA C and OpenCL C.
+
+    Not `name` itself: `step`, `main`, `half` or `NAN` mean something there already.
+    """
+    if name in _FREE_NAMES:
+        return name
+    if _PLAIN_SYMBOL.match(name):
+        return f"kk_entry_{name}"
+    digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:16]
+    return f"kk_entry_{re.sub(r'[^A-Za-z0-9_]', '_', name)[:40]}_{digest}"
+
+
+def declared_kernel(symbol: str, known: Mapping[str, KernelSignature]) -> KernelSignature | None:
+    """The declared kernel whose function is `symbol`."""
+    for name, signature in known.items():
+        if name == symbol:
+            return signature
+        if entry_symbol(name) == symbol:
+            return msgspec.structs.replace(signature, symbol=symbol)
+    return None
 
 
 _DECLARATION = re.compile(

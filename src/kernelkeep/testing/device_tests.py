@@ -6,11 +6,13 @@ that names its backend; a subclass may also set `spec` to test one device of sev
 
 from __future__ import annotations
 
+from .device_parts.arithmetic import ArithmeticTests
 from .device_parts.arrays import ArrayTests
 from .device_parts.atomics import AtomicTests
 from .device_parts.closing import ClosingTests
 from .device_parts.errors import ErrorTests
 from .device_parts.forks import ForkTests
+from .device_parts.helpers import HelperTests
 from .device_parts.launches import LaunchTests
 from .device_parts.leaks import LeakTests
 from .device_parts.life import LifeTests
@@ -31,6 +33,8 @@ class DeviceTests(
     OrderTests,
     ErrorTests,
     AtomicTests,
+    ArithmeticTests,
+    HelperTests,
     ArrayTests,
     VectorTests,
     LaunchTests,

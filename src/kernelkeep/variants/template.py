@@ -53,6 +53,7 @@ class Template:
 
     `text` is the body of a portable kernel (with `params`), a `kk.PortableKernel`, a `kk.Source`, or a dict of them by
     language where one text cannot serve all. `engine` is "jinja" or "defines"; by default it is seen from the text.
+    `nonnegative_remainders` is as for `kk.PortableKernel`.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Template:
         kernel: str | None = None,
         options: Sequence[str] = (),
         engine: str | None = None,
+        nonnegative_remainders: bool = False,
     ) -> None:
         if engine not in (None, "jinja", "defines"):
             raise ArgumentError(f"a template's engine is 'jinja' or 'defines', not {engine!r}")
@@ -91,6 +93,7 @@ class Template:
         self._kernel = kernel
         self._options = tuple(options)
         self._engine = engine
+        self._nonnegative_remainders = nonnegative_remainders
         self._read_params: dict[str, tuple[Parameter, ...]] = {}
 
     # --- a problem's values
@@ -192,7 +195,10 @@ class Template:
             group = group or _group_of(text)
         else:
             params, named, options = self._params or (), self._kernel or re.sub(r"\W", "_", name), self._options
-        kernel = PortableKernel(named, params, written, group or _DEFAULT_GROUP, macros, options)
+        nonnegative = self._nonnegative_remainders
+        if isinstance(text, PortableKernel):
+            nonnegative |= text.nonnegative_remainders
+        kernel = PortableKernel(named, params, written, group or _DEFAULT_GROUP, macros, options, nonnegative)
         return kernel.source(device), named
 
     @property

@@ -13,8 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ...errors import ArgumentError, DeviceError
-from ...programs.signature import KernelSignature, declared, read_heads, same_kernel
+from ...programs.signature import KernelSignature, declared, declared_kernel, read_heads, same_kernel
 from ...programs.source import Source
 from ...programs.unit import compile_error, translation_unit
 from ..image import Image
@@ -126,9 +128,13 @@ def _check_nvrtc(nvrtc: Any, status: Any) -> None:
 def _signatures(source: Source, payload: bytes, form: str) -> tuple[KernelSignature, ...]:
     pattern = _KERNEL_SECTION if form == "cubin" else _PTX_ENTRY
     symbols = sorted({symbol.decode() for symbol in pattern.findall(payload)})
-    known = read_heads(source.text) | declared(source.text)
+    written = declared(source.text)
+    known = read_heads(source.text) | written
     found = []
     for symbol in symbols:
+        if (portable := declared_kernel(symbol, written)) is not None:
+            found.append(msgspec.structs.replace(portable, symbol=symbol))
+            continue
         name = next((name for name in known if same_kernel(symbol, name)), _demangled(symbol))
         facts = known.get(name, KernelSignature(name))
         found.append(KernelSignature(name, facts.params, facts.group, symbol))

@@ -12,10 +12,11 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ...errors import ArgumentError, BinaryRejected, DeviceError, KernelKeepError, OutOfMemory, Unsupported
-from ...programs.signature import CTYPES, DTYPES, KernelSignature, Parameter, declared
+from ...programs.signature import CTYPES, DTYPES, KernelSignature, Parameter, declared, declared_kernel, read_heads
 from ...programs.source import Source
 from ...programs.unit import compile_error, translation_unit, user_line
 from ..array import parse_dtype, parse_shape
@@ -42,6 +43,7 @@ _COMPLAINTS = (
 _OPAQUE_TYPES = {"sampler_t", "queue_t", "clk_event_t", "reserve_id_t", "event_t"}
 _TYPEDEF = re.compile(rf"\btypedef\s+(?:{'|'.join(sorted(_OPAQUE_TYPES))})\s+(\w+)\s*;")
 _LONGEST_POCL_NAME = 240  # file systems take 255, and PoCL appends to it
+_POCL_PREFIX = "_cl_"
 _NO_LINKER = (
     "PoCL links every kernel it compiles and needs the linker `ld`, which is not on the PATH; install it with: "
     "apt-get install binutils"
@@ -142,9 +144,9 @@ class OpenCLDevice(Device):
                 raise compile_error(source, log or str(error), *_COMPLAINTS, locate=locate) from None
             raise self._translated(error) from None
         known = declared(source.text)
-        names = self._guarded(lambda: _kernel_names(cl, program))
-        self._check_names(names)
-        signatures = self._guarded(lambda: tuple(self._reflect(program, name, source, known) for name in names))
+        symbols = self._guarded(lambda: _kernel_names(cl, program))
+        self._check_names(symbols)
+        signatures = self._guarded(lambda: tuple(self._reflect(program, symbol, source, known) for symbol in symbols))
         form = "poclbin" if self.is_pocl else "binary"
         image = Image("opencl", form, signatures, b"", source.name, recipe=recipe if self.is_pocl else None)
         return OpenCLProgram(self, image, program)
@@ -177,11 +179,15 @@ class OpenCLDevice(Device):
             raise BinaryRejected(f"{self.spec} refuses the binary of {image.name}: {error}") from None
         return OpenCLProgram(self, image, program)
 
-    def _reflect(self, program: Any, name: str, source: Source, known: dict[str, KernelSignature]) -> KernelSignature:
+    def _reflect(self, program: Any, symbol: str, source: Source, known: dict[str, KernelSignature]) -> KernelSignature:
+        found = declared_kernel(symbol, known)
+        if found is not None:
+            return found
+        name = self._name_of(symbol, source)
         if name in known:
-            return known[name]
+            return msgspec.structs.replace(known[name], symbol=symbol)
         cl = self.cl
-        kernel = new_kernel(cl, program, name)
+        kernel = new_kernel(cl, program, symbol)
         x, y, z = kernel.get_work_group_info(cl.kernel_work_group_info.COMPILE_WORK_GROUP_SIZE, self.cl_device)
         group = (int(x), int(y), int(z)) if x else None
         opaque = _OPAQUE_TYPES | set(_TYPEDEF.findall(source.text))
@@ -189,7 +195,15 @@ class OpenCLDevice(Device):
             params = tuple(_reflect_argument(cl, kernel, i, opaque) for i in range(kernel.num_args))
         except cl.Error:
             params = tuple(Parameter(f"arg{i}", "any") for i in range(kernel.num_args))
-        return KernelSignature(name, params, group)
+        return KernelSignature(name, params, group, symbol if symbol != name else "")
+
+    def _name_of(self, symbol: str, source: Source) -> str:
+        """What the user calls a kernel. PoCL's built-in functions are macros, and make `_cl_step` of a kernel `step`."""
+        name = symbol.removeprefix(_POCL_PREFIX)
+        if not self.is_pocl or name == symbol:
+            return symbol
+        written = read_heads(translation_unit(source))
+        return name if name in written and symbol not in written else symbol
 
     def require_linker(self) -> None:
         """PoCL without a linker kills the process; say so instead."""

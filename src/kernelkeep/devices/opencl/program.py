@@ -114,6 +114,7 @@ class OpenCLKernel(Kernel):
         self._cl = device.cl
         self._device = device
         self._owner = program
+        self._symbol = signature.symbol or signature.name
         self._lock = threading.Lock()
         self._kernel = self._new_kernel()
         self._set: list[Any] = [None] * len(
@@ -125,7 +126,7 @@ class OpenCLKernel(Kernel):
         program = self._owner.cl_program
         if program is None:  # closed by another thread
             self._explain_closed()
-        return self._device._guarded(lambda: new_kernel(self._cl, program, self.name))
+        return self._device._guarded(lambda: new_kernel(self._cl, program, self._symbol))
 
     def _native_kernel(self) -> Any:
         kernel = self._kernel
@@ -202,7 +203,7 @@ class OpenCLKernel(Kernel):
     def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
         items = tuple(count * size for count, size in zip(grid, group, strict=True))
         if self._device.capabilities.ripening_binaries:
-            self._owner._note_launch(self.name, group, small=max(items) < _SMALL_GRID_ITEMS)
+            self._owner._note_launch(self._symbol, group, small=max(items) < _SMALL_GRID_ITEMS)
         return (items[:1], group[:1]) if items[1:] == (1, 1) else (items, group)
 
     def _retire(self) -> None:

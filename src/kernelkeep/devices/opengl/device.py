@@ -10,6 +10,7 @@ launch costs less here than the same calls made one by one.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -39,6 +40,9 @@ __all__ = ["OpenGLDevice"]
 
 _LARGEST_BATCH = 64
 _BLOCKS_BYTES = 1 << 16
+# Mesa's software renderer (22.3) loads an element of a read-only buffer once, inside a loop whose condition reads it, and
+# takes 0 for it after the loop. Without the word it loads again.
+_READ_ONLY = re.compile(r"\breadonly\b(?=[^;{}()]*\bbuffer\b)")
 _T = TypeVar("_T")
 
 
@@ -94,7 +98,7 @@ class OpenGLDevice(Device):
     def _build(self, source: Source) -> OpenGLProgram:
         text = translation_unit(source)
         with self.context.current() as gl:
-            program = link(gl, source, text)
+            program = link(gl, source, self._for_driver(text))
             try:
                 signature, binding = reflect(gl, program, source, text)
                 form, number, payload = self._read_binary(gl, program, text)
@@ -104,6 +108,9 @@ class OpenGLDevice(Device):
         numbers = {"format": number, "block": binding}
         image = Image("opengl", form, (signature,), payload, source.name, numbers)
         return OpenGLProgram(self, image, program)
+
+    def _for_driver(self, text: str) -> str:
+        return text if self.info.is_gpu else _READ_ONLY.sub("", text)
 
     def _read_binary(self, gl: Any, program: int, text: str) -> tuple[str, int, bytes]:
         size, number = ctypes.c_int(), ctypes.c_uint()
@@ -123,7 +130,7 @@ class OpenGLDevice(Device):
         with self.context.current() as gl:
             if image.form == "glsl":
                 text = image.payload.decode()
-                return OpenGLProgram(self, image, link(gl, Source(text, image.name, "glsl"), text))
+                return OpenGLProgram(self, image, link(gl, Source(text, image.name, "glsl"), self._for_driver(text)))
             program = gl.glCreateProgram()
             gl.glProgramBinary(program, image.numbers.get("format", 0), image.payload, len(image.payload))
             status = ctypes.c_int()

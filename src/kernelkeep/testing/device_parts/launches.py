@@ -252,6 +252,16 @@ class LaunchTests(DevicePart):
         _, y = self.run(device, kernel, (groups(37, 8), groups(19, 8)), x, np.zeros((37, 19), "i4"), 37, 19)
         np.testing.assert_array_equal(y, x.T)
 
+    def test_a_buffer_is_read_in_the_condition_of_a_loop_and_after_it(self, device: Device) -> None:
+        kernel = PortableKernel(
+            "twice",
+            params=[Buffer("x", "i4", "r"), Buffer("y", "i4", "w")],
+            body="int k = 0;\nfor (int i = 0; i < x[0]; i++) k += 2;\ny[0] = k; y[1] = x[0]; y[2] = x[1];",
+            group=1,
+        )
+        _, y = self.run(device, kernel, 1, np.array([7, 9], "i4"), np.zeros(3, "i4"))
+        assert y.tolist() == [14, 7, 9]
+
     def test_cooperative_launch(self, device: Device, saxpy: Kernel) -> None:
         x, y = device.array(np.ones(64, "f4")), device.array(np.zeros(64, "f4"))
         if device.capabilities.cooperative:
