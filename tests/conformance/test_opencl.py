@@ -222,6 +222,21 @@ def test_local_memory_as_an_argument(pocl: kk.Device) -> None:
         kernel.launch(2, (x, kk.LocalMemory(32)), 8, shared_bytes=64)
 
 
+@pytest.mark.parametrize("name", ["step", "mix", "dot"])
+def test_a_kernel_named_like_a_builtin_function(pocl: kk.Device, name: str, tmp_path: Path) -> None:
+    text = f"__kernel void {name}(__global float* y, float v) {{ y[0] += v; }}"
+    source = kk.Source(text, name="builtin")
+    for origin in ("compiled", "disk"):
+        with kk.ProgramCache(pocl, cache_dir=tmp_path) as cache, cache.get(source) as lease:
+            assert lease.origin == origin
+            y = pocl.array(np.ones(1, "f4"))
+            lease.kernel(name).launch(1, (y, np.float64(0.5)), group=1)
+            assert y.numpy()[0] == 1.5
+    # A name that begins like PoCL's own, because the user wrote it so, stays.
+    with pocl.build(kk.Source("__kernel void _cl_mine(__global float* y) { y[0] = 1.0f; }", name="own")) as program:
+        assert program.kernel_names == ("_cl_mine",)
+
+
 def test_compiler_options_reach_the_compiler(pocl: kk.Device) -> None:
     text = "__kernel void f(__global int* x) { x[0] = VALUE; }"
     kernel = pocl.load(pocl.compile(kk.Source(text, name="f", options=("-DVALUE=42",)))).kernel()

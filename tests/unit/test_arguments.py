@@ -79,12 +79,45 @@ def test_floats() -> None:
         scalar("f8")(10**400)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("dtype", "value"), [("f4", np.float64(1)), ("f8", np.float32(1)), ("f4", np.float16(1)), ("f4", np.int32(1))]
+    "kind", [np.int64, np.uint8, np.int16, np.uint64, np.bool_, np.float64, np.float16, np.longdouble]
 )
-def test_numpy_scalars_of_another_dtype_are_refused(dtype: str, value: Any) -> None:
-    with pytest.raises(kk.ArgumentError, match=value.dtype.name):
+def test_numpy_numbers_are_taken_as_pythons_are(dtype: str, kind: type[Any]) -> None:
+    if dtype[0] in "iu" and issubclass(kind, np.floating):
+        with pytest.raises(kk.ArgumentError, match="float"):
+            scalar(dtype)(kind(1))
+        return
+    for value in (kind(1), np.array(1, kind)):
+        made = scalar(dtype)(value)
+        assert made == 1 and made.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("i4", np.int64(2**31)), ("i4", np.uint32(2**31)), ("u4", np.int64(-1)), ("u1", np.int64(256)), ("i8", np.uint64(2**63)),
+        ("f4", np.float64(1e39)), ("f4", np.float64(-1e300)),
+    ],
+)  # fmt: skip
+def test_numpy_numbers_that_do_not_fit_are_refused(dtype: str, value: Any) -> None:
+    with pytest.raises(kk.ArgumentError, match=r"argument 0 \(s\) of f is .*, and .* does not fit"):
         scalar(dtype)(value)
+
+
+def test_numpy_floats_are_rounded_as_pythons_are() -> None:
+    for value in (0.1, 1e-30, 3.4e38, float("inf"), -0.0):
+        assert scalar("f4")(np.float64(value)).tobytes() == scalar("f4")(value).tobytes() == np.float32(value).tobytes()
+    assert np.isnan(scalar("f4")(np.float64("nan")))
+
+
+@pytest.mark.parametrize(
+    "value", [np.complex64(1), np.timedelta64(1), np.datetime64(1, "s"), np.str_("1"), np.void(b"1234")]
+)
+def test_numpy_scalars_that_are_no_numbers_are_refused(value: Any) -> None:
+    for dtype in ("i4", "f4"):
+        with pytest.raises(kk.ArgumentError, match=r"argument 0 \(s\) of f is"):
+            scalar(dtype)(value)
 
 
 def test_raw_bytes_where_only_the_size_is_known() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,12 +70,35 @@ def test_glsl_begins_with_its_version() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["in", "out", "buffer", "kernel", "global", "main", "float", "gl_x", "kk_x", "__x", "2x", "a b", ""]
-)
+    "name",
+    ["in", "out", "buffer", "kernel", "global", "main", "float", "gl_x", "kk_x", "__x", "2x", "a b", "", "not", "operator",
+     "typename", "register", "threadIdx", "NULL", "readonly", "flat", "mat3x4", "ivec2", "usampler2D", "uchar", "size_t"],
+)  # fmt: skip
 def test_parameter_names_that_break_somewhere(name: str) -> None:
     for made in (kk.Buffer, kk.Scalar):
         with pytest.raises(kk.ArgumentError):
             made(name, "f4")
+
+
+@pytest.mark.parametrize(
+    "name", ["step", "min", "length", "index", "vector", "matrix", "images", "kk", "u", "gl", "event"]
+)
+def test_parameter_names_that_break_nowhere(name: str) -> None:
+    assert kk.Buffer(name, "f4").name == kk.Scalar(name, "f4").name == name
+
+
+@pytest.mark.parametrize("language", ["cuda", "opencl"])
+def test_the_function_of_a_kernel_has_a_symbol_that_every_driver_takes(language: str) -> None:
+    symbols = set()
+    for name in ("step", "long" * 75, "long" * 75 + "er", "größe", "gr__e"):
+        text = kernel(name=name).source(Target(language)).text
+        (head,) = re.findall(
+            r"void (?:__launch_bounds__\(\d+\) )?(\w+)\(", text[text.index("global") :].split("#line")[0]
+        )[-1:]
+        assert head.isascii() and len(head) <= 80 and head != name
+        assert name in declared(text)
+        symbols.add(head)
+    assert len(symbols) == 5
 
 
 @pytest.mark.parametrize("dtype", ["f2", "half", "i3", "", "c8", None, 5])

@@ -164,20 +164,24 @@ def _scalar(device: Device, label: str, param: Parameter) -> Converter:
     def convert(value: Any) -> Any:
         if isinstance(value, np.ndarray) and value.ndim == 0:
             value = value[()]
-        if isinstance(value, np.generic) and value.dtype == dtype:
-            return value
-        if isinstance(value, bool) or (isinstance(value, int) and not isinstance(value, np.generic)):
+        number = value
+        if isinstance(value, np.generic):
+            if value.dtype == dtype:
+                return value
+            # NumPy's own int64 and float64 come from sums and roots: they are numbers like Python's.
+            number = float(value) if value.dtype.kind == "f" else value.item() if value.dtype.kind in "biu" else None
+        if isinstance(number, int):
             if integer:
-                if not low <= value <= high:
-                    raise ArgumentError(f"{label} is {dtype.name}, and {value} does not fit")
-                return exact(value)
-            if not -largest <= value <= largest:
+                if not low <= number <= high:
+                    raise ArgumentError(f"{label} is {dtype.name}, and {number} does not fit")
+                return exact(number)
+            if not -largest <= number <= largest:
                 raise ArgumentError(f"{label} is {dtype.name}, and so large an integer does not fit")
-            return exact(value)
-        if isinstance(value, float) and not isinstance(value, np.generic) and not integer:
-            if np.isfinite(value) and abs(value) > largest:
-                raise ArgumentError(f"{label} is {dtype.name}, and {value} does not fit")
-            return exact(value)
+            return exact(number)
+        if isinstance(number, float) and not integer:
+            if np.isfinite(number) and abs(number) > largest:
+                raise ArgumentError(f"{label} is {dtype.name}, and {number} does not fit")
+            return exact(number)
         raise ArgumentError(f"{label} is {dtype.name}, not {_described(value)}")
 
     return convert

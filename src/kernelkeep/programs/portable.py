@@ -36,19 +36,13 @@ from typing import Any, Protocol
 
 from ..errors import ArgumentError, Unsupported
 from .lowering import lower
+from .reserved_names import is_reserved
 from .signature import DTYPES, KernelSignature, Parameter
 from .source import Source
 
 __all__ = ["Buffer", "PortableKernel", "Scalar"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
-# Words that mean something in one of the languages and would break there only.
-_RESERVED = frozenset(
-    """auto bool break buffer case char class const constant continue default delete do double else enum extern false
-    float for global goto half if image2D in inout input int kernel layout local long main namespace new out output
-    private restrict return sampler2D shared short signed sizeof static struct switch template this true typedef uint
-    uniform union unsigned using varying vec2 vec3 vec4 void volatile while sample filter common partition active""".split()
-)
 _SHARED = re.compile(r"\bkk_shared\s*\(\s*(\w+)\s*,\s*(\w+)\s*,([^;]*)\)\s*;")
 # What a body begins with before any code: macros, comments, empty lines.
 _TOP = re.compile(r"(?:[ \t]*(?:#(?:[^\n\\]|\\\n|\\.)*|//[^\n]*)?\n)*")
@@ -109,8 +103,8 @@ def _check_parameter(name: str, dtype: Any) -> str:
     """The dtype's short name; NumPy's other ways to say it (np.float32, "float32") are understood too."""
     if not isinstance(name, str) or not _NAME.match(name):
         raise ArgumentError(f"{name!r} is not a parameter name")
-    if name in _RESERVED or name.startswith(("kk_", "gl_", "__")):
-        raise ArgumentError(f"the parameter name {name} is reserved in CUDA C, OpenCL C or GLSL")
+    if is_reserved(name):
+        raise ArgumentError(f"the parameter name {name} is reserved in CUDA C, OpenCL C or GLSL: choose another one")
     if isinstance(dtype, str) and dtype in DTYPES:
         return dtype
     import numpy as np

@@ -152,7 +152,8 @@ class LaunchTests(DevicePart):
         [
             ("i4", np.int32(-7)), ("i4", -7), ("i4", 2**31 - 1), ("i4", -(2**31)), ("i4", True), ("i4", np.array(9, "i4")),
             ("u4", np.uint32(7)), ("u4", 2**32 - 1), ("f4", np.float32(0.1)), ("f4", 0.1), ("f4", 3), ("f4", 1e-30),
-            ("f4", float("inf")), ("f4", np.array(2.5, "f4")),
+            ("f4", float("inf")), ("f4", np.array(2.5, "f4")), ("f4", np.float64(0.1)), ("f4", np.int64(3)),
+            ("i4", np.int64(-7)), ("i4", np.uint32(7)), ("u4", np.int64(2**32 - 1)), ("i4", np.array(9)),
         ],
     )  # fmt: skip
     def test_scalars(self, device: Device, dtype: str, value: Any) -> None:
@@ -163,7 +164,8 @@ class LaunchTests(DevicePart):
         ("dtype", "value"),
         [
             ("i4", 2**31), ("i4", -(2**31) - 1), ("u4", -1), ("u4", 2**32), ("i4", 1.0), ("i4", np.float32(1)),
-            ("i4", np.int64(1)), ("i4", np.uint32(1)), ("f4", np.float64(1)), ("f4", 1e39), ("f4", 10**39),
+            ("i4", np.int64(2**31)), ("i4", np.uint32(2**31)), ("u4", np.int64(-1)), ("i4", np.float64(1)),
+            ("f4", np.float64(1e39)), ("f4", 1e39), ("f4", 10**39),
             ("f4", 10**400), ("f4", "1"), ("f4", None), ("f4", 1j), ("i4", np.arange(3, dtype="i4")),
         ],
         ids=lambda value: value if isinstance(value, str) else f"{type(value).__name__}-{value!s:.12}",

@@ -139,6 +139,29 @@ class ProgramTests(DevicePart):
             program.kernel().launch(1, (x, y, 5), GROUP)
         assert str(caught.value) == f"{kernel_name} takes 4 arguments, and 3 were given"
 
+    @pytest.mark.parametrize(
+        "name",
+        ["step", "mix", "clamp", "dot", "min", "select", "main", "kernel", "float", "half", "NAN", "printf", "kk_x", "long" * 75],
+        ids=lambda name: name[:8],
+    )  # fmt: skip
+    def test_a_portable_kernel_may_have_any_name(self, device: Device, name: str) -> None:
+        kernel = PortableKernel(
+            name,
+            params=[Buffer("y", "f4"), Scalar("step", "f4"), Scalar("min", "f4")],
+            body="y[0] = y[0] + step; y[1] = fmax(y[1], 2.5f) + min;",
+            group=1,
+        )
+        program = device.load(device.compile(kernel.source(device)))
+        assert program.kernel_names == (name,)
+        y = device.array(np.zeros(2, "f4"))
+        found = program.kernel(name)
+        assert found.name == name
+        found.launch(1, (y, 1.5, 1.0))
+        found.prepare(1, (y, 2.0, -1.0))()
+        assert y.numpy().tolist() == [3.5, 2.5]
+        with pytest.raises(ArgumentError, match="kk_entry_other"):
+            program.kernel("kk_entry_other")
+
     def test_several_kernels_in_one_program(self, device: Device) -> None:
         if device.language == "glsl":
             pytest.skip("a GLSL program has one entry point")

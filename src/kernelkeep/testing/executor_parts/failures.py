@@ -58,8 +58,8 @@ class FailureTests(ExecutorPart):
             ({"x": np.zeros(ITEMS)}, "'x' of job saxpy is float32, and the array is float64"),
             ({"y": np.zeros(ITEMS, "i4")}, "'y' of job saxpy is float32, and the array is int32"),
             ({"x": [1, 2, 3]}, "'x' of job saxpy is float32"), ({"x": "text"}, "'x'"), ({"x": None}, "'x'"),
-            ({"x": [object()]}, "'x'"), ({"a": "2"}, "argument 2 (a)"), ({"a": np.float64(2)}, "argument 2 (a)"),
-            ({"n": np.int64(5)}, "argument 3 (n)"), ({"a": None}, "argument 2 (a)"), ({"a": np.ones(3, "f4")}, "argument 2"),
+            ({"x": [object()]}, "'x'"), ({"a": "2"}, "argument 2 (a)"), ({"a": np.float64(1e39)}, "argument 2 (a)"),
+            ({"n": np.float64(5)}, "argument 3 (n)"), ({"a": None}, "argument 2 (a)"), ({"a": np.ones(3, "f4")}, "argument 2"),
         ],
         ids=lambda value: value[:24] if isinstance(value, str) else "",
     )  # fmt: skip

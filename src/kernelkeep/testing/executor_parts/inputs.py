@@ -224,9 +224,11 @@ class InputTests(ExecutorPart):
             # Python's numbers and NumPy's, with and without dimensions.
             makers: list[Any] = [int, lambda v: np.dtype("f4").type(v), lambda v: np.array(v, "u4")]
             values = [makers[n](base + n) if n < 3 else np.dtype(kinds[n]).type(base + n) for n in range(len(kinds))]
-            passed = {f"s{n}": value for n, value in enumerate(values)}
-            result = executor.submit(job, **passed).result(TIMEOUT)["y"]
-            assert result.tolist() == [base + n for n in range(len(kinds))]
+            defaults = [np.float64(base + n) if kind[0] == "f" else np.int64(base + n) for n, kind in enumerate(kinds)]
+            for each in (values, defaults):
+                passed = {f"s{n}": value for n, value in enumerate(each)}
+                result = executor.submit(job, **passed).result(TIMEOUT)["y"]
+                assert result.tolist() == [base + n for n in range(len(kinds))]
 
     def test_shapes_that_change_midway(self, executor: Executor, job: Job, ramp: Job) -> None:
         sizes = [5, 5, 1001, 5, 70_000, 1, 1001, 300_000, 64, 65, 5] * 3
