@@ -18,8 +18,9 @@ _WORDS = frozenset(
     short signed sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef
     typeid typename typeof union unsigned using virtual void volatile wchar_t while xor xor_eq
     NULL threadIdx blockIdx blockDim gridDim warpSize"""
-    # OpenCL C
-    """ complex constant event_t generic global half imaginary kernel local pipe quad read_only read_write sampler_t size_t
+    # OpenCL C, and the functions and macros that it or the lowered text needs
+    """ HUGE_VAL HUGE_VALF INFINITY MAXFLOAT NAN get_global_id get_global_size get_group_id get_local_id get_local_size
+    get_num_groups complex constant event_t generic global half imaginary kernel local pipe quad read_only read_write sampler_t size_t
     intptr_t uintptr_t ptrdiff_t uchar uint ulong ushort write_only"""
     # GLSL, with what it keeps for later
     """ active atomic_uint attribute buffer cast centroid coherent column_major common discard external filter fixed flat
@@ -30,6 +31,7 @@ _WORDS = frozenset(
 _FAMILIES = re.compile(
     r"(?:[bdfhiu]?vec|d?mat)[234](?:x[234])?\Z"
     r"|[iu]?(?:sampler|image)[123]?D\w*\Z|[iu]?(?:sampler|image)(?:Buffer|Cube\w*)\Z|image[123]d_\w+\Z"
+    r"|M_(?:E|PI|LN|LOG|SQRT|[12]_)\w*\Z|(?:U?(?:CHAR|SHRT|INT|LONG)|FLT|DBL|HALF|CL|CLK)_[A-Z0-9_]+\Z"
     r"|kk_|gl_|__"
 )
 
