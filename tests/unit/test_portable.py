@@ -72,8 +72,8 @@ def test_glsl_begins_with_its_version() -> None:
 @pytest.mark.parametrize(
     "name",
     ["in", "out", "buffer", "kernel", "global", "main", "float", "gl_x", "kk_x", "__x", "2x", "a b", "", "not", "operator",
-     "typename", "register", "threadIdx", "NULL", "readonly", "flat", "mat3x4", "ivec2", "usampler2D", "uchar", "size_t", "NAN", "M_PI",
-     "INT_MAX", "get_global_id"],
+     "typename", "register", "threadIdx", "NULL", "readonly", "flat", "mat3x4", "ivec2", "usampler2D", "uchar", "size_t", "NAN",
+     "M_PI", "INT_MAX", "get_global_id"],
 )  # fmt: skip
 def test_parameter_names_that_break_somewhere(name: str) -> None:
     for made in (kk.Buffer, kk.Scalar):
