@@ -20,8 +20,8 @@ _WORDS = frozenset(
     NULL threadIdx blockIdx blockDim gridDim warpSize"""
     # OpenCL C, and the functions and macros that it or the lowered text needs
     """ HUGE_VAL HUGE_VALF INFINITY MAXFLOAT NAN get_global_id get_global_size get_group_id get_local_id get_local_size
-    get_num_groups complex constant event_t generic global half imaginary kernel local pipe quad read_only read_write sampler_t size_t
-    intptr_t uintptr_t ptrdiff_t uchar uint ulong ushort write_only"""
+    get_num_groups complex constant event_t generic global half imaginary kernel local pipe quad read_only read_write
+    sampler_t size_t intptr_t uintptr_t ptrdiff_t uchar uint ulong ushort write_only"""
     # GLSL, with what it keeps for later
     """ active atomic_uint attribute buffer cast centroid coherent column_major common discard external filter fixed flat
     highp in inout input interface invariant layout lowp mediump noinline noperspective out output packed partition patch
