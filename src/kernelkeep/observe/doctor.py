@@ -65,6 +65,7 @@ def _examine(backend: str, spec: str | None, cache_dir: str | os.PathLike[str] |
     checks.append(Check("a device", True, ", ".join(info.name for info in devices)))
     if backend == "opencl" and any("portable computing language" in info.driver.lower() for info in devices):
         checks.append(_linker())
+        checks.append(_pocl_folder())
     if backend == "opencl":
         checks.extend(_intel_driver(devices))
     runs = [_runs(info, cache_dir) for info in devices]
@@ -106,6 +107,16 @@ def _linker() -> Check:
     if found is None:
         return Check("a linker for PoCL", False, "`ld` is not on the PATH", "apt-get install binutils")
     return Check("a linker for PoCL", True, found)
+
+
+def _pocl_folder() -> Check:
+    from ..devices.opencl.pocl_folder import folder_in_use, require_folder
+
+    def look() -> str:
+        require_folder(to_build=True)
+        return f"{folder_in_use()}"
+
+    return _look("a folder for PoCL to compile in", look, "free some space there, or set POCL_CACHE_DIR")
 
 
 def _intel_driver(devices: tuple[DeviceInfo, ...]) -> Iterator[Check]:

@@ -1,7 +1,8 @@
 """The OpenCL device: compiling, loading, memory and errors.
 
-PoCL links every kernel it compiles and aborts the whole process when there is no `ld`. So the linker is looked for before
-anything that may compile, which with PoCL includes the first launch of a binary that is not ripe (`program.py`).
+PoCL links every kernel it compiles and aborts the whole process when there is no `ld`, or no room to write. So both are looked
+for (`require_tools`) before anything that may compile, which with PoCL includes the first launch of a binary that is not ripe
+(`program.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from .library import find_devices, info_of, load_pyopencl, new_kernel, teach_pyo
 from .memory import buffer_class
 from .order import OpenCLFence, OpenCLQueue, OpenCLTimer
 from .pocl import choose_method
+from .pocl_folder import require_folder
 from .program import OpenCLProgram
 from .replay import new_replay
 from .silence import silence_in_forked_child
@@ -58,9 +60,9 @@ def open_device(
 ) -> OpenCLDevice:
     """Open a device by its place in `list_devices()`, by default the first GPU, else the first.
 
-    OpenCL binaries hold native code, so there is no driver's cache to place.
+    OpenCL binaries hold native code, so there is no driver's cache to place; PoCL works in a folder under `cache_dir`.
     """
-    devices = find_devices()
+    devices = find_devices(cache_dir)
     if index is None:
         gpus = [i for i, device in enumerate(devices) if device.type & load_pyopencl().device_type.GPU]
         index = gpus[0] if gpus else 0
@@ -128,13 +130,14 @@ class OpenCLDevice(Device):
 
     def _build(self, source: Source) -> OpenCLProgram:
         cl = self.cl
-        self.require_linker()
+        self.require_tools()
         recipe = (translation_unit(source), " ".join((*source.options, "-cl-kernel-arg-info")))
         program = self._new_program(recipe)
         try:
             self._build_program(program, recipe[1])
         except cl.Error as error:
             log = program.get_build_info(self.cl_device, cl.program_build_info.LOG)
+            self.require_tools()  # PoCL does not say that the disk was full
             if (
                 error.code in (cl.status_code.BUILD_PROGRAM_FAILURE, cl.status_code.INVALID_BUILD_OPTIONS)
                 or log.strip()
@@ -172,10 +175,12 @@ class OpenCLDevice(Device):
     def _load(self, binary: bytes) -> OpenCLProgram:
         image = Image.decode(binary, "opencl")
         cl = self.cl
+        self.require_tools(to_build=False)
         try:
             program = cl._cl._Program(self.cl_context, [self.cl_device], [image.payload])
             self._build_program(program, "")
         except (cl.Error, ValueError) as error:
+            self.require_tools(to_build=False)  # for want of space or descriptors a good binary is refused as well
             raise BinaryRejected(f"{self.spec} refuses the binary of {image.name}: {error}") from None
         return OpenCLProgram(self, image, program)
 
@@ -205,10 +210,12 @@ class OpenCLDevice(Device):
         written = read_heads(translation_unit(source))
         return name if name in written and symbol not in written else symbol
 
-    def require_linker(self) -> None:
-        """PoCL without a linker kills the process; say so instead."""
-        if self.is_pocl and shutil.which("ld") is None:
-            raise DeviceError(_NO_LINKER)
+    def require_tools(self, *, to_build: bool = True) -> None:
+        """PoCL without a linker, disk space or descriptors ends the process; say so instead."""
+        if self.is_pocl:
+            if to_build and shutil.which("ld") is None:
+                raise DeviceError(_NO_LINKER)
+            require_folder(to_build=to_build)
 
     # --- memory
 

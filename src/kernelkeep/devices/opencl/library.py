@@ -12,6 +12,7 @@ from ...errors import DeviceError
 from .. import forks
 from ..base import DeviceInfo
 from .intel import driver_library, is_intel_for_cpus, shown_to_loader
+from .pocl_folder import placed
 
 __all__ = [
     "find_devices",
@@ -49,6 +50,10 @@ def teach_pyopencl_quick_kernels() -> None:
     That code serves `kernel(queue, …)`, which is never called here, and takes a millisecond per kernel: more than
     loading the program. Everybody else's kernels are made as ever.
     """
+    import pyopencl
+
+    if not _home_takes_files():
+        pyopencl._PYOPENCL_NO_CACHE = True  # its cache of that code cannot even be imported then
     from pyopencl import invoker
 
     original = getattr(invoker, "generate_enqueue_and_set_args", None)
@@ -58,6 +63,23 @@ def teach_pyopencl_quick_kernels() -> None:
             return (None, None) if _quick.on else original(*args, **options)
 
         invoker.generate_enqueue_and_set_args = generate
+
+
+def _home_takes_files() -> bool:
+    """Whether pytools, on which pyopencl's own cache is built, can write where it wants to."""
+    from platformdirs import user_cache_path
+
+    folder = user_cache_path("pytools", "pytools")
+    probe = folder / f"kernelkeep-{os.getpid()}-{os.urandom(4).hex()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            probe.write_bytes(bytes(64 << 10))
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
 
 
 def new_kernel(cl: Any, program: Any, name: str) -> Any:
@@ -74,23 +96,36 @@ _intel_added: bool | None = (
 )
 
 
-def find_platforms() -> list[Any]:
-    """The platforms of the drivers here; `DeviceError` where there is none. The loader looks for drivers once in a process."""
+def find_platforms(cache_dir: str | os.PathLike[str] | None = None) -> list[Any]:
+    """The platforms of the drivers here; `DeviceError` where there is none."""
+    return [platform for platform, _ in _load_drivers(cache_dir)]
+
+
+def _load_drivers(cache_dir: str | os.PathLike[str] | None) -> list[tuple[Any, list[Any]]]:
+    """Each platform with its devices. The loader looks for drivers once in a process, and PoCL for its folder."""
     global _intel_added
     cl = load_pyopencl()
     forks.before_driver("opencl")
     with _loading:
         library = intel_library() if _intel_added is None else None
-        with shown_to_loader(library) as added:
+        with placed(cache_dir), shown_to_loader(library) as added:
             try:
                 platforms = cl.get_platforms()
             except cl.Error as error:
                 forks.no_driver("opencl")
                 hint = "for one on the CPU: pip install 'kernelkeep[opencl]'"
                 raise DeviceError(f"no OpenCL driver is installed ({error}); {hint}") from None
+            found = [(platform, _devices_of(cl, platform)) for platform in platforms]
         if _intel_added is None:
             _intel_added = added
-    return list(platforms)
+    return found
+
+
+def _devices_of(cl: Any, platform: Any) -> list[Any]:
+    try:
+        return list(platform.get_devices())
+    except cl.Error:
+        return []  # a platform without devices says so by failing
 
 
 def intel_library() -> Path | None:
@@ -98,15 +133,10 @@ def intel_library() -> Path | None:
     return driver_library(load_pyopencl().__file__)
 
 
-def find_devices() -> list[Any]:
+def find_devices(cache_dir: str | os.PathLike[str] | None = None) -> list[Any]:
     """Every device. Intel's driver from PyPI comes last, so that the others keep their numbers when it is installed."""
     cl = load_pyopencl()
-    devices = []
-    for platform in find_platforms():
-        try:
-            devices.extend(platform.get_devices())
-        except cl.Error:
-            continue  # a platform without devices says so by failing
+    devices = [device for _, found in _load_drivers(cache_dir) for device in found]
     if _intel_added:
         devices.sort(key=lambda device: is_intel_for_cpus(cl, device))
     return devices
@@ -127,4 +157,4 @@ def info_of(index: int, device: Any) -> DeviceInfo:
 
 def list_devices(cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
     """Every device of every platform."""
-    return [info_of(index, device) for index, device in enumerate(find_devices())]
+    return [info_of(index, device) for index, device in enumerate(find_devices(cache_dir))]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["choose_method"]
+__all__ = ["choose_method", "method_chosen"]
 
 _METHOD = "POCL_WORK_GROUP_METHOD"
 _FIRST_RIGHT_LLVM = 22
@@ -27,3 +27,8 @@ def choose_method(platform_version: str) -> str:
     if llvm is None or int(llvm.group(1)) < _FIRST_RIGHT_LLVM:
         os.environ.setdefault(_METHOD, "loops")
     return os.environ.get(_METHOD, "loopvec")
+
+
+def method_chosen() -> str:
+    """The method before PoCL has been asked for its version: the user's, else the one that is right with every LLVM."""
+    return os.environ.get(_METHOD, "loops")

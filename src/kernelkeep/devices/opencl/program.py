@@ -48,6 +48,7 @@ class OpenCLProgram(Program):
         self.cl_program = program
         self._unread = not image.payload
         self._signatures = {signature.name: signature for signature in image.kernels}
+        self._launched: set[bytes] = set()
         self._kinds: set[bytes] = set()  # the kinds of launches made that the image's payload does not hold
 
     @property
@@ -84,6 +85,7 @@ class OpenCLProgram(Program):
             return self.image.payload  # nothing riper can be had
         keep_unread = device.is_pocl and not _pocl_caches() and not self._kinds
         if recipe is not None and (keep_unread or not self._unread):
+            device.require_tools()
             program = device._new_program(recipe)
             device._guarded(lambda: device._build_program(program, recipe[1]))
         else:
@@ -94,8 +96,12 @@ class OpenCLProgram(Program):
     def _note_launch(self, kernel: str, group: tuple[int, int, int], small: bool) -> None:
         """A kind of launch not made before: is its native code in the binary we came from?"""
         kind = "/{}/{}-{}-{}-goffs0{}/".format(kernel, *group, "-smallgrid" if small else "").encode()
-        if kind not in self.image.payload:
-            self._device.require_linker()
+        if kind in self._launched:
+            return
+        ripe = kind in self.image.payload
+        self._device.require_tools(to_build=not ripe)  # native code is loaded at the first launch
+        self._launched.add(kind)
+        if not ripe:
             self._kinds.add(kind)
             if self.on_ripening is not None:
                 self.on_ripening()

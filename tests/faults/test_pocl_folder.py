@@ -1,0 +1,172 @@
+"""PoCL's own folder on a disk that is full or read-only, and a process without file descriptors: an error, never the end.
+
+Each case runs in a process of its own, because PoCL, where it is not kept from it, ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelkeep.cache.upkeep import survey_root
+from kernelkeep.devices.opencl import pocl_folder
+from kernelkeep.testing import run_python
+
+pytestmark = pytest.mark.opencl
+
+START = """
+import os, sys
+from pathlib import Path
+import numpy as np
+import kernelkeep as kk
+from kernelkeep.devices.opencl.pocl_folder import folder_in_use
+source = kk.Source("__kernel void f(__global int* y) { y[get_global_id(0)] = 5; }", name="f")
+device = kk.open_device(sys.argv[1])
+def attempt(work):
+    try:
+        return work()
+    except kk.KernelKeepError as error:
+        print(type(error).__name__, error)
+def fill(folder):
+    with open(Path(folder) / "filler", "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(65536))
+        except OSError as error:
+            pass
+def build():
+    return device.load(device.compile(source))
+def run(program, group=8):
+    y = device.array(np.zeros(16, "i4"))
+    program.kernel().launch(16 // group, (y,), group)
+    print("right" if (y.numpy() == 5).all() else "wrong")
+"""
+
+
+@pytest.fixture
+def new_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Makes file systems of their own, with these options for mount."""
+    places: list[Path] = []
+
+    def make(options: str) -> Path:
+        place = tmp_path / f"disk{len(places)}"
+        place.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+        if mounted.returncode:
+            pytest.skip(f"FULL AND READ-ONLY DISKS NOT TESTED: mount said {mounted.stderr.strip()}")
+        places.append(place)
+        return place
+
+    yield make
+    for place in places:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def _surroundings(home: Path, temporary: Path) -> dict[str, str]:
+    """A home without any setting that would lead elsewhere."""
+    temporary.mkdir(exist_ok=True)
+    return {"HOME": str(home), "XDG_CACHE_HOME": "", "KERNELKEEP_CACHE_DIR": "", "TMPDIR": str(temporary)}
+
+
+@pytest.mark.parametrize("options", ["size=64k", "size=64k,ro"])
+def test_a_full_or_read_only_home_is_no_obstacle(
+    pocl: str, new_disk: Callable[[str], Path], tmp_path: Path, options: str
+) -> None:
+    home = new_disk(options)
+    if not options.endswith("ro"):
+        (home / "filler").write_bytes(bytes(64 << 10))
+    environment = _surroundings(home, tmp_path / "tmp")
+    script = START + "run(build()); print(folder_in_use())"
+    right, folder = run_python(script, pocl, environment=environment).stdout.splitlines()
+    assert right == "right"
+    assert Path(folder).parent == tmp_path / "tmp"
+    assert not list((tmp_path / "tmp").iterdir()), "the temporary folder is gone with the process"
+
+
+def test_a_disk_that_is_full_is_named(pocl: str, new_disk: Callable[[str], Path]) -> None:
+    """PoCL compiles a kernel again at the first launch with another group, so that launch is checked as well."""
+    disk = new_disk("size=24m")
+    script = f"""{START}
+program = build()
+run(program, 8)
+fill({str(disk)!r})
+run(program, 8)
+attempt(lambda: run(program, 4))
+attempt(build)
+os.unlink({str(disk / "filler")!r})
+run(program, 4)
+"""
+    said = run_python(script, pocl, environment={"POCL_CACHE_DIR": str(disk)}).stdout.splitlines()
+    assert [line.split()[0] for line in said] == ["right", "right", "DeviceError", "DeviceError", "right"]
+    for line in said[2:4]:
+        assert str(disk) in line
+        assert "full" in line and "POCL_CACHE_DIR" in line
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(pocl: str, new_disk: Callable[[str], Path]) -> None:
+    disk = new_disk("size=24m,ro")
+    said = run_python(START + "attempt(build)", pocl, environment={"POCL_CACHE_DIR": str(disk)}).stdout
+    assert said.startswith("DeviceError")
+    assert str(disk) in said
+    assert "Read-only" in said
+
+
+def test_no_descriptors_left(pocl: str, tmp_path: Path) -> None:
+    script = f"""{START}
+program = build()
+binary = program.binary()
+held = []
+try:
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+attempt(lambda: device.compile(source))
+attempt(lambda: device.load(binary))
+attempt(lambda: run(program))
+for descriptor in held:
+    os.close(descriptor)
+run(build())
+"""
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))\n" + script
+    said = run_python(limited, pocl, environment={"POCL_CACHE_DIR": str(tmp_path)}).stdout.splitlines()
+    assert [line.split()[0] for line in said] == ["DeviceError"] * 3 + ["right"]
+    assert all("descriptors" in line and "ulimit" in line for line in said[:3])
+
+
+def test_the_folder_is_private_and_counted(pocl: str, tmp_path: Path) -> None:
+    root = tmp_path / "cache"
+    environment = {**_surroundings(tmp_path, tmp_path / "tmp"), "KERNELKEEP_CACHE_DIR": str(root)}
+    script = START + "os.umask(0); run(build()); print(folder_in_use(), os.environ.get('POCL_CACHE_DIR'))"
+    right, last = run_python(script, pocl, environment=environment).stdout.splitlines()
+    folder, variable = last.split()
+    assert (right, variable) == ("right", "None"), "what the program starts later decides for itself"
+    assert Path(folder).parents[1] == root
+    assert Path(folder).stat().st_mode & 0o777 == 0o700
+    (survey,) = survey_root(root).folders
+    assert survey.driver_bytes > 1000
+
+    root.chmod(0o777)  # now anybody can put native code there
+    _, last = run_python(script, pocl, environment=environment).stdout.splitlines()
+    assert Path(last.split()[0]).parent == tmp_path / "tmp"
+
+
+def test_the_folder_is_bounded(tmp_path: Path) -> None:
+    now = time.time()
+    programs = [tmp_path / f"A{number}" / "PROGRAM" for number in range(8)]
+    for age, program in enumerate(programs):
+        program.mkdir(parents=True)
+        (program / "program.bc").write_bytes(bytes(1000))
+        os.utime(program / "program.bc", (now - 3600 * age, now - 3600 * age))
+    pocl_folder._bound(tmp_path, most_bytes=8000)
+    assert all(program.exists() for program in programs), "it is not more than allowed"
+    pocl_folder._bound(tmp_path, most_bytes=7000)
+    assert [program.exists() for program in programs] == [True] * 3 + [False] * 5, "the oldest went, down to half"
+    pocl_folder._bound(tmp_path, most_bytes=0)
+    assert [program.exists() for program in programs] == [True] + [False] * 7, "what may be in use stays"
