@@ -87,7 +87,10 @@ def require_folder(*, to_build: bool) -> None:
         try:
             _probe(folder, thorough)
         except FileNotFoundError:  # cleared meanwhile, which PoCL survives
-            _make_folder(folder)
+            if _ours:
+                _make_folder(folder)
+            else:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _probe(folder, thorough)
     except OSError as error:
         raise DeviceError(_complaint(folder, error)) from None
