@@ -29,7 +29,7 @@ from .lanes import OpenCLLanes
 from .library import find_devices, info_of, load_pyopencl, new_kernel, teach_pyopencl_quick_kernels
 from .memory import buffer_class
 from .order import OpenCLFence, OpenCLQueue, OpenCLTimer
-from .pocl import choose_method
+from .pocl import choose_method, is_pocl
 from .pocl_folder import require_folder
 from .program import OpenCLProgram
 from .replay import new_replay
@@ -80,7 +80,7 @@ class OpenCLDevice(Device):
     def __init__(self, info: DeviceInfo, device: Any) -> None:
         cl = self.cl = load_pyopencl()
         self._ignores_line_markers = "nvidia" in device.platform.name.lower()
-        self.is_pocl = "portable computing language" in device.platform.name.lower()
+        self.is_pocl = is_pocl(device.platform)
         compiler = device.platform.version
         if self.is_pocl:
             compiler += f" work-group method {choose_method(compiler)}"

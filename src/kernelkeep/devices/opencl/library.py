@@ -12,7 +12,8 @@ from ...errors import DeviceError
 from .. import forks
 from ..base import DeviceInfo
 from .intel import driver_library, is_intel_for_cpus, shown_to_loader
-from .pocl_folder import placed
+from .pocl import is_pocl
+from .pocl_folder import placed, withdraw
 
 __all__ = [
     "find_devices",
@@ -116,6 +117,8 @@ def _load_drivers(cache_dir: str | os.PathLike[str] | None) -> list[tuple[Any, l
                 hint = "for one on the CPU: pip install 'kernelkeep[opencl]'"
                 raise DeviceError(f"no OpenCL driver is installed ({error}); {hint}") from None
             found = [(platform, _devices_of(cl, platform)) for platform in platforms]
+        if not any(is_pocl(platform) for platform in platforms):
+            withdraw()
         if _intel_added is None:
             _intel_added = added
     return found

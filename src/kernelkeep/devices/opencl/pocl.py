@@ -10,12 +10,18 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
-__all__ = ["choose_method", "method_chosen"]
+__all__ = ["choose_method", "is_pocl", "method_chosen"]
 
 _METHOD = "POCL_WORK_GROUP_METHOD"
 _FIRST_RIGHT_LLVM = 22
 _PLATFORM_LLVM = re.compile(r"\bLLVM (\d+)")
+
+
+def is_pocl(platform: Any) -> bool:
+    """Whether a platform of pyopencl's is PoCL."""
+    return "portable computing language" in platform.name.lower()
 
 
 def choose_method(platform_version: str) -> str:

@@ -19,7 +19,6 @@ import os
 import shutil
 import stat
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +29,7 @@ from ...storage.private import make_private_folder
 from ..fingerprint import cpu_identity
 from .pocl import method_chosen
 
-__all__ = ["folder_in_use", "placed", "require_folder"]
+__all__ = ["folder_in_use", "placed", "require_folder", "withdraw"]
 
 _VARIABLE = "POCL_CACHE_DIR"
 _MOST_BYTES = 64 << 20  # programs are kept in the cache as well: this folder only saves PoCL unpacking them again
@@ -43,9 +42,9 @@ _PROBE_EVERY_SECONDS = 1.0
 _FREE_DESCRIPTORS = 8  # a build was seen to take two
 _TEMPORARY = "kernelkeep-pocl-"
 
-_lock = threading.Lock()
 _folder: Path | None = None  # None until PoCL has been loaded
 _ours = False
+_wanted = True  # until it turns out that there is no PoCL
 _probed = -_PROBE_EVERY_SECONDS
 _builds = 0
 
@@ -59,7 +58,7 @@ def folder_in_use() -> Path | None:
 def placed(cache_dir: str | os.PathLike[str] | None) -> Iterator[None]:
     """For the block in which drivers are loaded, tell PoCL where to work. The first block of a process decides."""
     global _folder, _ours
-    if _folder is not None:
+    if _folder is not None or not _wanted:
         yield
         return
     if _VARIABLE in os.environ or _is_loaded():
@@ -72,7 +71,16 @@ def placed(cache_dir: str | os.PathLike[str] | None) -> Iterator[None]:
         yield
     finally:
         os.environ.pop(_VARIABLE, None)
-    _keep_bounded(_folder)
+
+
+def withdraw() -> None:
+    """There is no PoCL here: remove the folder that was made for it."""
+    global _folder, _wanted
+    if _ours and _wanted and _folder is not None:
+        with contextlib.suppress(OSError):
+            _folder.rmdir()
+            _folder.parent.rmdir()
+    _folder, _wanted = None, False
 
 
 def require_folder(*, to_build: bool) -> None:
@@ -96,6 +104,8 @@ def require_folder(*, to_build: bool) -> None:
         raise DeviceError(_complaint(folder, error)) from None
     if thorough:
         _probed = now
+        if _ours:
+            _keep_bounded(folder)
     if to_build:
         _builds += 1
         if _ours and _builds % _BOUND_EVERY_BUILDS == 0:
