@@ -9,6 +9,9 @@ from pathlib import Path
 
 __all__ = ["remove_all"]
 
+# Another process removed it, or put something in its place.
+_OTHERS_WERE_THERE = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)
+
 
 def remove_all(path: Path, left: dict[str, str], on_removed: Callable[[str, int], None] | None = None) -> None:
     """Remove a file, or a folder with all that is in it. Files that other processes add meanwhile may stay.
@@ -18,7 +21,7 @@ def remove_all(path: Path, left: dict[str, str], on_removed: Callable[[str, int]
     """
 
     def note(error: OSError) -> None:
-        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+        if error.errno not in _OTHERS_WERE_THERE:
             left[str(error.filename)] = error.strerror or str(error)
 
     def unlink(file: str) -> None:
