@@ -42,9 +42,9 @@ class KernelText(Outline):
         if self.queue:
             return self._wave()
         return [
-            "int kkend = kkruns ? kkitems : 0;",
+            "int kkend = kkruns ? (kkupto < kkitems ? kkupto : kkitems) : 0;",
             "KK_UNROLL",
-            "for (int kki = kkfirst; kki < kkend; kki += kkstride) { KK_STEP_01(kki, kkbase); }",
+            "for (int kki = kkfrom + kkfirst; kki < kkend; kki += kkstride) { KK_STEP_01(kki, kkbase); }",
         ]
 
     def _wave(self) -> list[str]:
@@ -223,7 +223,9 @@ class KernelText(Outline):
         """What the last group does. Each word that has to be asked for costs as much as a small iteration: only what this
         program and this form can have said is looked at."""
         step, steers = self.kind == "step", self.steers
-        done = ["KK_CHECK_LOOPS", "kk_fence(); kk_barrier();", "if (kkruns && kk_local_id(0) == 0) {"]
+        # Only the part with the last item commits the iteration.
+        whole = " && kkupto >= kkitems" if step and not self.queue else ""
+        done = ["KK_CHECK_LOOPS", "kk_fence(); kk_barrier();", f"if (kkruns{whole} && kk_local_id(0) == 0) {{"]
         done += [
             f"if (kk_atomic_add(kkcontrol[{Word.DONE:d}], 1u) == kk_uint(kk_group_count(0) - 1)) {{",
             "kk_fence();",

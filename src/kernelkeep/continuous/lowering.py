@@ -1,6 +1,6 @@
 """From a state program to kernels: the forms an iteration, or many, can take inside one dispatch.
 
-    step   one iteration; every coupling, every device
+    step   one iteration, or a part of its items; every coupling, every device
     span   many iterations, each item alone; "independent" only
     group  many iterations in one group, with barriers between them; every device, for small work
     grid   many iterations with all groups waiting for each other between them; needs a cooperative launch
@@ -86,7 +86,9 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
         own = [f"size_{key}" for key in arrays]
     elif program.tasks:
         own += ["capacity", "limit"] + (["deadline"] if kind == "step" else [])
-    elif kind != "step":
+    elif kind == "step":
+        own += ["from", "upto"]
+    else:
         own += [f"size_{key}" for key in program.state]
     if kind == "grid":
         own += ["chunk", "deadline"]

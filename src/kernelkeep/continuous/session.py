@@ -136,6 +136,18 @@ class Session:
         self.state.current = 1 - self.state.current
         self.measured.dispatches += 1
 
+    def part(self, first: int, count: int) -> None:
+        """Give the device some items of an iteration, in their order from 0 on; the last of them commit it. Returns at once."""
+        key = ("step", False, self.state.current)
+        prepared = self._launch_of("step", False)
+        self._update(prepared, key, {"kkfrom": first, "kkupto": first + count})
+        if first == 0 and "step" in self._copies_before:
+            self._launch_of("copy", False)()
+        prepared()
+        if first + count >= self.program.items:
+            self.state.current = 1 - self.state.current
+        self.measured.dispatches += 1
+
     def steps(self, count: int) -> None:
         """Give the device an even number of single iterations as one, where the driver takes them so."""
         assert count % 2 == 0 and self.device.replays_whole
@@ -161,6 +173,9 @@ class Session:
             wanted["kkchunk"] = 1 if self.steers else self.chunk
         if tasks is not None:
             wanted["kklimit"] = tasks
+        self._update(prepared, key, wanted)
+
+    def _update(self, prepared: Prepared, key: tuple[str, bool, int], wanted: dict[str, int]) -> None:
         settings = self._settings[key]
         for name, value in wanted.items():
             if settings.get(name) != value:
@@ -338,7 +353,7 @@ class Session:
         if name.startswith("kksize_"):
             return state.arrays[0][name.removeprefix("kksize_")].size
         own = {"kkitems": program.items, "kkcurrent": state.current, "kkbudget": 1, "kktwo": 2, "kkdeadline": 0}
-        own |= {"kkcapacity": state.capacity, "kklimit": 2**31 - 1, "kkchunk": 1}
+        own |= {"kkcapacity": state.capacity, "kklimit": 2**31 - 1, "kkchunk": 1, "kkfrom": 0, "kkupto": program.items}
         return own[name]
 
     def prepare_mailbox(self) -> np.ndarray[Any, Any]:

@@ -18,8 +18,8 @@ from ...continuous.runner import Run, resume, run
 from ...continuous.session import _lost
 from ...devices.base import Device
 from ...errors import DeviceError
-from ...kernels.state_samples import SCRAMBLE
-from .common import StrategyPart, software_opengl
+from ...kernels.state_samples import COLLATZ, SCRAMBLE
+from .common import StrategyPart, check, software_opengl
 
 __all__ = ["DeadlineTests"]
 
@@ -31,10 +31,10 @@ word_next[i] = v;
 count_next[i] = count[i] + 1;"""
 
 
-def _growing(items: int, few: int, turn: int) -> StateProgram:
+def _growing(items: int, few: int, turn: int, coupling: str = "independent") -> StateProgram:
     return StateProgram(
         "growing",
-        coupling="independent",
+        coupling=coupling,
         state={"word": np.arange(items, dtype="u4"), "count": np.zeros(items, "i4")},
         scalars={"few": few, "turn": turn},
         body=_TENFOLD,
@@ -112,6 +112,44 @@ class DeadlineTests(StrategyPart):
             assert done.report.tasks_done == tasks
             assert (done.state["visits"].numpy() == tasks // 64).all()
 
+    @pytest.mark.parametrize("coupling", ["independent", "neighbours"])
+    def test_an_iteration_longer_than_the_deadline_is_divided(
+        self, device: Device, cache: ProgramCache, coupling: str
+    ) -> None:
+        """By items: the last part commits it. What a body asks for, and what it leaves unwritten, is the same."""
+        items = 1 << 23 if device.info.is_gpu else 1 << 12  # far more than run side by side
+        few = 100 if software_opengl(device) else 3000
+        program = _growing(items, few, 2**31 - 1, coupling)
+        run(cache, program, 2, "checkpointed").close()  # compiled
+        deadline = 0.3
+        for _ in range(12):
+            with run(cache, program, 1, "redispatch") as whole:
+                taken, expected = whole.report.seconds, whole.state["word"].numpy()
+            if taken > 2 * deadline or (few >= 60_000 and software_opengl(device)):
+                break
+            few = int(few * max(1.5, min(8.0, 2.5 * deadline / taken)))
+            few = min(few, 60_000) if software_opengl(device) else few
+            program = _growing(items, few, 2**31 - 1, coupling)
+        deadline = min(deadline, taken / 2)
+        with run(cache, program, 1, "checkpointed", deadline_seconds=deadline) as done:
+            np.testing.assert_array_equal(done.state["word"].numpy(), expected)
+            assert done.report.longest_slice_seconds is not None
+            assert done.report.longest_slice_seconds <= 1.1 * deadline, str(done.report)
+            assert done.report.dispatches > 3
+
+    def test_iterations_in_parts_are_what_numpy_has(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+        """With a deadline that nothing can keep every iteration is divided, and is as ever."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeadlineWarning)
+            for sample in (SCRAMBLE, COLLATZ):
+                program = sample.program(sample.size)
+                path = tmp_path / f"{sample.name}.kkpt"
+                options: dict[str, Any] = {"deadline_seconds": 1e-7, "checkpoint": path, "resume": True}
+                for end in (1, 4):
+                    with run(cache, program, end, "checkpointed", **options) as done:
+                        check(sample, done.state, program, end)
+                        assert done.report.dispatches >= sample.size * done.report.iterations
+
     def test_tasks_longer_than_the_aim_are_not_dispatched_one_by_one(self, device: Device, cache: ProgramCache) -> None:
         """A task takes a tenth of the deadline, and a device may run thousands in that time."""
         steps = 50_000 if software_opengl(device) else 10**6 if device.info.is_gpu else 3 * 10**6
@@ -142,7 +180,7 @@ class DeadlineTests(StrategyPart):
         done.close()
         sentence = str(told[0].message)
         assert told[0].filename == __file__
-        for part in ("busy", device.spec, "1 task ", "deadline_seconds is 0.0001", "Divide the tasks"):
+        for part in ("busy", device.spec, "1 task ", "deadline_seconds is 0.0001", "Let a task do less"):
             assert part in sentence, sentence
         if software_opengl(device):
             return  # where a launch has run to its end when the driver's call returns
@@ -151,8 +189,8 @@ class DeadlineTests(StrategyPart):
         run(cache, _growing(8, steps, 1), 1, "redispatch", checkpoint=path).close()
         late = _growing(8, steps, 1)
         with (
-            pytest.warns(DeadlineWarning, match="an iteration do less"),
-            pytest.raises(DeviceError, match=r"1 iteration .*given up after.*checkpoint file is good.*hang_seconds"),
+            pytest.warns(DeadlineWarning, match="an item do less"),
+            pytest.raises(DeviceError, match=r"1 item .*given up after.*checkpoint file is good.*hang_seconds"),
         ):
             resume(path, cache, late, 2, "checkpointed", deadline_seconds=0.01, hang_seconds=0.02)
         assert read_header(path).iteration == 1
