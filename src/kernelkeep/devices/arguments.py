@@ -140,7 +140,8 @@ def _buffer(device: Device, label: str, param: Parameter) -> Converter:
             if guest is None:
                 raise ArgumentError(f"{label} is a buffer and takes a device array, not {_described(value)}")
             value = guest
-        if value.handle is None:
+        handle = value.handle  # looked at once: another thread may close the array right afterwards
+        if handle is None:
             raise DeviceError(f"{label} is a closed array")
         if value.device is not device:
             raise ArgumentError(f"{label} is an array on {value.device.spec}, and the kernel runs on {device.spec}")
@@ -148,7 +149,7 @@ def _buffer(device: Device, label: str, param: Parameter) -> Converter:
             raise ArgumentError(f"{label} is {dtype.name}, and the array is {value.dtype.name}")
         if shared is not None and value.peers is not None:
             shared.append(value)
-        return value.handle
+        return handle
 
     return convert
 
