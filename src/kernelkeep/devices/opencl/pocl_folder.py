@@ -61,7 +61,8 @@ def placed(cache_dir: str | os.PathLike[str] | None) -> Iterator[None]:
     if _folder is not None or not _wanted:
         yield
         return
-    if _VARIABLE in os.environ or _is_loaded():
+    named = os.environ.get(_VARIABLE)
+    if named or _is_loaded():
         _folder = _folder_of_pocl()
         yield
         return
@@ -71,6 +72,8 @@ def placed(cache_dir: str | os.PathLike[str] | None) -> Iterator[None]:
         yield
     finally:
         os.environ.pop(_VARIABLE, None)
+        if named is not None:
+            os.environ[_VARIABLE] = named
 
 
 def withdraw() -> None:
