@@ -140,6 +140,30 @@ run(build())
     assert all("descriptors" in line and "ulimit" in line for line in said[:3])
 
 
+def test_no_descriptors_left_to_load_drivers(pocl: str) -> None:
+    """The loader looks for drivers once in a process, so it is not let to look in vain."""
+    script = """
+import os, resource, sys
+import kernelkeep as kk
+from kernelkeep.devices import opencl, registry
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = []
+try:
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+try:
+    kk.open_device(sys.argv[1])
+except kk.DeviceError as error:
+    print(error)
+for descriptor in held:
+    os.close(descriptor)
+kk.open_device(sys.argv[1]).close()
+"""
+    assert "descriptors" in run_python(script, pocl).stdout
+
+
 def test_the_folder_is_private_and_counted(pocl: str, tmp_path: Path) -> None:
     root = tmp_path / "cache"
     environment = {**_surroundings(tmp_path, tmp_path / "tmp"), "KERNELKEEP_CACHE_DIR": str(root)}

@@ -91,6 +91,7 @@ def new_kernel(cl: Any, program: Any, name: str) -> Any:
         _quick.on = False
 
 
+_DESCRIPTORS_TO_LOAD = 16
 _loading = threading.Lock()
 _intel_added: bool | None = (
     None  # whether our help brought Intel's driver in; None until the loader has looked for drivers
@@ -105,6 +106,8 @@ def find_platforms(cache_dir: str | os.PathLike[str] | None = None) -> list[Any]
 def _load_drivers(cache_dir: str | os.PathLike[str] | None) -> list[tuple[Any, list[Any]]]:
     """Each platform with its devices. The loader looks for drivers once in a process, and PoCL for its folder."""
     global _intel_added
+    if _intel_added is None:
+        _require_descriptors()
     cl = load_pyopencl()
     forks.before_driver("opencl")
     with _loading:
@@ -124,6 +127,22 @@ def _load_drivers(cache_dir: str | os.PathLike[str] | None) -> list[tuple[Any, l
     return found
 
 
+def _require_descriptors() -> None:
+    """The loader looks for drivers once: without descriptors it would find none for as long as the process lives."""
+    held: list[int] = []
+    try:
+        held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        held.extend(os.dup(held[0]) for _ in range(_DESCRIPTORS_TO_LOAD - 1))
+    except OSError as error:
+        hint = "close files, or raise the limit (ulimit -n)"
+        raise DeviceError(
+            f"loading OpenCL drivers needs {_DESCRIPTORS_TO_LOAD} file descriptors ({error.strerror}): {hint}"
+        ) from None
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
 def _devices_of(cl: Any, platform: Any) -> list[Any]:
     try:
         return list(platform.get_devices())
@@ -138,9 +157,9 @@ def intel_library() -> Path | None:
 
 def find_devices(cache_dir: str | os.PathLike[str] | None = None) -> list[Any]:
     """Every device. Intel's driver from PyPI comes last, so that the others keep their numbers when it is installed."""
-    cl = load_pyopencl()
     devices = [device for _, found in _load_drivers(cache_dir) for device in found]
     if _intel_added:
+        cl = load_pyopencl()
         devices.sort(key=lambda device: is_intel_for_cpus(cl, device))
     return devices
 
