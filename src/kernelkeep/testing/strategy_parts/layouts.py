@@ -161,6 +161,35 @@ x_next[i] = x[i] + x[above] * weight[0] - x[left] * weight[1];""",
             for key, array in expected.items():
                 np.testing.assert_array_equal(resumed.state[key].numpy(), array, err_msg=key)
 
+    def test_the_language_of_a_body_is_that_of_kernels(self, device: Device, cache: ProgramCache) -> None:
+        """Remainders are C's, in a condition too; four floats at a time; a program may be called like a function."""
+        signed = StateProgram(
+            "step",
+            coupling="independent",
+            state={"u": np.arange(-32, 32, dtype="i4")},
+            body="int v = u[kk_item()] * 3 - kk_iteration();\nu_next[kk_item()] = v % -7 + v / 5 % 3;",
+        )
+        expected = signed.state["u"]
+        for iteration in range(5):
+            v = expected * 3 - iteration
+            expected = np.fmod(v, -7) + np.fmod(np.trunc(v / 5).astype("i4"), 3)
+        turned = StateProgram(
+            "mix",
+            coupling="neighbours",
+            items=16,
+            state={"u": np.arange(64, dtype="f4")},
+            body="""int k = 4 * kk_item();
+kk_float4 v = kk_load4(u, k);
+kk_store4(u_next, k, kk_make_float4(v.w, v.z, v.y, v.x));""",
+        )
+        for strategy in ("redispatch", "mega"):
+            with run(cache, signed, 5, strategy) as done:
+                np.testing.assert_array_equal(done.state["u"].numpy(), expected)
+            with run(cache, turned, 3, strategy) as done:
+                np.testing.assert_array_equal(done.state["u"].numpy(), np.arange(64).reshape(16, 4)[:, ::-1].ravel())
+        with run(cache, signed, 100, until="u_next[kk_item()] % 50 == -8") as done:
+            assert done.report.iterations == 1
+
     def test_several_dimensions_and_constants(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
         shape = (3, 5, 17)
         start = np.random.default_rng(3).integers(-99, 99, shape, dtype="i4")
