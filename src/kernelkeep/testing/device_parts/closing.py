@@ -32,32 +32,33 @@ queue = device.queue() if device.capabilities.queues else None
 
 
 class Shared:
-    # What the threads use, and one of them exchanges.
+    # What the threads use, and one of them exchanges: `now` in a single step.
     def __init__(self, device):
-        self.device = device
-        self.program = device.load(binary)
-        self.renew()
+        self.renew(device.load(binary))
 
-    def renew(self):
-        self.kernel = self.program.kernel()
-        self.arrays = self.device.array(np.full(N, 7, "i4")), self.device.array(np.zeros(N, "i4"))
+    def renew(self, program):
+        arrays = program.device.array(np.full(N, 7, "i4")), program.device.array(np.zeros(N, "i4"))
+        self.program, self.now = program, (program.kernel(), *arrays)
 
 
 def launch(it):
-    it.kernel.launch(16, (*it.arrays, 1))
+    kernel, x, y = it.now
+    kernel.launch(16, (x, y, 1))
 
 def launch_on_queue(it):
-    it.kernel.launch(16, (*it.arrays, 1), queue=queue)
+    kernel, x, y = it.now
+    kernel.launch(16, (x, y, 1), queue=queue)
 
 def call_prepared(it):
-    prepared = it.kernel.prepare(16, (*it.arrays, 1))
+    kernel, x, y = it.now
+    prepared = kernel.prepare(16, (x, y, 1))
     for _ in range(4):
         prepared()
 
 def replay(it):
-    graph = kk.Graph(it.device)
-    x, y = it.arrays
-    prepared = it.kernel.prepare(16, (x, y, 1))
+    kernel, x, y = it.now
+    graph = kk.Graph(kernel.device)
+    prepared = kernel.prepare(16, (x, y, 1))
     for _ in range(4):
         graph.add(prepared)
     graph.copy(y, x)
@@ -65,7 +66,7 @@ def replay(it):
         graph.launch()
 
 def copy(it):
-    x, y = it.arrays
+    _, x, y = it.now
     y.copy_from(x)
     assert (x.numpy() == 7).all()
 
@@ -108,20 +109,19 @@ def together(close):
     other.join()
 
 def close_arrays(it):
-    old = it.arrays
-    it.renew()
+    _, *old = it.now
+    it.renew(it.program)
     for array in old:
         together(array.close)
 
 def close_program(it):
-    old, it.program = it.program, it.device.load(binary)
-    it.renew()
+    old = it.program
+    it.renew(old.device.load(binary))
     together(old.close)
 
 def close_device(it):
-    old = it.device
-    fresh = Shared(kk.open_device(sys.argv[1]))
-    it.__dict__.update(fresh.__dict__)
+    old = it.program.device
+    it.renew(kk.open_device(sys.argv[1]).load(binary))
     together(old.close)
     assert old.closed
 
@@ -138,7 +138,7 @@ while_closing(it, close_device, 4)
 with kk.open_device(sys.argv[1]) as last:
     fresh = Shared(last)
     launch(fresh)
-    assert (fresh.arrays[1].numpy() == 8).all()
+    assert (fresh.now[2].numpy() == 8).all()
 """
 
 
