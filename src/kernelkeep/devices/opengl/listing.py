@@ -46,7 +46,7 @@ def fingerprint_of(info: DeviceInfo, context: Context) -> Fingerprint:
         vendor=info.vendor,
         model=info.name,
         driver=info.driver,
-        compiler=f"glsl {glsl}",
+        compiler=f"glsl {glsl}" if info.is_gpu else f"glsl {glsl} rw",  # what is compiled never says `readonly` there
         architecture="" if info.is_gpu else cpu_identity(),
     )
 
