@@ -9,8 +9,8 @@
   over a CuPy graph of 100 iterations that run the same kernel.
 - *l2*: device time of one dispatch over a state that fits the L2 cache and over one that does not, right after the last one,
   after a pause of 2 ms, and after something else ran through the cache: do its contents survive the gap?
-- *keep*: device time of an iteration of a body that always writes, of one that may skip its own element, and of one that may write
-  anywhere: what carrying the old values over costs.
+- *keep*: device time of an iteration of a body that always writes, of one that may skip its own element, and of one that may
+  write anywhere: what carrying the old values over costs.
 
 The program is heat diffusion on a line, float32, two copies: an iteration reads 4 and writes 4 bytes an item.
 """
