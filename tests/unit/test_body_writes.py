@@ -55,6 +55,23 @@ ITEM = "int i = kk_item();\n"
         (ITEM + "switch (i) { default: x_next[i] = 1; }", {"x": WHOLE}),
         (ITEM + "x_next[i] = (1;", {"x": WHOLE}),
         (ITEM + "}} x_next[i] = 1;", {"x": WHOLE}),
+        # a comment goes on in the next line, and a string is no comment
+        (ITEM + "if (i > 0) x_next[i] = 1; // \\\nx_next[i] = 1;", {"x": OWN}),
+        (ITEM + 'printf("/*"); if (i > 0) return; printf("*/"); x_next[i] = 1;', {"x": OWN}),
+        (ITEM + "x_next[i] = '{'; y_next[i] = '\\'';", {}),
+        # a way out behind an attribute, a macro or a label
+        (
+            ITEM + "__attribute__((opencl_unroll_hint(4))) for (;;) { if (i > 3) return; break; } x_next[i] = 1;",
+            {"x": WHOLE},
+        ),
+        (ITEM + "#define UNROLLED\nUNROLLED for (;;) { if (i > 3) return; break; } x_next[i] = 1;", {"x": WHOLE}),
+        (ITEM + "again: if (i > 0) return; x_next[i] = 1;", {"x": WHOLE}),
+        (ITEM + "#define OUT goto end\nif (i > 0) OUT; x_next[i] = 1; end: ;", {"x": WHOLE}),
+        (ITEM + "if (i > 0) <% return; %> x_next[i] = 1;", {"x": WHOLE}),
+        # another i
+        (ITEM + "#define i 0\nx_next[i] = 1;", {"x": WHOLE}),
+        ("{ int i = kk_item(); } x_next[i] = 1;", {"x": WHOLE}),
+        ("#define kk_item() 0\nx_next[kk_item()] = 1;", {"x": WHOLE}),
     ],
 )
 def test_what_must_be_carried_over(body: str, expected: dict[str, Keep]) -> None:

@@ -7,6 +7,7 @@ nothing else of the array is written; nor where the body never mentions the new 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -21,14 +22,21 @@ class Keep(Enum):
     WHOLE = "whole"  # all of the array is carried over, before any item runs
 
 
-_COMMENTS = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+# A line that goes on in the next one, also a comment's: C joins them before anything else.
+_SPLICES = re.compile(r"\\[ \t]*\r?\n")
+_QUOTES = re.compile(r"""(?P<quoted>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*""", re.DOTALL)
 _TOKENS = re.compile(r"[A-Za-z_]\w*|\.?\d[\w.]*|<<=|>>=|\+\+|--|&&|\|\||<<|>>|[-+*/%&|^<>=!]=|\S")
 # A macro that is only a value cannot hide a write or a way out.
 _HARMLESS = re.compile(
-    r"#\s*define\b(?:(?!_next|##|=|\+\+|--|[{};]|\b(?:return|if|else|for|while|do|break|continue)\b).)*"
+    r"#\s*define\b(?:(?!_next|##|=|\+\+|--|[{};]|"
+    r"\b(?:return|if|else|for|while|do|break|continue|switch|case|default|goto)\b).)*"
 )
+_DEFINED = re.compile(r"#\s*define\s+(\w+)")
 _CHANGES = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=", "++", "--"}
 _UNREAD = {"switch", "case", "default", "goto", "#"}
+_OTHER_SPELLINGS = ("<%", "%>", "<:", ":>", "??")  # of braces, brackets and #
+_STEPS = {"return", "if", "else", "for", "while", "do", "break", "continue"}
+_WORDS = {*_STEPS, *_UNREAD, "int", "kk_item", "kk_items", "kk_unroll"}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _ITEM = ["kk_item", "(", ")"]
 _PAST_THE_END = [">=", "kk_items", "(", ")", ")", "return", ";"]
@@ -56,18 +64,19 @@ class _Reading:
 
     def __init__(self, body: str, keys: Iterable[str]) -> None:
         self._keys = {f"{key}_next": key for key in keys}
-        text = _COMMENTS.sub(" ", body).replace("\\\n", " ")
+        text = _QUOTES.sub(lambda found: "0" if found["quoted"] else " ", _SPLICES.sub("", body))
         pasted = "##" in text
         lines = [line for line in text.splitlines() if not _HARMLESS.fullmatch(line.strip())]
+        macros = set(_DEFINED.findall(text))
         self._tokens: list[str] = _TOKENS.findall("\n".join(lines))
         self._at = 0
-        self._own = self._own_names()
+        self._own = self._own_names() - macros
         self._exits: list[set[str] | None] = []
         self._early: set[str] = set()  # used before they were surely written
         self.mentioned = set(self._keys.values()) if pasted else self._mentioned_in(_TOKENS.findall(text))
         self.elsewhere: set[str] = set()
         try:
-            if _UNREAD & set(self._tokens):
+            if _UNREAD & set(self._tokens) or _WORDS & macros or any(other in text for other in _OTHER_SPELLINGS):
                 raise _NotUnderstood
             self.written = self._whole_body()
         except (_NotUnderstood, IndexError):
@@ -78,15 +87,20 @@ class _Reading:
         return {self._keys[token] for token in tokens if token in self._keys}
 
     def _own_names(self) -> set[str]:
-        """Variables that are `kk_item()` and nothing else, ever."""
+        """Variables that are `kk_item()` and nothing else, ever.
+
+        One that a block declares is not among them: after the block, a scalar may have that name.
+        """
         tokens, changed = self._tokens, dict[str, int]()
+        depths = itertools.accumulate((token in _CLOSING) - (token in _CLOSING.values()) for token in tokens)
         for before, token, after in zip(["", *tokens], tokens, [*tokens[1:], ""], strict=False):
             if after in _CHANGES or before in ("++", "--"):
                 changed[token] = changed.get(token, 0) + 1
         return {
             token
-            for at, token in enumerate(tokens)
-            if changed.get(token) == 1
+            for at, (token, depth) in enumerate(zip(tokens, depths, strict=True))
+            if depth == 0
+            and changed.get(token) == 1
             and tokens[at + 1 : at + 5] == ["=", *_ITEM]
             and tokens[at + 5 : at + 6] in ([";"], [","])
             and at > 0
@@ -124,6 +138,7 @@ class _Reading:
             self._expect(";")
             return written
         if token == "return":
+            self._at += 1
             self._look(self._until_semicolon(), written)
             self._exits.append(written)
             return None
@@ -188,6 +203,8 @@ class _Reading:
 
     def _look(self, tokens: list[str], written: set[str] | None) -> None:
         """What an expression does with new arrays beside assigning to them."""
+        if not _STEPS.isdisjoint(tokens):  # a statement behind a label, an attribute or a macro
+            raise _NotUnderstood
         for at, token in enumerate(tokens):
             key = self._keys.get(token)
             if key is None:
