@@ -371,6 +371,90 @@ def test_a_library_that_nobody_knows(kernel: kk.Kernel, launch: Add, kind: str) 
             np.testing.assert_array_equal(guest.numpy(y + 1), np.full(N, sum(range(2, turn + 2)) + 1, "f4"))
 
 
+@pytest.mark.parametrize("kind", ["dlpack", "interface without a stream"])
+def test_arrays_of_several_libraries_in_one_launch(kernel: kk.Kernel, launch: Add, kind: str) -> None:
+    """One array's stream is known and the other's is not: the known one is waited for all the same."""
+    guest = Torch()
+    torch = guest.torch
+    y = guest.array(np.zeros(N, "f4"))
+    unknown = OnlyDLPack(y) if kind == "dlpack" else OnlyInterface(y, None)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        x = guest.array(np.ones(N, "f4"))
+        for turn in range(1, 4):
+            guest.busy()
+            x += 1
+            launch(x, unknown)
+            np.testing.assert_array_equal(guest.numpy(y + 1), np.full(N, sum(range(2, turn + 2)) + 1, "f4"))
+
+
+def test_default_stream_work_of_a_library_that_names_no_stream(kernel: kk.Kernel, launch: Add) -> None:
+    guest = Torch()
+    x, y = guest.array(np.ones(N, "f4")), guest.array(np.zeros(N, "f4"))
+    for turn in range(1, 4):
+        guest.busy()
+        x += 1
+        launch(OnlyInterface(x, None), OnlyInterface(y, None))
+        np.testing.assert_array_equal(guest.numpy(y), np.full(N, sum(range(2, turn + 2)), "f4"))
+
+
+def test_our_array_in_the_hands_of_two_libraries(device: kk.Device, kernel: kk.Kernel) -> None:
+    first, second = Torch(), Cupy()
+    x, y = device.array(np.ones(N, "f4")), device.array(np.zeros(N, "f4"))
+    with first.stream(), second.stream():
+        theirs, others = first.from_dlpack(y), second.from_dlpack(y)
+        for turn in range(1, 4):
+            _launched(kernel, x, y)
+            np.testing.assert_array_equal(first.numpy(theirs + 1), np.full(N, turn + 1, "f4"))
+        for turn in range(4, 7):
+            _launched(kernel, x, y)
+            np.testing.assert_array_equal(second.numpy(others + 1), np.full(N, turn + 1, "f4"))
+
+
+def test_a_prepared_launch_keeps_its_queue(device: kk.Device, kernel: kk.Kernel) -> None:
+    x, y = device.array(np.ones(N, "f4")), device.array(np.zeros(N, "f4"))
+    prepared = kernel.prepare(GRID, (x, y, np.float32(1), np.int32(N), np.int64(0)), GROUP, queue=device.queue())
+    for _ in range(3):
+        gc.collect()
+        device.synchronize()  # what was collected is given back
+        device.queue().synchronize()
+        prepared()
+    prepared.queue.synchronize()  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(y.numpy(), np.full(N, 3, "f4"))
+
+
+def test_the_collector_frees_no_memory_itself(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where what is kept to be used again has become too much."""
+    freed: list[int] = []
+    free = device.driver.cuMemFree
+
+    def note(handle: int) -> Any:
+        freed.append(handle)
+        return free(handle)
+
+    monkeypatch.setattr(device.driver, "cuMemFree", note)
+    device.synchronize()
+    freed.clear()
+    arrays = [device.recycled_empty((1000,)) for _ in range(100)]
+    del arrays
+    gc.collect()
+    assert not freed
+    device.synchronize()
+    assert freed
+
+
+def test_what_is_used_after_its_device_was_closed() -> None:
+    device = open_or_skip("cuda")
+    queue, fence = device.queue(), device.fence()
+    with device.timer() as timer:
+        pass
+    device.close()
+    assert fence.done and fence.wait() and fence.wait(1)
+    for use in (queue.synchronize, queue.fence, lambda: queue.wait_for(fence), lambda: timer.seconds):
+        with pytest.raises(kk.DeviceError, match="closed"):
+            use()
+
+
 def test_threads_with_streams_of_their_own(kernel: kk.Kernel, guest: Any) -> None:
     failures: list[BaseException] = []
 
@@ -457,19 +541,42 @@ def test_dlpack_wishes(device: kk.Device) -> None:
 # --- contexts
 
 
+def _new_context(device: Any) -> Any:
+    driver = device.driver
+    try:
+        status, made = driver.cuCtxCreate(None, 0, device.cu_device)
+    except TypeError:
+        status, made = driver.cuCtxCreate(0, device.cu_device)
+    assert int(status) == 0
+    driver.cuCtxPopCurrent()
+    return made
+
+
+def test_the_default_stream_is_that_of_the_arrays_device(device: Any, launch: Add) -> None:
+    """Whichever context is current when we launch: another one has a default stream of its own."""
+    guest, driver = Torch(), device.driver
+    x, y = guest.array(np.ones(N, "f4")), guest.array(np.zeros(N, "f4"))
+    other = _new_context(device)
+    try:
+        for turn in range(1, 4):
+            guest.busy()
+            x += 1
+            driver.cuCtxPushCurrent(other)
+            try:
+                launch(x, y)
+            finally:
+                driver.cuCtxPopCurrent()
+            np.testing.assert_array_equal(guest.numpy(y + 1), np.full(N, sum(range(2, turn + 2)) + 1, "f4"))
+    finally:
+        driver.cuCtxDestroy(other)
+
+
 @pytest.fixture(params=["no context", "another context"])
 def foreign(request: pytest.FixtureRequest, device: Any) -> Iterator[Callable[[], Any]]:
     """This thread has no context, or one that is not ours; gives a function that tells which is current."""
     driver = device.driver
     _, before = driver.cuCtxGetCurrent()
-    made = None
-    if request.param == "another context":
-        try:
-            status, made = driver.cuCtxCreate(None, 0, device.cu_device)
-        except TypeError:
-            status, made = driver.cuCtxCreate(0, device.cu_device)
-        assert int(status) == 0
-        driver.cuCtxPopCurrent()
+    made = _new_context(device) if request.param == "another context" else None
     driver.cuCtxSetCurrent(driver.CUcontext(0) if made is None else made)
     yield lambda: int(driver.cuCtxGetCurrent()[1])
     driver.cuCtxSetCurrent(before)

@@ -7,6 +7,7 @@ in the device's own order of work can be given to the next one in that order at 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,21 +46,21 @@ class Recycler:
             return False
         self._blocks.appendleft((nbytes, handle))
         while len(self._blocks) > _MOST_BLOCKS or sum(size for size, _ in list(self._blocks)) > self._most_bytes:
-            self._free_oldest()
+            self._drop_oldest(self._device._free_later)
         return True
 
-    def _free_oldest(self) -> bool:
+    def _drop_oldest(self, free: Callable[[Any], None]) -> bool:
         try:
             _, handle = self._blocks.pop()
         except IndexError:
             return False
-        self._device._free(handle)
+        free(handle)
         return True
 
     def relieve(self, nbytes: int | None) -> bool:
         """The device is out of memory: give it all back. Whether there was any."""
         freed = False
-        while self._free_oldest():
+        while self._drop_oldest(self._device._free):
             freed = True
         return freed
 

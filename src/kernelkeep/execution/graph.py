@@ -102,8 +102,8 @@ class Graph:
             while self._stale and self._replay is not None:
                 if not self._replay.refresh(self._stale.pop()):
                     self._drop()
-            self._stale.clear()
             if self._replay is None:
+                self._stale.clear()  # before: what another thread changes from here on is taken over by the next launch
                 self._replay = self.device._new_replay(self._steps)
             return self._replay
 

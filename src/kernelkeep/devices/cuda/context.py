@@ -5,11 +5,12 @@ call and popped again, so the thread finds everything as it left it. (Launches a
 with current drivers; creating and allocating do.)
 
 Finalisers run at any moment in any thread. They make no driver call: they note what is to be given back, and the next call
-that allocates, waits or closes does it.
+that allocates, synchronises or closes does it.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -20,15 +21,21 @@ __all__ = ["Current", "Discarded", "Events"]
 class Current:
     """`with current:` has the device's context current in this thread. Several threads may be in it; it may be nested."""
 
-    __slots__ = ("_context", "_pop", "_push")
+    __slots__ = ("_context", "_not_pushed", "_pop", "_push", "_success")
 
     def __init__(self, driver: Any, context: Any) -> None:
         self._push, self._pop, self._context = driver.cuCtxPushCurrent, driver.cuCtxPopCurrent, context
+        self._success = driver.CUresult.CUDA_SUCCESS
+        self._not_pushed: list[int] = []  # threads, once for each time
 
     def __enter__(self) -> None:
-        self._push(self._context)
+        if self._push(self._context)[0] is not self._success:  # it was destroyed: the calls in the block will say so
+            self._not_pushed.append(threading.get_ident())
 
     def __exit__(self, *exc: object) -> None:
+        if self._not_pushed and (this_thread := threading.get_ident()) in self._not_pushed:
+            self._not_pushed.remove(this_thread)  # popping would take somebody else's context
+            return
         self._pop()
 
 

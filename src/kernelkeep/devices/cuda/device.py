@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import threading
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -90,6 +92,8 @@ class CudaDevice(Device):
         self._streams: dict[int, Any] = {}
         self.record, self.stream_wait = driver.cuEventRecord, driver.cuStreamWaitEvent
         self._queues: weakref.WeakSet[CudaQueue] = weakref.WeakSet()
+        self._forgotten: deque[Any] = deque()  # streams of queues that were collected
+        self._dropping = threading.Lock()
 
     def _read_capabilities(self) -> Capabilities:
         attribute = self.driver.CUdevice_attribute
@@ -156,14 +160,14 @@ class CudaDevice(Device):
         return pointer
 
     def _free(self, handle: int) -> None:
-        if handle in self._allocations:
-            self._allocations.discard(handle)
+        with contextlib.suppress(KeyError):
+            self._allocations.remove(handle)  # by one thread, if several come to free it
             with self.current:
                 self.driver.cuMemFree(handle)
 
     def _free_later(self, handle: int) -> None:
-        if handle in self._allocations:
-            self._allocations.discard(handle)
+        with contextlib.suppress(KeyError):
+            self._allocations.remove(handle)
             self.discarded.add(self.driver.cuMemFree, handle)
 
     @property
@@ -228,11 +232,12 @@ class CudaDevice(Device):
 
     def _cuda_array_interface(self, array: Array) -> dict[str, Any]:
         array._check_open()
-        peers = consumers_of(self, None)
+        peers = consumers_of(self, None, array.peers)
         array.share(peers)
         # The stream below is the consumer's to wait for. PyTorch does not, so the libraries that are loaded wait already.
-        if (streams := peers.streams(self.cu_stream)) is not None:
-            guests_wait(self, streams, self.cu_stream)
+        with self.current:
+            if (streams := peers.streams(self.cu_stream)) is not None:
+                guests_wait(self, streams, self.cu_stream)
         return {
             "shape": array.shape,
             "typestr": array.dtype.str,
@@ -247,9 +252,10 @@ class CudaDevice(Device):
             stream = 1  # CU_STREAM_LEGACY, as DLPack says
         if not isinstance(stream, int) or isinstance(stream, bool) or stream < -1 or stream == 0:
             raise BufferError(f"stream must be None, -1, 1, 2 or the address of a CUDA stream, got {stream!r}")
-        array.share(consumers_of(self, None if stream == -1 else stream))
+        array.share(consumers_of(self, None if stream == -1 else stream, array.peers))
         if stream not in (-1, int(self.cu_stream)):
-            guests_wait(self, (stream,), self.cu_stream)
+            with self.current:
+                guests_wait(self, (stream,), self.cu_stream)
         return dlpack.give(array.handle, self.info.index, array.shape, array.dtype, array)
 
     def _dlpack_device(self) -> tuple[int, int]:
@@ -288,22 +294,47 @@ class CudaDevice(Device):
             self.discarded.clear()
 
     def settle(self) -> None:
-        """Wait for everything on every queue of ours."""
-        self.driver.cuStreamSynchronize(self.cu_stream)
-        for queue in list(self._queues):
-            self.driver.cuStreamSynchronize(queue.cu_stream)
+        """Wait for everything on every queue of ours, also on those that were collected."""
+        if not self.closed:  # closing has waited, and the streams are gone
+            self._wait_for_streams()
+
+    def _all_streams(self) -> list[Any]:
+        return [self.cu_stream, *(queue.cu_stream for queue in list(self._queues)), *self._forgotten]
+
+    def _wait_for_streams(self) -> None:
+        with self._dropping:
+            for stream in self._all_streams():
+                self.driver.cuStreamSynchronize(stream)
+
+    def drop_stream(self, stream: Any) -> None:
+        """Destroy a collected queue's stream, but not while it has work: `settle` must be able to wait for that."""
+        self._forgotten.append(stream)
+        if not self._dropping.acquire(blocking=False):
+            return  # somebody waits for it
+        try:
+            for _ in range(len(self._forgotten)):
+                one = self._forgotten.popleft()
+                if self.driver.cuStreamQuery(one)[0] == self.driver.CUresult.CUDA_ERROR_NOT_READY:
+                    self._forgotten.append(one)
+                else:
+                    self.driver.cuStreamDestroy(one)
+        finally:
+            self._dropping.release()
 
     def _close(self) -> None:
         driver = self.driver
+        # Taken away first: what is collected from now on finds nothing to free, and is not freed twice.
+        pointers, self._allocations = self._allocations, set()
         with self.current:
-            driver.cuStreamSynchronize(self.cu_stream)
+            self._wait_for_streams()
             self.discarded.clear()
-            for pointer in list(self._allocations):
+            for pointer in pointers:
                 driver.cuMemFree(pointer)
-            self._allocations.clear()
             self.events.close()
             self.timing_events.close()
-            driver.cuStreamDestroy(self.cu_stream)
+            for stream in self._all_streams():
+                driver.cuStreamDestroy(stream)
+            self._forgotten.clear()
         driver.cuDevicePrimaryCtxRelease(self.cu_device)
 
     # --- calls and errors

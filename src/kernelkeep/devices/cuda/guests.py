@@ -55,7 +55,11 @@ def _stream_of_torch() -> StreamOf:
 
 def _stream_of_cupy() -> StreamOf:
     current: Any = sys.modules["cupy"].cuda.get_current_stream
-    return lambda index: int(current().ptr)
+    try:
+        current(0)
+    except TypeError:  # an old one, which tells only that of the thread's current device
+        return lambda index: int(current().ptr)
+    return lambda index: int(current(index).ptr)
 
 
 _LIBRARIES: dict[str, Callable[[], StreamOf]] = {"torch": _stream_of_torch, "cupy": _stream_of_cupy}
@@ -80,18 +84,25 @@ def _library(name: str, index: int) -> _Library:
 def _is_in_use(name: str) -> bool:
     """Whether a library is loaded and can have work on a GPU. PyTorch is often loaded for its CPU part alone."""
     module: Any = sys.modules.get(name)
-    return module is not None and (name != "torch" or module.cuda.is_initialized())
+    if name != "torch" or module is None:
+        return module is not None
+    cuda = getattr(module, "cuda", None)  # another thread may be importing it
+    return cuda is not None and bool(cuda.is_initialized())
 
 
 class _Interface:
     """An array that names its stream, if it has one."""
 
-    def __init__(self, guest: Any) -> None:
+    def __init__(self, device: CudaDevice, guest: Any) -> None:
+        self._device = device
         self._guest = guest
 
     def streams(self, ours: Any) -> Sequence[int] | None:
         stream = self._guest.__cuda_array_interface__.get("stream")
-        return None if stream is None else (int(stream),)
+        if stream is not None:
+            return (int(stream),)
+        _wait_for_streams(self._device, (_LEGACY,), ours)  # Numba names no stream where it works on the default one
+        return None
 
 
 class _Producer:
@@ -105,28 +116,33 @@ class _Producer:
 
 
 class _Consumers:
-    """Libraries that may use memory of ours; `unknown` where there may be one that does not tell its stream."""
+    """All that use memory which was given away; `unknown` where there may be one that does not tell its stream."""
 
-    def __init__(self, libraries: Sequence[_Library], device: CudaDevice, unknown: bool) -> None:
-        self._libraries = libraries
+    def __init__(self, members: Sequence[Peers], device: CudaDevice, unknown: bool) -> None:
+        self.members = members
+        self.unknown = unknown
         self._device = device
-        self._unknown = unknown
 
     def streams(self, ours: Any) -> Sequence[int] | None:
-        streams = [stream for library in self._libraries for stream in library.streams(ours)] or [_LEGACY]
-        if not self._unknown:
+        streams, known = _streams_of(self.members, ours)
+        if known and not self.unknown:
             return streams
-        _wait_for_streams(self._device, streams, ours)
+        _wait_for_streams(self._device, streams or (_LEGACY,), ours)
         return None
 
 
-def consumers_of(device: CudaDevice, stream: int | None) -> Peers:
-    """Who may use memory that is given away: the library whose stream is named, else every library that is loaded."""
-    loaded = [_library(name, device.info.index) for name in _LIBRARIES if _is_in_use(name)]
-    if stream is None:
-        return _Consumers(loaded, device, unknown=not loaded)
-    named = [library for library in loaded if stream in library.streams(None)]
-    return _Consumers(named or loaded, device, unknown=not named)
+def consumers_of(device: CudaDevice, stream: int | None, before: Peers | None) -> Peers:
+    """Who may use memory that is given away: the library whose stream is named, else every library that is loaded.
+
+    Those who use it already, `before`, go on doing so.
+    """
+    loaded: list[Peers] = [_library(name, device.info.index) for name in _LIBRARIES if _is_in_use(name)]
+    named = [library for library in loaded if stream in (library.streams(None) or ())]
+    unknown = not (loaded if stream is None else named)
+    members: Sequence[Peers] = () if before is None else (before,)
+    if isinstance(before, _Consumers):
+        members, unknown = before.members, unknown or before.unknown
+    return _Consumers(tuple(dict.fromkeys((*members, *(named or loaded)))), device, unknown)
 
 
 # --- order
@@ -137,33 +153,46 @@ def wait_for_guests(device: CudaDevice, arrays: Sequence[Array], stream: Any) ->
 
     Gives the streams that are to wait in turn, for `guests_wait`; None where the host has to.
     """
-    streams = _streams_of(arrays, stream)
-    if streams:
-        _wait_for_streams(device, streams, stream)
-    return streams
+    streams, known = _streams_of(_peers_of(arrays), stream)
+    if streams and not _wait_for_streams(device, streams, stream):
+        streams = _InOurContext(streams)
+    return streams if known else None
 
 
-def _streams_of(arrays: Sequence[Array], stream: Any) -> Sequence[int] | None:
+class _InOurContext(tuple[int, ...]):
+    """Streams, for a thread that has another context current."""
+
+
+def _peers_of(arrays: Sequence[Array]) -> Sequence[Peers]:
     first = arrays[0].peers
     for array in arrays:
         if array.peers is not first:
-            break
-    else:  # all of one library, as a rule
-        alone: Sequence[int] | None = first.streams(stream)
-        return alone
-    found = [peers.streams(stream) for peers in {array.peers for array in arrays}]
-    return None if None in found else list({one for streams in found for one in streams})
+            return list({array.peers for array in arrays} - {None})  # another thread may have closed one
+    return () if first is None else (first,)  # all of one library, as a rule
 
 
-def _wait_for_streams(device: CudaDevice, streams: Sequence[int], stream: Any) -> None:
+def _streams_of(peers: Sequence[Peers], ours: Any) -> tuple[Sequence[int], bool]:
+    """The streams that are known, and whether those are all."""
+    if len(peers) == 1:
+        alone = peers[0].streams(ours)
+        return alone or (), alone is not None
+    found = [one.streams(ours) for one in peers]
+    return list({stream for streams in found for stream in streams or ()}), None not in found
+
+
+def _wait_for_streams(device: CudaDevice, streams: Sequence[int], stream: Any) -> bool:
+    """Whether that worked in the context that is current."""
     event = device.events.take()
+    worked = True
     for theirs in streams:
         if device.record(event, device.stream_handle(theirs))[0] is not device.success:
+            worked = False
             with device.current:  # the default stream is that of the current context
                 device.call(device.record, event, theirs, doing="waiting for another library's stream")
         if device.stream_wait(stream, event, 0)[0] is not device.success:
             device.call(device.stream_wait, stream, event, 0)
     device.events.give(event)
+    return worked
 
 
 def guests_wait(device: CudaDevice, streams: Sequence[int] | None, stream: Any) -> None:
@@ -171,6 +200,10 @@ def guests_wait(device: CudaDevice, streams: Sequence[int] | None, stream: Any) 
     if streams is None:
         device.call(device.driver.cuStreamSynchronize, stream)
         return
+    if streams.__class__ is _InOurContext:
+        # With another GPU's context, that one's default stream would wait, and without an error.
+        with device.current:
+            return guests_wait(device, tuple(streams), stream)
     event = device.events.take()
     if device.record(event, stream)[0] is not device.success:
         device.call(device.record, event, stream)
@@ -183,9 +216,9 @@ def guests_wait(device: CudaDevice, streams: Sequence[int] | None, stream: Any) 
 
 def fences_of(device: CudaDevice, arrays: Sequence[Array]) -> list[CudaFence]:
     """Points after what others do with these arrays at the moment."""
-    streams = _streams_of(arrays, device.cu_stream)
+    streams, _ = _streams_of(_peers_of(arrays), device.cu_stream)
     with device.current:
-        return [CudaFence(device, device.stream_handle(stream)) for stream in streams or ()]
+        return [CudaFence(device, device.stream_handle(stream)) for stream in streams]
 
 
 # --- memory
@@ -193,11 +226,10 @@ def fences_of(device: CudaDevice, arrays: Sequence[Array]) -> list[CudaFence]:
 
 def adopted(device: CudaDevice, guest: Any) -> Array | None:
     """An array on another library's memory; None where that is not memory of this device."""
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and isinstance(guest, torch.Tensor):
+    tensors: Any = getattr(sys.modules.get("torch"), "Tensor", ())
+    if isinstance(guest, tensors):
         return _of_torch(device, guest) if guest.is_cuda else None
-    cupy: Any = sys.modules.get("cupy")
-    name = "cupy" if cupy is not None and isinstance(guest, getattr(cupy, "ndarray", ())) else None
+    name = "cupy" if isinstance(guest, getattr(sys.modules.get("cupy"), "ndarray", ())) else None
     if name is None and hasattr(guest, "__dlpack__") and hasattr(guest, "__dlpack_device__"):
         with contextlib.suppress(BufferError, RuntimeError, TypeError):
             if guest.__dlpack_device__() == (dlpack.CUDA, device.info.index):
@@ -207,7 +239,7 @@ def adopted(device: CudaDevice, guest: Any) -> Array | None:
     if interface is None:
         return None
     return _of_interface(
-        device, guest, interface, _Interface(guest) if name is None else _library(name, device.info.index)
+        device, guest, interface, _Interface(device, guest) if name is None else _library(name, device.info.index)
     )
 
 

@@ -33,20 +33,23 @@ class CudaQueue(Queue):
         device._queues.add(self)
 
     def fence(self) -> CudaFence:
+        self.device._check_open()
         return CudaFence(self.device, self.cu_stream)
 
     def wait_for(self, fence: Fence) -> None:
         if not isinstance(fence, CudaFence):
             raise ArgumentError("the fence does not belong to CUDA")
+        self.device._check_open()
         self.device.call(self.device.driver.cuStreamWaitEvent, self.cu_stream, fence.event, 0)
 
     def synchronize(self) -> None:
+        self.device._check_open()
         self.device.call(self.device.driver.cuStreamSynchronize, self.cu_stream)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             if not self.device.closed:
-                self.device.discarded.add(self.device.driver.cuStreamDestroy, self.cu_stream)
+                self.device.discarded.add(self.device.drop_stream, self.cu_stream)
 
 
 class CudaFence(Fence):
@@ -61,6 +64,8 @@ class CudaFence(Fence):
     @property
     def done(self) -> bool:
         self._device._check_not_lost()
+        if self._device.closed:
+            return True  # closing waited for all work, and the event may be gone
         (status,) = self._device.driver.cuEventQuery(self.event)
         if status == self._device.driver.CUresult.CUDA_ERROR_NOT_READY:
             return False
@@ -69,10 +74,10 @@ class CudaFence(Fence):
         return True
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        if timeout_seconds is None:
+        if timeout_seconds is None and not self._device.closed:
             self._device.call(self._device.driver.cuEventSynchronize, self.event)
             return True
-        deadline = time.monotonic() + timeout_seconds
+        deadline = time.monotonic() + (timeout_seconds or 0)
         while not self.done:
             if time.monotonic() >= deadline:
                 return False
@@ -105,6 +110,7 @@ class CudaTimer(Timer):
     def seconds(self) -> float:
         if self._start is None or self._end is None:
             raise DeviceError("the timer's block has not ended")
+        self._device._check_open()
         self._end.wait()
         driver = self._device.driver
         return float(self._device.call(driver.cuEventElapsedTime, self._start.event, self._end.event)) * 1e-3

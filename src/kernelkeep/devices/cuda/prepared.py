@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import settings
+from ..order import Queue
 from ..prepared import Prepared
 from .guests import guests_wait, wait_for_guests
 from .packing import as_bytes, code_of, layout_of
@@ -29,6 +30,7 @@ class CudaPrepared(Prepared):
     """The arguments lie in one buffer that the driver reads during the call; `update` writes into it."""
 
     kernel: CudaKernel
+    queue: Queue | None = None  # kept: its stream goes with it
 
     def __init__(
         self,

@@ -108,9 +108,13 @@ def _confirmed(device: CudaDevice, kernel: Any, signature: KernelSignature) -> t
 
 
 class _Packing:
-    """The buffer that the arguments of launches are packed into, and the driver's view of it; one launch at a time."""
+    """The buffer that the arguments of launches are packed into, and the driver's view of it; one launch at a time.
 
-    def __init__(self, params: tuple[Parameter, ...]) -> None:
+    `function` is what is launched, and None as soon as the program is closed: to be looked at under the lock.
+    """
+
+    def __init__(self, function: Any, params: tuple[Parameter, ...]) -> None:
+        self.function = function
         layout = struct.Struct(layout_of(params))
         self.lock = threading.Lock()
         self.pack = layout.pack_into
@@ -141,8 +145,15 @@ class CudaKernel(Kernel):
 
     @cached_property
     def _packing(self) -> _Packing:
-        # Two threads may make one each at the same time; then each launcher keeps its own.
-        return _Packing(self.params)
+        # Two threads may make one each at the same time; then both use the same.
+        first: _Packing = self.__dict__.setdefault("_first_packing", _Packing(self.function, self.params))
+        return first
+
+    def _retire(self) -> None:
+        super()._retire()
+        if "_packing" in self.__dict__:
+            with self._packing.lock:  # a launch that is under way comes first; the code is unloaded next
+                self._packing.function = None
 
     def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
         packing = self._packing
@@ -153,20 +164,19 @@ class CudaKernel(Kernel):
             "    streams = wait_for_guests(device, shared, stream)",
             "with lock:",
             f"    pack(buffer, 0, {values})",
-            "    status = cu_launch(function, x, y, z, gx, gy, gz, 0, stream, arguments, 0)[0]",
+            "    status = cu_launch(packing.function, x, y, z, gx, gy, gz, 0, stream, arguments, 0)[0]",
             "    if status is not success:",
             "        again(shape, arguments)",
             "if shared:",
             "    guests_wait(device, streams, stream)",
         ]
         helpers = {
-            "packing": packing,  # it owns the memory that `arguments` is the address of
+            "packing": packing,
             "lock": packing.lock,
             "pack": packing.pack,
             "buffer": packing.buffer,
             "arguments": packing.arguments,
             "cu_launch": self._device.driver.cuLaunchKernel,
-            "function": self.function,
             "stream": self._device.cu_stream,
             "success": self._device.success,
             "as_bytes": as_bytes,
@@ -181,6 +191,8 @@ class CudaKernel(Kernel):
 
     def _launch_again(self, shape: Any, arguments: int) -> None:
         """The launch was refused: perhaps only because this thread has no context, or another library's."""
+        if self.program.closed:
+            self._explain_closed()
         stream = self._device.cu_stream
         with self._device.current:
             (status,) = self._device.driver.cuLaunchKernel(self.function, *shape, 0, stream, arguments, 0)
@@ -197,6 +209,8 @@ class CudaKernel(Kernel):
         packed = (as_bytes(v) if p.kind == "any" else v for p, v in zip(self.params, values, strict=True))
         tail = (shared_bytes, stream, packing.arguments)
         with packing.lock, device.current:
+            if self.program.closed:
+                self._explain_closed()
             packing.pack(packing.buffer, 0, *packed)
             if cooperative:
                 (status,) = driver.cuLaunchCooperativeKernel(self.function, *shape, *tail)
@@ -216,7 +230,9 @@ class CudaKernel(Kernel):
     ) -> CudaPrepared:
         self._allow_shared(shared_bytes)
         stream = self._device.cu_stream if queue is None else stream_of(queue, self._device)
-        return new_prepared(self, args, values, shape, stream, shared_bytes, cooperative)
+        prepared = new_prepared(self, args, values, shape, stream, shared_bytes, cooperative)
+        prepared.queue = queue
+        return prepared
 
     def _resident_groups(self, items: int, shared_bytes: int) -> int:
         device, driver = self._device, self._device.driver

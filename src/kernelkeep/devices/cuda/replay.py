@@ -28,6 +28,7 @@ class CudaReplay(Replay):
         self._stream = stream
         self._nodes: dict[Prepared, list[Any]] = {}
         self._kept = list(steps)  # the driver reads and writes their memory
+        self._graph: Any = None
         self._executable: Any = None
         with device.current:
             self._build(steps)
@@ -101,13 +102,15 @@ class CudaReplay(Replay):
         self._device.call(driver.cuGraphKernelNodeSetAttribute, node, which, value)
 
     def close(self) -> None:
+        executable, graph, self._executable, self._graph = self._executable, self._graph, None, None
         with contextlib.suppress(Exception):  # the interpreter may be half gone
-            if not self._device.closed:
-                driver, discarded = self._device.driver, self._device.discarded
-                if self._executable is not None:
-                    discarded.add(driver.cuGraphExecDestroy, self._executable)
-                discarded.add(driver.cuGraphDestroy, self._graph)
-            self._executable = None
+            if self._device.closed:
+                return
+            driver, discarded = self._device.driver, self._device.discarded
+            if executable is not None:
+                discarded.add(driver.cuGraphExecDestroy, executable)
+            if graph is not None:
+                discarded.add(driver.cuGraphDestroy, graph)
 
 
 def _copy_parameters(driver: Any, copy: Copy) -> Any:
