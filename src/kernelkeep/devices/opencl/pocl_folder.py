@@ -82,7 +82,8 @@ def withdraw() -> None:
     if _ours and _wanted and _folder is not None:
         with contextlib.suppress(OSError):
             _folder.rmdir()
-            _folder.parent.rmdir()
+            if _folder.name == "driver":  # a temporary folder has none around it
+                _folder.parent.rmdir()
     _folder, _wanted = None, False
 
 
