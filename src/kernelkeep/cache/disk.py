@@ -38,12 +38,16 @@ class CacheWarning(UserWarning):
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """What was removed; `left` has a path and a reason for each file that could not be."""
+    """What was removed; `left` has a path and a reason for each file that could not be.
+
+    `in_use` names the folders whose driver's own files stay, because a running process works with them.
+    """
 
     entries: int = 0
     bytes: int = 0
     folders: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    in_use: tuple[str, ...] = ()
 
 
 def gpu_folders(root: Path, only: Collection[str] | None = None, trust: Trust | None = None) -> list[GpuFolder]:

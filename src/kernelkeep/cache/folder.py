@@ -39,7 +39,7 @@ from ..storage.files import (
     size_of,
     write_temporary,
 )
-from ..storage.locks import FileLock, LockUnavailable
+from ..storage.locks import DRIVER_LOCK, FileLock, LockUnavailable, unless_held
 from ..storage.private import Trust, default_trust
 from ..storage.removal import remove_all
 from ..storage.shared_counts import SharedCounts
@@ -79,11 +79,15 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """What really went of a folder, and what did not: `left` has a path and a reason for each."""
+    """What really went of a folder, and what did not: `left` has a path and a reason for each.
+
+    `driver_stays` where a running process works in the driver's folder.
+    """
 
     entries: int
     bytes: int
     left: tuple[str, ...]
+    driver_stays: bool = False
 
 
 class GpuFolder:
@@ -96,6 +100,7 @@ class GpuFolder:
         self.path = path
         self.trust = trust or default_trust()
         self.driver = path / "driver"
+        self._driver_lock = path / "locks" / DRIVER_LOCK
         self._programs = path / "programs"
         self._prefix = f"{self._programs}/"
         self._names = path / "names"
@@ -112,8 +117,10 @@ class GpuFolder:
         """Whether this is a folder of the cache: its manifest has our fields, or its name is that of a fingerprint."""
         manifest = self.manifest()
         marked = isinstance(manifest.get("schema"), int) and isinstance(manifest.get("fingerprint"), dict)
-        named = _OUR_NAME.match(self.path.name) and (self._programs.is_dir() or self.driver.is_dir())
-        return bool(marked or named)
+        if marked or not _OUR_NAME.match(self.path.name):
+            return marked
+        inside = {found.name for found in self.path.iterdir()}
+        return not inside or not inside.isdisjoint(_PARTS)
 
     def check_private(self) -> None:
         """`OSError` where another user could have put something into the folder. Its parents were checked."""
@@ -351,14 +358,17 @@ class GpuFolder:
         used = self.driver_used()
         if used is None or used >= before:
             return 0
-        size = self.driver_bytes()
-        remove(self.driver)
+        with unless_held(self._driver_lock) as idle:
+            if not idle:
+                return 0
+            size = self.driver_bytes()
+            remove(self.driver)
         return size
 
     def remove(self) -> Removed:
         """Remove everything of ours in the folder, and the folder itself unless something else is in it.
 
-        Locks that other processes hold stay, and so does what cannot be removed.
+        Locks that other processes hold stay, the driver's folder while one works in it, and what cannot be removed.
         """
         number = size = 0
         left: dict[str, str] = {}
@@ -372,18 +382,19 @@ class GpuFolder:
             nonlocal size
             size += nbytes
 
+        with unless_held(self._driver_lock) as idle:
+            if idle:
+                remove_all(self.driver, left, count_bytes)
         self._remove_idle_locks()
-        counted = {"programs": count_entry, "driver": count_bytes}
-        for part in _PARTS:
-            if part != "locks":
-                remove_all(self.path / part, left, counted.get(part))
+        for part in ("programs", "names", "diary", "set-aside", "tmp"):
+            remove_all(self.path / part, left, count_entry if part == "programs" else None)
         try:
             self._counts.remove()
         except OSError as error:
             left[str(error.filename)] = error.strerror or str(error)
         with contextlib.suppress(OSError):
             self.path.rmdir()
-        return Removed(number, size, tuple(f"{path}: {reason}" for path, reason in left.items()))
+        return Removed(number, size, tuple(f"{path}: {reason}" for path, reason in left.items()), driver_stays=not idle)
 
     def _remove_idle_locks(self) -> None:
         folder = self.path / "locks"

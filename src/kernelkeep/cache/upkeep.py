@@ -162,6 +162,7 @@ def _remove(folders: Collection[GpuFolder]) -> Pruned:
         sum(one.bytes for one in removed),
         tuple(folder.path.name for folder, one in zip(folders, removed, strict=True) if not one.left),
         tuple(path for one in removed for path in one.left),
+        tuple(folder.path.name for folder, one in zip(folders, removed, strict=True) if one.driver_stays),
     )
 
 
@@ -198,7 +199,7 @@ def prune_root(
         left = _remove(leaving)
     prune = _would_prune if dry_run else _prune
     number, size = prune(staying, before, max_bytes, in_use)
-    return Pruned(left.entries + number, left.bytes + size, left.folders, left.left)
+    return Pruned(left.entries + number, left.bytes + size, left.folders, left.left, left.in_use)
 
 
 def _prune(

@@ -246,6 +246,8 @@ def clear(
         print_json({"cache_dir": root, "removed": went})
     else:
         print_line(f"{_count(went.entries)}, {human_bytes(went.bytes)}, removed from {root}")
+        for folder in went.in_use:
+            print_line(f"{escaped(folder)}: the driver's own files stay, a running process works with them")
     _complain_of_what_stays(went)
 
 

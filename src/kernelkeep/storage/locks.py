@@ -12,13 +12,15 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .files import Damaged, create_folder, open_regular
 
-__all__ = ["FileLock", "LockHeld", "LockUnavailable"]
+__all__ = ["DRIVER_LOCK", "FileLock", "LockHeld", "LockUnavailable", "hold_for_life", "unless_held"]
 
+# In the `locks` of a GPU's folder: held while a driver works in the folder beside it, which must then not be removed.
+DRIVER_LOCK = "driver.lock"
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _PRIVATE_FILE = 0o600
 _LONGEST_NOTE = 1000
@@ -71,11 +73,11 @@ class FileLock:
             pause = min(pause * 2, 0.02)
 
     def _try(self) -> bool:
-        descriptor = self._open()
+        descriptor = _open(self.path)
         _held.add(descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if self._is_current(descriptor):
+            if _is_current(self.path, descriptor):
                 self._descriptor = descriptor
                 return True
         except OSError as error:
@@ -84,34 +86,6 @@ class FileLock:
                 raise
         self._close(descriptor)
         return False
-
-    def _open(self) -> int:
-        for tries in range(_TRIES):
-            try:
-                descriptor = os.open(self.path, _OPEN, _PRIVATE_FILE)
-                break
-            except FileNotFoundError:
-                if tries == _TRIES - 1:
-                    raise
-                create_folder(self.path.parent)
-        try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise OSError(errno.EINVAL, "is not a regular file")
-            if stat.S_IMODE(found.st_mode) != _PRIVATE_FILE and found.st_uid == os.geteuid():
-                os.fchmod(descriptor, _PRIVATE_FILE)  # whatever the umask is
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return descriptor
-
-    def _is_current(self, descriptor: int) -> bool:
-        try:
-            there = self.path.lstat()
-        except FileNotFoundError:
-            return False
-        mine = os.fstat(descriptor)
-        return (there.st_ino, there.st_dev) == (mine.st_ino, mine.st_dev)
 
     def leave_note(self, text: str) -> None:
         """Write into the file of the lock, which this object holds, for others to read with `note`."""
@@ -150,3 +124,83 @@ class FileLock:
             yield
         finally:
             self.release()
+
+
+def hold_for_life(path: Path, timeout_seconds: float = 5.0) -> Callable[[], None]:
+    """Take the lock together with any others who do the same, until this process ends or what is returned is called.
+
+    `LockUnavailable` if it cannot be had.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while time.monotonic() < deadline:
+        try:
+            descriptor = _open(path)
+        except FileNotFoundError:  # somebody keeps removing the folder
+            continue
+        except OSError as error:
+            raise LockUnavailable(f"{path}: {error.strerror}") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if _is_current(path, descriptor):
+                _held.add(descriptor)
+                return lambda: _let_go(descriptor)
+            os.close(descriptor)
+        except BlockingIOError:  # somebody is about to remove it
+            os.close(descriptor)
+            time.sleep(0.001)
+        except OSError as error:
+            os.close(descriptor)
+            raise LockUnavailable(f"{path}: {error.strerror}") from None
+    raise LockHeld(f"{path} is still held")
+
+
+def _let_go(descriptor: int) -> None:
+    if descriptor in _held:  # it is the parent's in a process forked meanwhile
+        FileLock._close(descriptor)
+
+
+@contextlib.contextmanager
+def unless_held(path: Path) -> Iterator[bool]:
+    """Whether nobody holds the lock; nobody can take it during the block. Where there are no locks, nobody does."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(0)
+    except LockHeld:
+        yield False
+        return
+    except LockUnavailable:
+        pass
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def _open(path: Path) -> int:
+    for tries in range(_TRIES):
+        try:
+            descriptor = os.open(path, _OPEN, _PRIVATE_FILE)
+            break
+        except FileNotFoundError:
+            if tries == _TRIES - 1:
+                raise
+            create_folder(path.parent)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "is not a regular file")
+        if stat.S_IMODE(found.st_mode) != _PRIVATE_FILE and found.st_uid == os.geteuid():
+            os.fchmod(descriptor, _PRIVATE_FILE)  # whatever the umask is
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_current(path: Path, descriptor: int) -> bool:
+    try:
+        there = path.lstat()
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(descriptor)
+    return (there.st_ino, there.st_dev) == (mine.st_ino, mine.st_dev)

@@ -20,11 +20,12 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ... import settings
 from ...errors import ArgumentError, DeviceError
+from ...storage.locks import DRIVER_LOCK, LockUnavailable, hold_for_life, unless_held
 from ...storage.private import make_private_folder
 from ..fingerprint import cpu_identity
 from .pocl import method_chosen
@@ -47,6 +48,7 @@ _ours = False
 _wanted = True  # until it turns out that there is no PoCL
 _probed = -_PROBE_EVERY_SECONDS
 _builds = 0
+_unmark: Callable[[], None] | None = None
 
 
 def folder_in_use() -> Path | None:
@@ -80,9 +82,15 @@ def withdraw() -> None:
     """There is no PoCL here: remove the folder that was made for it."""
     global _folder, _wanted
     if _ours and _wanted and _folder is not None:
+        if _unmark is not None and _folder.name == "driver":
+            _unmark()
+            with contextlib.suppress(OSError), unless_held(_folder.parent / "locks" / DRIVER_LOCK):
+                pass  # which removes it
         with contextlib.suppress(OSError):
             _folder.rmdir()
             if _folder.name == "driver":  # a temporary folder has none around it
+                if _unmark is not None:
+                    (_folder.parent / "locks").rmdir()
                 _folder.parent.rmdir()
     _folder, _wanted = None, False
 
@@ -116,6 +124,13 @@ def require_folder(*, to_build: bool) -> None:
             _bound(folder)
 
 
+def _mark_in_use(folder: Path) -> None:
+    """Keep `kernelkeep clear` and pruning from removing the folder while this process lives: PoCL could not go on."""
+    global _unmark
+    with contextlib.suppress(LockUnavailable):
+        _unmark = hold_for_life(folder.parent / "locks" / DRIVER_LOCK)
+
+
 def _choose(cache_dir: str | os.PathLike[str] | None) -> Path:
     # Binaries that were compiled in another way or for another CPU must not be taken for ours.
     kind = f"{method_chosen()} {cpu_identity()}"
@@ -123,6 +138,8 @@ def _choose(cache_dir: str | os.PathLike[str] | None) -> Path:
     try:
         folder = settings.cache_dir(cache_dir) / name / "driver"
         _make_folder(folder)
+        _mark_in_use(folder)
+        _make_folder(folder)  # somebody may have cleared it before it was marked
         _probe(folder, thorough=True)
         return folder
     except (OSError, ArgumentError):
