@@ -159,3 +159,19 @@ def test_an_error_before_anything_was_done_leaves_no_checkpoint(tmp_path: Path, 
     with pytest.raises(Enough):
         kk.run(cache, SCRAMBLE.program(SIZE), 1000, checkpoint=path, until=at_once)
     assert not path.exists()
+
+
+def test_what_is_in_the_checkpoint_was_shown(tmp_path: Path, cache: kk.ProgramCache) -> None:
+    shown: list[int] = []
+
+    def fail(step: kk.Progress) -> None:
+        if step.iteration >= 10:
+            raise RuntimeError("mine")
+
+    path, program = tmp_path / "a.kkpt", SCRAMBLE.program(SIZE)
+    show: Any = {"on_state": lambda iteration, state: shown.append(iteration), "state_iterations": 10}
+    with pytest.raises(RuntimeError, match="mine"):
+        kk.run(cache, program, 20, "redispatch", checkpoint=path, on_progress=fail, **show)
+    assert read_header(path).iteration == 10
+    kk.resume(path, cache, program, 20, "redispatch", **show).close()
+    assert shown == [10, 20]

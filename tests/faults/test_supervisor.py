@@ -396,6 +396,15 @@ def test_ctrl_c_stops_the_worker_once_and_cleanly(tmp_path: Path) -> None:
     assert not is_alive(pid) and (tmp_path / "count.kkpt").exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_supervisor_lets_the_worker_make_its_checkpoint(tmp_path: Path, number: int) -> None:
+    run, pid = running(tmp_path, FOREVER)
+    run.send_signal(number)  # to the supervisor alone, as a container's init is stopped
+    _, err = run.communicate(timeout=20)
+    assert run.returncode == -number and "Traceback" not in err
+    assert not is_alive(pid) and (tmp_path / "count.kkpt").exists()
+
+
 def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
     run, pid = running(tmp_path, FOREVER.replace("STUBBORN = 0.01, False", "STUBBORN = 0.01, True"))
     run.send_signal(signal.SIGINT)

@@ -245,7 +245,8 @@ def test_places_where_no_file_can_be(tmp_path: Path) -> None:
     for path, reason in (
         ("file/heat.kkpt", "cannot be written: .*Not a directory"),
         ("folder", "cannot be a checkpoint: it is a folder"),
-        ("x" * 300, "cannot be written: .*name too long"),
+        ("x" * 300, "cannot be a checkpoint: its name has 300 bytes"),
+        ("x" * 201, "cannot be a checkpoint: its name has 201 bytes"),
     ):
         with pytest.raises(CheckpointError, match=reason):
             write_checkpoint(tmp_path / path, checkpoint(1))
@@ -297,6 +298,25 @@ def test_the_newest_good_one(tmp_path: Path) -> None:
     found = newest_checkpoint(path)
     assert found.checkpoint.iteration == 2 and len(found.passed) == 2 and "there is no checkpoint" in found.passed[0]
     assert newest_header(path).iteration == 2
+
+
+def test_other_peoples_files_are_not_told_of(tmp_path: Path) -> None:
+    path = tmp_path / "heat.kkpt"
+    for iteration in (1, 2):
+        write_checkpoint(path, checkpoint(iteration))
+    (tmp_path / "heat.kkpt.20261115").write_text("notes")
+    path.unlink()
+    found = newest_checkpoint(path)
+    assert found.checkpoint.iteration == 1 and len(found.passed) == 1 and "there is no checkpoint" in found.passed[0]
+
+
+def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"heat\xff.kkpt")
+    for iteration in (1, 2):
+        write_checkpoint(path, checkpoint(iteration))
+    assert newest_checkpoint(path).checkpoint.iteration == 2
+    path.unlink()
+    assert newest_checkpoint(path).checkpoint.iteration == 1, "the older one is known by the name in its header"
 
 
 def test_an_older_file_put_back_in_place_is_the_one_that_counts(tmp_path: Path) -> None:

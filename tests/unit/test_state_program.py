@@ -12,6 +12,7 @@ import pytest
 import kernelkeep as kk
 from kernelkeep.continuous.control import Word, words
 from kernelkeep.continuous.lowering import FORMS, Form, lower
+from kernelkeep.continuous.run_options import Settings
 from kernelkeep.kernels.state_samples import COLLATZ, HEAT, SCRAMBLE, STATE_SAMPLES, TILES
 from kernelkeep.programs.remainders import with_c_remainders
 from kernelkeep.programs.signature import declared
@@ -452,3 +453,9 @@ def test_items_are_the_elements_of_what_the_body_writes() -> None:
     assert made.items == 24
     with pytest.raises(kk.ArgumentError, match=r"items of plane must be given.*t 3, x 24.*pass items="):
         kk.StateProgram("plane", coupling="neighbours", state={"t": table, "x": plane}, body=body + "t_next[i] = 0.0f;")
+
+
+@pytest.mark.parametrize("name", ["ahead", "hang_seconds", "keep_checkpoints"])
+def test_an_option_with_a_default_is_not_none(name: str) -> None:
+    with pytest.raises(kk.ArgumentError, match=f"{name} must be a positive number, got None"):
+        Settings.of({name: None})

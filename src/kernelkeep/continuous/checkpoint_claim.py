@@ -21,7 +21,7 @@ import msgspec
 from ..errors import ArgumentError, CheckpointError
 from ..storage.files import NotRegular
 from ..storage.locks import FileLock, LockHeld, LockUnavailable
-from .checkpoint_family import Family, find_family, real_path
+from .checkpoint_family import Family, find_family, real_path, stored_name
 from .checkpoint_files import publish, set_aside
 from .checkpoint_format import write
 from .checkpoint_header import new_lineage
@@ -36,6 +36,7 @@ __all__ = [
     "go_on_by_default",
 ]
 
+_LONGEST_NAME = 200  # most file systems end at 255, and the name of a temporary or older file adds up to 40
 _HANDOVER_SECONDS = 0.2  # for one that is about to let go
 
 
@@ -48,6 +49,11 @@ class CheckpointClaim:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = real_path(path)
+        if (length := len(os.fsencode(self.path.name))) > _LONGEST_NAME:
+            raise CheckpointError(
+                f"{self.path} cannot be a checkpoint: its name has {length} bytes and the files beside it have longer ones; "
+                f"pass one of at most {_LONGEST_NAME}"
+            )
         self.lineage = new_lineage()
         self.holds_state = False  # the file holds the very state that the run begins with
         self._shown = os.fspath(path)
@@ -94,7 +100,7 @@ class CheckpointClaim:
                 "another checkpoint="
             ) from None
         except LockUnavailable as error:
-            if os.path.lexists(self._lock.path) and not os.access(self._lock.path, os.R_OK | os.W_OK):
+            if self._lock.path.is_file() and not os.access(self._lock.path, os.R_OK | os.W_OK):
                 raise CheckpointError(
                     f"{self._shown} is in use by another user, whose lock is {self._lock.path}; where no such run is left, "
                     "remove that file"
@@ -165,7 +171,7 @@ class CheckpointClaim:
         if keep < 1:
             raise ArgumentError(f"keep={keep} keeps nothing; 1 is the checkpoint alone")
         start = time.perf_counter()
-        header = msgspec.structs.replace(checkpoint.header, lineage=self.lineage, file=self.path.name)
+        header = msgspec.structs.replace(checkpoint.header, lineage=self.lineage, file=stored_name(self.path))
         sizes = (0, 0)
 
         def fill(file: BinaryIO, sequence: int) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from ..errors import ArgumentError, CheckpointError
 from ..storage.files import Damaged, NotRegular, check_destination, open_regular
-from .checkpoint_format import NewerFormat, read_start
+from .checkpoint_format import NewerFormat, NoCheckpoint, read_start
 from .checkpoint_header import Header
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "older_of",
     "older_path",
     "real_path",
+    "stored_name",
     "unreadable",
 ]
 
@@ -90,6 +91,11 @@ def look_at(path: Path) -> Member:
         return Member(path, header, prefix.sequence, source.whole)
 
 
+def stored_name(path: Path) -> str:
+    """The name of a file as a header has it: bytes of it that are not UTF-8 are escaped."""
+    return os.fsencode(path.name).decode(errors="backslashreplace")
+
+
 def older_path(path: Path, sequence: int) -> Path:
     """What an older file is called."""
     return path.with_name(f"{path.name}.{sequence}")
@@ -127,7 +133,7 @@ def older_of(path: Path, lineage: str) -> tuple[Member, ...]:
 def _older_by_name(path: Path) -> tuple[tuple[Member, ...], list[str]]:
     """The older files that were written for this path, where the path itself does not tell their lineage."""
     found, problems = _candidates(path)
-    mine = tuple(member for member in found if member.header.file == path.name and member.header.lineage)
+    mine = tuple(member for member in found if member.header.file == stored_name(path) and member.header.lineage)
     if len({member.header.lineage for member in mine}) > 1:
         names = ", ".join(member.path.name for member in mine)
         return (), [f"the files beside it ({names}) are of several runs: name the one to go on from", *problems]
@@ -141,7 +147,7 @@ def _candidates(path: Path) -> tuple[list[Member], list[str]]:
     for number, file in numbered(path):
         try:
             member = look_at(file)
-        except (OSError, NotRegular, NewerFormat):
+        except (OSError, NotRegular, NewerFormat, NoCheckpoint):
             continue
         except Damaged as error:
             problems.append(unreadable(file, error))

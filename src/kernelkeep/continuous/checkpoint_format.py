@@ -50,6 +50,7 @@ __all__ = [
     "LARGEST_SEQUENCE",
     "MAGIC",
     "NewerFormat",
+    "NoCheckpoint",
     "Prefix",
     "read_arrays",
     "read_prefix",
@@ -73,6 +74,13 @@ _WORTH = 7 / 8
 _PROBE_FRAMES = 8
 _LEVEL = 1
 _MOST_SHRUNK = 16  # bits: zstd stores at most 2**17 bytes in 4
+
+
+class NoCheckpoint(Damaged):
+    """A file that does not begin as a checkpoint does."""
+
+    def __init__(self) -> None:
+        super().__init__("is not a checkpoint")
 
 
 class NewerFormat(Damaged):
@@ -169,7 +177,7 @@ def read_prefix(file: BinaryIO) -> Prefix:
     """The first 32 bytes. Says nothing of what follows."""
     data = file.read(_PREFIX.size)
     if data[: len(MAGIC)] != MAGIC[: len(data)] or not data:
-        raise Damaged("is not a checkpoint")
+        raise NoCheckpoint
     if len(data) < _PREFIX.size:
         raise Damaged(f"is cut off after {len(data)} bytes")
     _, version, header_bytes, sequence, zero, check = _PREFIX.unpack(data)

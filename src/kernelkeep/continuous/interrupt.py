@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Self
 
-__all__ = ["Interruption"]
+__all__ = ["EndingSignal", "Interruption", "raise_ending_signals"]
 
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -63,6 +65,39 @@ class Interruption:
         """After the block: what the signal does without it. `KeyboardInterrupt`, or the end of the process."""
         if self.signal is not None:
             _end_by(self.signal)
+
+
+class EndingSignal(BaseException):
+    """SIGTERM or SIGHUP came, which would have ended the process."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextlib.contextmanager
+def raise_ending_signals() -> Iterator[None]:
+    """For a `with` block in the main thread SIGTERM and SIGHUP raise `EndingSignal`; after it they end the process.
+
+    As in `Interruption`, only in the place of the default.
+    """
+
+    def arrived(number: int, frame: FrameType | None) -> None:
+        raise EndingSignal(number)
+
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in _ENDING:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                before[number] = signal.signal(number, arrived)
+    try:
+        yield
+    except EndingSignal as ending:
+        _end_by(ending.number)
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _end_by(number: int) -> None:

@@ -70,6 +70,9 @@ class Settings:
         return cls(**options)
 
     def __post_init__(self) -> None:
+        for name in ("hang_seconds", "ahead", "keep_checkpoints"):
+            if getattr(self, name) is None:
+                raise ArgumentError(f"{name} must be a positive number, got None; leave it out for the default")
         for name in ("deadline_seconds", "checkpoint_every", "hang_seconds"):
             _check_number(name, getattr(self, name), float)
         for name in (

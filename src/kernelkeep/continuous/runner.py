@@ -231,13 +231,14 @@ def _run(
                     else:
                         strategy.turn(limit, _TURN_SECONDS)
                     beat(session.iteration)
+                    # Before a checkpoint of this iteration: what goes on from that does not show it again.
+                    if settings.on_state is not None and session.iteration == settings.next_stop(before, _ENDLESS):
+                        settings.on_state(session.iteration, {key: array.numpy() for key, array in seen.state.items()})
                     keeper.tend()
                     step = Progress(session.iteration, iterations, time.perf_counter() - begun, session.pending_tasks)
                     tell(step)
                     if settings.on_progress is not None:
                         settings.on_progress(step)
-                    if settings.on_state is not None and session.iteration == settings.next_stop(before, _ENDLESS):
-                        settings.on_state(session.iteration, {key: array.numpy() for key, array in seen.state.items()})
             # Only what the program itself ended is over: more iterations, or another condition, may still be asked for.
             keeper.end(finished=ended in ("body", "empty"))
             seconds = time.perf_counter() - begun

@@ -21,6 +21,7 @@ from .checkpoint import Header, newest_header
 from .checkpoint_family import find_family, real_path
 from .child import Child
 from .incident import Incident, SupervisedReport
+from .interrupt import EndingSignal, raise_ending_signals
 from .worker import Done, Failed, Interrupted, Message
 
 __all__ = ["run_supervised"]
@@ -56,28 +57,46 @@ def run_supervised(
     `max_restarts` counts restarts without progress: whenever the checkpoint holds something else than at the incident
     before, counting begins anew. Ten times as many are the end in any case. Then `SupervisionError` has the history.
 
-    Ctrl-C asks the worker to stop, which makes its checkpoint, and is raised when it has. A worker never outlives its
-    supervisor (on Linux; elsewhere until its next heartbeat).
+    Ctrl-C asks the worker to stop, which makes its checkpoint, and is raised when it has; so do SIGTERM and SIGHUP, which then
+    end the process, unless you handle them yourself. A worker never outlives its supervisor (on Linux; elsewhere until its
+    next heartbeat).
     """
     if not callable(target):
         raise ArgumentError(f"{target!r} cannot be called")
-    if not heartbeat_seconds > 0 or not start_seconds > 0 or max_restarts < 0:
-        raise ArgumentError("heartbeat_seconds and start_seconds must be above 0, and max_restarts not below it")
+    numbers = all(isinstance(value, int | float) for value in (heartbeat_seconds, start_seconds, max_restarts))
+    if not numbers or not heartbeat_seconds > 0 or not start_seconds > 0 or not max_restarts >= 0:
+        raise ArgumentError(
+            f"heartbeat_seconds and start_seconds must be numbers above 0, and max_restarts one from 0 on, got "
+            f"{heartbeat_seconds!r}, {start_seconds!r} and {max_restarts!r}"
+        )
     if checkpoint is not None:
         real_path(checkpoint)
-    takes_path = _takes_path(target, tuple(args))
+    with raise_ending_signals():
+        return _supervise(target, checkpoint, heartbeat_seconds, max_restarts, tuple(args), start_seconds, on_event)
+
+
+def _supervise(
+    target: Callable[..., Any],
+    checkpoint: str | os.PathLike[str] | None,
+    heartbeat_seconds: float,
+    max_restarts: int,
+    args: tuple[Any, ...],
+    start_seconds: float,
+    on_event: Callable[[Incident], object] | None,
+) -> SupervisedReport:
+    takes_path = _takes_path(target, args)
     began = time.monotonic()
     history: list[Incident] = []
     fruitless = 0
     held = _held(checkpoint)
     lineage = held.lineage if isinstance(held, Header) else None
     while True:
-        arguments = (*args, _resume_from(checkpoint)) if takes_path else tuple(args)
+        arguments = (*args, _resume_from(checkpoint)) if takes_path else args
         going_on = (os.fspath(checkpoint), lineage) if checkpoint is not None and history else None
         child = Child(target, arguments, heartbeat_seconds, start_seconds, going_on)
         try:
             ended = child.watch()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, EndingSignal):
             child.stop()
             raise
         finally:
