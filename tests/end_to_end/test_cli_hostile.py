@@ -112,3 +112,15 @@ def test_folders_that_are_none_are_wrong_use(tmp_path: Path, name: str, capsys: 
         assert (code, out) == (2, "")
         assert "cache" in err and err.count("\n") == 1
         check_printable(err)
+
+
+def test_a_file_in_place_of_one_gpus_programs_hides_no_others(
+    hostile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = hostile / "opencl_broken_0123456789ab"
+    (broken / "driver").mkdir(parents=True, mode=0o700)
+    broken.chmod(0o700)
+    (broken / "programs").write_text("")
+    assert main(["ls", "--cache-dir", str(hostile)]) == 0
+    assert "2 programs" in capsys.readouterr().out
+    assert main(["verify", "--repair", "--cache-dir", str(hostile)]) == 0

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kernelkeep.devices.opengl import driver_cache
+from kernelkeep.storage.private import default_trust
 from kernelkeep.testing import run_python
 
 PLACING = """
@@ -71,3 +73,22 @@ def test_code_that_another_user_planted_is_not_run(tmp_path: Path, planted: str)
     os.chown(path, 12345, 12345)
     first, second = place(root)
     assert first == "not placed" and "belongs to user 12345" in second
+
+
+def test_files_that_come_and_go_while_the_folder_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process of the same user compiles there."""
+    (tmp_path / "shader").write_bytes(b"native code")
+    seen = [(str(tmp_path), ["gone"], ["shader", "gone.tmp"])]
+    monkeypatch.setattr(os, "walk", lambda path: iter(seen))
+    default_trust().check_tree(tmp_path)
+
+
+def test_finding_devices_imports_nothing_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That folder may be /tmp, where anybody can put a json.py."""
+    (tmp_path / "json.py").write_text("open('executed', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(driver_cache, "_ASK", "import json\nprint(json.dumps({'mesa': 'folder'}))")
+    assert driver_cache._ask_child() == {"mesa": "folder"}
+    assert not Path("executed").exists()

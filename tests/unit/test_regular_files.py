@@ -14,6 +14,7 @@ import kernelkeep as kk
 from kernelkeep.errors import ArgumentError
 from kernelkeep.execution.timeline import Timeline
 from kernelkeep.storage.files import NotRegular, open_regular, write_whole
+from kernelkeep.storage.locks import FileLock, LockUnavailable
 from kernelkeep.variants.picture import check_picture
 from kernelkeep.variants.records import Records
 
@@ -94,3 +95,16 @@ def test_every_path_that_a_user_names_is_a_regular_file(special: Path) -> None:
             call()
     after = named.lstat()
     assert (after.st_mode, after.st_ino, after.st_rdev) == (before.st_mode, before.st_ino, before.st_rdev)
+
+
+def test_a_lock_that_is_another_name_of_a_file_is_none(tmp_path: Path) -> None:
+    """In a folder where others may write, somebody could link a file of ours to where a lock is to be."""
+    precious, path = tmp_path / "precious", tmp_path / "lock"
+    precious.write_text("data")
+    path.hardlink_to(precious)
+    lock = FileLock(path)
+    with pytest.raises(LockUnavailable, match="other names"):
+        lock.acquire(0)
+    lock.leave_note("note")
+    lock.release()
+    assert precious.read_text() == "data"

@@ -423,7 +423,7 @@ class GpuFolder:
 
     def files(self) -> Iterator[Path]:
         """Every entry file, unread."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for shard in sorted(self._programs.iterdir()):
                 with contextlib.suppress(OSError):
                     yield from sorted(path for path in shard.iterdir() if path.suffix == ".bin")

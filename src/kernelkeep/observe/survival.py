@@ -81,7 +81,7 @@ def _run_and_kill(spec: str, path: Path, cache_dir: str | os.PathLike[str] | Non
     environment["PYTHONPATH"] = os.pathsep.join([str(_PACKAGE_PARENT), *filter(None, [environment.get("PYTHONPATH")])])
     if cache_dir is not None:
         environment["KERNELKEEP_CACHE_DIR"] = os.fspath(cache_dir)
-    command = [sys.executable, "-m", __name__, spec, str(path)]
+    command = [sys.executable, "-P", "-m", __name__, spec, str(path)]
     deadline = time.monotonic() + _TIMEOUT_SECONDS
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as child:
         try:

@@ -189,6 +189,8 @@ def _open(path: Path) -> int:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "is not a regular file")
+        if found.st_nlink > 1:  # somebody linked a file of ours to here: the note must not go into it
+            raise OSError(errno.EMLINK, "has other names too")
         if stat.S_IMODE(found.st_mode) != _PRIVATE_FILE and found.st_uid == os.geteuid():
             os.fchmod(descriptor, _PRIVATE_FILE)  # whatever the umask is
     except BaseException:

@@ -79,7 +79,10 @@ class Trust:
         for folder, folders, files in os.walk(path):
             for name in (*folders, *files):
                 inside = os.path.join(folder, name)  # noqa: PTH118
-                found = os.lstat(inside)
+                try:
+                    found = os.lstat(inside)
+                except FileNotFoundError:  # another process of this user works there
+                    continue
                 if found.st_uid not in self.uids or (reachable and self.objection(found)):
                     raise _refusal(inside, self.objection(found) or "", found)
 

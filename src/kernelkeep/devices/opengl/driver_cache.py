@@ -149,7 +149,9 @@ _ASK = "import json\nfrom kernelkeep.devices.opengl.listing import folders_by_fa
 
 def _ask_child() -> dict[str, str]:
     try:
-        answer = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, timeout=30, check=True).stdout
+        # -P: nothing is imported from the current folder, which may be anybody's.
+        command = [sys.executable, "-P", "-c", _ASK]
+        answer = subprocess.run(command, capture_output=True, timeout=30, check=True).stdout
         found = json.loads(answer)
     except (OSError, subprocess.SubprocessError, ValueError):
         return {}
