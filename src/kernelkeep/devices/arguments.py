@@ -74,7 +74,7 @@ def launcher(
             names[f"t{i}"] = dtype if param.kind == "buffer" else dtype.type
     kinds = tuple((param.kind, param.dtype is not None) for param in params)
     exec(_compiled(kinds, tuple(body), device.takes_guests), names)
-    made: Launcher = names["launch_checked"]
+    made: Launcher = names.pop("launch_checked")  # or the two would hold each other
     return made
 
 

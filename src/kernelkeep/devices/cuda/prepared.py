@@ -44,6 +44,7 @@ class CudaPrepared(Prepared):
     ) -> None:
         super().__init__(kernel, args)
         self._device = kernel._device
+        self._library = kernel.program.hold()  # not to be unloaded under a call in another thread
         self.shape = shape
         self.shared_bytes = shared_bytes
         self.cooperative = cooperative

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...errors import ArgumentError, BinaryRejected
+from ...errors import ArgumentError, BinaryRejected, DeviceError
 from ...programs.signature import KernelSignature, Parameter
 from ..base import Kernel, Program, Queue
 from ..image import Image
@@ -37,6 +38,24 @@ def is_whole_cubin(payload: bytes) -> bool:
     return bool((magic, kind, order, machine) == (b"\x7fELF", 2, 1, 190) and sections and end <= len(payload))
 
 
+class _Library:
+    """A loaded library. It is unloaded once everybody has let it go who could be about to launch from it.
+
+    A thread that is in the middle of a launch holds it, also while another one closes the program.
+    """
+
+    __slots__ = ("_device", "handle")
+
+    def __init__(self, device: CudaDevice, handle: Any) -> None:
+        self._device = device
+        self.handle = handle
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter may be half gone
+            if not self._device.lost:
+                self._device.discarded.add(_unload, self._device, self.handle)
+
+
 class CudaProgram(Program):
     """A loaded library of kernels."""
 
@@ -44,7 +63,7 @@ class CudaProgram(Program):
         super().__init__(device, image.name, len(image.payload))
         self._device = device
         self.image = image
-        self.cu_library = library
+        self._library: _Library | None = _Library(device, library)
         self._signatures = {signature.name: signature for signature in image.kernels}
 
     @property
@@ -61,9 +80,18 @@ class CudaProgram(Program):
                     raise device.translated(status, f"loading {self.name}")
                 raise BinaryRejected(f"{device.spec} refuses kernel {signature.name} of {self.name}: {status.name}")
 
+    def hold(self) -> _Library:
+        """What has to be kept while something of the program is used; `DeviceError` if it is closed."""
+        library = self._library
+        if library is None:
+            self.device._check_open()
+            raise DeviceError(f"program {self.name} is closed")
+        return library
+
     def _find(self, signature: KernelSignature) -> Any:
         symbol = (signature.symbol or signature.name).encode()
-        status, kernel = self._device.driver.cuLibraryGetKernel(self.cu_library, symbol)
+        library = self.hold()
+        status, kernel = self._device.driver.cuLibraryGetKernel(library.handle, symbol)
         if status is not self._device.success:
             raise BinaryRejected(f"the binary of {self.name} has no kernel {signature.name}")
         return kernel
@@ -73,11 +101,12 @@ class CudaProgram(Program):
         return CudaKernel(self, signature, self._find(signature))
 
     def _unload(self) -> None:
+        self._library = None
         with self._device.current:
-            _unload(self._device, self.cu_library)
+            self._device.discarded.clear()
 
     def _abandon(self) -> None:
-        self._device.discarded.add(_unload, self._device, self.cu_library)
+        self._library = None
 
     def binary(self) -> bytes:
         return self.image.encode()
@@ -108,13 +137,10 @@ def _confirmed(device: CudaDevice, kernel: Any, signature: KernelSignature) -> t
 
 
 class _Packing:
-    """The buffer that the arguments of launches are packed into, and the driver's view of it; one launch at a time.
+    """The buffer that the arguments of launches are packed into, and the driver's view of it; one launch at a time."""
 
-    `function` is what is launched, and None as soon as the program is closed: to be looked at under the lock.
-    """
-
-    def __init__(self, function: Any, params: tuple[Parameter, ...]) -> None:
-        self.function = function
+    def __init__(self, library: _Library, params: tuple[Parameter, ...]) -> None:
+        self._library = library  # whoever packs arguments is about to launch
         layout = struct.Struct(layout_of(params))
         self.lock = threading.Lock()
         self.pack = layout.pack_into
@@ -126,6 +152,8 @@ class _Packing:
 
 class CudaKernel(Kernel):
     """A kernel. Its arguments are packed into one buffer that the driver reads during the launch call."""
+
+    program: CudaProgram
 
     def __init__(self, program: CudaProgram, signature: KernelSignature, kernel: Any) -> None:
         super().__init__(program, signature)
@@ -139,6 +167,9 @@ class CudaKernel(Kernel):
     def params(self) -> tuple[Parameter, ...]:
         # Asked of the driver when somebody wants to know: at the first launch, as a rule.
         if self._confirmed is None:
+            if self.program.closed:
+                return self.signature.params or ()
+            _held = self.program.hold()
             with self._device.current:
                 self._confirmed = _confirmed(self._device, self._cu_kernel, self.signature)
         return self._confirmed
@@ -146,14 +177,13 @@ class CudaKernel(Kernel):
     @cached_property
     def _packing(self) -> _Packing:
         # Two threads may make one each at the same time; then both use the same.
-        first: _Packing = self.__dict__.setdefault("_first_packing", _Packing(self.function, self.params))
+        first: _Packing = self.__dict__.setdefault("_first_packing", _Packing(self.program.hold(), self.params))
         return first
 
     def _retire(self) -> None:
         super()._retire()
-        if "_packing" in self.__dict__:
-            with self._packing.lock:  # a launch that is under way comes first; the code is unloaded next
-                self._packing.function = None
+        for name in ("_packing", "_first_packing"):
+            self.__dict__.pop(name, None)
 
     def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
         packing = self._packing
@@ -164,19 +194,20 @@ class CudaKernel(Kernel):
             "    streams = wait_for_guests(device, shared, stream)",
             "with lock:",
             f"    pack(buffer, 0, {values})",
-            "    status = cu_launch(packing.function, x, y, z, gx, gy, gz, 0, stream, arguments, 0)[0]",
+            "    status = cu_launch(function, x, y, z, gx, gy, gz, 0, stream, arguments, 0)[0]",
             "    if status is not success:",
             "        again(shape, arguments)",
             "if shared:",
             "    guests_wait(device, streams, stream)",
         ]
         helpers = {
-            "packing": packing,
+            "packing": packing,  # it owns the memory that `arguments` is the address of
             "lock": packing.lock,
             "pack": packing.pack,
             "buffer": packing.buffer,
             "arguments": packing.arguments,
             "cu_launch": self._device.driver.cuLaunchKernel,
+            "function": self.function,
             "stream": self._device.cu_stream,
             "success": self._device.success,
             "as_bytes": as_bytes,
@@ -191,8 +222,6 @@ class CudaKernel(Kernel):
 
     def _launch_again(self, shape: Any, arguments: int) -> None:
         """The launch was refused: perhaps only because this thread has no context, or another library's."""
-        if self.program.closed:
-            self._explain_closed()
         stream = self._device.cu_stream
         with self._device.current:
             (status,) = self._device.driver.cuLaunchKernel(self.function, *shape, 0, stream, arguments, 0)
@@ -203,14 +232,12 @@ class CudaKernel(Kernel):
         self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
     ) -> None:
         device, driver = self._device, self._device.driver
+        packing = self._packing
         self._allow_shared(shared_bytes)
         stream = device.cu_stream if queue is None else stream_of(queue, device)
-        packing = self._packing
         packed = (as_bytes(v) if p.kind == "any" else v for p, v in zip(self.params, values, strict=True))
         tail = (shared_bytes, stream, packing.arguments)
         with packing.lock, device.current:
-            if self.program.closed:
-                self._explain_closed()
             packing.pack(packing.buffer, 0, *packed)
             if cooperative:
                 (status,) = driver.cuLaunchCooperativeKernel(self.function, *shape, *tail)
@@ -228,6 +255,7 @@ class CudaKernel(Kernel):
         shared_bytes: int,
         cooperative: bool,
     ) -> CudaPrepared:
+        _held = self.program.hold()
         self._allow_shared(shared_bytes)
         stream = self._device.cu_stream if queue is None else stream_of(queue, self._device)
         prepared = new_prepared(self, args, values, shape, stream, shared_bytes, cooperative)
@@ -236,6 +264,7 @@ class CudaKernel(Kernel):
 
     def _resident_groups(self, items: int, shared_bytes: int) -> int:
         device, driver = self._device, self._device.driver
+        _held = self.program.hold()
         self._allow_shared(shared_bytes)
         with device.current:
             function = device.call(driver.cuKernelGetFunction, self._cu_kernel)
