@@ -14,7 +14,9 @@
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <structmember.h>
 
 #if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
 #error "only for 64-bit Linux on x86 and ARM"
@@ -29,6 +31,7 @@ typedef struct {
     PyObject_HEAD
     Function function; /* NULL: not aimed, or not to be called any more */
     U arguments[MOST];
+    Py_ssize_t calls; /* under way, in any thread; changed with the interpreter's lock held */
 } BoundCall;
 
 static PyObject *
@@ -40,6 +43,7 @@ call(PyObject *self, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TypeError, "everything is bound already: a prepared launch is called without arguments");
         return NULL;
     }
+    bound->calls++;
     if (bound->function != NULL) {
         /* A copy, because another thread may aim anew while this one is in the driver. Functions that take fewer
          * arguments do not look at the rest. */
@@ -50,9 +54,13 @@ call(PyObject *self, PyObject *args, PyObject *kwargs)
         status = function(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]);
         Py_END_ALLOW_THREADS
     }
-    if (status == 0)
+    if (status == 0) {
+        bound->calls--;
         Py_RETURN_NONE;
-    return PyObject_CallMethod(self, "_failed", "i", status);
+    }
+    PyObject *result = PyObject_CallMethod(self, "_failed", "i", status);
+    bound->calls--;
+    return result;
 }
 
 static PyObject *
@@ -83,6 +91,11 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef members[] = {
+    {"_calls", T_PYSSIZET, offsetof(BoundCall, calls), READONLY, "How many calls are under way, in all threads."},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyTypeObject BoundCallType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kernelkeep._native.BoundCall",
     .tp_doc = PyDoc_STR("A C function with all its arguments bound."),
@@ -91,6 +104,7 @@ static PyTypeObject BoundCallType = {
     .tp_new = PyType_GenericNew,
     .tp_call = call,
     .tp_methods = methods,
+    .tp_members = members,
 };
 
 static struct PyModuleDef module = {

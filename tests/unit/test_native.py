@@ -175,3 +175,19 @@ def test_nothing_is_leaked() -> None:
         call._aim(address("fflush"), arguments)
         call()
     assert (sys.getrefcount(call), sys.getrefcount(arguments)) == held
+
+
+def test_calls_under_way_are_counted() -> None:
+    call = Call()
+    assert call._calls == 0
+    call._aim(address("usleep"), (300_000,))
+    thread = threading.Thread(target=call)
+    thread.start()
+    while call._calls == 0 and thread.is_alive():
+        pass
+    assert call._calls == 1
+    thread.join()
+    assert call._calls == 0
+    call._aim(0, ())
+    call()
+    assert (call._calls, call.statuses) == (0, [-1])

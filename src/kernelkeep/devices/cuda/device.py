@@ -12,6 +12,7 @@ import contextlib
 import math
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -34,11 +35,14 @@ from .context import Current, Discarded, Events
 from .driver import count_devices, info_of, load_driver
 from .guests import adopted, consumers_of, fences_of, guests_wait, wait_for_guests
 from .lanes import CudaLanes
+from .memory import CudaMemory
 from .order import CudaFence, CudaQueue, CudaTimer, stream_of
 from .program import CudaProgram, is_whole_cubin
 from .replay import CudaReplay
 
 __all__ = ["CudaDevice", "open_device"]
+
+_PATIENCE_SECONDS = 10.0  # closing waits so long for other threads' calls: one of them may be this thread's own
 
 
 def open_device(
@@ -65,6 +69,8 @@ class CudaDevice(Device):
 
     def __init__(self, info: DeviceInfo) -> None:
         driver = self.driver = load_driver()
+        self._calls: list[None] = []  # one for each driver call under way; appending and popping are single steps
+        self._gone = False
         self.success = driver.CUresult.CUDA_SUCCESS
         self.cu_device = self.call(driver.cuDeviceGet, info.index)
         attribute = driver.CUdevice_attribute
@@ -152,7 +158,10 @@ class CudaDevice(Device):
 
     # --- memory
 
-    def _allocate(self, nbytes: int) -> int:
+    def _allocate(self, nbytes: int) -> CudaMemory:
+        return CudaMemory.of(self, self._allocate_address(nbytes))
+
+    def _allocate_address(self, nbytes: int) -> int:
         with self.current:
             self.discarded.clear()
             pointer = int(self.call(self.driver.cuMemAlloc, nbytes, doing=f"allocating {nbytes:,} bytes"))
@@ -160,21 +169,30 @@ class CudaDevice(Device):
         return pointer
 
     def _free(self, handle: int) -> None:
-        with contextlib.suppress(KeyError):
-            self._allocations.remove(handle)  # by one thread, if several come to free it
-            with self.current:
-                self.driver.cuMemFree(handle)
+        """Freed when the last one lets it go (`memory.py`)."""
+        if isinstance(handle, CudaMemory):
+            handle.at_once = True
 
     def _free_later(self, handle: int) -> None:
+        """As `_free`, by the next call that allocates, synchronises or closes."""
+
+    def give_back(self, address: int, at_once: bool) -> None:
+        """Free memory that nobody holds any more."""
+        if self.lost:
+            return
         with contextlib.suppress(KeyError):
-            self._allocations.remove(handle)
-            self.discarded.add(self.driver.cuMemFree, handle)
+            self._allocations.remove(address)  # closing the device has freed what is not there
+            if at_once:
+                with self.current:
+                    self.driver.cuMemFree(address)
+            else:
+                self.discarded.add(self.driver.cuMemFree, address)
 
     @property
     def nowhere(self) -> int:
         """An address for arrays of no elements."""
         if self._nowhere is None:
-            self._nowhere = self._allocate(16)
+            self._nowhere = self._allocate_address(16)
         return self._nowhere
 
     def _upload(self, handle: int, host: np.ndarray[Any, Any]) -> None:
@@ -241,7 +259,7 @@ class CudaDevice(Device):
         return {
             "shape": array.shape,
             "typestr": array.dtype.str,
-            "data": (array.handle, False),
+            "data": (int(array.handle), False),
             "strides": None,
             "stream": int(self.cu_stream),
             "version": 3,
@@ -256,7 +274,7 @@ class CudaDevice(Device):
         if stream not in (-1, int(self.cu_stream)):
             with self.current:
                 guests_wait(self, (stream,), self.cu_stream)
-        return dlpack.give(array.handle, self.info.index, array.shape, array.dtype, array)
+        return dlpack.give(int(array.handle), self.info.index, array.shape, array.dtype, array)
 
     def _dlpack_device(self) -> tuple[int, int]:
         return dlpack.CUDA, self.info.index
@@ -323,6 +341,10 @@ class CudaDevice(Device):
 
     def _close(self) -> None:
         driver = self.driver
+        self._gone = True
+        patience = time.monotonic() + _PATIENCE_SECONDS
+        while self._calls and time.monotonic() < patience:  # of other threads, which use the stream
+            time.sleep(20e-6)
         # Taken away first: what is collected from now on finds nothing to free, and is not freed twice.
         pointers, self._allocations = self._allocations, set()
         with self.current:
@@ -344,16 +366,20 @@ class CudaDevice(Device):
 
     def call(self, function: Any, *args: Any, doing: str = "") -> Any:
         """A driver call's results; its errors are raised as ours."""
-        if self.lost:
-            raise DeviceError(self.lost)
-        status, *results = function(*args)
-        if status is not self.success and status != self.success:
-            if self._may_lack_context(status):
-                with self.current:
-                    status, *results = function(*args)
-            if status != self.success:
-                raise self.translated(status, doing)
-        return results[0] if len(results) == 1 else results
+        self._calls.append(None)
+        try:
+            if self._gone or self.lost:
+                raise DeviceError(self.lost or f"device {self.spec} is closed")
+            status, *results = function(*args)
+            if status is not self.success and status != self.success:
+                if self._may_lack_context(status):
+                    with self.current:
+                        status, *results = function(*args)
+                if status != self.success:
+                    raise self.translated(status, doing)
+            return results[0] if len(results) == 1 else results
+        finally:
+            self._calls.pop()
 
     def _may_lack_context(self, status: Any) -> bool:
         """Whether a driver may have refused only because this thread has no context, or another one: older ones do."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
+import time
 from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CudaPrepared", "PlainPrepared", "new_prepared"]
 
+_PATIENCE_SECONDS = 10.0  # closing waits so long for a call under way: it may be this thread's own
 _BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE
 
 
@@ -52,6 +55,7 @@ class CudaPrepared(Prepared):
         self._fields = [(struct.Struct("<" + code_of(p)), p.slot) for p in kernel.params]
         nbytes = struct.calcsize(layout_of(kernel.params))
         self._buffer = ctypes.create_string_buffer(max(nbytes, 8))
+        self._natives: list[Any] = [None] * len(values)  # the buffer has addresses, which keep nothing alive
         for index, value in enumerate(values):
             self._put(index, value)
         address = ctypes.addressof(self._buffer)
@@ -66,6 +70,7 @@ class CudaPrepared(Prepared):
     def _put(self, index: int, native: Any) -> None:
         field, at = self._fields[index]
         field.pack_into(self._buffer, at, as_bytes(native) if field.format.endswith("s") else native)
+        self._natives[index] = native
 
     def _call(self) -> tuple[Any, tuple[Any, ...]]:
         """The driver's function by name, and everything it takes."""
@@ -105,10 +110,12 @@ class PlainPrepared(CudaPrepared):
     _launch: Callable[[], tuple[Any, ...]]
 
     def __call__(self) -> None:
-        if self._launch()[0] is not self._success:
-            self._launch_again()
+        with self._lock:
+            if self._launch()[0] is not self._success:
+                self._launch_again()
 
     def _arm(self) -> None:
+        self._lock = self.__dict__.get("_lock") or threading.RLock()
         self._success = self._device.success
         self._launch = self._launch_shared if self._bind_to_driver() else self._driver_launch
 
@@ -118,6 +125,10 @@ class PlainPrepared(CudaPrepared):
 
     def _disarm(self, refuse: Callable[..., NoReturn]) -> None:
         self._launch = refuse
+        if not self._device.lost:
+            with self._lock:  # a call of another thread that has begun is made before anything is freed
+                pass
+        self._natives = self._still_open(self._natives)
 
 
 @cache
@@ -130,6 +141,8 @@ def _native_prepared() -> type[CudaPrepared] | None:
 
         driver = ctypes.CDLL("libcuda.so.1")
     except (ImportError, OSError):
+        return None
+    if not hasattr(BoundCall, "_calls"):  # built from an older file
         return None
     addresses: dict[str, int] = {
         name: ctypes.cast(getattr(driver, name), ctypes.c_void_p).value or 0
@@ -148,6 +161,10 @@ def _native_prepared() -> type[CudaPrepared] | None:
 
         def _disarm(self, refuse: Callable[..., NoReturn]) -> None:
             self._aim(0, ())
+            patience = time.monotonic() + _PATIENCE_SECONDS
+            while self._calls and not self._device.lost and time.monotonic() < patience:
+                time.sleep(10e-6)  # calls of other threads are made before anything is freed
+            self._natives = self._still_open(self._natives)
 
         def _failed(self, status: int) -> None:
             if self._reason:

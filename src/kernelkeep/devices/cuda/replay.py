@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...errors import DeviceError
 from ..array import Array
 from ..prepared import Prepared
 from ..replay import Copy, Replay, Step
@@ -30,9 +32,12 @@ class CudaReplay(Replay):
         self._kept = list(steps)  # the driver reads and writes their memory
         self._graph: Any = None
         self._executable: Any = None
+        self._lock = threading.RLock()  # other libraries are asked inside it, and may have the graph changed
+        self._broken = False  # something of it is closed
         with device.current:
             self._build(steps)
         self._note_shared()
+        self._watch()
 
     def _build(self, steps: Sequence[Step]) -> None:
         device = self._device
@@ -61,10 +66,41 @@ class CudaReplay(Replay):
 
     def launch(self) -> None:
         device = self._device
-        streams = wait_for_guests(device, self._shared, self._stream) if self._shared else None
-        device.call(device.driver.cuGraphLaunch, self._executable, self._stream, doing="launching a graph")
-        if self._shared:
-            guests_wait(device, streams, self._stream)
+        device._check_not_lost()
+        with self._lock:
+            executable = self._executable
+            if self._broken or executable is None:
+                raise DeviceError("this graph was closed or changed by another thread")
+            streams = wait_for_guests(device, self._shared, self._stream) if self._shared else None
+            device.call(device.driver.cuGraphLaunch, executable, self._stream, doing="launching a graph")
+            if self._shared:
+                guests_wait(device, streams, self._stream)
+
+    def _watch(self) -> None:
+        """Be told when something of the graph is closed: its memory is freed once a launch that has begun is made."""
+        for step in self._kept:
+            if isinstance(step, Prepared):
+                step._watch(self)
+            else:
+                for end in step:
+                    if isinstance(end, Array):
+                        end._tell_when_closed(self)
+                        self._broken |= end.handle is None
+        self._broken |= self._has_revoked()
+
+    def _has_revoked(self) -> bool:
+        return any(isinstance(step, Prepared) and bool(step._reason) for step in self._kept)
+
+    def _changed(self, prepared: Prepared) -> None:
+        if prepared._reason:
+            self._revoke(prepared._reason)
+
+    def _revoke(self, reason: str) -> None:
+        with self._lock:
+            self._broken = True
+
+    def _rebind(self) -> None:
+        return None  # the graph is told as well, and has this replay made ready
 
     def refresh(self, prepared: Prepared) -> bool:
         assert isinstance(prepared, CudaPrepared)
@@ -74,6 +110,7 @@ class CudaReplay(Replay):
                 self._device.call(
                     self._device.driver.cuGraphExecKernelNodeSetParams, self._executable, node, parameters
                 )
+        self._broken = self._has_revoked()
         self._note_shared()
         return True
 
@@ -102,8 +139,10 @@ class CudaReplay(Replay):
         self._device.call(driver.cuGraphKernelNodeSetAttribute, node, which, value)
 
     def close(self) -> None:
-        executable, graph, self._executable, self._graph = self._executable, self._graph, None, None
-        with contextlib.suppress(Exception):  # the interpreter may be half gone
+        if self._device.lost:
+            return
+        with contextlib.suppress(Exception), self._lock:  # the interpreter may be half gone
+            executable, graph, self._executable, self._graph = self._executable, self._graph, None, None
             if self._device.closed:
                 return
             driver, discarded = self._device.driver, self._device.discarded
