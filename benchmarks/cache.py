@@ -33,6 +33,7 @@ import numpy as np
 
 import kernelkeep as kk
 from common import interleaved, show
+from kernelkeep.programs.signature import entry_symbol
 
 PROGRAMS = 10
 ROUNDS = 5
@@ -101,7 +102,7 @@ def opencl_programs(build: Callable[[Any, Any, int, str], Any]) -> None:
     for number, text in enumerate(texts):
         y = cl.Buffer(context, flags, hostbuf=np.ones(N, "f4"))
         program = build(context, device, number, text)
-        function = cl.Kernel(program, f"work{number}")
+        function = cl.Kernel(program, entry_symbol(f"work{number}"))
         function(queue, (N,), (256,), dx, y, np.float32(2), np.int32(N))
         outputs.append(y)
         programs.append(program)
@@ -291,7 +292,7 @@ def section_disk(rows: list[list[Any]]) -> None:
             kept = []  # as our cache keeps them; all are let go at the end, as ours are when it closes
             for source in sources:
                 module = Program(source.text, "c++", options).compile("cubin", cache=peer)
-                function = module.get_kernel(source.name)
+                function = module.get_kernel(entry_symbol(source.name))
                 kept.append((module, function))
                 if run:
                     launch(stream, config, function, x.handle, y.handle, a, n)

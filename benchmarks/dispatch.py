@@ -32,6 +32,7 @@ import numpy as np
 
 import kernelkeep as kk
 from common import chosen_devices, chosen_sections, show
+from kernelkeep.programs.signature import entry_symbol
 
 LAUNCHES, NODES = 200, 1000
 ROUNDS = 31
@@ -147,7 +148,7 @@ class Ours:
 
         kernel: Any = self.kernel
         shape = kernel._check_shape(self.groups, None)
-        return PlainPrepared(kernel, args, kernel._bind(args, False), shape, kernel._device.cu_stream, 0, False)
+        return PlainPrepared(kernel, args, kernel._bind(args, False)[0], shape, kernel._device.cu_stream, 0, False)
 
     def graphs(self) -> Contenders:
         args = self.args()
@@ -199,7 +200,7 @@ def opencl_by_hand(ours: Ours) -> Iterator[tuple[str, Contender]]:
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
 
     def made(bound: bool) -> Contender:
-        kernel = cl.Kernel(program, "saxpy")
+        kernel = cl.Kernel(program, entry_symbol("saxpy"))
         x, y = (cl.Buffer(context, flags, hostbuf=np.ones(ours.items, "f4")) for _ in range(2))
         shape, args = ((ours.items,), (GROUP,)), (x, y, A, np.int32(ours.items))
         if bound:
@@ -311,7 +312,7 @@ def cuda_core(ours: Ours) -> Contenders:
     cuda_device.set_current()
     stream = cuda_device.create_stream()
     module = Program(SAXPY.source(device).text, "c++", ProgramOptions(arch=device.architecture)).compile("cubin")
-    kernel, config = module.get_kernel("saxpy"), LaunchConfig(grid=ours.groups, block=GROUP)
+    kernel, config = module.get_kernel(entry_symbol("saxpy")), LaunchConfig(grid=ours.groups, block=GROUP)
     x, y, a, n = ours.args()
     bound = partial(launch, stream, config, kernel, x.handle, y.handle, a, n)
     return {CORE: Contender(looped(bound), stream.sync, y.numpy, kept=(x, y))}
@@ -321,7 +322,7 @@ def cupy_kernel(ours: Ours) -> tuple[Contender, Callable[[], Any], Any]:
     import cupy
 
     with cupy.cuda.Device(ours.device.info.index):
-        raw = cupy.RawKernel(SAXPY.source(ours.device).text, "saxpy")
+        raw = cupy.RawKernel(SAXPY.source(ours.device).text, entry_symbol("saxpy"))
         x, y = cupy.ones(ours.items, "f4"), cupy.ones(ours.items, "f4")
         stream = cupy.cuda.Stream(non_blocking=True)
         bound = partial(raw, (ours.groups,), (GROUP,), (x, y, A, np.int32(ours.items)))

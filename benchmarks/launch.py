@@ -25,6 +25,7 @@ import numpy as np
 
 import kernelkeep as kk
 from common import show
+from kernelkeep.programs.signature import entry_symbol
 
 LAUNCHES = 200
 ROUNDS = 21
@@ -51,7 +52,7 @@ def opencl_by_hand(device: Any) -> Contenders:
     context = cl.Context([device.cl_device])
     queue = cl.CommandQueue(context)
     program = cl.Program(context, SAXPY.source(device).text).build()
-    kernel = cl.Kernel(program, "saxpy")
+    kernel = cl.Kernel(program, entry_symbol("saxpy"))
     kernel.set_scalar_arg_dtypes([None, None, np.float32, np.int32])
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     x, y = (cl.Buffer(context, flags, hostbuf=np.ones(LARGE, "f4")) for _ in range(2))
@@ -66,7 +67,7 @@ def cuda_by_hand(device: Any) -> Contenders:
     cuda_device.set_current()
     stream = cuda_device.create_stream()
     module = Program(source.text, "c++", ProgramOptions(arch=device.architecture)).compile("cubin")
-    kernel = module.get_kernel("saxpy")
+    kernel = module.get_kernel(entry_symbol("saxpy"))
     x, y = device.array(np.ones(LARGE, "f4")), device.array(np.ones(LARGE, "f4"))
 
     def with_core(groups: int, n: Any) -> None:
@@ -77,7 +78,7 @@ def cuda_by_hand(device: Any) -> Contenders:
         import cupy
     except ImportError:
         return found
-    raw = cupy.RawKernel(source.text, "saxpy")
+    raw = cupy.RawKernel(source.text, entry_symbol("saxpy"))
     cx, cy = cupy.ones(LARGE, "f4"), cupy.ones(LARGE, "f4")
     cupy_stream = cupy.cuda.get_current_stream()
     return found | {"cupy": (lambda groups, n: raw((groups,), (256,), (cx, cy, A, n)), cupy_stream.synchronize)}
