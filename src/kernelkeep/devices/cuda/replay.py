@@ -159,9 +159,9 @@ def _copy_parameters(driver: Any, copy: Copy) -> Any:
     if isinstance(origin, np.ndarray):
         parameters.srcMemoryType, parameters.srcHost = host, origin.ctypes.data
     else:
-        parameters.srcMemoryType, parameters.srcDevice = on_device, driver.CUdeviceptr(origin.handle)
+        parameters.srcMemoryType, parameters.srcDevice = on_device, driver.CUdeviceptr(int(origin._check_open()))
     if isinstance(target, Array):
-        parameters.dstMemoryType, parameters.dstDevice = on_device, driver.CUdeviceptr(target.handle)
+        parameters.dstMemoryType, parameters.dstDevice = on_device, driver.CUdeviceptr(int(target._check_open()))
     else:
         parameters.dstMemoryType, parameters.dstHost = host, target.ctypes.data
     parameters.WidthInBytes, parameters.Height, parameters.Depth = target.nbytes, 1, 1
