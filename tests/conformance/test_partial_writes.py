@@ -87,6 +87,14 @@ def _scattered(old: Arrays, iteration: int, mask: np.uint32) -> Arrays:
     return new
 
 
+def _phased(old: Arrays, iteration: int, mask: np.uint32) -> Arrays:
+    u, w = old["u"], old["w"]
+    phase = (iteration + 2) // 4  # a new one holds from the iterations 2, 6, … on
+    new = {"u": u + np.uint32(1 + 100 * phase), "w": w.copy()}
+    new["w"][iteration * 7 % 11] += (u[5] & mask) + np.uint32(1)
+    return new
+
+
 SHAPES = (
     Shape(
         "sometimes",
@@ -121,6 +129,17 @@ SHAPES = (
             x_next[e + kk_int((x[e] >> 3) & 1u)] = x[e] * 3u + x[e + 1] + 1013904223u;""",
         {"x": Keep.WHOLE},
         _scattered,
+    ),
+    Shape(
+        "phased",
+        "neighbours",
+        {"u": ITEMS, "w": 11},
+        """int i = kk_item();
+        u_next[i] = u[i] + kk_uint(1 + kk_phase() * 100);
+        if (i == 3 && kk_iteration() % 4 == 1) kk_set_phase(kk_phase() + 1);
+        if (i == 5) w_next[kk_iteration() * 7 % 11] += (u[i] & mask) + 1u;""",
+        {"w": Keep.WHOLE},
+        _phased,
     ),
 )
 

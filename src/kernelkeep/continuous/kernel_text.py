@@ -91,7 +91,11 @@ class KernelText(Outline):
             workers = self._workers()
             lines += [f"kkstride = {workers} * kk_group_size(0);"]
             lines += [f"if (kk_group_id(0) < {workers}) {{"] if self.supervised else []
-        lines += ["int kkgoal = kkruns ? kkbudget : 0;", "while (kkdone < kkgoal) {"]
+        lines += ["int kkgoal = kkruns ? kkbudget : 0;"]
+        if self.program.keeps_whole:
+            # No barrier in an `if` for PoCL; a grid must not meet where the commit does not count it back.
+            lines += [*self._keep_at_first(), f"if (kkgoal != 0) {{ {barrier} }}" if grid else barrier]
+        lines += ["while (kkdone < kkgoal) {"]
         if self.queue:
             lines += ["int kkin = kkdone == 0 ? 0 : (kkdone & 1) != 0 ? 1 : 2; int kkto = (kkdone & 1) != 0 ? 2 : 1;"]
             lines += [
@@ -115,8 +119,6 @@ class KernelText(Outline):
                 "kkdone = kkend;",
             ]
         else:
-            if self.program.keeps_whole:
-                lines += [*self._keep_whole(), barrier]
             each = "KK_UNROLL\nfor (int kki = kkfirst; kki < kkitems; kki += kkstride) {"
             lines += [
                 f"if (kkdone == 0) {{\n{each} KK_STEP_01(kki, kkbase); }}\n}}",
@@ -136,6 +138,8 @@ class KernelText(Outline):
                 lines += [f"if (kkdeadline > 0 && KK_CLOCK() - kkstart > kkdeadline * 1000ull) {stop}"]
             lines += ["}"]
         lines += [barrier]
+        # Here, and not with a barrier of its own before the iteration: PoCL 3.0 loses iterations of a loop with three.
+        lines += self._keep_for_next() if self.program.keeps_whole else []
         if self.queue or self.steers:
             # One of all settles what the iteration asked for, while the others wait.
             if self.queue:
@@ -158,6 +162,8 @@ class KernelText(Outline):
             ]
             if self.queue:
                 lines += ["if (kkleft == 0) break;"]
+        elif self.program.keeps_whole:
+            lines += [barrier]
         if grid or self.queue or self.steers:
             lines += [f"if (kk_uint(kkdone) >= KK_READ(kkcontrol[{Word.STOP_AT:d}])) break;"]
         lines += ["}"]
@@ -167,8 +173,16 @@ class KernelText(Outline):
             lines += [*self._supervise()]
         return lines
 
-    def _keep_whole(self) -> list[str]:
+    def _keep_at_first(self) -> list[str]:
         """The old values of arrays that an iteration may leave partly unwritten, before anybody writes."""
+        return [
+            f"int kkend_{key} = kkgoal != 0 ? kksize_{key} : 0; "
+            f"for (int kki = kkfirst; kki < kkend_{key}; kki += kkstride) {key}_s1[kki] = {key}_s0[kki];"
+            for key in self.program.keeps_whole
+        ]
+
+    def _keep_for_next(self) -> list[str]:
+        """The same for the next iteration, when all are done with this one."""
 
         def carry(old: int, new: int) -> str:
             return " ".join(
@@ -176,11 +190,7 @@ class KernelText(Outline):
                 for key in self.program.keeps_whole
             )
 
-        return [
-            f"if (kkdone == 0) {{ {carry(0, 1)} }}",
-            f"else if ((kkdone & 1) != 0) {{ {carry(1, 2)} }}",
-            f"else {{ {carry(2, 1)} }}",
-        ]
+        return [f"if ((kkdone & 1) != 0) {{ {carry(1, 2)} }} else {{ {carry(2, 1)} }}"]
 
     def _workers(self) -> str:
         return "(kk_group_count(0) - 1)" if self.supervised else "kk_group_count(0)"
