@@ -91,7 +91,8 @@ def _phased(old: Arrays, iteration: int, mask: np.uint32) -> Arrays:
     u, w = old["u"], old["w"]
     phase = (iteration + 2) // 4  # a new one holds from the iterations 2, 6, … on
     new = {"u": u + np.uint32(1 + 100 * phase), "w": w.copy()}
-    new["w"][iteration * 7 % 11] += (u[5] & mask) + np.uint32(1)
+    at = iteration * 7 % 11
+    new["w"][at : at + 1] += (u[5:6] & mask) + np.uint32(1)
     return new
 
 
