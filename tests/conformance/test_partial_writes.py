@@ -30,7 +30,9 @@ class Shape:
         body: str,
         keeps: dict[str, Keep],
         step: Callable[[Arrays, int, np.uint32], Arrays],
+        group: int = 16,
     ) -> None:
+        self.group = group
         self.name, self.coupling, self.sizes, self.body, self.keeps, self.step = (
             name,
             coupling,
@@ -50,7 +52,7 @@ class Shape:
             state=state,
             scalars={"mask": np.uint32(mask)},
             body=self.body,
-            group=16,
+            group=self.group,
         )
 
 
@@ -141,6 +143,7 @@ SHAPES = (
         if (i == 5) w_next[kk_iteration() * 7 % 11] += (u[i] & mask) + 1u;""",
         {"w": Keep.WHOLE},
         _phased,
+        group=128,  # PoCL lost iterations of larger groups
     ),
 )
 
