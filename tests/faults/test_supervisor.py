@@ -458,7 +458,14 @@ def test_beats_are_few_and_wait_for_nobody() -> None:
 
 
 def test_wrong_use() -> None:
-    for wrong in ({"heartbeat_seconds": 0}, {"max_restarts": -1}, {"start_seconds": 0}, {"args": (1, 2, 3)}):
+    for wrong in (
+        {"heartbeat_seconds": 0},
+        {"max_restarts": -1},
+        {"start_seconds": 0},
+        {"heartbeat_seconds": "x"},
+        {"args": 5},
+        {"args": (1, 2, 3)},
+    ):
         options: dict[str, Any] = {"checkpoint": None, **wrong}
         with pytest.raises(kk.ArgumentError):
             kk.run_supervised(test_beats_are_few_and_wait_for_nobody, **options)

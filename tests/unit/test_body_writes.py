@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelkeep.continuous.body_writes import Keep, arrays_to_keep
+from kernelkeep.continuous.body_writes import Keep, arrays_to_keep, old_arrays_written
 
 OWN, WHOLE = Keep.OWN, Keep.WHOLE
 ITEM = "int i = kk_item();\n"
@@ -164,3 +164,17 @@ def test_no_way_that_skips_a_write_is_overlooked(block: list[Statement]) -> None
             assert kept.get(key) is OWN, body
         if not skipped and "for" not in body:
             assert key not in kept, body
+
+
+def test_writing_to_the_old_state_is_noticed() -> None:
+    for body in ("x[i] = 1;", "x[y[i] + (2)] += 1;", "x[i]++;", "--x[i];", "y_next[i] = x[i] = 2;"):
+        assert old_arrays_written(body, ["x", "y"]) == ["x"], body
+    for body in (
+        "x_next[i] = x[i];",
+        "if (x[i] == 1 || x[i] <= y[i]) ;",
+        "// x[i] = 1;",
+        "y_next[x[i]] = 1;",
+        "x[i",
+        "a++ + x[i];",
+    ):
+        assert old_arrays_written(body, ["x", "y"]) == [], body

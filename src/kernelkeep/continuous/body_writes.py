@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-__all__ = ["Keep", "arrays_to_keep"]
+__all__ = ["Keep", "arrays_to_keep", "old_arrays_written"]
 
 
 class Keep(Enum):
@@ -58,13 +58,32 @@ def arrays_to_keep(body: str, sizes: Mapping[str, int], items: int, *, alone: bo
     return found
 
 
+def old_arrays_written(body: str, keys: Iterable[str]) -> list[str]:
+    """The arrays whose old values a body assigns to, which GLSL would let it do."""
+    tokens, keys = _TOKENS.findall(_plain(body)), set(keys)
+    found = []
+    for at, token in enumerate(tokens):
+        if token not in keys or tokens[at + 1 : at + 2] != ["["]:
+            continue
+        depths = itertools.accumulate((other in _CLOSING) - (other in _CLOSING.values()) for other in tokens[at + 1 :])
+        end = next((at + 2 + length for length, depth in enumerate(depths) if depth == 0), len(tokens))
+        if _CHANGES & set(tokens[end : end + 1]) or (at and tokens[at - 1] in ("++", "--")):
+            found.append(token)
+    return found
+
+
+def _plain(body: str) -> str:
+    """A body without comments, and with lines joined and texts replaced as far as nobody looks at them."""
+    return _QUOTES.sub(lambda found: "0" if found["quoted"] else " ", _SPLICES.sub("", body))
+
+
 class _Reading:
     """One pass over a body. `written` has the arrays that every item surely writes, `elsewhere` those that are used at
     another index than the item's own, `mentioned` those whose new array occurs at all."""
 
     def __init__(self, body: str, keys: Iterable[str]) -> None:
         self._keys = {f"{key}_next": key for key in keys}
-        text = _QUOTES.sub(lambda found: "0" if found["quoted"] else " ", _SPLICES.sub("", body))
+        text = _plain(body)
         pasted = "##" in text
         lines = [line for line in text.splitlines() if not _HARMLESS.fullmatch(line.strip())]
         macros = set(_DEFINED.findall(text))

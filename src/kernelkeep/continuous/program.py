@@ -28,7 +28,7 @@ import numpy as np
 from ..devices.array import parse_dtype
 from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel, Scalar
-from .body_writes import Keep, arrays_to_keep
+from .body_writes import Keep, arrays_to_keep, old_arrays_written
 
 __all__ = ["COUPLINGS", "MOST_ITEMS", "StateProgram"]
 
@@ -80,6 +80,10 @@ class StateProgram:
         self.body = body
         self.group = group
         self.state = {key: _array(f"state {key!r} of {name}", value) for key, value in state.items()}
+        if coupling != "queue" and (old := old_arrays_written(body, self.state)):
+            raise ArgumentError(
+                f"the body of {name} writes to {old[0]}, which is the old state and stays as it is; write to {old[0]}_next"
+            )
         self.scalars = {key: _scalar(f"scalar {key!r} of {name}", value) for key, value in (scalars or {}).items()}
         self.tasks = self._parse_tasks(tasks)
         if not isinstance(queue_capacity, int) or queue_capacity < 1:

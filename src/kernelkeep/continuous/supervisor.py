@@ -69,6 +69,8 @@ def run_supervised(
             f"heartbeat_seconds and start_seconds must be numbers above 0, and max_restarts one from 0 on, got "
             f"{heartbeat_seconds!r}, {start_seconds!r} and {max_restarts!r}"
         )
+    if not isinstance(args, Sequence):
+        raise ArgumentError(f"args must be a tuple of arguments for the target, got {args!r}")
     if checkpoint is not None:
         real_path(checkpoint)
     with raise_ending_signals():
