@@ -175,3 +175,16 @@ def test_what_is_in_the_checkpoint_was_shown(tmp_path: Path, cache: kk.ProgramCa
     assert read_header(path).iteration == 10
     kk.resume(path, cache, program, 20, "redispatch", **show).close()
     assert shown == [10, 20]
+
+
+def test_an_error_says_when_the_last_state_could_not_be_saved(tmp_path: Path, cache: kk.ProgramCache) -> None:
+    def fail(step: kk.Progress) -> None:
+        if step.iteration >= 1:
+            raise RuntimeError("mine")
+
+    (tmp_path / "file").touch()
+    with pytest.raises(RuntimeError, match="mine") as caught, pytest.warns(kk.CheckpointWarning):
+        kk.run(
+            cache, SCRAMBLE.program(SIZE), 20, "redispatch", checkpoint=tmp_path / "file" / "a.kkpt", on_progress=fail
+        )
+    assert "could not be saved: the checkpoint" in caught.value.__notes__[-1]

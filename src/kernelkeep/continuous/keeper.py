@@ -93,6 +93,8 @@ class CheckpointKeeper:
             return
         if self.writer.problem is None:
             error.add_note(f"the state at iteration {session.iteration:,} is in {self.writer.path}")
+        else:
+            error.add_note(f"the state at iteration {session.iteration:,} could not be saved: {self.writer.problem}")
 
     def _close_writer(self) -> None:
         if self.writer is not None:
