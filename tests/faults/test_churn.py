@@ -121,7 +121,10 @@ def test_churn_under_a_bound(backend: str, seconds: int, tmp_path: Path) -> None
         spec = device.spec
         # Not so much for each load: llvmpipe grew by 3 MB in a run of 817 loads and in one of 1,197, as a heap does that
         # settles. NVIDIA's OpenGL driver has a heap of its own, and was seen to grow by 81 MB.
-        most_grown = (128 if backend == "opengl" and device.info.is_gpu else 40) << 20
+        nvidia = backend == "opengl" and device.info.is_gpu
+        most_grown = (128 if nvidia else 40) << 20
+        # A file that is lost with each load would be hundreds; NVIDIA's OpenGL driver was seen to open two of its own.
+        most_files = 8 if nvidia else 0
     # A lease that was lost would be a ResourceWarning, and is an error here.
     said = run_python(
         CHURN,
@@ -141,4 +144,4 @@ def test_churn_under_a_bound(backend: str, seconds: int, tmp_path: Path) -> None
     assert found["most"] <= 12
     assert found["evictions"] == found["loaded"] - found["programs"], found
     assert found["grown"] < most_grown, found
-    assert found["files"] <= 0, found
+    assert found["files"] <= most_files, found

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import ArgumentError
-from .array_functions import with_array_functions
 from .helper_calls import not_as_macros
 from .remainders import FUNCTIONS, FUNCTIONS_64, with_c_remainders
 from .signature import DTYPES, declaration, entry_symbol
@@ -103,13 +102,9 @@ def _vectors(text: str, language: str) -> str:
     return _VECTORS[language] if _VECTOR.search(text) else ""
 
 
-def _wrong_as_macros(kernel: PortableKernel, source: Source, *texts: str) -> frozenset[str]:
-    """The helpers that macros would get wrong in this kernel."""
-    return not_as_macros(source.language, texts, tuple(source.macros.items()), kernel._changing)
-
-
-def _expressions(source: Source, names: frozenset[str]) -> str:
-    """Helpers as expressions, in place of the macros."""
+def _expressions(kernel: PortableKernel, source: Source, *texts: str) -> str:
+    """The helpers that this kernel's macros would get wrong, in place of those."""
+    names = not_as_macros(source.language, texts, tuple(source.macros.items()), kernel._changing)
     return "".join(f"#undef {name}\n{_AS_EXPRESSIONS[source.language][name]}" for name in sorted(names))
 
 
@@ -171,7 +166,7 @@ def _lower_cuda(kernel: PortableKernel, source: Source) -> str:
             parts.append(f"{'const ' if p.access == 'r' else ''}{kind}* {p.name}")
     x, y, z = kernel.signature.group or (1, 1, 1)
     head = f'extern "C" __global__ void __launch_bounds__({x * y * z}) {entry_symbol(kernel.name)}({", ".join(parts)})'
-    vectors += _expressions(source, _wrong_as_macros(kernel, source, kernel.body, functions))
+    vectors += _expressions(kernel, source, kernel.body, functions)
     before = f"{declaration(kernel.signature)}\n{_CUDA_PRELUDE}{vectors}{functions}"
     return f"{before}{head} {{\n{shared}\n#line {kernel._first_line}\n{body}\n}}\n"
 
@@ -303,9 +298,7 @@ def _lower_glsl(kernel: PortableKernel, source: Source) -> Source:
     shared, body = kernel._split_body("shared")
     functions = kernel._functions("glsl")
     kinds = {p.dtype for p in kernel.signature.params or ()}
-    wrong = _wrong_as_macros(kernel, source, kernel.body, functions)
-    helpers = _vectors(kernel.body + functions, "glsl") + _expressions(source, wrong)
-    (functions, body), of_arrays = with_array_functions((functions, body), wrong, kernel._float_arrays)
+    helpers = _vectors(kernel.body + functions, "glsl") + _expressions(kernel, source, kernel.body, functions)
     if not kernel.nonnegative_remainders and any(
         "%" in text for text in (shared, functions, body, *source.macros.values())
     ):
@@ -342,6 +335,6 @@ def _lower_glsl(kernel: PortableKernel, source: Source) -> Source:
         # threads launching one program would overwrite each other's.
         lines.append(f"layout(std140, binding = 0) uniform kk_scalars {{ {' '.join(scalars)} }};")
     lines.append(shared)
-    lines.append(of_arrays + functions)
+    lines.append(functions)
     lines.append(f"void main() {{\n#line {kernel._first_line}\n{body}\n}}\n")
     return replace(source, text="\n".join(lines))

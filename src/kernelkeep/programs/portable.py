@@ -218,12 +218,6 @@ class PortableKernel:
         written = {p.name for p in self.params if isinstance(p, Buffer) and p.access != "r"}
         return frozenset(written | {name for _, name, _ in _SHARED.findall(self.body)})
 
-    @property
-    def _float_arrays(self) -> frozenset[str]:
-        """The arrays that kk_load4 and kk_store4 take, by name."""
-        buffers = {p.name for p in self.params if isinstance(p, Buffer) and p.dtype == "f4"}
-        return frozenset(buffers | {name for kind, name, _ in _SHARED.findall(self.body) if kind == "float"})
-
     def _functions(self, language: str) -> str:
         """Functions that the body calls, in a language; for kernels that are generated."""
         return ""
