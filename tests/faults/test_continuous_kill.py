@@ -314,7 +314,8 @@ def test_ctrl_c_leaves_a_checkpoint(tmp_path: Path, specs: list[str], programs: 
         child.send_signal(signal.SIGINT)
         _, errors = child.communicate(timeout=30)
     assert child.returncode == -signal.SIGINT
-    assert errors.rstrip().endswith("KeyboardInterrupt")
+    *_, raised, note = errors.rstrip().splitlines()
+    assert raised == "KeyboardInterrupt" and note.startswith("the state at iteration ") and note.endswith("run.kkpt")
     header = read_header(tmp_path / "run.kkpt")
     assert header.iteration > 100 and not header.finished
     program = SCRAMBLE.program(97)

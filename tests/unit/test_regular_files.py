@@ -13,7 +13,7 @@ import pytest
 import kernelkeep as kk
 from kernelkeep.errors import ArgumentError
 from kernelkeep.execution.timeline import Timeline
-from kernelkeep.storage.files import NotRegular, open_regular, write_whole
+from kernelkeep.storage.files import NotRegular, check_destination, open_regular, write_whole
 from kernelkeep.storage.locks import FileLock, LockUnavailable
 from kernelkeep.variants.picture import check_picture
 from kernelkeep.variants.records import Records
@@ -108,3 +108,17 @@ def test_a_lock_that_is_another_name_of_a_file_is_none(tmp_path: Path) -> None:
     lock.leave_note("note")
     lock.release()
     assert precious.read_text() == "data"
+
+
+def test_standard_output_is_refused_wherever_it_leads(tmp_path: Path) -> None:
+    """A file that output is redirected to would be replaced, and all that is printed would be lost."""
+    with (tmp_path / "out.txt").open("w") as out:
+        for name in (f"/dev/fd/{out.fileno()}", f"/proc/self/fd/{out.fileno()}"):
+            with pytest.raises(NotRegular, match="open file"):
+                check_destination(name)
+        link = tmp_path / "link"
+        link.symlink_to(f"/proc/self/fd/{out.fileno()}")
+        with pytest.raises(NotRegular, match="open file"):
+            check_destination(link)
+    check_destination(tmp_path / "out.txt")
+    check_destination(tmp_path / "new.txt")

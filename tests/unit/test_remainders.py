@@ -88,10 +88,10 @@ def test_no_text_is_lost_or_breaks_it(text: str) -> None:
         ("x[i++] %= y = 3;", "kk_set_remainder(x[i++] , y = 3);"),
         ("if (a % 2 == 0) -a % b;", "if (kk_remainder(a , 2) == 0) kk_remainder(-a , b);"),
         ("return v.x++ % f(a, b)[2].y;", "return kk_remainder(v.x++ , f(a, b)[2].y);"),
-        ("float t[N % 3], u[7 % 4]; t[i % 3] = 1;", "float t[(N - N / 3 * 3)], u[(7 - 7 / 4 * 4)]; t[kk_remainder(i , 3)] = 1;"),
-        ("case A % 2:", "case (A - A / 2 * 2):"),
+        ("float t[N % 3]; t[i % 3] = 1;", "float t[((N - N / 3 * 3) << 0)]; t[kk_remainder(i , 3)] = 1;"),
+        ("case A % 2:", "case ((A - A / 2 * 2) << 0):"),
         ("#if A % B\nx = 1;\n#endif // %\n", "#if A % B\nx = 1;\n#endif // %\n"),
-        ("#define M (7 % 4)\n", "#define M ((7 - 7 / 4 * 4))\n"),
+        ("#define M (7 % 4)\n", "#define M (((7 - 7 / 4 * 4) << 0))\n"),
         ("#define W(i) ((i) % 4)\nx[W(k++)] = 1;", "#define W(i) (kk_remainder((i) , 4))\nx[W(k++)] = 1;"),
     ],
 )  # fmt: skip

@@ -148,7 +148,7 @@ def test_items_are_the_elements_unless_told() -> None:
     assert program().items == 4
     assert program(state={"x": np.zeros((6, 3), "f4")}).items == 18
     assert program(state={"x": np.zeros((6, 3), "f4")}, items=18).items == 18
-    assert program(items=np.int64(7)).items == 7
+    assert program(items=np.int64(3)).items == 3
     assert repr(program()) == "<StateProgram p, independent, 4 items: x>"
     assert repr(TILES.program(75)) == "<StateProgram tiles, queue, 9 tasks: rounds, tally>"
 
@@ -459,3 +459,24 @@ def test_items_are_the_elements_of_what_the_body_writes() -> None:
 def test_an_option_with_a_default_is_not_none(name: str) -> None:
     with pytest.raises(kk.ArgumentError, match=f"{name} must be a positive number, got None"):
         Settings.of({name: None})
+
+
+def test_a_python_float_that_does_not_fit_is_refused() -> None:
+    body = "int i = kk_item(); u_next[i] = u[i] + k;"
+    for value in (1e300, -1e300):
+        with pytest.raises(kk.ArgumentError, match="does not fit"):
+            kk.StateProgram("p", coupling="independent", state={"u": np.ones(4, "f4")}, scalars={"k": value}, body=body)
+    infinite = kk.StateProgram(
+        "p", coupling="independent", state={"u": np.ones(4, "f4")}, scalars={"k": float("inf")}, body=body
+    )
+    assert np.isinf(infinite.scalars["k"])
+
+
+def test_more_items_than_elements_are_refused_where_each_writes_its_own() -> None:
+    state = {"u": np.ones(4, "f4")}
+    with pytest.raises(kk.ArgumentError, match="at most 4, the number of elements of u, got 100"):
+        kk.StateProgram(
+            "p", coupling="independent", items=100, state=state, body="int i = kk_item(); u_next[i] = u[i];"
+        )
+    guarded = "int i = kk_item(); if (i < 4) u_next[i] = u[i];"
+    assert kk.StateProgram("p", coupling="independent", items=100, state=state, body=guarded).items == 100

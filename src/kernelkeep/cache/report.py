@@ -48,7 +48,7 @@ class PreloadReport:
         if self.memory:
             parts.append(f"{self.memory} already in memory")
         if self.remote:
-            parts.append(f"{self.remote} from afar")
+            parts.append(f"{self.remote} remote")
         noun = "program" if self.loaded == 1 else "programs"
         text = f"{self.loaded} {noun} ready in {self.seconds * 1e3:.0f} ms: {', '.join(parts)}"
         return "\n".join([text, *(f"failed: {failure}" for failure in self.failed)])

@@ -31,7 +31,7 @@ COUNTERS = (
 
 class CacheStats(msgspec.Struct, frozen=True):
     """`str()` is the table a person reads. A memory hit needs no compile and saves none; saved seconds are those of
-    programs that came from disk or from afar instead of the compiler."""
+    programs that came from disk or a remote cache instead of the compiler."""
 
     programs: int = 0
     over_bound: bool = False
@@ -69,7 +69,7 @@ class CacheStats(msgspec.Struct, frozen=True):
             ("programs on disk", f"{self.on_disk:,}, {human_bytes(self.disk_bytes)}"),
             ("hits in memory", f"{self.hits_memory:,}"),
             ("hits on disk", f"{self.hits_disk:,}"),
-            ("hits from afar", f"{self.hits_remote:,}"),
+            ("remote hits", f"{self.hits_remote:,}"),
             ("misses", f"{self.misses:,}"),
             ("hit rate", f"{self.hit_rate:.1%}"),
             ("compiles", f"{self.compiles:,} in {self.compile_seconds:.3f} s, {self.compile_errors:,} failed"),

@@ -48,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 1
     except OSError as error:
-        return _fail(str(error), 1)
+        said = error.strerror or str(error)
+        return _fail(said if error.filename is None else f"{error.filename}: {said}", 1)
     except Exception as error:
         if sys.flags.dev_mode:  # python -X dev -m kernelkeep …: for whoever looks for the cause
             raise

@@ -58,6 +58,12 @@ def arrays_to_keep(body: str, sizes: Mapping[str, int], items: int, *, alone: bo
     return found
 
 
+def always_written(body: str, keys: Iterable[str]) -> set[str]:
+    """The arrays of which every item writes the element with its own number, in every iteration, and no other."""
+    reading = _Reading(body, keys)
+    return reading.written - reading.elsewhere
+
+
 def old_arrays_written(body: str, keys: Iterable[str]) -> list[str]:
     """The arrays whose old values a body assigns to, which GLSL would let it do."""
     tokens, keys = _TOKENS.findall(_plain(body)), set(keys)

@@ -91,10 +91,16 @@ class CheckpointKeeper:
             if self.writer is not None:
                 error.add_note(f"the last state could not be saved to {self.writer.path}: {problem}")
             return
+        error.add_note(self.note())
+
+    def note(self) -> str:
+        """What became of the last state, for whoever reads why the run ended; nothing where no file was asked for."""
+        if self.writer is None:
+            return ""
+        state = f"the state at iteration {self._session.iteration:,}"
         if self.writer.problem is None:
-            error.add_note(f"the state at iteration {session.iteration:,} is in {self.writer.path}")
-        else:
-            error.add_note(f"the state at iteration {session.iteration:,} could not be saved: {self.writer.problem}")
+            return f"{state} is in {self.writer.path}"
+        return f"{state} could not be saved: {self.writer.problem}"
 
     def _close_writer(self) -> None:
         if self.writer is not None:

@@ -28,7 +28,7 @@ import numpy as np
 from ..devices.array import parse_dtype
 from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel, Scalar
-from .body_writes import Keep, arrays_to_keep, old_arrays_written
+from .body_writes import Keep, always_written, arrays_to_keep, old_arrays_written
 
 __all__ = ["COUPLINGS", "MOST_ITEMS", "StateProgram"]
 
@@ -132,9 +132,16 @@ class StateProgram:
                 raise ArgumentError(f"{self.name} handles tasks: its items are what is in the queue")
             return 0
         if items is None:
-            items = self._count_items()
+            return self._count_items()
         if not isinstance(items, int | np.integer) or isinstance(items, bool) or not 1 <= items <= MOST_ITEMS:
             raise ArgumentError(f"items of {self.name} is an integer from 1 to {MOST_ITEMS:,}, not {items!r}")
+        for key in sorted(always_written(self.body, self.state)):
+            most = self.state[key].size
+            if most < items:
+                raise ArgumentError(
+                    f"items of {self.name} must be at most {most:,}, the number of elements of {key}, got {items:,}: "
+                    "every item writes its own element"
+                )
         return int(items)
 
     def _count_items(self) -> int:
@@ -208,7 +215,14 @@ def _narrowed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Plain Python numbers as the kernels of most people have them: int is i4 where it fits, float f4."""
     if array.dtype.kind == "i" and array.size and array.min() >= -(2**31) and array.max() < 2**31:
         return array.astype("i4")
-    return array.astype("f4") if array.dtype.kind == "f" else array
+    if array.dtype.kind != "f":
+        return array
+    with np.errstate(over="ignore"):
+        narrow = array.astype("f4")
+    if (np.isinf(narrow) & ~np.isinf(array)).any():
+        largest = array.flat[np.abs(array).argmax()]
+        raise ArgumentError(f"a Python float becomes float32, and {largest:g} does not fit: pass np.float64")
+    return narrow
 
 
 def _scalar(label: str, value: Any) -> np.ndarray[Any, Any]:

@@ -255,8 +255,14 @@ def _run(
                 if claim is not None:
                     claim.release()
                 interruption.pass_on()
+    note = keeper.note()
     session.close()
-    interruption.pass_on()
+    try:
+        interruption.pass_on()
+    except KeyboardInterrupt as interrupt:
+        if note:
+            interrupt.add_note(note)
+        raise
     return seen
 
 

@@ -176,7 +176,8 @@ class _Writer:
         if simple and (constant or fixed or self._macros.may_repeat(operands, self._macro)):
             a, b = _enclosed(text), _enclosed(right)
             lines = "".join(_LINE_BREAK.findall(text + space + right))  # those after it keep their numbers
-            return f"{before}({a} - {a} / {b} * {b}{lines})"
+            # Shifted, which changes nothing and is refused for floats, as C refuses their remainder.
+            return f"{before}(({a} - {a} / {b} * {b}) << 0{lines})"
         self.calls = True
         return f"{before}kk_remainder({text}{space},{right})"
 

@@ -84,7 +84,7 @@ class Source:
         except NotRegular as error:
             raise ArgumentError(f"cannot read the source {path}: it {error}") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise ArgumentError(f"cannot read the source {path}: {error}") from None
+            raise ArgumentError(f"cannot read the source {path}: {getattr(error, 'strerror', None) or error}") from None
         fields.setdefault("name", path.stem)
         if "language" not in fields:
             if path.suffix not in _SUFFIXES:

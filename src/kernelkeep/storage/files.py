@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 from typing import BinaryIO
@@ -93,8 +94,28 @@ def _check_opened(found: os.stat_result, trust: Trust | None) -> None:
         raise Untrusted(f"it {objection}")
 
 
+_OPEN_FILE = re.compile(r"/proc/[^/]+(?:/task/\d+)?/fd(?:/|\Z)")
+
+
+def _leads_to_open_file(path: str | os.PathLike[str]) -> bool:
+    at = os.fspath(path)
+    for _ in range(40):  # as many links as Linux follows
+        if _OPEN_FILE.match(os.path.realpath(os.path.dirname(at)) + "/"):  # noqa: PTH120
+            return True
+        try:
+            at = os.path.join(os.path.dirname(at), os.readlink(at))  # noqa: PTH115, PTH118, PTH120
+        except OSError:  # no link
+            return False
+    return False
+
+
 def check_destination(path: str | os.PathLike[str]) -> None:
-    """`NotRegular` where a new file would take the place of a folder, device, pipe or socket, also behind a link."""
+    """`NotRegular` where a new file would take the place of a folder, device, pipe or socket, also behind a link.
+
+    `/dev/stdout` is refused wherever it leads: a file that output is redirected to would be replaced under the writer.
+    """
+    if _leads_to_open_file(path):
+        raise NotRegular("an open file of this process")
     with contextlib.suppress(FileNotFoundError):
         _check_regular(Path(path).stat())
 

@@ -272,7 +272,9 @@ def _rendered(text: str, values: Mapping[str, Any]) -> str:
     try:
         import jinja2
     except ImportError:
-        raise Unsupported("jinja2", "this template is jinja2, which is not installed: kernelkeep[tune]") from None
+        raise Unsupported(
+            "jinja2", "this template needs jinja2; install it with: pip install 'kernelkeep[tune]'"
+        ) from None
     try:
         environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
         return environment.from_string(text).render(values)

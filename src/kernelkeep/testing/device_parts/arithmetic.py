@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ...devices.base import Device
-from ...errors import ArgumentError
+from ...errors import ArgumentError, CompileError
 from ...programs.portable import Buffer, PortableKernel, Scalar
 from .common import DevicePart, groups
 
@@ -52,6 +52,9 @@ class CInt:
 
     def __or__(self, other: Any) -> CInt:
         return CInt(self.value | CInt.of(other).value)
+
+    def __lshift__(self, other: Any) -> CInt:
+        return CInt(self.value << CInt.of(other).value)
 
     def __neg__(self) -> CInt:
         return CInt(-self.value)
@@ -204,6 +207,12 @@ class ArithmeticTests(DevicePart):
         except ArgumentError as error:
             refusal = str(error)
         assert result == [7 - 5 % 3] if refusal is None else "macro SUM is an operand of %" in refusal
+
+    @pytest.mark.parametrize("remainder", ["5.5f % 3.0f", "5.5f % 3", "x[1] % 3.0f"])
+    def test_floats_have_no_remainder(self, device: Device, remainder: str) -> None:
+        kernel = PortableKernel("floats", params=[Buffer("x", "f4")], body=f"x[0] = {remainder};", group=1)
+        with pytest.raises(CompileError):
+            device.compile(kernel.source(device))
 
     def test_floats_are_divided_as_ever(self, device: Device) -> None:
         kernel = PortableKernel(
