@@ -18,7 +18,7 @@ import msgspec
 from ...errors import ArgumentError, DeviceError
 from ...programs.signature import KernelSignature, declared, declared_kernel, read_heads, same_kernel
 from ...programs.source import Source
-from ...programs.unit import compile_error, translation_unit
+from ...programs.translation_unit import compile_error, translation_unit
 from ..image import Image
 from .bindings import load_bindings
 

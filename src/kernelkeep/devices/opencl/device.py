@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import ArgumentError, BinaryRejected, DeviceError, KernelKeepError, OutOfMemory, Unsupported
 from ...programs.signature import CTYPES, DTYPES, KernelSignature, Parameter, declared, declared_kernel, read_heads
 from ...programs.source import Source
-from ...programs.unit import compile_error, translation_unit, user_line
+from ...programs.translation_unit import compile_error, translation_unit, user_line
 from ..array import parse_dtype, parse_shape
 from ..base import Capabilities, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint, cpu_identity

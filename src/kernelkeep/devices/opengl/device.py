@@ -20,7 +20,7 @@ import numpy as np
 
 from ...errors import BinaryRejected, DeviceError, OutOfMemory
 from ...programs.source import Source
-from ...programs.unit import translation_unit
+from ...programs.translation_unit import translation_unit
 from ..base import Capabilities, Device, MemoryInfo, Queue
 from ..image import Image
 from ..replay import Step

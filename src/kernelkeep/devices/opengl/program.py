@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ArgumentError
 from ...programs.signature import KernelSignature, Parameter
 from ...programs.source import Source
-from ...programs.unit import compile_error
+from ...programs.translation_unit import compile_error
 from ..base import Kernel, Program, Queue
 from ..image import Image
 from .libgl import Constants as C

@@ -9,7 +9,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.programs.includes import expand_includes, find_headers, without_comments
-from kernelkeep.programs.unit import translation_unit
+from kernelkeep.programs.translation_unit import translation_unit
 
 
 def write(folder: Path, **files: str) -> None:
