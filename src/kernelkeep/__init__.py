@@ -8,8 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # what type checkers take for True; importing `typing` for it would take longest of all
 
 if TYPE_CHECKING:
-    from .cache.disk import CacheWarning as CacheWarning
-    from .cache.memory import Lease as Lease
+    from .cache.lease import Lease as Lease
     from .cache.program_cache import ProgramCache as ProgramCache
     from .cache.report import Explanation as Explanation
     from .cache.report import PreloadReport as PreloadReport
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from .devices.registry import open_device as open_device
     from .errors import ArgumentError as ArgumentError
     from .errors import BinaryRejected as BinaryRejected
+    from .errors import CacheWarning as CacheWarning
     from .errors import CheckpointError as CheckpointError
     from .errors import CompileError as CompileError
     from .errors import DeviceError as DeviceError
@@ -71,7 +71,7 @@ _HOMES = {
     "BinaryRejected": "errors",
     "Buffer": "programs.portable",
     "CacheStats": "cache.stats",
-    "CacheWarning": "cache.disk",
+    "CacheWarning": "errors",
     "Capabilities": "devices.base",
     "Checkpoint": "continuous.checkpoint_state",
     "CheckpointError": "errors",
@@ -89,7 +89,7 @@ _HOMES = {
     "Job": "execution.job",
     "Kernel": "devices.base",
     "KernelKeepError": "errors",
-    "Lease": "cache.memory",
+    "Lease": "cache.lease",
     "LocalMemory": "devices.base",
     "OutOfMemory": "errors",
     "PortableKernel": "programs.portable",

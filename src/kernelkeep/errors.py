@@ -1,4 +1,4 @@
-"""Every error kernelkeep raises.
+"""Every error kernelkeep raises, and its one warning.
 
     KernelKeepError
     ├── ArgumentError     (also ValueError)   what the caller passed cannot work; nothing was launched
@@ -11,6 +11,8 @@
     ├── CheckpointError                       a checkpoint cannot be read or written, or does not fit
     ├── SupervisionError                      supervised work was given up: .history
     └── RemoteError                           a shared cache cannot be reached or is not to be trusted
+
+    CacheWarning          (UserWarning)       a cache cannot be used as it should; programs stay in memory
 
 Driver errors are translated where they happen, in `devices/`; no driver's exception type crosses that line.
 """
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentError",
     "BinaryRejected",
+    "CacheWarning",
     "CheckpointError",
     "CompileError",
     "DeviceError",
@@ -130,3 +133,7 @@ def _rebuild_supervision_error(message: str, history: tuple[Any, ...]) -> Superv
 
 class RemoteError(KernelKeepError):
     """A shared cache cannot be reached or is not to be trusted."""
+
+
+class CacheWarning(UserWarning):
+    """A cache cannot be used as it should; programs stay in memory."""

@@ -13,7 +13,7 @@ import pytest
 from kernelkeep.cache.disk import DiskTier
 from kernelkeep.cache.entry import Entry
 from kernelkeep.cache.key import Key
-from kernelkeep.cache.log import say
+from kernelkeep.cache.log import log
 from kernelkeep.cache.progress import progress_bar
 from kernelkeep.cache.report import Difference, Explanation, PreloadFailure
 from kernelkeep.cli import main
@@ -79,7 +79,7 @@ def test_reports_logs_warnings_and_progress_are_escaped(
         check_printable(str(found))
     check_printable(str(PreloadFailure(BAD, ValueError(BAD.replace("\n", "")))))
     with caplog.at_level(logging.INFO, "kernelkeep"):
-        say(BAD, "%s in %.2f ms", BAD, 1.5)
+        log(BAD, "%s in %.2f ms", BAD, 1.5)
     check_printable(caplog.messages[0])
     assert SHOWN in caplog.messages[0] and "1.50 ms" in caplog.messages[0]
     with progress_bar("loading", 1, wanted=True) as step:

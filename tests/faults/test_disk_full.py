@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from kernelkeep.cache import disk as disk_module
-from kernelkeep.cache.disk import CacheWarning, DiskTier
+from kernelkeep.cache.disk import DiskTier
+from kernelkeep.errors import CacheWarning
 from kernelkeep.testing import run_python
 from kernelkeep.testing.entries import sample_entry
 

@@ -18,6 +18,7 @@ PARENTS = {
     "OutOfMemory": (kk.DeviceError, MemoryError),
     "Unsupported": (kk.KernelKeepError,),
     "VariantError": (kk.KernelKeepError,),
+    "CacheWarning": (UserWarning,),
     "CheckpointError": (kk.KernelKeepError,),
     "RemoteError": (kk.KernelKeepError,),
     "SupervisionError": (kk.KernelKeepError,),

@@ -17,24 +17,21 @@ from typing import Any
 
 import msgspec
 
+from ..errors import CacheWarning
 from ..escaping import escaped
 from ..storage.files import Damaged, Untrusted
 from ..storage.locks import FileLock, LockUnavailable
 from ..storage.private import NotPrivate, Trust, default_trust, make_private_folder
 from .entry import LARGEST_PAYLOAD, Entry
 from .folder import GpuFolder, Stored
-from .log import say
+from .log import log
 from .stats import COUNTERS, add_to_file, read_file
 
-__all__ = ["CacheWarning", "DiskTier", "Pruned", "gpu_folders"]
+__all__ = ["DiskTier", "Pruned", "gpu_folders"]
 
 _RETRY_SECONDS = 30.0
 _TRIES = 10  # at writing, while other processes clear the folder
 _ROOM = 0.9  # pruning by bytes goes on to this share of the bound, so that it is not needed again at once
-
-
-class CacheWarning(UserWarning):
-    """The cache on disk cannot be used as it should; programs stay in memory."""
 
 
 class Pruned(msgspec.Struct, frozen=True):
@@ -150,7 +147,7 @@ class DiskTier:
         except NotPrivate as error:
             self._trouble(error)
         except OSError as error:
-            say(name, "cannot be read from disk: %s", error)
+            log(name, "cannot be read from disk: %s", error)
         return None
 
     def put(self, entry: Entry) -> bool:
@@ -160,10 +157,10 @@ class DiskTier:
         try:
             size = self._write(entry)
         except FileNotFoundError as error:
-            say(entry.facts.name, "not saved: other processes keep clearing the folder (%s)", error)
+            log(entry.facts.name, "not saved: other processes keep clearing the folder (%s)", error)
             return False
         except UnicodeError as error:
-            say(repr(entry.facts.name), "cannot be written down: %s", error)
+            log(repr(entry.facts.name), "cannot be written down: %s", error)
             return False
         except OSError as error:
             self._trouble(error)
@@ -188,7 +185,7 @@ class DiskTier:
         """Set an entry aside that failed its check or that the driver refused."""
         with self._lock:
             self.corrupt += 1
-        say(name, "the entry on disk is set aside: %s", reason)
+        log(name, "the entry on disk is set aside: %s", reason)
         with contextlib.suppress(OSError):
             self.folder.set_aside(digest, name)
 
@@ -216,7 +213,7 @@ class DiskTier:
         try:
             lock.acquire(timeout_seconds)
         except LockUnavailable as error:
-            say(name or digest[:12], "going on without a lock: %s", error)
+            log(name or digest[:12], "going on without a lock: %s", error)
             yield False
             return
         try:
@@ -284,7 +281,7 @@ class DiskTier:
         with self._lock:
             first = kind not in self._warned
             self._warned.add(kind)
-        say(self.folder.path.name, "%s", text)
+        log(self.folder.path.name, "%s", text)
         if first:
             with contextlib.suppress(Warning):  # where warnings are errors, this one still breaks nothing
                 warnings.warn(escaped(text), CacheWarning, stacklevel=2)

@@ -8,13 +8,13 @@ from typing import Any
 
 from ..escaping import escaped
 
-__all__ = ["say"]
+__all__ = ["log"]
 
-_log = logging.getLogger("kernelkeep")
+_logger = logging.getLogger("kernelkeep")
 
 
-def say(program: str, text: str, *values: Any) -> None:
+def log(program: str, text: str, *values: Any) -> None:
     """Log what happened to a program, in the thread it happened in. Names and texts are shown escaped."""
-    if _log.isEnabledFor(logging.INFO):
+    if _logger.isEnabledFor(logging.INFO):
         safe = (value if isinstance(value, int | float) else escaped(value) for value in values)
-        _log.info("%s: %s: " + text, threading.current_thread().name, escaped(program), *safe)
+        _logger.info("%s: %s: " + text, threading.current_thread().name, escaped(program), *safe)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from ..errors import ArgumentError, BinaryRejected
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
-from .memory import Lease, Slot
+from .lease import Lease
+from .loaded_programs import LoadedProgram
 from .progress import progress_bar
 from .report import PreloadFailure, PreloadReport
 
@@ -86,7 +87,7 @@ def _bring_named(cache: ProgramCache, name: str) -> list[Lease]:
             found.append(Lease(slot, "memory"))
             continue
 
-        def load(digest: str = digest) -> tuple[Slot, str]:
+        def load(digest: str = digest) -> tuple[LoadedProgram, str]:
             loaded = cache._from_disk(digest, name, (name, digest), only_named=True)
             if loaded is None:
                 raise LookupError(digest)

@@ -32,8 +32,9 @@ from .disk import DiskTier, Pruned
 from .entry import Entry, Facts
 from .folder import GpuFolder
 from .key import Key, digest_of, key_of
-from .log import say
-from .memory import Lease, MemoryTier, Slot
+from .lease import Lease
+from .loaded_programs import LoadedProgram, LoadedPrograms
+from .log import log
 from .single_flight import Flights
 from .stats import COUNTERS, CacheStats, Counters, typed_counts
 
@@ -104,11 +105,11 @@ class ProgramCache:
         self._compile_wait_seconds = compile_wait_seconds
         self._fingerprint = device.fingerprint.digest
         self._ripens = device.capabilities.ripening_binaries
-        self._memory = MemoryTier(max_programs, memory_bound)
+        self._memory = LoadedPrograms(max_programs, memory_bound)
         facts = asdict(device.fingerprint) | {"digest": self._fingerprint}
         most = _UNBOUNDED if disk_bound is None else disk_bound
         self._disk = DiskTier(self.cache_dir, device.fingerprint.folder, facts, most, trust)
-        self._flights: Flights[tuple[Slot, str]] = Flights()
+        self._flights: Flights[tuple[LoadedProgram, str]] = Flights()
         self._counters = Counters()
         self._saved_counts = dict.fromkeys(COUNTERS, 0.0)
         self._saving = threading.Lock()
@@ -171,7 +172,7 @@ class ProgramCache:
         """The key of a source on this device, with its fields in a readable form."""
         return key_of(source, self._fingerprint, self.device.fingerprint.folder)
 
-    def _bring(self, source: Source, digest: str, alias: Source | PortableKernel) -> tuple[Slot, str]:
+    def _bring(self, source: Source, digest: str, alias: Source | PortableKernel) -> tuple[LoadedProgram, str]:
         """Bring a program into memory: the whole way of a program, done by one thread."""
         slot = self._memory.find(digest, alias)
         if slot is not None:  # the flight before ours had just landed
@@ -185,13 +186,13 @@ class ProgramCache:
             slot = self._from_disk(digest, source.name, alias)
             if slot is not None:
                 self._counters.add(waits=1)
-                self._say(
+                self._log(
                     "waited %.0f ms for another process to compile", source.name, (time.monotonic() - asked_at) * 1e3
                 )
                 return slot, "disk"
             return self._compile(source, digest, alias), "compiled"
 
-    def _from_disk(self, digest: str, name: str, alias: Any, *, only_named: bool = False) -> Slot | None:
+    def _from_disk(self, digest: str, name: str, alias: Any, *, only_named: bool = False) -> LoadedProgram | None:
         entry = self._disk.get(digest, name)
         if entry is None or (only_named and entry.facts.name != name):
             return None
@@ -204,10 +205,10 @@ class ProgramCache:
         seconds = time.perf_counter() - start
         saved = max(0.0, entry.facts.compile_seconds - seconds)
         self._counters.add(hits_disk=1, compile_seconds_saved=saved)
-        self._say("loaded from disk in %.2f ms", entry.facts.name, seconds * 1e3)
+        self._log("loaded from disk in %.2f ms", entry.facts.name, seconds * 1e3)
         return self._settle(program, _Residence(entry.facts, on_disk=True), digest, alias)
 
-    def _compile(self, source: Source, digest: str, alias: Any) -> Slot:
+    def _compile(self, source: Source, digest: str, alias: Any) -> LoadedProgram:
         start = time.perf_counter()
         try:
             program = self._with_relief(lambda: self.device.build(source))
@@ -216,7 +217,7 @@ class ProgramCache:
             raise
         seconds = time.perf_counter() - start
         self._counters.add(misses=1, compiles=1, compile_seconds=seconds)
-        self._say("compiled in %.0f ms", source.name, seconds * 1e3)
+        self._log("compiled in %.0f ms", source.name, seconds * 1e3)
         facts = Facts(
             name=source.name,
             language=source.language,
@@ -234,8 +235,8 @@ class ProgramCache:
         self._save_stats()
         return slot
 
-    def _settle(self, program: Program, residence: _Residence, digest: str, alias: Any) -> Slot:
-        slot = Slot(self._memory, digest, program, residence)
+    def _settle(self, program: Program, residence: _Residence, digest: str, alias: Any) -> LoadedProgram:
+        slot = LoadedProgram(self._memory, digest, program, residence)
         if self._ripens and self.auto_save:
             program.on_ripening = _to_be_saved(slot, self._ripen_later)
         return self._memory.add(slot, alias)
@@ -260,19 +261,19 @@ class ProgramCache:
     def _save(self, program: Program, residence: _Residence) -> bool:
         """Write a program to disk. A failure to do so is no failure of the program."""
         if not self.device.capabilities.program_binaries:
-            self._say("not saved: this driver gives no program binaries", residence.facts.name)
+            self._log("not saved: this driver gives no program binaries", residence.facts.name)
             return False
         try:
             payload = program.binary()
             residence.facts = msgspec.structs.replace(residence.facts, payload_bytes=len(payload))
             residence.on_disk = self._disk.put(Entry(residence.facts, payload))
         except Exception as error:  # whatever it is, the user's program has its program
-            self._say("not saved: %r", residence.facts.name, error)
+            self._log("not saved: %r", residence.facts.name, error)
             return False
         residence.unripe = program.ripeness
         return residence.on_disk
 
-    def _ripen_later(self, slot: Slot) -> None:
+    def _ripen_later(self, slot: LoadedProgram) -> None:
         """A lease was released whose launches made the driver compile more: save that too, in the background."""
         slot.on_release = None
         residence: _Residence = slot.extra
@@ -288,12 +289,12 @@ class ProgramCache:
                     self._pending.add(future)
                     future.add_done_callback(self._pending.discard)
 
-    def _ripen_held(self, held: list[Slot]) -> None:
+    def _ripen_held(self, held: list[LoadedProgram]) -> None:
         self._ripen(held.pop())  # and nothing here holds the slot any longer
         if self._memory.over:
             self._memory.shrink()
 
-    def _ripen(self, slot: Slot) -> None:
+    def _ripen(self, slot: LoadedProgram) -> None:
         residence: _Residence = slot.extra
         try:
             if slot.program.closed or slot.program.ripeness <= residence.unripe:
@@ -304,9 +305,9 @@ class ProgramCache:
             if self._save(slot.program, residence):
                 self._counters.add(ripened=1)
                 self._memory.grew(slot)
-                self._say("saved again after use", residence.facts.name)
+                self._log("saved again after use", residence.facts.name)
         except Exception as error:  # in the background there is nobody to tell
-            self._say("not saved again: %r", residence.facts.name, error)
+            self._log("not saved again: %r", residence.facts.name, error)
         finally:
             residence.ripening = False
 
@@ -457,8 +458,8 @@ class ProgramCache:
         self.closed = True
         self._memory.lose()
 
-    def _say(self, text: str, name: str, *values: Any) -> None:
-        say(name, text, *values)
+    def _log(self, text: str, name: str, *values: Any) -> None:
+        log(name, text, *values)
 
     @property
     def folder(self) -> Path:
@@ -496,7 +497,7 @@ def gone_from_here(cache_dir: str | os.PathLike[str] | None = None) -> Callable[
     return gone
 
 
-def _to_be_saved(slot: Slot, save: Callable[[Slot], None]) -> Callable[[], None]:
+def _to_be_saved(slot: LoadedProgram, save: Callable[[LoadedProgram], None]) -> Callable[[], None]:
     """Have `save` called at the next release of a lease. Holds the slot weakly: it must not look as if it were in use."""
     held = weakref.ref(slot)
 

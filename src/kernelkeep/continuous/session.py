@@ -23,7 +23,7 @@ from .report import Measured
 from .state import Start, State
 
 if TYPE_CHECKING:
-    from ..cache.memory import Lease
+    from ..cache.lease import Lease
 
 __all__ = ["Session"]
 

@@ -23,7 +23,7 @@ from .job import Job, check_outputs
 from .pool import Pool
 
 if TYPE_CHECKING:
-    from ..cache.memory import Lease
+    from ..cache.lease import Lease
     from ..programs.signature import Parameter
 
 __all__ = ["Binding", "Flight", "Result", "ordered_batch"]

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..cache.disk import CacheWarning
+from ..errors import CacheWarning
 
 __all__ = ["one_warning"]
 

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ..cache.disk import CacheWarning
-from ..cache.log import say
+from ..cache.log import log
+from ..errors import CacheWarning
 from ..storage.private import NotPrivate, Trust, default_trust
 from .database_file import connect, identity_of, in_memory, locked, move_aside, open_file
 from .schema import MAX_RECORDS, Newer, begun, copy_tables, is_busy, may_be_damage
@@ -86,7 +86,7 @@ class Database:
             self.problems += 1
             first = kind not in self._said
             self._said.add(kind)
-        say("tuning", "%s", text)
+        log("tuning", "%s", text)
         if first:
             with contextlib.suppress(Warning):  # where warnings are errors, this one still breaks nothing
                 warnings.warn(text, CacheWarning, stacklevel=2)

@@ -17,7 +17,7 @@ from pathlib import Path
 from ..storage.files import remove
 from ..storage.locks import FileLock, LockUnavailable
 from ..storage.private import NotPrivate, Trust, make_private_folder
-from .schema import Damaged, Newer, check_pages, is_busy, prepare, probe_writing
+from .schema import DamagedDatabase, Newer, check_pages, is_busy, prepare, probe_writing
 
 __all__ = ["connect", "identity_of", "in_memory", "locked", "move_aside", "open_file"]
 
@@ -57,7 +57,7 @@ def in_memory() -> sqlite3.Connection:
 def open_file(path: Path, trust: Trust) -> tuple[sqlite3.Connection, Identity | None]:
     """A connection to the file, which is made where there is none, and which file that is.
 
-    `NotPrivate` where another user could have written it; `Damaged` where it is none of ours.
+    `NotPrivate` where another user could have written it; `DamagedDatabase` where it is none of ours.
     """
     _make(path, trust)
     identity, connection = identity_of(path), connect(str(path))
@@ -104,7 +104,7 @@ def _check(path: Path, trust: Trust) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(found.st_mode):
-        raise Damaged("something that is no file stands where it should be")
+        raise DamagedDatabase("something that is no file stands where it should be")
     objection = trust.objection(found)
     if objection is not None:
         raise NotPrivate(f"{path.name} {objection}", "if what it holds is yours, make it so, else remove it")

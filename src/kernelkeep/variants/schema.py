@@ -11,7 +11,7 @@ from ..errors import KernelKeepError
 
 __all__ = [
     "MAX_RECORDS",
-    "Damaged",
+    "DamagedDatabase",
     "Newer",
     "begun",
     "check_pages",
@@ -59,7 +59,7 @@ _OUTSIDE = (
 )
 
 
-class Damaged(Exception):
+class DamagedDatabase(Exception):
     """What lies there is no database of ours. Stays inside the database."""
 
 
@@ -79,10 +79,10 @@ def prepare(connection: sqlite3.Connection) -> None:
         for table, columns in _TABLES.items():
             connection.execute(f"SELECT {columns} FROM {table} LIMIT 0")
         if not _tables_made(_STEPS) <= set(connection.execute(_LOOK)):
-            raise Damaged("its tables are not those that were made")
+            raise DamagedDatabase("its tables are not those that were made")
     except sqlite3.OperationalError as error:
         if _code(error) == sqlite3.SQLITE_ERROR:  # there is no such table or column, or one that is not ours
-            raise Damaged(str(error)) from None
+            raise DamagedDatabase(str(error)) from None
         raise
     if connection.execute("SELECT count(*) FROM records").fetchone()[0] > MAX_RECORDS:
         with begun(connection, "BEGIN IMMEDIATE"):
@@ -100,10 +100,10 @@ def _tables_made(steps: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
 
 
 def check_pages(connection: sqlite3.Connection) -> None:
-    """`Damaged` where a page, a row or an index does not fit the others."""
+    """`DamagedDatabase` where a page, a row or an index does not fit the others."""
     (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if found != "ok":
-        raise Damaged(str(found))
+        raise DamagedDatabase(str(found))
 
 
 def probe_writing(connection: sqlite3.Connection) -> None:
@@ -134,7 +134,7 @@ def copy_tables(source: sqlite3.Connection, target: sqlite3.Connection) -> bool:
 def _version(connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if not 0 <= version <= _LARGEST_VERSION:
-        raise Damaged(f"no kernelkeep writes schema {version}")
+        raise DamagedDatabase(f"no kernelkeep writes schema {version}")
     if version > len(_STEPS):
         raise Newer(f"a newer kernelkeep wrote it: schema {version}, this version reads {len(_STEPS)}")
     return int(version)

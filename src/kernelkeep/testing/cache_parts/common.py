@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ...cache.memory import Lease
+from ...cache.lease import Lease
 from ...cache.program_cache import ProgramCache
 from ...devices.base import Device, Kernel
 from ...programs.source import Source

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from ...cache import entry as entries
-from ...cache.disk import CacheWarning
 from ...cache.entry import Entry
 from ...cache.program_cache import ProgramCache
 from ...devices.base import Device
 from ...devices.image import Image
+from ...errors import CacheWarning
 from ...programs.source import Source
 from .common import CachePart, OpenCache, adder, check_adder, entry_file
 

@@ -1,4 +1,4 @@
-"""One at a time: the lock between processes, and the flights within one."""
+"""`FileLock`: a lock between processes that its holder cannot keep beyond its death."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.cache.single_flight import Flights
 from kernelkeep.storage.locks import FileLock, LockUnavailable
 from kernelkeep.testing import run_python
 
@@ -166,6 +165,7 @@ def test_a_forked_child_keeps_no_lock_of_its_killed_parent(tmp_path: Path) -> No
 
 COUNT = """
 import sys
+import threading
 from pathlib import Path
 from kernelkeep.storage.locks import FileLock
 lock, counter = Path(sys.argv[1]), Path(sys.argv[2])
@@ -182,118 +182,3 @@ def test_no_two_processes_are_ever_inside(tmp_path: Path) -> None:
         list(pool.map(lambda _: run_python(COUNT, lock, counter), range(6)))
     assert counter.read_text() == "600"
     assert not list(lock.parent.iterdir())
-
-
-# --- flights
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 5) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.002)
-
-
-class Waiting:
-    """Some threads that join the flight of one key while its leader is held up."""
-
-    def __init__(self, flights: Flights[str], number: int, error: BaseException | None = None) -> None:
-        self.calls = 0
-        self.results: list[object] = []
-        self.go = threading.Event()
-        self.error = error
-        self._flights = flights
-        self._joined = 0
-        self.threads = [threading.Thread(target=self._join) for _ in range(number)]
-        self.threads[0].start()
-        wait_until(lambda: self.calls == 1)
-        for thread in self.threads[1:]:
-            thread.start()
-        wait_until(lambda: self._joined == number)
-
-    def _join(self) -> None:
-        self._joined += 1
-        try:
-            self.results.append(self._flights.join("key", self._work))
-        except BaseException as error:
-            self.results.append(error)
-
-    def _work(self) -> str:
-        self.calls += 1
-        if self.calls == 1:
-            self.go.wait(10)
-            if self.error is not None:
-                raise self.error
-        return f"result of call {self.calls}"
-
-    def finish(self) -> list[object]:
-        time.sleep(0.05)  # the last one to join is between its count and its wait
-        self.go.set()
-        for thread in self.threads:
-            thread.join(10)
-        return self.results
-
-
-def test_one_leads_and_all_get_its_result() -> None:
-    waiting = Waiting(Flights(), 16)
-    results = waiting.finish()
-    assert waiting.calls == 1
-    assert sorted(results, key=str) == [("result of call 1", False)] * 15 + [("result of call 1", True)]
-
-
-def test_an_error_reaches_everyone_and_is_not_kept() -> None:
-    flights: Flights[str] = Flights()
-    error = kk.CompileError("no", log="the log", line=3)
-    waiting = Waiting(flights, 16, error)
-    results = waiting.finish()
-    assert waiting.calls == 1 and results == [error] * 16
-    assert flights.join("key", lambda: "fine") == ("fine", True)
-
-
-def test_an_interrupted_leader_is_replaced_by_one_of_the_waiters() -> None:
-    flights: Flights[str] = Flights()
-    interrupt = KeyboardInterrupt()
-    waiting = Waiting(flights, 8, interrupt)
-    results = waiting.finish()
-    assert results.count(interrupt) == 1, "the interrupt is the leader's own affair"
-    others = [result for result in results if result is not interrupt]
-    assert len(others) == 7
-    assert all(isinstance(result, tuple) and str(result[0]).startswith("result of call") for result in others)
-
-
-def test_different_keys_fly_at_the_same_time() -> None:
-    flights: Flights[int] = Flights()
-    together = threading.Barrier(8)
-
-    def work() -> int:
-        return together.wait(5)
-
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda number: flights.join(str(number), work), range(8)))
-    assert {result for result, _ in results} == set(range(8))
-    assert all(leading for _, leading in results)
-
-
-def test_landed_flights_are_forgotten() -> None:
-    flights: Flights[int] = Flights()
-    assert [flights.join("key", lambda n=n: n) for n in range(3)] == [(0, True), (1, True), (2, True)]  # type: ignore[misc]
-    assert not flights._flying
-
-
-def test_who_has_waited_long_enough_does_the_work_itself() -> None:
-    flights: Flights[str] = Flights()
-    stuck, started = threading.Event(), threading.Event()
-
-    def never() -> str:
-        started.set()
-        stuck.wait(30)
-        return "late"
-
-    with ThreadPoolExecutor(1) as pool:
-        leader = pool.submit(flights.join, "key", never)
-        started.wait(10)
-        before = time.monotonic()
-        assert flights.join("key", lambda: "mine", 0.2) == ("mine", True)
-        assert 0.15 < time.monotonic() - before < 10
-        stuck.set()
-        assert leader.result() == ("late", True)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.cache.memory import Lease, MemoryTier, Slot
+from kernelkeep.cache.lease import Lease
+from kernelkeep.cache.loaded_programs import LoadedProgram, LoadedPrograms
 
 
 class Program:
@@ -31,12 +32,12 @@ class Program:
         self.closed += 1
 
 
-class Tier(MemoryTier):
+class Tier(LoadedPrograms):
     """The tier, and the lookups as the cache makes them."""
 
     def load(self, name: str, nbytes: int = 10) -> Program:
         program = Program(name, nbytes)
-        self.add(Slot(self, name, program), name)
+        self.add(LoadedProgram(self, name, program), name)
         return program
 
     def lease(self, name: str) -> Lease:
@@ -90,7 +91,7 @@ def test_bounded_by_bytes() -> None:
 def test_a_program_larger_than_the_bound_is_served() -> None:
     tier = Tier(100, 100)
     tier.load("small")
-    slot = Slot(tier, "large", Program("large", 1000))
+    slot = LoadedProgram(tier, "large", Program("large", 1000))
     tier.add(slot, "large")
     lease = Lease(slot, "compiled")
     del slot
@@ -124,7 +125,7 @@ def test_grows_past_its_bound_and_shrinks_on_release() -> None:
     tier = Tier(2, None)
     leases = []
     for name in "abcde":
-        slot = Slot(tier, name, Program(name))
+        slot = LoadedProgram(tier, name, Program(name))
         tier.add(slot, name)
         leases.append(Lease(slot, "compiled"))
         del slot
@@ -181,7 +182,7 @@ def test_a_forgotten_lease_makes_room_at_the_next_release() -> None:
     tier = Tier(1, None)
     leases: list[Any] = []
     for name in "ab":
-        slot = Slot(tier, name, Program(name))
+        slot = LoadedProgram(tier, name, Program(name))
         tier.add(slot, name)
         leases.append(Lease(slot, "compiled"))
         del slot
@@ -274,7 +275,7 @@ def test_nobody_ever_holds_a_closed_program() -> None:
                 if slot is None:
                     program = Program(name)
                     made.append(program)
-                    slot = Slot(tier, name, program)
+                    slot = LoadedProgram(tier, name, program)
                     tier.add(slot, name)
         slot.tick = tier.next_tick()
         return Lease(slot, "memory")
@@ -309,7 +310,7 @@ def test_leases_in_cycles_collected_in_the_middle_of_evictions() -> None:
                 for name in "abcd":
                     slot = tier.find(name, name)
                     if slot is None:
-                        slot = tier.add(Slot(tier, name, Program(name)), name)
+                        slot = tier.add(LoadedProgram(tier, name, Program(name)), name)
                     lease = Lease(slot, "memory")
                     slot.tick = tier.next_tick()
                     del slot

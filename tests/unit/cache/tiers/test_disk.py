@@ -19,9 +19,10 @@ import pytest
 
 from kernelkeep.cache import disk as disk_module
 from kernelkeep.cache.diary import Diary
-from kernelkeep.cache.disk import CacheWarning, DiskTier, gpu_folders
+from kernelkeep.cache.disk import DiskTier, gpu_folders
 from kernelkeep.cache.entry import Entry
 from kernelkeep.cache.folder import slug
+from kernelkeep.errors import CacheWarning
 from kernelkeep.testing import run_python
 from kernelkeep.testing.entries import sample_entry
 
@@ -472,7 +473,7 @@ READ_ONLY = """
 import os, sys, warnings
 from pathlib import Path
 import encodings.ascii, kernelkeep.cache.upkeep  # before this user may no longer read the interpreter's folder
-from kernelkeep.cache.disk import CacheWarning, DiskTier
+from kernelkeep.cache.disk import DiskTier
 from kernelkeep.testing.entries import sample_entry
 if os.getuid() == 0:
     os.setgid(65534)
