@@ -68,7 +68,7 @@ def _make_resident(cache: ProgramCache, lease: Lease, item: Source | PortableKer
             lease.program.make_resident()
             return lease.origin
         except BinaryRejected as error:
-            slot = lease._slot
+            slot = lease._loaded
             if lease.origin != "disk" or slot is None or isinstance(item, str):
                 raise
             cache._disk.reject(slot.digest, slot.extra.facts.name, str(error))
