@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .devices.prepared import Prepared as Prepared
     from .devices.registry import list_devices as list_devices
     from .devices.registry import open_device as open_device
+    from .devices.registry import register_backend as register_backend
     from .errors import ArgumentError as ArgumentError
     from .errors import BinaryRejected as BinaryRejected
     from .errors import CacheWarning as CacheWarning
@@ -117,6 +118,7 @@ _HOMES = {
     "list_devices": "devices.registry",
     "open_device": "devices.registry",
     "read_checkpoint": "continuous.checkpoint",
+    "register_backend": "devices.registry",
     "resume": "continuous.runner",
     "run": "continuous.runner",
     "run_supervised": "continuous.supervisor",
@@ -174,6 +176,7 @@ __all__ = [
     "list_devices",
     "open_device",
     "read_checkpoint",
+    "register_backend",
     "resume",
     "run",
     "run_supervised",

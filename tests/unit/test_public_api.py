@@ -14,7 +14,7 @@ PUBLIC = [
     "OutOfMemory", "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress",
     "RemoteError", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram", "SupervisedReport",
     "SupervisionError", "Template", "TuneReport", "Tuned", "Unsupported", "Variant", "VariantError", "VariantSpace",
-    "list_devices", "open_device", "read_checkpoint", "resume", "run", "run_supervised",
+    "list_devices", "open_device", "read_checkpoint", "register_backend", "resume", "run", "run_supervised",
 ]  # fmt: skip
 
 

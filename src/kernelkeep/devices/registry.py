@@ -1,29 +1,60 @@
-"""Finding and opening devices: the only place that knows which backends exist."""
+"""Which backends there are, and finding and opening their devices.
+
+A backend is a module with two functions, and whatever of the rest of `Backend` applies to it. It comes in by
+`register_backend` or through an entry point of the group `kernelkeep.backends`; the shipped ones are registered like any other.
+
+    [project.entry-points."kernelkeep.backends"]
+    mine = "my_package.backend"
+
+Backends are preferred in the order of their registration. Nothing here takes a lock: a forked child would inherit it held.
+"""
 
 from __future__ import annotations
 
 import importlib
 import os
 import re
-from typing import TYPE_CHECKING, Protocol, cast
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .. import settings
-from ..errors import ArgumentError, DeviceError
+from ..errors import ArgumentError, DeviceError, KernelKeepError
 from . import forks
 
 if TYPE_CHECKING:
     from .base import Device, DeviceInfo
     from .fingerprint import Fingerprint
 
-__all__ = ["BACKENDS", "backend_module", "fingerprints_here", "list_devices", "open_device", "parse_spec"]
+__all__ = [
+    "Backend",
+    "backend_module",
+    "backend_names",
+    "fingerprints_here",
+    "list_devices",
+    "open_device",
+    "parse_spec",
+    "register_backend",
+]
 
-BACKENDS = ("cuda", "opencl", "opengl")
+SHIPPED = ("cuda", "opencl", "opengl")  # the best first
+ENTRY_POINT_GROUP = "kernelkeep.backends"
 _Folder = str | os.PathLike[str] | None
-_SPEC = re.compile(r"(cuda|opencl|opengl)(?::(\d+))?\Z")
+_NAME = re.compile(r"[a-z][a-z0-9]*\Z")
+_SPEC = re.compile(r"([a-z][a-z0-9]*)(?::([0-9]+))?\Z")
+_REQUIRED = ("list_devices", "open_device")
 
 
-class _Backend(Protocol):
-    """What a backend's module offers the registry."""
+class Backend(Protocol):
+    """What the registry calls in a backend's module. Importing the module loads no GPU library.
+
+    Optional, each with a default:
+    - `language: str`: what its devices compile, so that a source file finds a device.
+    - `hint: str`: one line that says how to get a device.
+    - `needs() -> Iterable[Check]`: what must be installed before a device can be found, each check building on the one before.
+    - `device_needs(devices) -> Iterable[Check]`: what the devices that were found need besides.
+    """
 
     def list_devices(self, cache_dir: _Folder = None) -> list[DeviceInfo]:
         """The devices here. `DeviceError` says in one sentence why there are none."""
@@ -34,20 +65,70 @@ class _Backend(Protocol):
         ...
 
 
-def backend_module(name: str) -> _Backend:
-    """The module of a backend; its GPU library is only imported inside its functions."""
-    return cast(_Backend, importlib.import_module(f".{name}", __package__))
+@dataclass(frozen=True)
+class _Registration:
+    origin: str  # where the module comes from, for messages and to tell one from another
+    load: Callable[[], Any]
+
+
+_registered: dict[str, _Registration] = {}
+_entry_points_read = False
+
+
+def register_backend(name: str, module: Any) -> None:
+    """Add a backend: `open_device(name)` and `list_devices()` find its devices from now on.
+
+    `module` is a module, or the dotted name of one, which is imported at first use. It has the functions
+    `list_devices(cache_dir=None)` and `open_device(index=None, *, driver_cache_dir=None, cache_dir=None)`.
+    """
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise ArgumentError(f"name must be a word of lower-case letters and digits, like webgpu, got {name!r}")
+    if isinstance(module, str):
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise ArgumentError(f"module must be a module or its dotted name, like my_package.backend, got {module!r}")
+        registration = _Registration(module, lambda: importlib.import_module(module))
+    else:
+        missing = _missing_functions(module)
+        if missing:
+            raise ArgumentError(
+                f"module must have the functions {' and '.join(_REQUIRED)}, and {module!r} lacks {missing}"
+            )
+        registration = _Registration(getattr(module, "__name__", repr(module)), lambda: module)
+    taken = _registered.setdefault(name, registration)
+    if taken.origin != registration.origin:
+        raise ArgumentError(f"the backend {name} is already registered from {taken.origin}; choose another name")
+
+
+def backend_names() -> tuple[str, ...]:
+    """Every backend, the preferred ones first, those of installed packages included."""
+    _read_entry_points()
+    return tuple(_registered)
+
+
+def backend_module(name: str) -> Backend:
+    """The module of a backend. `DeviceError` where it cannot be imported or is no backend."""
+    if name not in _registered:
+        _read_entry_points()
+    registration = _registered[name]
+    try:
+        module = registration.load()
+    except Exception as error:  # importing runs the module, which may raise anything
+        raise DeviceError(f"the backend {name} cannot be loaded from {registration.origin}: {error}") from error
+    missing = _missing_functions(module)
+    if missing:
+        raise DeviceError(f"the backend {name} cannot be used: {registration.origin} lacks {missing}")
+    return cast(Backend, module)
 
 
 def list_devices(*, cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
     """Every usable device, the best first: CUDA, OpenCL GPU, OpenGL GPU, OpenCL CPU, OpenGL CPU.
 
-    A backend that is not installed or has no device contributes nothing; `kernelkeep doctor` says why. `cache_dir` is the
-    cache folder to be used later: NVIDIA's OpenGL driver must know it before it is asked anything. `DeviceError` in a process
-    that was forked from one that had loaded a driver.
+    GPUs and CPUs of backends that were registered come after those. A backend that is not installed or has no device
+    contributes nothing; `kernelkeep doctor` says why. `cache_dir` is the cache folder to be used later: NVIDIA's OpenGL driver
+    must know it before it is asked anything. `DeviceError` in a process that was forked from one that had loaded a driver.
     """
-    found = [info for name in BACKENDS for info in _list_backend(name, cache_dir)]
-    return sorted(found, key=lambda info: (not info.is_gpu, BACKENDS.index(info.backend), info.index))
+    found = [info for name in _names() for info in _list_backend(name, cache_dir)]
+    return sorted(found, key=lambda info: not info.is_gpu)
 
 
 def open_device(
@@ -74,12 +155,12 @@ def open_device(
 def parse_spec(spec: str) -> tuple[str, int | None]:
     """The backend and index of "cuda" or "opencl:1"."""
     match = _SPEC.match(spec) if isinstance(spec, str) else None
-    if match is None:
+    if match is None or (match[1] not in _registered and match[1] not in backend_names()):
+        names = backend_names()
         raise ArgumentError(
-            f"{spec!r} is not a device: write {', '.join(BACKENDS)}, or one with an index, like opencl:1"
+            f"{spec!r} is not a device: use {', '.join(names)}, or one with an index, like {names[-1]}:0"
         )
-    backend, index = match.groups()
-    return backend, None if index is None else int(index)
+    return match[1], None if match[2] is None else int(match[2])
 
 
 def fingerprints_here(cache_dir: str | os.PathLike[str] | None = None) -> dict[str, list[Fingerprint]]:
@@ -88,10 +169,10 @@ def fingerprints_here(cache_dir: str | os.PathLike[str] | None = None) -> dict[s
     `DeviceError` where a device cannot be opened: it is here all the same.
     """
     found: dict[str, list[Fingerprint]] = {}
-    for name in BACKENDS:
-        module = backend_module(name)
+    for name in _names():
         try:
             forks.check_driver(name)
+            module = backend_module(name)
             devices = module.list_devices(cache_dir)
         except DeviceError:
             continue
@@ -105,30 +186,83 @@ def fingerprints_here(cache_dir: str | os.PathLike[str] | None = None) -> dict[s
     return found
 
 
+def _names() -> Iterator[str]:
+    """Every backend; installed packages are only asked once the ones that are registered did not suffice."""
+    known = list(_registered)
+    yield from known
+    yield from (name for name in backend_names() if name not in known)
+
+
+def _read_entry_points() -> None:
+    global _entry_points_read
+    if _entry_points_read:
+        return
+    from importlib.metadata import entry_points  # takes longer to import than the rest of this module
+
+    try:
+        found = list(entry_points(group=ENTRY_POINT_GROUP))
+    except Exception as error:  # a damaged installation of some other package
+        _warn(f"the entry points {ENTRY_POINT_GROUP} cannot be read: {error}")
+        found = []
+    for point in found:
+        registration = _Registration(point.value, point.load)
+        if not _NAME.match(point.name):
+            _warn(f"the entry point {point.name!r} ({point.value}) is ignored: a backend's name is letters and digits")
+        elif (taken := _registered.setdefault(point.name, registration)).origin != point.value:
+            _warn(f"the entry point {point.name} ({point.value}) is ignored: the name belongs to {taken.origin}")
+    _entry_points_read = True
+
+
 def _list_backend(name: str, cache_dir: _Folder = None) -> list[DeviceInfo]:
     forks.check_driver(name)  # or the best device would quietly be another one than in the parent
     try:
-        return backend_module(name).list_devices(cache_dir)
+        module = backend_module(name)
+    except DeviceError as error:
+        _warn(str(error))
+        return []
+    try:
+        return sorted(module.list_devices(cache_dir), key=lambda info: info.index)
     except DeviceError:
+        return []
+    except KernelKeepError:  # the caller's mistake, such as a cache_dir that is no path
+        raise
+    except Exception as error:
+        _warn(f"the backend {name} cannot list its devices: {error!r}")
         return []
 
 
 def _open_best(folders: dict[str, _Folder]) -> Device:
     failures: list[str] = []
-    later: list[DeviceInfo] = []
-    for name in BACKENDS:
-        # BACKENDS is in order of preference, so the first GPU that opens is the best: look no further.
-        devices = _list_backend(name, folders["cache_dir"])
-        later.extend(info for info in devices if not info.is_gpu)
-        for info in (info for info in devices if info.is_gpu):
+    later: list[tuple[str, DeviceInfo]] = []
+
+    def first_that_opens(devices: Iterable[tuple[str, DeviceInfo]]) -> Device | None:
+        for name, info in devices:
             try:
-                return backend_module(info.backend).open_device(info.index, **folders)
+                return backend_module(name).open_device(info.index, **folders)
             except DeviceError as error:
                 failures.append(f"{info.spec}: {error}")
-    for info in later:
-        try:
-            return backend_module(info.backend).open_device(info.index, **folders)
-        except DeviceError as error:
-            failures.append(f"{info.spec}: {error}")
+        return None
+
+    for name in _names():  # in order of preference, so the first GPU that opens is the best: look no further
+        devices = _list_backend(name, folders["cache_dir"])
+        later.extend((name, info) for info in devices if not info.is_gpu)
+        device = first_that_opens((name, info) for info in devices if info.is_gpu)
+        if device is not None:
+            return device
+    device = first_that_opens(later)
+    if device is not None:
+        return device
     reasons = "; ".join(failures) or "none was found; `kernelkeep doctor` says what is missing"
     raise DeviceError(f"no usable device ({reasons})")
+
+
+def _missing_functions(module: Any) -> str:
+    return " and ".join(name for name in _REQUIRED if not callable(getattr(module, name, None)))
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+
+for _name in SHIPPED:
+    register_backend(_name, f"{__package__}.{_name}")

@@ -6,18 +6,16 @@ import os
 
 from .. import settings
 from ..devices.base import Device, DeviceInfo
-from ..devices.registry import BACKENDS, backend_module, list_devices, open_device, parse_spec
+from ..devices.registry import backend_module, backend_names, list_devices, open_device, parse_spec
 from ..errors import DeviceError
 
 __all__ = ["backends_of", "find_devices", "folders_of", "open_device_for"]
-
-_TAKES = {"cuda": "cuda", "opencl": "opencl", "glsl": "opengl"}  # the backend that takes a language
 
 
 def backends_of(spec: str | None) -> tuple[str, ...]:
     """The backends a spec names: all of them for None."""
     if spec is None:
-        return BACKENDS
+        return backend_names()
     return (parse_spec(spec)[0],)
 
 
@@ -39,8 +37,20 @@ def find_devices(spec: str | None = None, *, cache_dir: str | os.PathLike[str] |
 def open_device_for(
     language: str, spec: str | None = None, *, cache_dir: str | os.PathLike[str] | None = None
 ) -> Device:
-    """Open the device that `spec` or $KERNELKEEP_DEVICE names, else the best one that takes the language."""
-    return open_device(spec or settings.device_spec() or _TAKES[language], cache_dir=cache_dir)
+    """Open the device that `spec` or $KERNELKEEP_DEVICE names, else one of the preferred backend that takes the language."""
+    named = spec or settings.device_spec()
+    if named is not None:
+        return open_device(named, cache_dir=cache_dir)
+    refusals: list[DeviceError] = []
+    for backend in backend_names():
+        try:
+            if getattr(backend_module(backend), "language", None) == language:
+                return open_device(backend, cache_dir=cache_dir)
+        except DeviceError as error:
+            refusals.append(error)
+    if refusals:
+        raise refusals[0]
+    raise DeviceError(f"no backend here takes {language}")
 
 
 def folders_of(spec: str | None, *, cache_dir: str | os.PathLike[str] | None = None) -> frozenset[str] | None:

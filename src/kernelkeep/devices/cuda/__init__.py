@@ -9,5 +9,8 @@ from __future__ import annotations
 from .compiler import compile_for, compiler_version
 from .device import CudaDevice, open_device
 from .driver import list_devices
+from .requirements import hint, needs
 
-__all__ = ["CudaDevice", "compile_for", "compiler_version", "list_devices", "open_device"]
+__all__ = ["CudaDevice", "compile_for", "compiler_version", "hint", "language", "list_devices", "needs", "open_device"]
+
+language = "cuda"

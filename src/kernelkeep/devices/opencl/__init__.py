@@ -8,5 +8,18 @@ from __future__ import annotations
 
 from .device import OpenCLDevice, open_device
 from .library import find_platforms, intel_library, list_devices
+from .requirements import device_needs, hint, needs
 
-__all__ = ["OpenCLDevice", "find_platforms", "intel_library", "list_devices", "open_device"]
+__all__ = [
+    "OpenCLDevice",
+    "device_needs",
+    "find_platforms",
+    "hint",
+    "intel_library",
+    "language",
+    "list_devices",
+    "needs",
+    "open_device",
+]
+
+language = "opencl"

@@ -7,5 +7,8 @@ from __future__ import annotations
 
 from .device import OpenGLDevice
 from .listing import list_devices, open_device
+from .requirements import hint, needs
 
-__all__ = ["OpenGLDevice", "list_devices", "open_device"]
+__all__ = ["OpenGLDevice", "hint", "language", "list_devices", "needs", "open_device"]
+
+language = "glsl"

@@ -10,7 +10,7 @@ import pytest
 
 from ...devices.base import Device, Kernel
 from ...devices.image import Image
-from ...devices.registry import BACKENDS
+from ...devices.registry import backend_names
 from ...errors import ArgumentError, BinaryRejected, CompileError, DeviceError, OutOfMemory
 from ...programs.portable import Buffer, PortableKernel
 from ...programs.source import LANGUAGES, Source
@@ -82,7 +82,7 @@ class ErrorTests(DevicePart):
 
     def test_image_of_another_backend(self, device: Device) -> None:
         image = Image.decode(device.compile(SAXPY.source(device)), device.backend)
-        for other in {*BACKENDS, "vulkan"} - {device.backend}:
+        for other in {*backend_names(), "vulkan"} - {device.backend}:
             with pytest.raises(BinaryRejected, match=other):
                 device.load(msgspec.structs.replace(image, backend=other).encode())
 

@@ -1,0 +1,67 @@
+"""What OpenCL needs: pyopencl and a driver; PoCL also needs a linker and a folder, Intel's driver a second package."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+from collections.abc import Iterator, Sequence
+
+from ..base import DeviceInfo
+from ..requirements import Check, check, check_package
+
+__all__ = ["device_needs", "hint", "needs"]
+
+_PACKAGES = "pip install 'kernelkeep[opencl]'"
+hint = f"{_PACKAGES} brings a driver for the CPU"
+
+
+def needs() -> Iterator[Check]:
+    yield check_package("pyopencl", "pyopencl", _PACKAGES)
+    yield check("an OpenCL driver", _platforms, _PACKAGES)
+
+
+def device_needs(devices: Sequence[DeviceInfo]) -> Iterator[Check]:
+    drivers = [info.driver.lower() for info in devices]
+    if any("portable computing language" in driver for driver in drivers):
+        yield _linker()
+        yield check("a folder for PoCL to compile in", _pocl_folder, "free some space there, or set POCL_CACHE_DIR")
+    yield from _intel_driver(drivers)
+
+
+def _platforms() -> str:
+    from .library import find_platforms
+
+    return ", ".join(f"{platform.name.strip()} ({platform.version.strip()})" for platform in find_platforms())
+
+
+def _linker() -> Check:
+    found = shutil.which("ld")
+    if found is None:
+        return Check("a linker for PoCL", False, "`ld` is not on the PATH", "apt-get install binutils")
+    return Check("a linker for PoCL", True, found)
+
+
+def _pocl_folder() -> str:
+    from .pocl_folder import folder_in_use, require_folder
+
+    require_folder(to_build=True)
+    return f"{folder_in_use()}"
+
+
+def _intel_driver(drivers: Sequence[str]) -> Iterator[Check]:
+    """Intel's driver from PyPI is not found without the libraries of a second package."""
+    from .library import intel_library
+
+    library = intel_library()
+    if library is None:
+        return
+    what = "Intel's driver for CPUs"
+    if any("intel" in driver for driver in drivers):
+        yield Check(what, True, str(library))
+        return
+    try:
+        ctypes.CDLL(str(library))
+        found = f"{library} can be loaded, but the OpenCL loader does not find it"
+    except OSError as error:
+        found = str(error)
+    yield Check(what, False, found, "pip install 'kernelkeep[intel]'; unset OCL_ICD_VENDORS")
