@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 import kernelkeep as kk
-from kernelkeep.kernels.state_samples import COLLATZ
+from kernelkeep.samples.states import COLLATZ
 
 
 def all_arrived(run: kk.Run) -> bool:

@@ -1,6 +1,6 @@
 """Heat spreading over a plate, stopped half way and taken up again from its checkpoint under another strategy.
 
-Run it with `python examples/heat.py`. The state program and its NumPy reference are in `kernelkeep.kernels.state_samples`.
+Run it with `python examples/heat.py`. The state program and its NumPy reference are in `kernelkeep.samples.states`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import kernelkeep as kk
-from kernelkeep.kernels.state_samples import HEAT
+from kernelkeep.samples.states import HEAT
 
 ITERATIONS = 600
 

@@ -9,7 +9,7 @@ Run it with `python examples/mandelbrot_tiles.py`.
 from __future__ import annotations
 
 import kernelkeep as kk
-from kernelkeep.kernels.state_samples import TILES
+from kernelkeep.samples.states import TILES
 
 SHADES = " .:-=+*#%@"
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.kernels.state_samples import SCRAMBLE
+from kernelkeep.samples.states import SCRAMBLE
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,7 @@ def test_a_backup_put_back_in_place_is_the_one_to_go_on_from(cache: kk.ProgramCa
 HOLDER = """
 import sys, time
 import kernelkeep as kk
-from kernelkeep.kernels.state_samples import SCRAMBLE
+from kernelkeep.samples.states import SCRAMBLE
 with kk.open_device() as device, kk.ProgramCache(device, sys.argv[2]) as cache:
     print("running", flush=True)
     kk.run(cache, SCRAMBLE.program(50), 2**31 - 1, "redispatch", checkpoint=sys.argv[1], checkpoint_iterations=1)
@@ -227,7 +227,7 @@ def test_what_ends_a_run_lets_go_of_its_file(cache: kk.ProgramCache, tmp_path: P
 SUPERVISED = """
 import contextlib, os, signal, sys, time
 import kernelkeep as kk
-from kernelkeep.kernels.state_samples import SCRAMBLE
+from kernelkeep.samples.states import SCRAMBLE
 
 def work(checkpoint, programs, resume, old):
     # The first one dies when a checkpoint of its own is there. The next is not told where to go on from.

@@ -20,7 +20,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.continuous.checkpoint import newest_checkpoint, read_header
-from kernelkeep.kernels.state_samples import SCRAMBLE
+from kernelkeep.samples.states import SCRAMBLE
 from kernelkeep.testing import open_or_skip, run_python
 from kernelkeep.testing.strategy_parts.common import check, shared_programs
 
@@ -37,7 +37,7 @@ WORK = f"""
 import hashlib, json, os, random, sys, time
 import numpy as np
 import kernelkeep as kk
-from kernelkeep.kernels.state_samples import SCRAMBLE
+from kernelkeep.samples.states import SCRAMBLE
 
 def scramble():
     return SCRAMBLE.program({SIZE})
@@ -284,7 +284,7 @@ def running(tmp_path: Path, spec: str, programs: str, strategy: str) -> Iterator
     script = """
 import sys, warnings
 import kernelkeep as kk
-from kernelkeep.kernels.state_samples import SCRAMBLE
+from kernelkeep.samples.states import SCRAMBLE
 spec, programs, checkpoint, strategy = sys.argv[1:]
 told = []
 def tell(step):
@@ -352,7 +352,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path, cache: kk.ProgramCac
 FULL = """
 import json, os, resource, sys, warnings
 import kernelkeep as kk
-from kernelkeep.kernels.state_samples import SCRAMBLE
+from kernelkeep.samples.states import SCRAMBLE
 spec, programs, checkpoint = sys.argv[1:]
 program = SCRAMBLE.program(1001)
 def warned():

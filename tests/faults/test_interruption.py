@@ -14,7 +14,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.continuous.checkpoint import read_header
-from kernelkeep.kernels.state_samples import SCRAMBLE
+from kernelkeep.samples.states import SCRAMBLE
 from kernelkeep.testing import open_or_skip
 from kernelkeep.testing.strategy_parts.common import shared_programs
 
@@ -22,7 +22,7 @@ SIZE = 97
 SCRIPT = f"""
 import signal, sys
 import kernelkeep as kk
-from kernelkeep.kernels.state_samples import SCRAMBLE
+from kernelkeep.samples.states import SCRAMBLE
 
 mode, programs, checkpoint = sys.argv[1:]
 if mode == "own":

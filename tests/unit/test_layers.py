@@ -14,7 +14,20 @@ import kernelkeep
 
 PACKAGE = Path(kernelkeep.__file__).parent
 # A layer may import itself and what is to its left; below all are the leaves.
-ORDER = ("storage", "programs", "devices", "cache", "variants", "execution", "continuous", "kernels", "observe", "cli")
+ORDER = (
+    "storage",
+    "pictures",
+    "programs",
+    "devices",
+    "cache",
+    "variants",
+    "execution",
+    "continuous",
+    "kernels",
+    "samples",
+    "observe",
+    "cli",
+)
 LEAVES = ("errors", "escaping", "settings", "events", "processes")
 # `__init__` only names where things live and loads nothing; `__main__` starts the command line.
 FREE = ("__init__", "__main__")

@@ -13,9 +13,9 @@ import kernelkeep as kk
 from kernelkeep.continuous.control import Word, words
 from kernelkeep.continuous.lowering import FORMS, Form, lower
 from kernelkeep.continuous.run_options import Settings
-from kernelkeep.kernels.state_samples import COLLATZ, HEAT, SCRAMBLE, STATE_SAMPLES, TILES
 from kernelkeep.programs.remainders import with_c_remainders
 from kernelkeep.programs.signature import declared
+from kernelkeep.samples.states import COLLATZ, HEAT, SCRAMBLE, STATE_SAMPLES, TILES
 from kernelkeep.testing import run_python, skip_backend
 
 LANGUAGES = ["cuda", "opencl", "glsl"]
@@ -125,7 +125,7 @@ def test_fields_of_tasks_are_part_of_the_layout() -> None:
 def test_digests_are_the_same_in_every_process_and_for_good() -> None:
     """With another digest nobody could resume the checkpoints there are."""
     script = """
-from kernelkeep.kernels.state_samples import HEAT
+from kernelkeep.samples.states import HEAT
 print(HEAT.program(23).program_digest)
 """
     said = {run_python(script, environment={"PYTHONHASHSEED": seed}).stdout.strip() for seed in ("1", "2")}

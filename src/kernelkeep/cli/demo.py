@@ -7,8 +7,8 @@ from rich.markup import escape
 
 from ..errors import DeviceError
 from ..observe.inventory import find_devices
-from ..observe.samples import SampleRun, run_samples
-from ..observe.survival import Survival, kill_and_resume
+from ..observe.kill_and_resume import Survival, kill_and_resume
+from ..observe.sample_runs import SampleRun, run_samples
 from ..observe.warm_start import Start, compare_starts
 from .common import AsJson, CacheDir, DeviceSpec, Table, print_json, print_line, print_table
 

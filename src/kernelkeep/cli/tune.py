@@ -15,8 +15,8 @@ from ..cache.program_cache import ProgramCache
 from ..devices.registry import open_device
 from ..errors import ArgumentError, VariantError
 from ..kernels.catalogue import SHIPPED, Listed, find_kernel, problem_from
+from ..pictures.file import check_picture
 from ..variants.overview import Known, known_problems, records_in
-from ..variants.picture import check_picture
 from ..variants.records import Records
 from ..variants.report import TuneReport
 from ..variants.select import Selection

@@ -13,9 +13,9 @@ from typing import Any
 from ..devices.base import DeviceInfo
 from ..devices.registry import backend_module, open_device
 from ..devices.requirements import Check, first_line
-from ..kernels.samples import SAXPY
+from ..samples.basic import SAXPY
 from .inventory import backends_of, find_devices
-from .samples import run_sample
+from .sample_runs import run_sample
 
 __all__ = ["BackendHealth", "Check", "diagnose"]
 

@@ -28,8 +28,8 @@ from ..cache.program_cache import ProgramCache
 from ..devices.base import Device, DeviceInfo
 from ..devices.registry import open_device
 from ..errors import DeviceError, KernelKeepError
-from ..kernels.sample_set import SAMPLE_SET
-from ..kernels.samples import Sample
+from ..samples.basic import Sample
+from ..samples.startup import STARTUP_SAMPLES
 
 __all__ = ["Start", "compare_starts", "measure_start"]
 
@@ -99,7 +99,7 @@ def _start_process(spec: str, start: str, folder: Path) -> Start:
         return Start(spec, start, ok=False, problem=f"the process failed: {reason}")
 
 
-def measure_start(device: Device, samples: Iterable[Sample] = SAMPLE_SET) -> dict[str, Any]:
+def measure_start(device: Device, samples: Iterable[Sample] = STARTUP_SAMPLES) -> dict[str, Any]:
     """Bring every sample through a new `ProgramCache` to a first, checked result; the fields of a `Start`."""
     work = []
     for sample in samples:

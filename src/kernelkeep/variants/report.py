@@ -70,9 +70,9 @@ class TuneReport(msgspec.Struct, frozen=True):
 
     def save_picture(self, path: str | PathLike[str]) -> None:
         """The landscape and the progress over time, as PNG, SVG or PDF by the name's ending (needs matplotlib)."""
-        from .picture import save_picture
+        from ..pictures.tuning import save_tuning_picture
 
-        save_picture(self, path)
+        save_tuning_picture(self, path)
 
     def __str__(self) -> str:
         problem = " ".join(f"{name}={value}" for name, value in self.problem.items())

@@ -13,9 +13,9 @@ import pytest
 import kernelkeep as kk
 from kernelkeep.errors import ArgumentError
 from kernelkeep.execution.timeline import Timeline
+from kernelkeep.pictures.file import check_picture
 from kernelkeep.storage.files import NotRegular, check_destination, open_regular, write_whole
 from kernelkeep.storage.locks import FileLock, LockUnavailable
-from kernelkeep.variants.picture import check_picture
 from kernelkeep.variants.records import Records
 
 KINDS = ("folder", "pipe", "socket", "device", "link to a pipe", "link to a device")

@@ -13,7 +13,7 @@ from ...continuous.program import StateProgram
 from ...continuous.runner import Run, resume, run
 from ...devices.base import Device
 from ...errors import Unsupported
-from ...kernels.state_samples import STATE_SAMPLES, StateSample
+from ...samples.states import STATE_SAMPLES, StateSample
 from ..device_parts.common import DevicePart
 
 __all__ = ["ALL", "SAMPLES", "STRATEGIES", "StrategyPart", "check", "shared_programs", "software_opengl"]

@@ -18,7 +18,7 @@ from ...continuous.runner import Run, resume, run
 from ...continuous.session import _lost
 from ...devices.base import Device
 from ...errors import DeviceError
-from ...kernels.state_samples import COLLATZ, SCRAMBLE
+from ...samples.states import COLLATZ, SCRAMBLE
 from .common import StrategyPart, check, software_opengl
 
 __all__ = ["DeadlineTests"]

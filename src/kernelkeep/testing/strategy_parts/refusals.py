@@ -14,8 +14,8 @@ from ...continuous.program import StateProgram
 from ...continuous.runner import resume, run
 from ...devices.base import Device
 from ...errors import ArgumentError, CheckpointError, CompileError, Unsupported
-from ...kernels.state_samples import COLLATZ, SCRAMBLE
 from ...programs.portable import PortableKernel
+from ...samples.states import COLLATZ, SCRAMBLE
 from .common import STRATEGIES, StrategyPart, check
 
 __all__ = ["RefusalTests"]

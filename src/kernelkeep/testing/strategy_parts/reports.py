@@ -15,7 +15,7 @@ from ...continuous.report import RunReport
 from ...continuous.runner import Run, resume, run
 from ...devices.base import Device
 from ...errors import DeviceError
-from ...kernels.state_samples import COLLATZ, HEAT, SCRAMBLE, TILES
+from ...samples.states import COLLATZ, HEAT, SCRAMBLE, TILES
 from .common import StrategyPart, check
 
 __all__ = ["ReportTests"]

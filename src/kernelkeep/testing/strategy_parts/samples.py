@@ -12,7 +12,7 @@ from ...cache.program_cache import ProgramCache
 from ...continuous.checkpoint import read_checkpoint
 from ...continuous.runner import Run, resume, run
 from ...devices.base import Device
-from ...kernels.state_samples import COLLATZ, SCRAMBLE
+from ...samples.states import COLLATZ, SCRAMBLE
 from .common import ALL, SAMPLES, STRATEGIES, StrategyPart, check
 
 __all__ = ["SampleTests"]

@@ -14,7 +14,7 @@ from ...continuous.program import StateProgram
 from ...continuous.runner import resume, run
 from ...devices.base import Device
 from ...errors import ArgumentError
-from ...kernels.state_samples import COLLATZ, SCRAMBLE
+from ...samples.states import COLLATZ, SCRAMBLE
 from .common import StrategyPart, check
 from .queues import tree
 

@@ -15,7 +15,7 @@ from ...continuous.program import StateProgram
 from ...continuous.runner import Run, resume, run
 from ...devices.base import Device
 from ...errors import ArgumentError
-from ...kernels.state_samples import COLLATZ, SCRAMBLE, TILES
+from ...samples.states import COLLATZ, SCRAMBLE, TILES
 from .common import StrategyPart, check
 
 __all__ = ["SteeringTests"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.variants.picture import _that_matter
+from kernelkeep.pictures.landscape import most_relevant_parameters
 from kernelkeep.variants.report import Attempt, TuneReport
 from kernelkeep.variants.space import Variant
 
@@ -82,9 +82,9 @@ def test_the_ending_tells_the_format(suffix: str, magic: bytes, tmp_path: Path) 
     assert (tmp_path / f"picture{suffix}").read_bytes().startswith(magic)
 
 
-def test_the_parameters_that_matter_come_first() -> None:
-    assert _that_matter(REPORTS["two parameters"]) == ["TILE", "VEC"]
-    assert _that_matter(REPORTS["one variant"]) == []
+def test_the_parametersmost_relevant_parameters_come_first() -> None:
+    assert most_relevant_parameters(REPORTS["two parameters"]) == ["TILE", "VEC"]
+    assert most_relevant_parameters(REPORTS["one variant"]) == []
 
 
 @pytest.mark.parametrize("name", ["picture.gif", "picture", ".svg", "no/picture.svg"])
@@ -105,7 +105,7 @@ def test_nothing_global_is_touched(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     code = """
 import sys, matplotlib
-from tests.unit.test_picture import REPORTS
+from tests.unit.pictures.test_tuning import REPORTS
 matplotlib.rcParams["font.size"] = 31.0
 def settings(): return [matplotlib.rcParams._get(name) for name in matplotlib.rcParams]
 before = settings()
@@ -113,7 +113,7 @@ REPORTS["two parameters"].save_picture(sys.argv[1])
 assert settings() == before
 assert "matplotlib.pyplot" not in sys.modules
 """
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "picture.svg"], capture_output=True, text=True, cwd=root
     )

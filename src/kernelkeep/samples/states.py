@@ -1,7 +1,7 @@
 """State programs with NumPy references: what the examples, the demo, the benchmarks and the strategy tests run.
 
 One of each coupling, and an automaton that forgives nothing: an iteration that was lost or done twice shows in every word of
-its state. Sizes are odd on purpose, as in `samples.py`.
+its state. Sizes are odd on purpose, as in `basic.py`.
 """
 
 from __future__ import annotations

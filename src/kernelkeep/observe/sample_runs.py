@@ -13,7 +13,7 @@ import numpy as np
 from ..devices.base import Device, DeviceInfo
 from ..devices.registry import open_device
 from ..errors import KernelKeepError
-from ..kernels.samples import SAMPLES, Sample
+from ..samples.basic import SAMPLES, Sample
 
 __all__ = ["SampleRun", "run_sample", "run_samples"]
 

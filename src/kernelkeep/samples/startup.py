@@ -1,7 +1,7 @@
 """Eight small portable kernels with NumPy references: a program's worth of kernels, for showing how it starts.
 
 They are small in work and different in kind (shared memory, atomics, two dimensions, special functions), so that what a
-start costs is compiling or loading them. Sizes are odd on purpose, as in `samples.py`.
+start costs is compiling or loading them. Sizes are odd on purpose, as in `basic.py`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..programs.portable import Buffer, PortableKernel, Scalar
-from .samples import Sample
+from .basic import Sample
 
-__all__ = ["SAMPLE_SET"]
+__all__ = ["STARTUP_SAMPLES"]
 
 _Values = Mapping[str, Any]
 _Result = np.ndarray[Any, Any]
@@ -73,7 +73,7 @@ _COUNT = Scalar("n", "i4")
 _SIZES = (Scalar("width", "i4"), Scalar("height", "i4"))
 
 
-SAMPLE_SET = (
+STARTUP_SAMPLES = (
     Sample(
         PortableKernel(
             "axpby",

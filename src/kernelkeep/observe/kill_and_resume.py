@@ -1,6 +1,6 @@
 """A run that is killed and goes on elsewhere: `kill -9` in the middle on one device, the rest on another.
 
-`python -m kernelkeep.observe.survival opencl:0 FILE` is the process that is killed; it uses $KERNELKEEP_CACHE_DIR.
+`python -m kernelkeep.observe.kill_and_resume opencl:0 FILE` is the process that is killed; it uses $KERNELKEEP_CACHE_DIR.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..continuous.runner import resume, run
 from ..devices.base import DeviceInfo
 from ..devices.registry import open_device
 from ..errors import CheckpointError, DeviceError, KernelKeepError
-from ..kernels.state_samples import SCRAMBLE
+from ..samples.states import SCRAMBLE
 
 __all__ = ["Survival", "kill_and_resume"]
 

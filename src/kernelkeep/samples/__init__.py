@@ -1,0 +1,1 @@
+"""Small programs with NumPy references, for demos, examples, benchmarks and tests. They are not tuned."""
