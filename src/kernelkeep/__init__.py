@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from .cache.report import Explanation as Explanation
     from .cache.report import PreloadReport as PreloadReport
     from .cache.stats import CacheStats as CacheStats
-    from .continuous.checkpoint import read_checkpoint as read_checkpoint
-    from .continuous.checkpoint_claim import CheckpointWarning as CheckpointWarning
-    from .continuous.checkpoint_state import Checkpoint as Checkpoint
-    from .continuous.incident import SupervisedReport as SupervisedReport
+    from .continuous.checkpoints.checkpoint import Checkpoint as Checkpoint
+    from .continuous.checkpoints.claim import CheckpointWarning as CheckpointWarning
+    from .continuous.checkpoints.files import read_checkpoint as read_checkpoint
     from .continuous.program import StateProgram as StateProgram
     from .continuous.progress import Progress as Progress
     from .continuous.report import DeadlineWarning as DeadlineWarning
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from .continuous.runner import Run as Run
     from .continuous.runner import resume as resume
     from .continuous.runner import run as run
-    from .continuous.supervisor import run_supervised as run_supervised
+    from .continuous.supervision.incident import SupervisedReport as SupervisedReport
+    from .continuous.supervision.supervisor import run_supervised as run_supervised
     from .devices.array import Array as Array
     from .devices.base import Capabilities as Capabilities
     from .devices.base import Device as Device
@@ -74,9 +74,9 @@ _HOMES = {
     "CacheStats": "cache.stats",
     "CacheWarning": "errors",
     "Capabilities": "devices.base",
-    "Checkpoint": "continuous.checkpoint_state",
+    "Checkpoint": "continuous.checkpoints.checkpoint",
     "CheckpointError": "errors",
-    "CheckpointWarning": "continuous.checkpoint_claim",
+    "CheckpointWarning": "continuous.checkpoints.claim",
     "CompileError": "errors",
     "DeadlineWarning": "continuous.report",
     "Device": "devices.base",
@@ -106,7 +106,7 @@ _HOMES = {
     "Selection": "variants.select",
     "Source": "programs.source",
     "StateProgram": "continuous.program",
-    "SupervisedReport": "continuous.incident",
+    "SupervisedReport": "continuous.supervision.incident",
     "SupervisionError": "errors",
     "Template": "variants.template",
     "TuneReport": "variants.report",
@@ -117,11 +117,11 @@ _HOMES = {
     "VariantSpace": "variants.space",
     "list_devices": "devices.registry",
     "open_device": "devices.registry",
-    "read_checkpoint": "continuous.checkpoint",
+    "read_checkpoint": "continuous.checkpoints.files",
     "register_backend": "devices.registry",
     "resume": "continuous.runner",
     "run": "continuous.runner",
-    "run_supervised": "continuous.supervisor",
+    "run_supervised": "continuous.supervision.supervisor",
 }
 
 __all__ = [

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.continuous.checkpoint import Checkpoint, Header, ScalarValue, write_checkpoint
+from kernelkeep.continuous.checkpoints.files import Checkpoint, CheckpointHeader, ScalarValue, write_checkpoint
 
 
 def kernelkeep(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -30,7 +30,7 @@ def one_sentence(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     for iteration in (1000, 2000):
-        header = Header(
+        header = CheckpointHeader(
             program="heat [2D]",
             program_digest="ab" * 32,
             layout_digest="cd" * 32,
@@ -63,7 +63,7 @@ def test_show_as_text(path: Path) -> None:
 
 def test_names_from_the_file_cannot_reach_the_terminal(tmp_path: Path) -> None:
     evil = "x\x1b[2J\nwhole           yes"
-    header = Header(
+    header = CheckpointHeader(
         program=evil, program_digest=evil, layout_digest="", coupling=evil, items=1, iteration=1, generation=1,
         scalars={evil: ScalarValue.of(1)}, device=evil, device_name=evil, version=evil,
     )  # fmt: skip

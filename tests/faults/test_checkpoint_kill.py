@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelkeep.continuous.checkpoint import newest_checkpoint
+from kernelkeep.continuous.checkpoints.files import newest_checkpoint
 from kernelkeep.testing import run_python
 
 pytestmark = pytest.mark.slow
@@ -16,14 +16,16 @@ COMMON = """
 import json, os, random, signal, sys, time
 from pathlib import Path
 import numpy as np
-from kernelkeep.continuous.checkpoint import Checkpoint, Header, newest_checkpoint, read_checkpoint, write_checkpoint
-from kernelkeep.continuous.checkpoint_claim import claim_for_run, claim_to_continue
-from kernelkeep.continuous.checkpoint_writer import CheckpointWriter
+from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint
+from kernelkeep.continuous.checkpoints.header import CheckpointHeader
+from kernelkeep.continuous.checkpoints.files import newest_checkpoint, read_checkpoint, write_checkpoint
+from kernelkeep.continuous.checkpoints.claim import claim_for_run, claim_to_continue
+from kernelkeep.continuous.checkpoints.writer import CheckpointWriter
 
 path = Path(sys.argv[1]) / "heat.kkpt"
 
 def header(iteration):
-    return Header(program="heat", program_digest="p", layout_digest="l", coupling="neighbours", items=8,
+    return CheckpointHeader(program="heat", program_digest="p", layout_digest="l", coupling="neighbours", items=8,
                   iteration=iteration, generation=iteration)
 
 def arrays(iteration, size=1000):

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.continuous.checkpoint import newest_checkpoint, read_header
+from kernelkeep.continuous.checkpoints.files import newest_checkpoint, read_header
 from kernelkeep.samples.states import SCRAMBLE
 from kernelkeep.testing import open_or_skip, run_python
 from kernelkeep.testing.strategy_parts.common import check, shared_programs

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.continuous.checkpoint import read_header
+from kernelkeep.continuous.checkpoints.files import read_header
 from kernelkeep.samples.states import SCRAMBLE
 from kernelkeep.testing import open_or_skip
 from kernelkeep.testing.strategy_parts.common import shared_programs

@@ -16,8 +16,8 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.continuous.heartbeat import RECORD, Pulse
-from kernelkeep.continuous.incident import Incident
-from kernelkeep.continuous.worker import can_be_mended
+from kernelkeep.continuous.supervision.incident import Incident
+from kernelkeep.continuous.supervision.worker_main import can_be_mended
 
 pytestmark = pytest.mark.slow
 
@@ -32,15 +32,15 @@ PATH = os.path.join(HERE, "count.kkpt")
 
 def save(iteration):
     import numpy as np
-    from kernelkeep.continuous.checkpoint import Checkpoint, Header, write_checkpoint
-    header = Header(program="count", program_digest="", layout_digest="", coupling="independent", items=1,
+    from kernelkeep.continuous.checkpoints.files import Checkpoint, CheckpointHeader, write_checkpoint
+    header = CheckpointHeader(program="count", program_digest="", layout_digest="", coupling="independent", items=1,
                     iteration=iteration, generation=iteration)
     write_checkpoint(PATH, Checkpoint(header, {"sum": np.array(iteration)}))
 
 def load(path):
     if path is None:
         return 0
-    from kernelkeep.continuous.checkpoint import newest_checkpoint
+    from kernelkeep.continuous.checkpoints.files import newest_checkpoint
     return int(newest_checkpoint(path).checkpoint.arrays["sum"])
 
 def first_time(what):
@@ -51,7 +51,7 @@ def first_time(what):
         return False
 
 def count(path, trouble, pause=0.0):
-    import kernelkeep.continuous.checkpoint  # before the first heartbeat: on a busy machine it takes its time
+    import kernelkeep.continuous.checkpoints.files  # before the first heartbeat: on a busy machine it takes its time
     start = load(path)
     for iteration in range(start + 1, 21):
         time.sleep(pause)
@@ -240,7 +240,7 @@ if __name__ == "__main__":
 
 def test_gives_up_with_the_history(tmp_path: Path) -> None:
     body = """
-from kernelkeep.continuous import supervisor
+from kernelkeep.continuous.supervision import supervisor
 
 def no_progress(path):
     beat(3)

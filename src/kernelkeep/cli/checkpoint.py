@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from ..cache.stats import human_bytes
-from ..continuous.checkpoint_description import ArrayFacts, Description, FileFacts, describe
+from ..continuous.checkpoints.description import ArrayFacts, Description, FileFacts, describe
 from ..errors import CheckpointError
 from ..escaping import escaped
 from .common import AsJson, CacheDir, DeviceSpec, Table, ago, print_json, print_line, print_table

@@ -77,5 +77,5 @@ def stop_beating() -> None:
     _pulse = None
 
 
-# A child forked by a worker must not speak for it.
+# A process forked by a worker must not speak for it.
 os.register_at_fork(after_in_child=stop_beating)

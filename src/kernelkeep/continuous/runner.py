@@ -17,22 +17,22 @@ import numpy as np
 from ..cache.program_cache import ProgramCache
 from ..devices.array import Array
 from ..errors import ArgumentError
-from .checkpoint import newest_checkpoint
-from .checkpoint_claim import CheckpointClaim, CheckpointWarning, claim_for_run, claim_new
-from .checkpoint_family import real_path
-from .checkpoint_match import check_fits, start_from
-from .checkpoint_state import Checkpoint
-from .control import Stopped
+from .checkpoints.checkpoint import Checkpoint
+from .checkpoints.claim import CheckpointClaim, CheckpointWarning, claim_for_run, claim_new
+from .checkpoints.family import real_path
+from .checkpoints.files import newest_checkpoint
+from .checkpoints.keeper import CheckpointKeeper
+from .checkpoints.match import check_fits, start_from
 from .heartbeat import beat
-from .interrupt import Interruption
-from .keeper import CheckpointKeeper
+from .initial_state import start_of
+from .interruption import Interruption
+from .mailbox import Stopped
 from .program import StateProgram
 from .progress import Progress, progress_teller
 from .report import RunReport
 from .run_options import RunOptions, Settings
 from .session import Session
-from .starting import start_of
-from .state import Start
+from .state import InitialState
 from .strategies import Strategy, check_strategy, make_strategy
 
 __all__ = ["Run", "RunOptions", "resume", "run"]
@@ -172,7 +172,7 @@ def resume(
         claim.release()
 
 
-def _newest(path: Any, program: StateProgram, claim: CheckpointClaim | None) -> tuple[Start, str]:
+def _newest(path: Any, program: StateProgram, claim: CheckpointClaim | None) -> tuple[InitialState, str]:
     """Where a run begins that goes on from a checkpoint, and that in words; `claim` is on the same file, where one is."""
     found = newest_checkpoint(path, lambda header: check_fits(path, header, program))
     for sentence in found.passed:
@@ -192,7 +192,7 @@ def _checked(program: Any) -> StateProgram:
 def _run(
     cache: ProgramCache,
     program: StateProgram,
-    start: Start,
+    start: InitialState,
     iterations: int | None,
     strategy_name: str,
     settings: Settings,
@@ -284,7 +284,7 @@ def _why_over(session: Session, goal: int, settings: Settings, seen: Run, interr
 
 def _report(
     session: Session,
-    start: Start,
+    start: InitialState,
     strategy: str,
     reason: str,
     ended: str,

@@ -16,11 +16,11 @@ from ..devices.lanes import Mark
 from ..devices.prepared import Prepared
 from ..devices.replay import Replay
 from ..errors import ArgumentError, DeviceError, Unsupported
-from .control import Stopped, Word
-from .lowering import FORMS, Form, lower
+from .lowering.forms import FORMS, Form, lower
+from .mailbox import Stopped, Word
 from .program import StateProgram
 from .report import Measured
-from .state import Start, State
+from .state import InitialState, State
 
 if TYPE_CHECKING:
     from ..cache.lease import Lease
@@ -40,7 +40,7 @@ class Session:
         self,
         cache: ProgramCache,
         program: StateProgram,
-        start: Start,
+        start: InitialState,
         *,
         in_place: bool = False,
         condition: str | None = None,

@@ -14,13 +14,13 @@ import numpy as np
 
 from ..devices.array import Array
 from ..devices.base import Device
-from .control import Word, words
+from .mailbox import Word, control_words
 from .program import StateProgram
 
-__all__ = ["Start", "State"]
+__all__ = ["InitialState", "State"]
 
 
-class Start:
+class InitialState:
     """Where a run begins: the arrays, the tasks, and how far it is."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Start:
         self.over = over  # the program itself said that nothing is left to do
 
     @classmethod
-    def of(cls, program: StateProgram) -> Start:
+    def of(cls, program: StateProgram) -> InitialState:
         """The very beginning."""
         return cls(program.state, program.tasks)
 
@@ -50,7 +50,7 @@ class Start:
 class State:
     """A program's state on a device."""
 
-    def __init__(self, device: Device, program: StateProgram, start: Start, *, in_place: bool) -> None:
+    def __init__(self, device: Device, program: StateProgram, start: InitialState, *, in_place: bool) -> None:
         self.device = device
         self.program = program
         self.in_place = in_place
@@ -63,7 +63,7 @@ class State:
         for key, array in start.tasks.items():
             self._fill(self.tasks[0][key], array)
         self._scratch: tuple[dict[str, Array], dict[str, Array]] | None = None
-        control = words(start.generation, start.iteration, start.phase, start.taken, count)
+        control = control_words(start.generation, start.iteration, start.phase, start.taken, count)
         self.control = device.array(control)
 
     def copy(self, role: int) -> dict[str, Array]:

@@ -27,9 +27,9 @@ import numpy as np
 
 from ..devices.base import Device, Fence
 from ..errors import DeviceError
-from .flight import Binding, Flight, ordered_batch
+from .buffers import Buffers
 from .job import Job
-from .stores import Stores
+from .submission import Binding, Submission, ordered_batch
 from .timeline import Timeline
 
 __all__ = ["Engine"]
@@ -45,7 +45,7 @@ class Engine:
         self.closing = False
         self.accepted = 0  # batches taken and not done
         self._lanes = device._open_lanes(timed=timeline is not None)
-        self._stores = Stores(device, self._lanes, depth)
+        self._buffers = Buffers(device, self._lanes, depth)
         self._stale: list[Binding] = []
         self._bindings: weakref.WeakKeyDictionary[Job, Binding] = weakref.WeakKeyDictionary()
         self._numbers = itertools.count()
@@ -53,9 +53,9 @@ class Engine:
         self._changed = threading.Condition(self._lock)
         self._room = 2 * depth  # batches that may still be taken before submit waits
         self._free_slots = list(range(depth))[::-1]
-        self._line: deque[Flight] = deque()
+        self._line: deque[Submission] = deque()
         self._aside: set[Future[Any]] = set()  # futures of `run` whose batch has not joined the line
-        self._under_way: SimpleQueue[Flight | None] = SimpleQueue()
+        self._under_way: SimpleQueue[Submission | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._feeder: ThreadPoolExecutor | None = None
         self._finalizers: list[weakref.finalize[Any, Any]] = []
@@ -120,32 +120,32 @@ class Engine:
         self, future: Future[Any], job: Job, batch: Mapping[str, Any], fences: list[Fence] | None = None
     ) -> None:
         """Check and copy a batch for which there is room, and send it on its way."""
-        flight = self._stage(future, job, batch, fences)
-        if flight is not None:
-            self._join_line(flight)
+        submission = self._stage(future, job, batch, fences)
+        if submission is not None:
+            self._join_line(submission)
 
     def _stage(
         self, future: Future[Any], job: Job, batch: Mapping[str, Any], fences: list[Fence] | None
-    ) -> Flight | None:
-        flight = Flight(job, future)
+    ) -> Submission | None:
+        submission = Submission(job, future)
         try:
             if fences is None and self.device.takes_guests:
                 batch, fences = ordered_batch(batch, self.device)
-            flight.fences = fences or []
-            flight.stage(self._bind(job), batch, self._lanes, self._stores.blocks, self._stores.copier)
+            submission.fences = fences or []
+            submission.stage(self._bind(job), batch, self._lanes, self._buffers.blocks, self._buffers.copier)
         except BaseException as error:
-            self._stores.give_blocks_back(flight)
+            self._buffers.give_blocks_back(submission)
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)
-            self._done_with(flight)
+            self._done_with(submission)
             if not isinstance(error, Exception):
                 raise
             return None
-        return flight
+        return submission
 
-    def _join_line(self, flight: Flight) -> None:
+    def _join_line(self, submission: Submission) -> None:
         with self._lock:
-            self._line.append(flight)
+            self._line.append(submission)
             refused = self._send_on()
         self._tell(refused)
 
@@ -168,141 +168,141 @@ class Engine:
 
     # --- sending them to the device
 
-    def _send_on(self) -> list[tuple[Flight, BaseException]]:
+    def _send_on(self) -> list[tuple[Submission, BaseException]]:
         """Send as much of the line to the device as there are slots, and give back what could not be sent.
 
         The caller has the lock; telling those futures runs callbacks, and is for when it has let go of it.
         """
-        refused: list[tuple[Flight, BaseException]] = []
+        refused: list[tuple[Submission, BaseException]] = []
         while self._line and self._free_slots:
-            flight = self._line.popleft()
-            if not flight.future.set_running_or_notify_cancel():
-                self._stores.give_blocks_back(flight)
-                self._done_with(flight)
+            submission = self._line.popleft()
+            if not submission.future.set_running_or_notify_cancel():
+                self._buffers.give_blocks_back(submission)
+                self._done_with(submission)
                 continue
-            flight.slot = self._free_slots.pop()
-            flight.number = next(self._numbers)
+            submission.slot = self._free_slots.pop()
+            submission.number = next(self._numbers)
             try:
-                self._dispatch(flight)
+                self._dispatch(submission)
             except BaseException as error:
-                self._free_slots.append(flight.slot)
-                self._recover(flight)
-                refused.append((flight, error))
+                self._free_slots.append(submission.slot)
+                self._recover(submission)
+                refused.append((submission, error))
                 continue
             if self._thread is None:
                 self._thread = threading.Thread(target=self._complete_all, name="kernelkeep-executor", daemon=True)
                 self._thread.start()
-            self._under_way.put(flight)
+            self._under_way.put(submission)
         return refused
 
-    def _tell(self, refused: list[tuple[Flight, BaseException]]) -> None:
-        for flight, error in refused:
-            self._settle(flight, None, error)
+    def _tell(self, refused: list[tuple[Submission, BaseException]]) -> None:
+        for submission, error in refused:
+            self._settle(submission, None, error)
         for _, error in refused:
             if not isinstance(error, Exception):
                 raise error  # Ctrl-C while a batch was being sent
 
-    def _dispatch(self, flight: Flight) -> None:
+    def _dispatch(self, submission: Submission) -> None:
         start = time.perf_counter()
-        lanes, marks = self._lanes, flight.marks
+        lanes, marks = self._lanes, submission.marks
         # The end of the upload and of the computing: where nothing is moved, there is only one end.
         told = not lanes.single or (self.timeline is not None and not lanes.shares_memory)
         upload, compute, download = lanes.upload, lanes.compute, lanes.download
         with self.device.exclusive():
-            handles = self._stores.place(flight)
-            launch = flight.binding.launch_of(flight, handles, lanes)
-            for index, block in flight.blocks.items():
-                flight.held.append(upload.upload(handles[index], block))
-            for index, host in flight.borrowed.items():
+            handles = self._buffers.place(submission)
+            launch = submission.binding.launch_of(submission, handles, lanes)
+            for index, block in submission.blocks.items():
+                submission.held.append(upload.upload(handles[index], block))
+            for index, host in submission.borrowed.items():
                 if host.nbytes:
-                    flight.held.append(upload.upload_from(handles[index], host))
+                    submission.held.append(upload.upload_from(handles[index], host))
             if told:
                 marks.append(upload.mark())
             if not lanes.single:
                 upload.flush()
                 compute.wait_for(marks[-1])
-            if flight.on_device:
+            if submission.on_device:
                 compute.wait_for(self.device.fence())  # what made the arrays was given to the device's own queue
-                for fence in flight.fences:
+                for fence in submission.fences:
                     compute.wait_for(fence)
             if not lanes.shares_memory:
-                for result in flight.results:
-                    if result.index in flight.cleared:
-                        flight.held.append(compute.clear(handles[result.index], max(result.nbytes, 16)))
+                for result in submission.results:
+                    if result.index in submission.cleared:
+                        submission.held.append(compute.clear(handles[result.index], max(result.nbytes, 16)))
             launch()
             if not lanes.single:
-                self._stores.set_aside(flight, handles)
+                self._buffers.set_aside(submission, handles)
             if told:
                 marks.append(compute.mark())
             if not lanes.single:
                 compute.flush()
                 download.wait_for(marks[-1])
             if lanes.shares_memory:
-                for index, block in flight.blocks.items():
-                    flight.held.append(download.download(handles[index], block))
-            for result in flight.results:
-                self._stores.bring_back(flight, result, handles)
+                for index, block in submission.blocks.items():
+                    submission.held.append(download.download(handles[index], block))
+            for result in submission.results:
+                self._buffers.bring_back(submission, result, handles)
             marks.append(download.mark())
             download.flush()
             if lanes.shares_memory:
                 _ = marks[-1].done  # software OpenGL has computed by now; seen here, nobody needs its context for that
-        flight.dispatched = (start, time.perf_counter())
+        submission.dispatched = (start, time.perf_counter())
 
     # --- seeing them arrive
 
     def _complete_all(self) -> None:
         while True:
-            flight = self._under_way.get()
-            if flight is None:
+            submission = self._under_way.get()
+            if submission is None:
                 return
-            self._complete(flight)
-            del flight
+            self._complete(submission)
+            del submission
 
-    def _complete(self, flight: Flight) -> None:
+    def _complete(self, submission: Submission) -> None:
         problem: BaseException | None = None
         results: dict[str, Any] = {}
         try:
-            flight.marks[-1].wait()
+            submission.marks[-1].wait()
         except Exception as error:
             problem = error
         with self._lock:
-            self._free_slots.append(flight.slot)
+            self._free_slots.append(submission.slot)
             if problem is None:
                 # The next batch is on its way before this one's result is made.
-                self._stores.give_arrays_back(flight)
+                self._buffers.give_arrays_back(submission)
             refused = self._send_on()
         self._tell(refused)
         if problem is None:
             try:
-                results = {result.name: self._stores.made(result) for result in flight.results}
+                results = {result.name: self._buffers.made(result) for result in submission.results}
                 if self.timeline is not None:
-                    self.timeline.add(flight, self._lanes.times(flight.marks), self._lanes)
+                    self.timeline.add(submission, self._lanes.times(submission.marks), self._lanes)
             except Exception as error:
                 problem = error
-        flight.held.clear()
+        submission.held.clear()
         if problem is None:
-            self._stores.give_blocks_back(flight)
+            self._buffers.give_blocks_back(submission)
         else:
-            self._stores.forget(flight)
-        self._settle(flight, results, problem)
+            self._buffers.forget(submission)
+        self._settle(submission, results, problem)
 
-    def _settle(self, flight: Flight, results: dict[str, Any] | None, problem: BaseException | None) -> None:
+    def _settle(self, submission: Submission, results: dict[str, Any] | None, problem: BaseException | None) -> None:
         """Tell the future. Its callbacks are the user's: not even `sys.exit()` in one ends the thread that all wait for."""
         try:
             if problem is None:
-                flight.future.set_result(results)
+                submission.future.set_result(results)
             else:
-                flight.future.set_exception(problem)
+                submission.future.set_exception(problem)
         except BaseException:
             if threading.current_thread() is not self._thread:
                 raise
         finally:
-            self._done_with(flight)
+            self._done_with(submission)
 
     # --- when something is wrong
 
-    def _recover(self, flight: Flight) -> None:
-        """A flight failed half way to the device: once what was given to the device is done, its memory is free."""
+    def _recover(self, submission: Submission) -> None:
+        """A submission failed half way to the device: once what was given to the device is done, its memory is free."""
         try:
             for lane in self._lanes.all:
                 mark = lane.mark()
@@ -312,10 +312,10 @@ class Engine:
             return  # the device is beyond use; nobody gets this memory again
         if self._lanes.shares_memory:
             return  # a block may be the device's or the host's now: let it go
-        self._stores.give_arrays_back(flight)
-        self._stores.give_blocks_back(flight)
+        self._buffers.give_arrays_back(submission)
+        self._buffers.give_blocks_back(submission)
 
-    def _done_with(self, flight: Flight) -> None:
+    def _done_with(self, submission: Submission) -> None:
         with self._changed:
             self._room += 1
             self.accepted -= 1
@@ -333,17 +333,17 @@ class Engine:
             return
         with self._changed:
             self.closing = True
-            waiting = [flight.future for flight in self._line] + list(self._aside)
+            waiting = [submission.future for submission in self._line] + list(self._aside)
             self._changed.notify_all()
         if cancel:
             for future in waiting:
                 future.cancel()
             with self._changed:
-                for flight in [flight for flight in self._line if flight.future.cancelled()]:
-                    self._line.remove(flight)
-                    flight.future.set_running_or_notify_cancel()
-                    self._stores.give_blocks_back(flight)
-                    self._done_with(flight)
+                for submission in [submission for submission in self._line if submission.future.cancelled()]:
+                    self._line.remove(submission)
+                    submission.future.set_running_or_notify_cancel()
+                    self._buffers.give_blocks_back(submission)
+                    self._done_with(submission)
                 self._changed.notify_all()
         if threading.current_thread() is self._thread:
             self._end_elsewhere()  # in a callback: this very thread sees the rest of the batches through
@@ -382,7 +382,7 @@ class Engine:
                 binding.close()
             self._bindings.clear()
             self._stale.clear()
-            self._stores.close()
+            self._buffers.close()
             if not self.device.closed:
                 self._lanes.close()
 

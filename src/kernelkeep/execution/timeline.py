@@ -17,7 +17,7 @@ from ..storage.files import write_whole
 
 if TYPE_CHECKING:
     from ..devices.lanes import Lanes
-    from .flight import Flight
+    from .submission import Submission
 
 __all__ = ["Span", "Timeline"]
 
@@ -52,13 +52,13 @@ class Timeline:
         """In a forked child: a thread that is not there may hold the old one."""
         self._lock = threading.Lock()
 
-    def add(self, flight: Flight, times: Sequence[float], lanes: Lanes) -> None:
+    def add(self, submission: Submission, times: Sequence[float], lanes: Lanes) -> None:
         """Keep a batch that is done; `times` are those of its marks, one at the end of each stage.
 
         A stage begins when what it waits for is done: the stage before it, and the batch before it on the same queue. So
         the marks that the stages need anyway are enough, and a timeline costs the device nothing.
         """
-        sent, last = flight.dispatched[0], self._last
+        sent, last = submission.dispatched[0], self._last
         if lanes.shares_memory:
             (done,) = times  # nothing is moved: all is over when the kernel is
             starts, times = (sent, max(sent, last[2]), done), (sent, done, done)
@@ -68,17 +68,17 @@ class Timeline:
             starts = (max(sent, last[0]), max(times[0], last[1]), max(times[1], last[2]))
         self._last = (times[0], times[1], times[2])
         stages = list(zip(starts, times, strict=True))
-        self.keep(flight, stages, lanes.shares_memory)
+        self.keep(submission, stages, lanes.shares_memory)
 
-    def keep(self, flight: Flight, stages: Sequence[tuple[float, float]], shares_memory: bool) -> None:
+    def keep(self, submission: Submission, stages: Sequence[tuple[float, float]], shares_memory: bool) -> None:
         """Keep a batch whose upload, compute and download began and ended so."""
         stages = list(stages)
         if shares_memory:
-            stages[0] = flight.staged  # filling the block was the upload
+            stages[0] = submission.staged  # filling the block was the upload
             self._shares_memory = True
-        named = [*zip(ENGINES, stages, strict=True), ("copy", flight.staged), ("dispatch", flight.dispatched)]
+        named = [*zip(ENGINES, stages, strict=True), ("copy", submission.staged), ("dispatch", submission.dispatched)]
         spans = tuple(
-            Span(engine, start, max(start, end), flight.number, flight.job.name, flight.slot)
+            Span(engine, start, max(start, end), submission.number, submission.job.name, submission.slot)
             for engine, (start, end) in named
         )
         with self._lock:

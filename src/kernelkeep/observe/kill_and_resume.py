@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..cache.program_cache import ProgramCache
-from ..continuous.checkpoint import newest_header
+from ..continuous.checkpoints.files import newest_header
 from ..continuous.program import StateProgram
 from ..continuous.runner import resume, run
 from ..devices.base import DeviceInfo

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...devices.lanes import Mark
-from ..control import Stopped
+from ..mailbox import Stopped
 from ..session import Session
 
 __all__ = ["Options", "Strategy"]

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable
 
 from ...errors import DeviceError
-from ..control import Stopped
+from ..mailbox import Stopped
 from ..report import DeadlineWarning
 from ..session import Session
 from .base import Options, Strategy

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ...errors import CompileError, Unsupported
-from ..control import Stopped
+from ..mailbox import Stopped
 from ..session import Session
 from .base import Options
 

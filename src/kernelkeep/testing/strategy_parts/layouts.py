@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ...cache.program_cache import ProgramCache
-from ...continuous.checkpoint import read_checkpoint
+from ...continuous.checkpoints.files import read_checkpoint
 from ...continuous.program import StateProgram
 from ...continuous.runner import Run, resume, run
 from ...devices.base import Device

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ...cache.program_cache import ProgramCache
-from ...continuous.checkpoint import read_header
+from ...continuous.checkpoints.files import read_header
 from ...continuous.progress import Progress
 from ...continuous.report import RunReport
 from ...continuous.runner import Run, resume, run

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ...cache.program_cache import ProgramCache
-from ...continuous.checkpoint import read_checkpoint
+from ...continuous.checkpoints.files import read_checkpoint
 from ...continuous.runner import Run, resume, run
 from ...devices.base import Device
 from ...samples.states import COLLATZ, SCRAMBLE

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..errors import CheckpointError
-from .checkpoint import Header, read_checkpoint
-from .checkpoint_family import find_family, real_path
-from .checkpoint_header import plain_number
+from ...errors import CheckpointError
+from .family import find_family, real_path
+from .files import CheckpointHeader, read_checkpoint
+from .header import plain_number
 
 __all__ = ["ArrayFacts", "Description", "FileFacts", "describe"]
 
@@ -38,7 +38,7 @@ class FileFacts(msgspec.Struct, frozen=True):
     nbytes: int
     whole: bool
     problem: str
-    header: Header | None
+    header: CheckpointHeader | None
 
 
 class Description(msgspec.Struct, frozen=True):

@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from ..devices.array import Array
-from ..devices.lanes import Block, Mark
-from .checkpoint import Header
-from .checkpoint_header import ScalarValue, stored_body
-from .checkpoint_state import TASK
-from .session import Session
+from ...devices.array import Array
+from ...devices.lanes import Block, Mark
+from ..session import Session
+from .checkpoint import TASK
+from .files import CheckpointHeader
+from .header import ScalarValue, stored_body
 
 __all__ = ["Snapshots", "header_of"]
 
 
-def header_of(session: Session, *, finished: bool) -> Header:
+def header_of(session: Session, *, finished: bool) -> CheckpointHeader:
     """The standard header of what the session has committed."""
     program, device = session.program, session.device
-    return Header(
+    return CheckpointHeader(
         program=program.name,
         program_digest=program.program_digest,
         layout_digest=program.layout_digest,
@@ -50,7 +50,7 @@ class Snapshots:
         self._session = session
         self._copies: dict[str, Array] = {}
         self._idle: dict[str, list[Block]] = {}
-        self._under_way: tuple[Header, dict[str, tuple[Block, Any, int]], Mark, list[Any]] | None = None
+        self._under_way: tuple[CheckpointHeader, dict[str, tuple[Block, Any, int]], Mark, list[Any]] | None = None
 
     @property
     def busy(self) -> bool:
@@ -83,7 +83,7 @@ class Snapshots:
         self._under_way = header, arriving, arrived, [mark, *held]
 
     def poll(
-        self, deliver: Callable[[Header, dict[str, np.ndarray[Any, Any]], Callable[[object], None]], None]
+        self, deliver: Callable[[CheckpointHeader, dict[str, np.ndarray[Any, Any]], Callable[[object], None]], None]
     ) -> bool:
         """Deliver the snapshot if it has arrived; the third argument of `deliver` is called when its memory is free again."""
         if self._under_way is None or not self._under_way[2].done:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..programs.signature import DTYPES
-from .body_writes import Keep
-from .control import Word
+from ...programs.signature import DTYPES
+from ..body_writes import Keep
+from ..mailbox import Word
 from .outline import Outline
 
 __all__ = ["Functions"]

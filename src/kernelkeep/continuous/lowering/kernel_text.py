@@ -5,7 +5,7 @@ It is a portable body: the same text for every language, in terms of macros that
 
 from __future__ import annotations
 
-from .control import Stopped, Word
+from ..mailbox import Stopped, Word
 from .outline import Outline
 
 __all__ = ["KernelText"]

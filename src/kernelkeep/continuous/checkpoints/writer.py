@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, CheckpointError
-from .checkpoint_claim import CheckpointClaim, CheckpointWarning
-from .checkpoint_header import Header
-from .checkpoint_state import Checkpoint, Written
-from .heartbeat import beat
+from ...errors import ArgumentError, CheckpointError
+from ..heartbeat import beat
+from .checkpoint import Checkpoint, Written
+from .claim import CheckpointClaim, CheckpointWarning
+from .header import CheckpointHeader
 
 __all__ = ["CheckpointWarning", "CheckpointWriter"]
 
@@ -70,7 +70,7 @@ class CheckpointWriter:
 
     def submit(
         self,
-        header: Header,
+        header: CheckpointHeader,
         arrays: Mapping[str, np.ndarray[Any, Any]],
         on_done: Callable[[Outcome], object] | None = None,
     ) -> None:

@@ -9,7 +9,7 @@
 
 Every form reads one copy of the state (role 0) and leaves the result in another (role 1); forms with many iterations go back
 and forth between role 1 and a scratch copy (role 2). What a form computes is the same; only how many iterations are in a
-dispatch differs. The group that finishes last writes the control words, the commit word at the very end (`control.py`).
+dispatch differs. The group that finishes last writes the control words, the commit word at the very end (`mailbox.py`).
 
 A form is a portable kernel (`kernel_text.py`) that calls the body as a function (`functions.py`).
 """
@@ -19,10 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..programs.portable import Buffer, PortableKernel, Scalar
+from ...programs.portable import Buffer, PortableKernel, Scalar
+from ..program import StateProgram
 from .functions import Functions
 from .kernel_text import KernelText
-from .program import StateProgram
 
 __all__ = ["FORMS", "Form", "lower"]
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CheckpointError
-from ..escaping import escaped
-from .checkpoint_header import ArrayInfo, Header, stored_body
-from .checkpoint_state import TASK, Checkpoint
-from .program import MOST_ITEMS, StateProgram
-from .state import Start
+from ...errors import CheckpointError
+from ...escaping import escaped
+from ..program import MOST_ITEMS, StateProgram
+from ..state import InitialState
+from .checkpoint import TASK, Checkpoint
+from .header import ArrayInfo, CheckpointHeader, stored_body
 
 __all__ = ["check_fits", "differences", "start_from"]
 
@@ -25,12 +25,12 @@ _WORD = 2**32 - 1
 _LONGEST_SHOWN = 60
 
 
-def start_from(shown: str | os.PathLike[str], checkpoint: Checkpoint, program: StateProgram) -> Start:
+def start_from(shown: str | os.PathLike[str], checkpoint: Checkpoint, program: StateProgram) -> InitialState:
     """Where a run of the program begins that goes on from this checkpoint."""
     header = checkpoint.header
     check_fits(shown, header, program)
     state, tasks = checkpoint.state, checkpoint.tasks
-    return Start(
+    return InitialState(
         {key: state[key] for key in program.state},
         {key: tasks[key] for key in program.tasks},
         header.iteration,
@@ -41,7 +41,7 @@ def start_from(shown: str | os.PathLike[str], checkpoint: Checkpoint, program: S
     )
 
 
-def check_fits(shown: str | os.PathLike[str], header: Header, program: StateProgram) -> None:
+def check_fits(shown: str | os.PathLike[str], header: CheckpointHeader, program: StateProgram) -> None:
     """`CheckpointError` where a run of this program cannot go on from a checkpoint with this header; it says all that differs."""
     layout, meaning = differences(header, program)
     if layout or meaning:
@@ -57,7 +57,7 @@ def check_fits(shown: str | os.PathLike[str], header: Header, program: StateProg
         raise CheckpointError(f"the checkpoint {os.fspath(shown)} makes no sense: {problem}")
 
 
-def differences(header: Header, program: StateProgram) -> tuple[list[str], list[str]]:
+def differences(header: CheckpointHeader, program: StateProgram) -> tuple[list[str], list[str]]:
     """What differs in the layout of the state, and what differs in what an iteration computes; each as `old → new`."""
     layout, meaning = _layout(header, program), _scalars(header, program)
     if header.body:
@@ -70,7 +70,7 @@ def differences(header: Header, program: StateProgram) -> tuple[list[str], list[
     return layout, meaning
 
 
-def _layout(header: Header, program: StateProgram) -> list[str]:
+def _layout(header: CheckpointHeader, program: StateProgram) -> list[str]:
     found = []
     if header.coupling != program.coupling:
         found.append(f"coupling: {header.coupling!r} → {program.coupling!r}")
@@ -92,7 +92,7 @@ def _layout(header: Header, program: StateProgram) -> list[str]:
     return found
 
 
-def _scalars(header: Header, program: StateProgram) -> list[str]:
+def _scalars(header: CheckpointHeader, program: StateProgram) -> list[str]:
     found = []
     kept = dict(header.scalars)
     for key, array in program.scalars.items():
@@ -129,7 +129,7 @@ def _shown(line: str) -> str:
     return repr(text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…")
 
 
-def _out_of_range(header: Header, program: StateProgram) -> str:
+def _out_of_range(header: CheckpointHeader, program: StateProgram) -> str:
     if header.iteration > _MOST_ITERATIONS:
         return f"its iteration {header.iteration:,} is above {_MOST_ITERATIONS:,}"
     if not 0 <= header.phase <= _WORD:
@@ -140,7 +140,7 @@ def _out_of_range(header: Header, program: StateProgram) -> str:
     return _queue_out_of_range(header, tasks)
 
 
-def _queue_out_of_range(header: Header, tasks: list[ArrayInfo]) -> str:
+def _queue_out_of_range(header: CheckpointHeader, tasks: list[ArrayInfo]) -> str:
     waiting = header.queue_tail - header.queue_head
     if not 0 <= waiting <= MOST_ITEMS // 2:
         return f"{waiting:,} tasks cannot wait in its queue"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.continuous.control import Word, words
-from kernelkeep.continuous.lowering import FORMS, Form, lower
+from kernelkeep.continuous.lowering.forms import FORMS, Form, lower
+from kernelkeep.continuous.mailbox import Word, control_words
 from kernelkeep.continuous.run_options import Settings
 from kernelkeep.programs.remainders import with_c_remainders
 from kernelkeep.programs.signature import declared
@@ -417,11 +417,11 @@ def test_the_control_words_do_not_overlap() -> None:
     places = [int(word) for word in Word]
     assert len(set(places)) == len(places)
     assert not {Word.COUNT + 1, Word.COUNT + 2} & set(places), "three copies of the queue are counted"
-    made = words(generation=7, iteration=5, phase=3, taken=(9 << 32) + 8, tasks=6)
+    made = control_words(generation=7, iteration=5, phase=3, taken=(9 << 32) + 8, tasks=6)
     assert [made[word] for word in (Word.GENERATION, Word.ITERATION, Word.PHASE, Word.COUNT)] == [7, 5, 3, 6]
     assert int(made[Word.TAKEN_LOW]) + (int(made[Word.TAKEN_HIGH]) << 32) == (9 << 32) + 8
     assert made[Word.CURRENT] == made[Word.STOPPED] == 0
-    assert words(2**40 + 5, 0, 0, 0, 0)[Word.GENERATION] == 5
+    assert control_words(2**40 + 5, 0, 0, 0, 0)[Word.GENERATION] == 5
 
 
 # --- the samples

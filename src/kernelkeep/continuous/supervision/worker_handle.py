@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import ArgumentError
-from .heartbeat import RECORD, pause_of
+from ...errors import ArgumentError
+from ..heartbeat import RECORD, pause_of
 from .incident import Incident, died
-from .worker import Failed, Message, Started, work
+from .worker_main import Failed, Message, Started, work
 
-__all__ = ["Child"]
+__all__ = ["WorkerHandle"]
 
 _log = logging.getLogger("kernelkeep")
 _TICK_SECONDS = 0.25
@@ -27,7 +27,7 @@ _END_SECONDS = 10.0  # for a worker that told its end, to end
 _STALL_SECONDS = 1.0
 
 
-class Child:
+class WorkerHandle:
     """A worker process and what was heard of it."""
 
     def __init__(

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..escaping import escaped
-from .checkpoint_header import Header
+from ...escaping import escaped
+from .header import CheckpointHeader
 
 __all__ = ["TASK", "Checkpoint", "Written"]
 
@@ -23,7 +23,7 @@ class Checkpoint(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     `arrays` are those of the file, fields of tasks among them; `header` has every fact that the properties leave out.
     """
 
-    header: Header
+    header: CheckpointHeader
     arrays: Mapping[str, np.ndarray[Any, Any]]
 
     @property

@@ -12,13 +12,13 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from .. import __version__
-from ..escaping import escaped
+from ... import __version__
+from ...escaping import escaped
 
 __all__ = [
     "DTYPES",
     "ArrayInfo",
-    "Header",
+    "CheckpointHeader",
     "Natural",
     "ScalarValue",
     "decode_header",
@@ -76,7 +76,7 @@ class ArrayInfo(msgspec.Struct, frozen=True):
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a state beside its arrays; the same for every program.
 
     `arrays` is filled in when the checkpoint is written, from the arrays that come with it; `lineage` and `file` as well, by
@@ -135,10 +135,10 @@ def _plain(value: Any) -> Any:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
-_decoder = msgspec.json.Decoder(Header)
+_decoder = msgspec.json.Decoder(CheckpointHeader)
 
 
-def encode_header(header: Header) -> bytes:
+def encode_header(header: CheckpointHeader) -> bytes:
     """The header as JSON; ValueError says what makes no sense in it."""
     try:
         data = _encoder.encode(header)
@@ -148,7 +148,7 @@ def encode_header(header: Header) -> bytes:
     return data
 
 
-def decode_header(data: bytes) -> Header:
+def decode_header(data: bytes) -> CheckpointHeader:
     """The header of this JSON; ValueError says what makes no sense in it. Fields that are not known are passed over."""
     try:
         header = _decoder.decode(data)

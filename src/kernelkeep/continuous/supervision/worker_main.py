@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from ..errors import ArgumentError, CheckpointError, CompileError, DeviceError, Unsupported
-from ..processes import end_with
-from . import heartbeat
-from .checkpoint_claim import go_on_by_default
+from ...errors import ArgumentError, CheckpointError, CompileError, DeviceError, Unsupported
+from ...processes import end_with
+from .. import heartbeat
+from ..checkpoints.claim import go_on_by_default
 
 __all__ = ["Done", "Failed", "Interrupted", "Message", "Started", "can_be_mended", "work"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 
-from .checkpoint_claim import CheckpointClaim
-from .checkpoint_writer import CheckpointWriter
-from .run_options import Settings
-from .session import Session
+from ..run_options import Settings
+from ..session import Session
+from .claim import CheckpointClaim
 from .snapshot import Snapshots
+from .writer import CheckpointWriter
 
 __all__ = ["CheckpointKeeper"]
 

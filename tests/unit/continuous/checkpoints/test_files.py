@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.continuous.checkpoint import (
+from kernelkeep.continuous.checkpoints.claim import CheckpointClaim
+from kernelkeep.continuous.checkpoints.description import describe
+from kernelkeep.continuous.checkpoints.files import (
     Checkpoint,
-    Header,
+    CheckpointHeader,
     Written,
     newest_checkpoint,
     newest_header,
@@ -27,16 +29,14 @@ from kernelkeep.continuous.checkpoint import (
     read_header,
     write_checkpoint,
 )
-from kernelkeep.continuous.checkpoint_claim import CheckpointClaim
-from kernelkeep.continuous.checkpoint_description import describe
-from kernelkeep.continuous.checkpoint_writer import CheckpointWriter
+from kernelkeep.continuous.checkpoints.writer import CheckpointWriter
 from kernelkeep.continuous.heartbeat import beat, last_iteration
 from kernelkeep.errors import ArgumentError, CheckpointError
 from kernelkeep.testing import run_python
 
 
-def header(iteration: int, generation: int | None = None) -> Header:
-    return Header(
+def header(iteration: int, generation: int | None = None) -> CheckpointHeader:
+    return CheckpointHeader(
         program="heat",
         program_digest="p",
         layout_digest="l",
@@ -256,10 +256,11 @@ def test_places_where_no_file_can_be(tmp_path: Path) -> None:
 LIMITED = """
 import resource, sys
 import numpy as np
-from kernelkeep.continuous.checkpoint import Checkpoint, Header, write_checkpoint
+from kernelkeep.continuous.checkpoints.files import Checkpoint, CheckpointHeader, write_checkpoint
 from kernelkeep.errors import CheckpointError
 def write(iteration, size):
-    header = Header(program="heat", program_digest="", layout_digest="", coupling="", items=1, iteration=iteration, generation=1)
+    header = CheckpointHeader(program="heat", program_digest="", layout_digest="", coupling="", items=1, iteration=iteration,
+        generation=1)
     arrays = {"u": np.random.default_rng(1).integers(0, 256, size, dtype="u1")}
     write_checkpoint(sys.argv[1], Checkpoint(header, arrays))
 write(1, 200_000)
@@ -476,10 +477,10 @@ def test_python_waits_for_the_last_one(tmp_path: Path) -> None:
     script = """
 import sys
 import numpy as np
-from kernelkeep.continuous.checkpoint import Header
-from kernelkeep.continuous.checkpoint_claim import CheckpointClaim
-from kernelkeep.continuous.checkpoint_writer import CheckpointWriter
-header = Header(program="heat", program_digest="", layout_digest="", coupling="", items=1, iteration=3, generation=1)
+from kernelkeep.continuous.checkpoints.files import CheckpointHeader
+from kernelkeep.continuous.checkpoints.claim import CheckpointClaim
+from kernelkeep.continuous.checkpoints.writer import CheckpointWriter
+header = CheckpointHeader(program="heat", program_digest="", layout_digest="", coupling="", items=1, iteration=3, generation=1)
 CheckpointWriter(CheckpointClaim(sys.argv[1])).submit(header, {"u": np.random.default_rng(1).random(2_000_000)})
 """
     run_python(script, tmp_path / "heat.kkpt")

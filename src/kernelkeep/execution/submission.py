@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..cache.lease import Lease
     from ..programs.signature import Parameter
 
-__all__ = ["Binding", "Flight", "Result", "ordered_batch"]
+__all__ = ["Binding", "Result", "Submission", "ordered_batch"]
 
 _GRIDS_KEPT = 16
 
@@ -50,35 +50,35 @@ class Binding:
         self.names = {param.name: index for index, param in enumerate(self.params)}
         self._prepared: dict[Any, Prepared] = {}
 
-    def launch_of(self, flight: Flight, handles: Mapping[int, Any], lanes: Lanes) -> Prepared:
-        """The launch of a flight, bound. Only its arguments change from flight to flight, as a rule."""
-        job, kernel = flight.job, self.kernel
-        prepared = self._prepared.get(flight.grid)
+    def launch_of(self, submission: Submission, handles: Mapping[int, Any], lanes: Lanes) -> Prepared:
+        """The launch of a submission, bound. Only its arguments change from submission to submission, as a rule."""
+        job, kernel = submission.job, self.kernel
+        prepared = self._prepared.get(submission.grid)
         if prepared is None:
-            args = tuple(self._stand_in(i, param, flight, handles) for i, param in enumerate(self.params))
+            args = tuple(self._stand_in(i, param, submission, handles) for i, param in enumerate(self.params))
             if len(self._prepared) >= _GRIDS_KEPT:
                 self._prepared.clear()
             prepared = kernel.prepare(
-                flight.grid, args, job.group, queue=lanes.compute.queue, shared_bytes=job.shared_bytes
+                submission.grid, args, job.group, queue=lanes.compute.queue, shared_bytes=job.shared_bytes
             )
-            self._prepared[flight.grid] = prepared
+            self._prepared[submission.grid] = prepared
             return prepared
         if prepared._reason:  # the cache was closed meanwhile, and the program with it
             prepared._refuse()
-        for index, value in flight.values.items():
+        for index, value in submission.values.items():
             prepared._put(index, value)
         for index, handle in handles.items():
             prepared._put(index, handle)
         return prepared
 
-    def _stand_in(self, index: int, param: Parameter, flight: Flight, handles: Mapping[int, Any]) -> Any:
+    def _stand_in(self, index: int, param: Parameter, submission: Submission, handles: Mapping[int, Any]) -> Any:
         """An argument of the first launch: what `prepare` takes, with the handle that the launch is to have."""
-        if index not in handles and index not in flight.on_device:
-            return flight.originals[index]
+        if index not in handles and index not in submission.on_device:
+            return submission.originals[index]
         dtype = np.dtype(param.dtype or "u1")
         # Somebody else owns the memory, which is what a guest stands for. Not the caller's own array either: when that
         # one is closed, the launch would be revoked for all batches to come.
-        handle = handles[index] if index in handles else flight.values[index]
+        handle = handles[index] if index in handles else submission.values[index]
         return Array(self.kernel.device, (1,), dtype, handle, guest=self)
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class Binding:
 
 
 class Result:
-    """One output of a flight: the buffer it is in, and the block it is brought back in."""
+    """One output of a submission: the buffer it is in, and the block it is brought back in."""
 
     __slots__ = ("block", "dtype", "index", "name", "nbytes", "shape")
 
@@ -100,7 +100,7 @@ class Result:
         self.block: Block | None = None
 
 
-class Flight:
+class Submission:
     """One submitted batch."""
 
     def __init__(self, job: Job, future: Future[Any]) -> None:

@@ -12,15 +12,15 @@ from ..devices.base import Device
 from ..devices.lanes import Block, Lanes
 from ..errors import OutOfMemory
 from .copying import Copier
-from .flight import Flight, Result
 from .pool import Loan, Pool
+from .submission import Result, Submission
 
-__all__ = ["Stores"]
+__all__ = ["Buffers"]
 
 _LENT_BYTES = 1 << 18  # smaller results are copied: that is quicker than the page-locked memory they would hold on to
 
 
-class Stores:
+class Buffers:
     """Gives flights their memory and takes it back. All of it is used again and again."""
 
     def __init__(self, device: Device, lanes: Lanes, depth: int) -> None:
@@ -33,40 +33,40 @@ class Stores:
         self._lent: set[int] = set()
         self._closed = False
 
-    def place(self, flight: Flight) -> dict[int, Any]:
+    def place(self, submission: Submission) -> dict[int, Any]:
         """Device memory for what a batch brings and what it gives: handles by argument."""
         handles: dict[int, Any] = {}
-        for index, block in flight.blocks.items():
-            handles[index] = self._home(flight, block, block.nbytes)
-        for index, host in flight.borrowed.items():
-            handles[index] = self._home(flight, None, max(host.nbytes, 16))
-        for result in flight.results:
+        for index, block in submission.blocks.items():
+            handles[index] = self._home(submission, block, block.nbytes)
+        for index, host in submission.borrowed.items():
+            handles[index] = self._home(submission, None, max(host.nbytes, 16))
+        for result in submission.results:
             index = result.index
-            if index in handles or index in flight.values:
+            if index in handles or index in submission.values:
                 continue
             if self._lanes.shares_memory:
-                block = flight.blocks[index] = self.blocks.take(max(result.nbytes, 16))
-                if index in flight.cleared:
+                block = submission.blocks[index] = self.blocks.take(max(result.nbytes, 16))
+                if index in submission.cleared:
                     block.host.fill(0)
                 handles[index] = block.handle
             else:
-                handles[index] = self._home(flight, None, max(result.nbytes, 16))
+                handles[index] = self._home(submission, None, max(result.nbytes, 16))
         return handles
 
-    def set_aside(self, flight: Flight, handles: dict[int, Any]) -> None:
+    def set_aside(self, submission: Submission, handles: dict[int, Any]) -> None:
         """Copy results that are in the caller's own arrays: the next batch may write there before this one is downloaded."""
-        for result in flight.results:
-            if result.index in flight.on_device and result.nbytes:
-                aside = self._home(flight, None, max(result.nbytes, 16))
-                origin = flight.values[result.index]
-                flight.held.append(self._lanes.compute.copy(aside, origin, result.nbytes))
+        for result in submission.results:
+            if result.index in submission.on_device and result.nbytes:
+                aside = self._home(submission, None, max(result.nbytes, 16))
+                origin = submission.values[result.index]
+                submission.held.append(self._lanes.compute.copy(aside, origin, result.nbytes))
                 handles[result.index] = aside
 
-    def _home(self, flight: Flight, block: Block | None, nbytes: int) -> Any:
+    def _home(self, submission: Submission, block: Block | None, nbytes: int) -> Any:
         if block is not None and block.handle is not None:
             return block.handle
         array = self._arrays.take(nbytes)
-        flight.arrays.append((nbytes, array))
+        submission.arrays.append((nbytes, array))
         return array.handle
 
     def _allocate(self, nbytes: int) -> Array:
@@ -77,20 +77,20 @@ class Stores:
                 raise
             return self._device.empty(nbytes, "u1")
 
-    def bring_back(self, flight: Flight, result: Result, handles: Mapping[int, Any]) -> None:
+    def bring_back(self, submission: Submission, result: Result, handles: Mapping[int, Any]) -> None:
         """Have a result come down, in the block it went up in where that fits."""
         index = result.index
-        block = flight.blocks.get(index)
+        block = submission.blocks.get(index)
         if self._lanes.shares_memory and block is not None:
-            result.block = flight.blocks.pop(index)  # it came back with the others
+            result.block = submission.blocks.pop(index)  # it came back with the others
             return
         if block is None or block.nbytes != max(result.nbytes, 16):
             block = self.blocks.take(max(result.nbytes, 16))
         else:
-            del flight.blocks[index]  # what went up comes down in the same block
+            del submission.blocks[index]  # what went up comes down in the same block
         result.block = block
-        handle = handles[index] if index in handles else flight.values[index]
-        flight.held.append(self._lanes.download.download(handle, block))
+        handle = handles[index] if index in handles else submission.values[index]
+        submission.held.append(self._lanes.download.download(handle, block))
 
     def made(self, result: Result) -> np.ndarray[Any, Any]:
         """The result as an array: the block itself where it may be lent, else a copy."""
@@ -110,25 +110,25 @@ class Stores:
         if not self._closed:
             self.blocks.give(block.nbytes, block)
 
-    def give_blocks_back(self, flight: Flight) -> None:
+    def give_blocks_back(self, submission: Submission) -> None:
         """Each block once, though a result may be in the block it went up in."""
         given = set()
-        for block in (*flight.blocks.values(), *(result.block for result in flight.results)):
+        for block in (*submission.blocks.values(), *(result.block for result in submission.results)):
             if block is not None and id(block) not in given:
                 given.add(id(block))
                 self.blocks.give(block.nbytes, block)
-        flight.blocks.clear()
+        submission.blocks.clear()
 
-    def give_arrays_back(self, flight: Flight) -> None:
-        for nbytes, array in flight.arrays:
+    def give_arrays_back(self, submission: Submission) -> None:
+        for nbytes, array in submission.arrays:
             self._arrays.give(nbytes, array)
-        flight.arrays.clear()
+        submission.arrays.clear()
 
-    def forget(self, flight: Flight) -> None:
-        """The device may still write to a flight's memory: it goes, but not to somebody else."""
-        flight.blocks.clear()
-        flight.arrays.clear()
-        for result in flight.results:
+    def forget(self, submission: Submission) -> None:
+        """The device may still write to a submission's memory: it goes, but not to somebody else."""
+        submission.blocks.clear()
+        submission.arrays.clear()
+        for result in submission.results:
             result.block = None
 
     def close(self) -> None:

@@ -19,16 +19,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernelkeep.continuous import checkpoint_format
-from kernelkeep.continuous.checkpoint import (
+from kernelkeep.continuous.checkpoints import format as checkpoint_format
+from kernelkeep.continuous.checkpoints.files import (
     Checkpoint,
-    Header,
+    CheckpointHeader,
     ScalarValue,
     read_checkpoint,
     read_header,
     write_checkpoint,
 )
-from kernelkeep.continuous.checkpoint_header import DTYPES
+from kernelkeep.continuous.checkpoints.header import DTYPES
 from kernelkeep.errors import CheckpointError
 
 if sys.version_info >= (3, 14):
@@ -46,7 +46,7 @@ SCALARS = {
 }
 
 
-def header(**fields: Any) -> Header:
+def header(**fields: Any) -> CheckpointHeader:
     known: dict[str, Any] = dict(
         program="heat",
         program_digest="ab" * 32,
@@ -63,7 +63,7 @@ def header(**fields: Any) -> Header:
         device_name="ein Gerät",
         created=1.7e9,
     )
-    return Header(**known | fields)
+    return CheckpointHeader(**known | fields)
 
 
 def sample(seed: int = 1) -> Checkpoint:
@@ -97,7 +97,7 @@ def same(one: Checkpoint, other: Checkpoint) -> bool:
 
 
 def facts(checkpoint: Checkpoint) -> tuple[Any, ...]:
-    fields = {name: getattr(checkpoint.header, name) for name in Header.__struct_fields__ if name != "arrays"}
+    fields = {name: getattr(checkpoint.header, name) for name in CheckpointHeader.__struct_fields__ if name != "arrays"}
     arrays = [(name, a.dtype.str, a.shape, a.tobytes()) for name, a in checkpoint.arrays.items()]
     return fields, arrays
 
@@ -258,8 +258,8 @@ def test_a_reader_written_from_the_document(tmp_path: Path) -> None:
 
 
 def test_the_document_names_every_field_and_type() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "checkpoint-format.md").read_text(encoding="utf-8")
-    for name in Header.__struct_fields__:
+    text = (Path(__file__).parents[4] / "docs" / "checkpoint-format.md").read_text(encoding="utf-8")
+    for name in CheckpointHeader.__struct_fields__:
         assert f"`{name}`" in text
     for dtype in DTYPES:
         assert f"`{dtype}`".replace("|", "\\|") in text

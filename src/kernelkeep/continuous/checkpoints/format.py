@@ -36,9 +36,9 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 
-from ..storage.files import Damaged
-from .checkpoint_header import DTYPES, ArrayInfo, Header, decode_header, encode_header
+from ...storage.files import Damaged
 from .free_memory import free_memory
+from .header import DTYPES, ArrayInfo, CheckpointHeader, decode_header, encode_header
 
 if sys.version_info >= (3, 14):  # in the standard library from there on
     from compression import zstd
@@ -99,7 +99,9 @@ class Prefix(msgspec.Struct, frozen=True):
 # --- writing
 
 
-def write(file: BinaryIO, header: Header, arrays: Mapping[str, np.ndarray[Any, Any]], sequence: int) -> tuple[int, int]:
+def write(
+    file: BinaryIO, header: CheckpointHeader, arrays: Mapping[str, np.ndarray[Any, Any]], sequence: int
+) -> tuple[int, int]:
     """Write a checkpoint; returns the bytes written and those of the arrays. ValueError says what it cannot hold."""
     stored = {name: _storable(name, array) for name, array in arrays.items()}
     infos = tuple(ArrayInfo(name, array.dtype.str, array.shape) for name, array in stored.items())
@@ -247,7 +249,7 @@ class _Checked:
             raise Damaged(f"is damaged in {part}")
 
 
-def read_start(file: BinaryIO, *, to_the_end: bool = False) -> tuple[Header, Prefix, _Checked]:
+def read_start(file: BinaryIO, *, to_the_end: bool = False) -> tuple[CheckpointHeader, Prefix, _Checked]:
     """The header, checked, and where reading goes on. With `to_the_end` also sees that the file has its end."""
     file.seek(0)
     prefix = read_prefix(file)
@@ -264,7 +266,7 @@ def read_start(file: BinaryIO, *, to_the_end: bool = False) -> tuple[Header, Pre
         raise Damaged(f"has a header that makes no sense: {error}") from None
 
 
-def read_arrays(header: Header, source: _Checked) -> dict[str, np.ndarray[Any, Any]]:
+def read_arrays(header: CheckpointHeader, source: _Checked) -> dict[str, np.ndarray[Any, Any]]:
     """All arrays, every byte of the file checked."""
     _check_size(header, source)
     arrays = {info.name: _read_array(info, source) for info in header.arrays}
@@ -278,7 +280,7 @@ def read_arrays(header: Header, source: _Checked) -> dict[str, np.ndarray[Any, A
     return arrays
 
 
-def _check_size(header: Header, source: _Checked) -> None:
+def _check_size(header: CheckpointHeader, source: _Checked) -> None:
     """Refuse what the file cannot hold, or memory not, before any memory is asked for."""
     left = source.size - source.at
     for info in header.arrays:

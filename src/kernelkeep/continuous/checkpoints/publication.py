@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from ..storage.files import Damaged, check_destination
-from .checkpoint_family import Member, look_at, older_of, older_path
+from ...storage.files import Damaged, check_destination
+from .family import Member, look_at, older_of, older_path
 
 __all__ = ["ASIDE", "publish", "set_aside"]
 

@@ -9,22 +9,22 @@ import numpy as np
 
 from ..devices.array import Array
 from ..errors import ArgumentError
-from .checkpoint_state import Checkpoint
+from .checkpoints.checkpoint import Checkpoint
 from .program import StateProgram
-from .state import Start
+from .state import InitialState
 
 __all__ = ["start_of"]
 
 _MOST_ITERATIONS = 2**31 - 1
 
 
-def start_of(program: StateProgram, initial_state: Any) -> Start:
+def start_of(program: StateProgram, initial_state: Any) -> InitialState:
     """The program's own beginning; or the arrays of a mapping, at iteration 0; or a checkpoint, at its own iteration.
 
     The arrays must be those of the program, by name, dtype and shape. Body and scalars may differ from the checkpoint's.
     """
     if initial_state is None:
-        return Start.of(program)
+        return InitialState.of(program)
     if isinstance(initial_state, Checkpoint):
         return _after(program, initial_state)
     if not isinstance(initial_state, Mapping):
@@ -32,10 +32,10 @@ def start_of(program: StateProgram, initial_state: Any) -> Start:
             f"initial_state must be a mapping of names to arrays, or a checkpoint from kk.read_checkpoint, got "
             f"{type(initial_state).__name__}"
         )
-    return Start(_fitting("initial_state", program.name, initial_state, program.state), program.tasks)
+    return InitialState(_fitting("initial_state", program.name, initial_state, program.state), program.tasks)
 
 
-def _after(program: StateProgram, checkpoint: Checkpoint) -> Start:
+def _after(program: StateProgram, checkpoint: Checkpoint) -> InitialState:
     """The state, the tasks, the phase and the iteration of a checkpoint."""
     if checkpoint.coupling != program.coupling:
         raise ArgumentError(
@@ -51,7 +51,7 @@ def _after(program: StateProgram, checkpoint: Checkpoint) -> Start:
     tasks = _fitting("the tasks of initial_state", program.name, checkpoint.tasks, program.tasks, any_length=True)
     if len({len(array) for array in tasks.values()}) > 1:
         raise ArgumentError("the task fields of initial_state must have one length")
-    return Start(state, tasks, iteration, phase, taken=checkpoint.header.queue_head)
+    return InitialState(state, tasks, iteration, phase, taken=checkpoint.header.queue_head)
 
 
 def _fitting(

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import ArgumentError, CheckpointError
-from ..storage.files import Damaged, NotRegular, check_destination, open_regular
-from .checkpoint_format import NewerFormat, NoCheckpoint, read_start
-from .checkpoint_header import Header
+from ...errors import ArgumentError, CheckpointError
+from ...storage.files import Damaged, NotRegular, check_destination, open_regular
+from .format import NewerFormat, NoCheckpoint, read_start
+from .header import CheckpointHeader
 
 __all__ = [
     "Family",
@@ -38,7 +38,7 @@ class Member(msgspec.Struct, frozen=True):
     """A file whose header is good. `whole` says whether its end is there too; its arrays were not looked at."""
 
     path: Path
-    header: Header
+    header: CheckpointHeader
     sequence: int
     whole: bool
 

@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import ArgumentError, CheckpointError, SupervisionError
-from .checkpoint import Header, newest_header
-from .checkpoint_family import find_family, real_path
-from .child import Child
+from ...errors import ArgumentError, CheckpointError, SupervisionError
+from ..checkpoints.family import find_family, real_path
+from ..checkpoints.files import CheckpointHeader, newest_header
+from ..interruption import EndingSignal, raise_ending_signals
 from .incident import Incident, SupervisedReport
-from .interrupt import EndingSignal, raise_ending_signals
-from .worker import Done, Failed, Interrupted, Message
+from .worker_handle import WorkerHandle
+from .worker_main import Done, Failed, Interrupted, Message
 
 __all__ = ["run_supervised"]
 
@@ -91,31 +91,31 @@ def _supervise(
     history: list[Incident] = []
     fruitless = 0
     held = _held(checkpoint)
-    lineage = held.lineage if isinstance(held, Header) else None
+    lineage = held.lineage if isinstance(held, CheckpointHeader) else None
     while True:
         arguments = (*args, _resume_from(checkpoint)) if takes_path else args
         going_on = (os.fspath(checkpoint), lineage) if checkpoint is not None and history else None
-        child = Child(target, arguments, heartbeat_seconds, start_seconds, going_on)
+        worker = WorkerHandle(target, arguments, heartbeat_seconds, start_seconds, going_on)
         try:
-            ended = child.watch()
+            ended = worker.watch()
         except (KeyboardInterrupt, EndingSignal):
-            child.stop()
+            worker.stop()
             raise
         finally:
-            child.kill()
+            worker.kill()
         if isinstance(ended, Done):
             result, note = _carried(ended)
             return SupervisedReport(result, len(history), tuple(history), time.monotonic() - began, note)
         if isinstance(ended, Interrupted):
             raise KeyboardInterrupt
         before, held = held, _held(checkpoint)
-        incident = child.incident(ended, _in_words(checkpoint, held))
+        incident = worker.incident(ended, _in_words(checkpoint, held))
         history.append(incident)
         if _mark(held) != _mark(before):
             fruitless = 0
         restarts = len(history) - 1
         last = fruitless >= max_restarts or restarts >= _CAP * max_restarts
-        hopeless = (isinstance(ended, Failed) and not ended.mendable) or child.never_started
+        hopeless = (isinstance(ended, Failed) and not ended.mendable) or worker.never_started
         _log.warning("%s; %s", incident, "giving up" if last or hopeless else "starting another")
         if on_event is not None:
             on_event(incident)
@@ -156,7 +156,7 @@ def _resume_from(checkpoint: str | os.PathLike[str] | None) -> str | None:
     return os.fspath(checkpoint)
 
 
-def _held(checkpoint: str | os.PathLike[str] | None) -> Header | str:
+def _held(checkpoint: str | os.PathLike[str] | None) -> CheckpointHeader | str:
     if checkpoint is None:
         return ""
     try:
@@ -165,15 +165,15 @@ def _held(checkpoint: str | os.PathLike[str] | None) -> Header | str:
         return str(error)
 
 
-def _mark(held: Header | str) -> object:
+def _mark(held: CheckpointHeader | str) -> object:
     """How far the work is. A file that was only written again is no progress."""
     if isinstance(held, str):
         return held
     return held.iteration, held.generation, held.queue_head, held.queue_tail, held.finished
 
 
-def _in_words(checkpoint: str | os.PathLike[str] | None, held: Header | str) -> str:
-    return f"{checkpoint} holds {held}" if isinstance(held, Header) else held
+def _in_words(checkpoint: str | os.PathLike[str] | None, held: CheckpointHeader | str) -> str:
+    return f"{checkpoint} holds {held}" if isinstance(held, CheckpointHeader) else held
 
 
 # --- the end

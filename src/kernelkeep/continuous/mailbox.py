@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LINE", "SIZE", "Stopped", "Word", "words"]
+__all__ = ["LINE", "SIZE", "Stopped", "Word", "control_words"]
 
 LINE = 32  # words of 32 bits: a line of 128 bytes that nothing else shares
 SIZE = 4 * LINE
@@ -59,7 +59,7 @@ class Stopped(IntEnum):
     BY_CONDITION = 5  # the condition that the caller of the run gave
 
 
-def words(generation: int, iteration: int, phase: int, taken: int, tasks: int) -> np.ndarray[Any, Any]:
+def control_words(generation: int, iteration: int, phase: int, taken: int, tasks: int) -> np.ndarray[Any, Any]:
     """The control words at the beginning of a run, with the state in copy 0."""
     made = np.zeros(SIZE, "u4")
     made[Word.GENERATION] = generation & 0xFFFFFFFF

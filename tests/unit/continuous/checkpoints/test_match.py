@@ -18,14 +18,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kernelkeep as kk
-from kernelkeep.continuous import checkpoint_format
-from kernelkeep.continuous.checkpoint import newest_checkpoint, write_checkpoint
-from kernelkeep.continuous.checkpoint_header import Header, ScalarValue, new_lineage
-from kernelkeep.continuous.checkpoint_match import check_fits, differences, start_from
-from kernelkeep.continuous.checkpoint_state import Checkpoint
-from kernelkeep.continuous.control import words
-from kernelkeep.continuous.free_memory import free_memory
-from kernelkeep.continuous.state import Start
+from kernelkeep.continuous.checkpoints import format as checkpoint_format
+from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint
+from kernelkeep.continuous.checkpoints.files import newest_checkpoint, write_checkpoint
+from kernelkeep.continuous.checkpoints.free_memory import free_memory
+from kernelkeep.continuous.checkpoints.header import CheckpointHeader, ScalarValue, new_lineage
+from kernelkeep.continuous.checkpoints.match import check_fits, differences, start_from
+from kernelkeep.continuous.mailbox import control_words
+from kernelkeep.continuous.state import InitialState
 
 HEAT = kk.StateProgram(
     "heat",
@@ -44,7 +44,7 @@ QUEUE = kk.StateProgram(
 )
 
 
-def header_of(program: kk.StateProgram, **changed: Any) -> Header:
+def header_of(program: kk.StateProgram, **changed: Any) -> CheckpointHeader:
     waiting = len(next(iter(program.tasks.values()), ()))
     known: dict[str, Any] = dict(
         program=program.name,
@@ -61,7 +61,7 @@ def header_of(program: kk.StateProgram, **changed: Any) -> Header:
         lineage=new_lineage(),
         file="x.kkpt",
     )
-    return Header(**known | changed)
+    return CheckpointHeader(**known | changed)
 
 
 def arrays_of(program: kk.StateProgram) -> dict[str, np.ndarray[Any, Any]]:
@@ -104,14 +104,14 @@ def lying(program: kk.StateProgram, /, **changed: Any) -> bytes:
     return resealed(data, json.dumps(facts_of(data) | changed).encode())
 
 
-def resumed(folder: Path, data: bytes, program: kk.StateProgram) -> Start:
+def resumed(folder: Path, data: bytes, program: kk.StateProgram) -> InitialState:
     path = folder / "x.kkpt"
     path.write_bytes(data)
     found = newest_checkpoint(path, lambda header: check_fits(path, header, program))
     return start_from(path, found.checkpoint, program)
 
 
-def check_sound(start: Start, program: kk.StateProgram) -> None:
+def check_sound(start: InitialState, program: kk.StateProgram) -> None:
     """Everything that a session takes from it for granted."""
     for key, array in program.state.items():
         assert (start.arrays[key].shape, start.arrays[key].dtype) == (array.shape, array.dtype)
@@ -120,7 +120,7 @@ def check_sound(start: Start, program: kk.StateProgram) -> None:
     for key, array in program.tasks.items():
         assert start.tasks[key].dtype == array.dtype
     count = len(next(iter(start.tasks.values()), ()))
-    words(start.generation, start.iteration, start.phase, start.taken, count)
+    control_words(start.generation, start.iteration, start.phase, start.taken, count)
     assert 0 <= start.iteration < 2**31
 
 
@@ -297,7 +297,7 @@ def test_differences_are_found_by_their_parts() -> None:
     assert differences(with_arrays(nan), nan) == ([], [])
 
 
-def with_arrays(program: kk.StateProgram, **changed: Any) -> Header:
+def with_arrays(program: kk.StateProgram, **changed: Any) -> CheckpointHeader:
     file = io.BytesIO(as_bytes(program, **changed))
     return checkpoint_format.read_start(file)[0]
 

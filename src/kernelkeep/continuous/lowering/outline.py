@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .program import StateProgram
+from ..program import StateProgram
 
 __all__ = ["Outline"]
 

@@ -15,19 +15,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..errors import CheckpointError
-from ..storage.files import Damaged, open_regular
-from .checkpoint_claim import claim_to_continue
-from .checkpoint_family import Family, find_family, real_path, unreadable
-from .checkpoint_format import read_arrays, read_start
-from .checkpoint_header import ArrayInfo, Header, ScalarValue
-from .checkpoint_state import Checkpoint, Written
+from ...errors import CheckpointError
+from ...storage.files import Damaged, open_regular
+from .checkpoint import Checkpoint, Written
+from .claim import claim_to_continue
+from .family import Family, find_family, real_path, unreadable
+from .format import read_arrays, read_start
+from .header import ArrayInfo, CheckpointHeader, ScalarValue
 
 __all__ = [
     "ArrayInfo",
     "Checkpoint",
+    "CheckpointHeader",
     "Found",
-    "Header",
     "ScalarValue",
     "Written",
     "newest_checkpoint",
@@ -75,7 +75,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     return _read(real_path(path), path)
 
 
-def read_header(path: str | os.PathLike[str]) -> Header:
+def read_header(path: str | os.PathLike[str]) -> CheckpointHeader:
     """The header of exactly this file, checked, and that the file has its end; the arrays are not looked at."""
     try:
         with open_regular(real_path(path)) as file:
@@ -85,7 +85,9 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 
 
 def newest_checkpoint(
-    path: str | os.PathLike[str], accept: Callable[[Header], object] | None = None, family: Family | None = None
+    path: str | os.PathLike[str],
+    accept: Callable[[CheckpointHeader], object] | None = None,
+    family: Family | None = None,
 ) -> Found:
     """The checkpoint at `path`; where that is damaged or missing, the youngest good one of the older files of the same run.
 
@@ -109,7 +111,7 @@ def newest_checkpoint(
     raise _none_is_good(path, passed)
 
 
-def newest_header(path: str | os.PathLike[str]) -> Header:
+def newest_header(path: str | os.PathLike[str]) -> CheckpointHeader:
     """What the newest file holds, by its header: a quick look that reads no array and so may miss damage in them."""
     family = find_family(real_path(path))
     for member in family.members:

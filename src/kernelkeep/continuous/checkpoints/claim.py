@@ -18,14 +18,14 @@ from typing import BinaryIO, Self
 
 import msgspec
 
-from ..errors import ArgumentError, CheckpointError
-from ..storage.files import NotRegular
-from ..storage.locks import FileLock, LockHeld, LockUnavailable
-from .checkpoint_family import Family, find_family, real_path, stored_name
-from .checkpoint_files import publish, set_aside
-from .checkpoint_format import write
-from .checkpoint_header import new_lineage
-from .checkpoint_state import Checkpoint, Written
+from ...errors import ArgumentError, CheckpointError
+from ...storage.files import NotRegular
+from ...storage.locks import FileLock, LockHeld, LockUnavailable
+from .checkpoint import Checkpoint, Written
+from .family import Family, find_family, real_path, stored_name
+from .format import write
+from .header import new_lineage
+from .publication import publish, set_aside
 
 __all__ = [
     "CheckpointClaim",

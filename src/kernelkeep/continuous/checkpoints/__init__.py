@@ -1,0 +1,1 @@
+"""Checkpoint files: the state of a run on disk, how files are written, found, checked and described."""
