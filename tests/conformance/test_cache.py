@@ -14,6 +14,7 @@ from kernelkeep.testing.cache_parts.lifecycle import FRESH
 @pytest.mark.opencl
 class TestOpenCL(CacheTests):
     backend = "opencl"
+    refuses_damaged_binaries = False
 
 
 @pytest.mark.opengl

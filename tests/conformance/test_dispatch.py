@@ -13,6 +13,15 @@ from kernelkeep.testing.dispatch_parts.prepared import PreparedTests
 from kernelkeep.testing.dispatch_parts.revoked import RevokedTests
 from kernelkeep.testing.dispatch_parts.updates import UpdateTests
 
+TURN = """extern "C" __global__ void turn(int* y) {
+    extern __shared__ int part[];
+    int l = threadIdx.x, last = blockDim.x - 1;
+    part[last - l] = y[blockIdx.x * blockDim.x + l];
+    __syncthreads();
+    y[blockIdx.x * blockDim.x + l] = part[l];
+}
+"""
+
 
 @pytest.mark.opencl
 class TestOpenCL(DispatchTests):
@@ -27,6 +36,7 @@ class TestOpenGL(DispatchTests):
 @pytest.mark.cuda
 class TestCUDA(DispatchTests):
     backend = "cuda"
+    turn_in_shared_memory = kk.Source(TURN, name="turn", language="cuda")
 
     def test_a_call_runs_no_python_where_the_module_in_c_was_built(self, device: kk.Device, saxpy: kk.Kernel) -> None:
         native = pytest.importorskip(
@@ -41,6 +51,7 @@ class TestCUDAInPlainPython(RevokedTests, UpdateTests, PreparedTests):
     """The twin that is used where the module in C was not built."""
 
     backend = "cuda"
+    turn_in_shared_memory = kk.Source(TURN, name="turn", language="cuda")
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod

@@ -58,9 +58,10 @@ class Session:
         # Forms before which arrays are carried over in a dispatch of its own.
         self._copies_before = FORMS if program.tasks else ("step",) if program.keeps_whole else ()
         self.measured = Measured()
-        # Software OpenGL cuts loops short, and a slice that destroyed what it came from could not be run again.
-        cuts_loops = self.device.backend == "opengl" and not self.device.info.is_gpu
-        self.state = State(self.device, program, start, in_place=in_place and not cuts_loops)
+        # A slice whose loops the device cut short is run again, and so must not destroy what it came from.
+        self.state = State(
+            self.device, program, start, in_place=in_place and self.device.capabilities.max_loop_rounds is None
+        )
         self.iteration = start.iteration  # as far as the control words were read
         self.phase = start.phase
         self.generation = start.generation
@@ -226,7 +227,7 @@ class Session:
 
     def wait(self, mark: Mark) -> None:
         """Wait for a mark: closely on a GPU, whose host has nothing better to do; without a core on a CPU."""
-        if not self.device.info.is_gpu or self.device.backend == "opengl":
+        if not self.device.capabilities.cheap_polling:
             mark.wait()
             return
         give_up = time.perf_counter() + 200e-6

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import platform
+import re
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -27,7 +29,7 @@ from ..programs.source import Source
 from . import forks
 from .arguments import LocalMemory
 from .array import Array, host_view, parse_dtype, parse_shape
-from .fingerprint import Fingerprint
+from .fingerprint import Fingerprint, cpu_vectors
 from .lanes import Lanes
 from .order import Fence, Queue, Timer
 from .program import Kernel, Program
@@ -78,6 +80,10 @@ class Capabilities:
     pinned_memory: bool = False  # host memory the device copies from and to directly
     program_binaries: bool = True  # a compiled program can be read back
     ripening_binaries: bool = False  # a binary read back after a launch holds more native code than before
+    timestamps: bool = False  # the device tells when work began and ended
+    cheap_polling: bool = False  # asking whether work is done takes less than a microsecond or two
+    wide_vectors: bool = False  # kernels may use float8 and float16, and gain by it
+    max_loop_rounds: int | None = None  # loops end, silently, after so many rounds of a work-item
     max_group_items: int = 1024
     max_group: tuple[int, int, int] = (1024, 1024, 64)
     max_grid: tuple[int, int, int] = (65535, 65535, 65535)
@@ -132,6 +138,15 @@ class Device(ABC):
         self._recycler: Recycler | None = None
         self._timing = threading.RLock()  # two timers at once would measure each other's work
         forks.watch(self)
+
+    @property
+    def family(self) -> str:
+        """The kind of chip, whatever the driver's version: what is fastest on one device is a good guess for its family."""
+        if self.info.is_gpu:
+            return f"{self.backend} {self.fingerprint.vendor} {self.fingerprint.model}"
+        # CPU drivers name the very processor; what decides is the driver and how wide the instructions are.
+        driver = re.sub(r"\s*\d.*", "", self.fingerprint.driver)
+        return f"{self.backend} {driver} {platform.machine()} {cpu_vectors()}"
 
     # --- programs
 
@@ -272,6 +287,10 @@ class Device(ABC):
     @abstractmethod
     def _free(self, handle: Any) -> None:
         """Free memory. May be called by the garbage collector, at any moment, in any thread."""
+
+    def is_aligned(self, array: Array, nbytes: int) -> bool:
+        """Whether an array begins at a multiple of `nbytes`; only memory of other libraries may not."""
+        return True
 
     def _free_later(self, handle: Any) -> None:
         """Free memory of an array that was collected: at once, or with the next call where a driver's state is in the way."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-__all__ = ["Fingerprint", "cpu_identity"]
+__all__ = ["Fingerprint", "cpu_identity", "cpu_vectors"]
 
 _FILLER = re.compile(
     r"\((?:r|tm|c)\)|\b(corporation|corp|inc|the|co|ltd|project|processor|cpu|gpu|graphics)\b\.?", re.IGNORECASE
@@ -80,3 +80,15 @@ def cpu_identity() -> str:
     except OSError:
         model = f"{model} {platform.processor()}".strip()
     return f"{model} {hashlib.sha256(flags.encode()).hexdigest()[:12]}"
+
+
+@cache
+def cpu_vectors() -> str:
+    """The widest vector instructions of this machine's CPU."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    flags = set(found.group(1).split()) if found else set()
+    return next((name for name in ("avx512f", "avx2", "avx", "sve", "asimd", "sse2") if name in flags), "")

@@ -40,10 +40,7 @@ def brought(device: Device, value: Any, name: str, dimensions: int) -> Array:
         raise ArgumentError(f"{name} has {dimensions} dimensions, not the shape {array.shape}")
     if array.size > MOST_ELEMENTS:
         raise ArgumentError(f"{name} has {array.size:,} elements; kernels count them with 32 bits")
-    # A guest's memory may begin anywhere. Elsewhere than on CUDA a handle is no address, though it may be an int.
-    if device.backend == "cuda" and isinstance(array.handle, int) and array.handle % _ALIGNED:
-        return device.array(array)
-    return array
+    return array if device.is_aligned(array, _ALIGNED) else device.array(array)
 
 
 def _packed(value: Any) -> Any:

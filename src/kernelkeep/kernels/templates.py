@@ -1,4 +1,4 @@
-"""Which of a kernel's templates suits a device: *tiled* for GPUs, *vectors* for OpenCL on a CPU, *plain* for the rest."""
+"""Which of a kernel's templates suits a device: *tiled* for GPUs, *vectors* for CPUs with wide vectors, *plain* for the rest."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ if TYPE_CHECKING:
 
 __all__ = ["check_rounds", "plain_instead", "tuned_kernel", "way_of"]
 
-_MOST_ROUNDS = 65_535
-
 
 def way_of(device: Device) -> str:
     """The template for a kind of device."""
     if device.info.is_gpu:
         return "tiled"
-    return "vectors" if device.language == "opencl" else "plain"
+    return "vectors" if device.capabilities.wide_vectors else "plain"
 
 
 def check_rounds(device: Device, package: str | None, problem: Mapping[str, Any]) -> None:
-    """llvmpipe ends loops, silently, after 65,535 rounds of a work-item: a result that would be wrong is refused."""
-    if way_of(device) == "plain":
+    """Refuse a problem whose loops the device would cut short: the result would be wrong."""
+    most = device.capabilities.max_loop_rounds
+    if most is not None:
         rounds = importlib.import_module(".plain", package).rounds(problem)
-        if rounds > _MOST_ROUNDS:
-            message = f"sums over {rounds:,} rounds are too long for {device.info.name}, which ends loops after {_MOST_ROUNDS:,}"
+        if rounds > most:
+            message = (
+                f"sums over {rounds:,} rounds are too long for {device.info.name}, which ends loops after {most:,}"
+            )
             raise Unsupported("long loops", message)
 
 

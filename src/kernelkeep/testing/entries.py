@@ -16,11 +16,11 @@ def sample_entry(number: int, *, name: str = "", size: int = 1000, compressible:
     digest = hashlib.sha256(f"sample {number}".encode()).hexdigest()
     payload = (b"%d " % number) * size if compressible else random.Random(number).randbytes(size)
     name = name or f"program{number}"
-    key = Key(digest, {"language": "opencl", "source": f"sample {number}"})
+    key = Key(digest, {"language": "sample", "source": f"sample {number}"})
     return Entry(
         Facts(
             name=name,
-            language="opencl",
+            language="sample",
             device="sample",
             key=key,
             created=1_700_000_000.0 + number,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ArgumentError, Unsupported
-from .family import family_of
 from .record import Choice, Record
 from .select import Knowledge, Selection, select
 from .space import Variant
@@ -46,7 +45,7 @@ class Chooser:
         """The best variant known; with `deterministic`, what is pinned or else the default. `VariantError` where that is
         known to be wrong, and nothing else is left."""
         tuned, device = self._tuned, self._device
-        family, fingerprint = family_of(device), device.fingerprint.digest
+        family, fingerprint = device.family, device.fingerprint.digest
         here = [record for record in self._records.of_device(tuned.name, fingerprint) if record.dtype == tuned.dtype]
         choices = [choice for choice in self._records.choices(tuned.name, fingerprint) if choice.dtype == tuned.dtype]
         usable = [choice for choice in choices if self.allowed(choice.variant) is not None]

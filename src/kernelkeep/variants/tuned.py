@@ -22,7 +22,6 @@ from ..programs.source import Source
 from ..storage.private import Trust
 from .call import Call
 from .choose import Chooser
-from .family import family_of
 from .record import Choice, Record, decode_lines
 from .records import Records
 from .select import Selection
@@ -223,7 +222,7 @@ class Tuned:
             space=self.space.digest,
             device=device.fingerprint.digest,
             device_name=device.fingerprint.folder,
-            architecture=family_of(device),
+            architecture=device.family,
             problem=dict(problem),
             variant=dict(variant),
             dtype=self.dtype,

@@ -101,6 +101,10 @@ class CudaDevice(Device):
         self._forgotten: deque[Any] = deque()  # streams of queues that were collected
         self._dropping = threading.Lock()
 
+    @property
+    def family(self) -> str:
+        return f"{self.backend} {self.fingerprint.architecture}"
+
     def _read_capabilities(self) -> Capabilities:
         attribute = self.driver.CUdevice_attribute
 
@@ -119,6 +123,8 @@ class CudaDevice(Device):
             int8=True,
             queues=True,
             pinned_memory=True,
+            timestamps=True,
+            cheap_polling=True,
             max_group_items=read("MAX_THREADS_PER_BLOCK"),
             max_group=(read("MAX_BLOCK_DIM_X"), read("MAX_BLOCK_DIM_Y"), read("MAX_BLOCK_DIM_Z")),
             max_grid=(read("MAX_GRID_DIM_X"), read("MAX_GRID_DIM_Y"), read("MAX_GRID_DIM_Z")),
@@ -172,6 +178,9 @@ class CudaDevice(Device):
         """Freed when the last one lets it go (`memory.py`)."""
         if isinstance(handle, CudaMemory):
             handle.at_once = True
+
+    def is_aligned(self, array: Array, nbytes: int) -> bool:
+        return not (isinstance(array.handle, int) and array.handle % nbytes)
 
     def _free_later(self, handle: int) -> None:
         """As `_free`, by the next call that allocates, synchronises or closes."""

@@ -108,13 +108,17 @@ class OpenCLDevice(Device):
     def _read_capabilities(self, device: Any) -> Capabilities:
         extensions = device.extensions.split()
         x, y, z = (*device.max_work_item_sizes, 1, 1)[:3]
+        is_gpu = bool(device.type & self.cl.device_type.GPU)
         return Capabilities(
             float_atomics=True,  # by compare-and-swap, which every OpenCL has
             float64="cl_khr_fp64" in extensions,
             int64=True,
             int8=True,
             queues=True,
-            pinned_memory=bool(device.type & self.cl.device_type.GPU),
+            pinned_memory=is_gpu,
+            timestamps=True,
+            cheap_polling=is_gpu,
+            wide_vectors=not is_gpu,
             ripening_binaries=self.is_pocl,
             max_group_items=int(device.max_work_group_size),
             max_group=(int(x), int(y), int(z)),

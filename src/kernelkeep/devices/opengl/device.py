@@ -10,6 +10,7 @@ launch costs less here than the same calls made one by one.
 from __future__ import annotations
 
 import ctypes
+import platform
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,7 +22,8 @@ import numpy as np
 from ...errors import BinaryRejected, DeviceError, OutOfMemory
 from ...programs.source import Source
 from ...programs.translation_unit import translation_unit
-from ..base import Capabilities, Device, MemoryInfo, Queue
+from ..base import Capabilities, Device, DeviceInfo, MemoryInfo, Queue
+from ..fingerprint import cpu_vectors
 from ..image import Image
 from ..replay import Step
 from .context import Context
@@ -56,7 +58,7 @@ class OpenGLDevice(Device):
         self.context = Context(index)
         info = describe(index, self.context)
         with self.context.current() as gl:
-            capabilities = self._read_capabilities(gl)
+            capabilities = self._read_capabilities(gl, info)
             self._max_bytes = gl.integer(C.MAX_SHADER_STORAGE_BLOCK_SIZE)
             self._alignment = max(16, gl.integer(C.UNIFORM_BUFFER_OFFSET_ALIGNMENT))
             self._scalars = _new_buffer(gl)
@@ -74,7 +76,13 @@ class OpenGLDevice(Device):
         self._dead_buffers: deque[int] = deque()
         self._dead_objects: deque[Callable[[Any], None]] = deque()
 
-    def _read_capabilities(self, gl: Any) -> Capabilities:
+    @property
+    def family(self) -> str:
+        if self.info.is_gpu:
+            return super().family
+        return f"{self.backend} Mesa llvmpipe {platform.machine()} {cpu_vectors()}"
+
+    def _read_capabilities(self, gl: Any, info: DeviceInfo) -> Capabilities:
         names = {gl.glGetStringi(C.EXTENSIONS, i) for i in range(gl.integer(C.NUM_EXTENSIONS))}
         gx, gy, gz = (gl.integer(C.MAX_COMPUTE_WORK_GROUP_SIZE, i) for i in range(3))
         nx, ny, nz = (gl.integer(C.MAX_COMPUTE_WORK_GROUP_COUNT, i) for i in range(3))
@@ -82,6 +90,8 @@ class OpenGLDevice(Device):
             float_atomics=b"GL_NV_shader_atomic_float" in names,
             float64=True,
             int64=b"GL_ARB_gpu_shader_int64" in names,
+            timestamps=info.is_gpu,
+            max_loop_rounds=None if info.is_gpu else 65_535,  # llvmpipe's
             program_binaries=gl.integer(C.NUM_PROGRAM_BINARY_FORMATS) > 0,
             max_group_items=gl.integer(C.MAX_COMPUTE_WORK_GROUP_INVOCATIONS),
             max_group=(gx, gy, gz),

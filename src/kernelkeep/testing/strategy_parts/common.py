@@ -16,7 +16,7 @@ from ...errors import Unsupported
 from ...samples.states import STATE_SAMPLES, StateSample
 from ..device_parts.common import DevicePart
 
-__all__ = ["ALL", "SAMPLES", "STRATEGIES", "StrategyPart", "check", "shared_programs", "software_opengl"]
+__all__ = ["ALL", "SAMPLES", "STRATEGIES", "StrategyPart", "check", "cuts_loops", "shared_programs"]
 
 STRATEGIES = ("redispatch", "mega", "checkpointed", "supervised", "buffered", "auto")
 SAMPLES = {sample.name: sample for sample in STATE_SAMPLES}
@@ -90,6 +90,6 @@ def check(sample: StateSample, state: Mapping[str, Any], program: StateProgram, 
             np.testing.assert_array_equal(found, expected, err_msg=key)
 
 
-def software_opengl(device: Device) -> bool:
+def cuts_loops(device: Device) -> bool:
     """Whether loops end by themselves here, after 65,535 rounds."""
-    return device.backend == "opengl" and not device.info.is_gpu
+    return device.capabilities.max_loop_rounds is not None

@@ -19,7 +19,7 @@ from ...continuous.session import _lost
 from ...devices.base import Device
 from ...errors import DeviceError
 from ...samples.states import COLLATZ, SCRAMBLE
-from .common import StrategyPart, check, software_opengl
+from .common import StrategyPart, check, cuts_loops
 
 __all__ = ["DeadlineTests"]
 
@@ -94,7 +94,7 @@ class DeadlineTests(StrategyPart):
 
     def test_a_long_round_of_a_queue_is_divided(self, device: Device, cache: ProgramCache) -> None:
         """A round of many tasks takes several times the deadline, a task only a small part of it."""
-        deadline = 0.12 if software_opengl(device) else 0.5  # whose loops cannot be made longer
+        deadline = 0.12 if cuts_loops(device) else 0.5  # whose loops cannot be made longer
         tasks = 1 << 20 if device.info.is_gpu else 1 << 15
         run(cache, _busy(64, 1), None, "redispatch").close()  # compiled
         steps = 1000
@@ -103,7 +103,7 @@ class DeadlineTests(StrategyPart):
                 taken = whole.report.seconds
             if taken > 2.5 * deadline:
                 break
-            most = 60_000 if software_opengl(device) else 10**7
+            most = 60_000 if cuts_loops(device) else 10**7
             steps = min(most, int(steps * max(1.5, min(20, 4 * deadline / taken))))
         assert taken > 2.5 * deadline, "the device is too fast to be true"
         with run(cache, _busy(tasks, steps), None, "checkpointed", deadline_seconds=deadline) as done:
@@ -118,17 +118,17 @@ class DeadlineTests(StrategyPart):
     ) -> None:
         """By items: the last part commits it. What a body asks for, and what it leaves unwritten, is the same."""
         items = 1 << 23 if device.info.is_gpu else 1 << 12  # far more than run side by side
-        few = 100 if software_opengl(device) else 3000
+        few = 100 if cuts_loops(device) else 3000
         program = _growing(items, few, 2**31 - 1, coupling)
         run(cache, program, 2, "checkpointed").close()  # compiled
         deadline = 0.3
         for _ in range(12):
             with run(cache, program, 1, "redispatch") as whole:
                 taken, expected = whole.report.seconds, whole.state["word"].numpy()
-            if taken > 2 * deadline or (few >= 60_000 and software_opengl(device)):
+            if taken > 2 * deadline or (few >= 60_000 and cuts_loops(device)):
                 break
             few = int(few * max(1.5, min(8.0, 2.5 * deadline / taken)))
-            few = min(few, 60_000) if software_opengl(device) else few
+            few = min(few, 60_000) if cuts_loops(device) else few
             program = _growing(items, few, 2**31 - 1, coupling)
         deadline = min(deadline, taken / 2)
         with run(cache, program, 1, "checkpointed", deadline_seconds=deadline) as done:
@@ -152,8 +152,8 @@ class DeadlineTests(StrategyPart):
 
     def test_tasks_longer_than_the_aim_are_not_dispatched_one_by_one(self, device: Device, cache: ProgramCache) -> None:
         """A task takes a tenth of the deadline, and a device may run thousands in that time."""
-        steps = 50_000 if software_opengl(device) else 10**6 if device.info.is_gpu else 3 * 10**6
-        tasks = 1 << 12 if device.info.is_gpu else 256 if software_opengl(device) else 48
+        steps = 50_000 if cuts_loops(device) else 10**6 if device.info.is_gpu else 3 * 10**6
+        tasks = 1 << 12 if device.info.is_gpu else 256 if cuts_loops(device) else 48
         run(cache, _busy(1, 1), None, "checkpointed").close()  # compiled
         with run(cache, _busy(1, steps), None, "checkpointed") as one:
             assert one.report.longest_slice_seconds is not None
@@ -164,14 +164,14 @@ class DeadlineTests(StrategyPart):
         with done:
             assert done.report.tasks_done == tasks
             assert done.state["visits"].numpy().sum() == tasks
-            several = tasks / 8 if device.info.is_gpu or software_opengl(device) else 0.9 * tasks
+            several = tasks / 8 if device.info.is_gpu or cuts_loops(device) else 0.9 * tasks
             assert done.report.dispatches < several, str(done.report)
 
     def test_a_dispatch_that_outlives_its_deadline_is_reported(
         self, device: Device, cache: ProgramCache, tmp_path: Path
     ) -> None:
         """With its numbers and what to do, while it runs where the driver allows it; it is given up only after the grace."""
-        steps = 60_000 if software_opengl(device) else 3 * 10**7
+        steps = 60_000 if cuts_loops(device) else 3 * 10**7
         run(cache, _busy(1, 1), None, "checkpointed").close()  # compiled
         with pytest.warns(DeadlineWarning) as told:
             done = run(cache, _busy(2, steps), None, "checkpointed", deadline_seconds=1e-4)
@@ -182,7 +182,7 @@ class DeadlineTests(StrategyPart):
         assert told[0].filename == __file__
         for part in ("busy", device.spec, "1 task ", "deadline_seconds is 0.0001", "Let a task do less"):
             assert part in sentence, sentence
-        if software_opengl(device):
+        if cuts_loops(device):
             return  # where a launch has run to its end when the driver's call returns
         assert "still runs after" in sentence and "hang_seconds" in sentence
         path = tmp_path / "given up.kkpt"
@@ -215,12 +215,12 @@ class DeadlineTests(StrategyPart):
                     np.testing.assert_array_equal(done.state["word"].numpy(), expected)
                     assert (done.state["count"].numpy() == iterations).all()
                     assert (done.iteration, done.report.iterations) == (iterations, iterations)
-                    assert done.report.overruns >= 1 if software_opengl(device) else done.report.overruns == 0
+                    assert done.report.overruns >= 1 if cuts_loops(device) else done.report.overruns == 0
                     assert done.report.dispatches >= 2
 
     def test_an_iteration_that_the_device_cannot_finish(self, device: Device, cache: ProgramCache) -> None:
         program = _growing(8, 70_000, 2**31 - 1)
-        if software_opengl(device):
+        if cuts_loops(device):
             for strategy in self.strategies(device):
                 with pytest.raises(DeviceError, match=r"one iteration of growing.*would be wrong"):
                     run(cache, program, 3, strategy)

@@ -64,6 +64,8 @@ class Listener:
 class VariantPart(DevicePart):
     """A part of the suite: programs are compiled once for the class, and each test has records of its own."""
 
+    heavy_steps_on_cpu = 1000
+
     @pytest.fixture(scope="class")
     @classmethod
     def programs(cls, device: Device, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProgramCache]:
@@ -84,10 +86,10 @@ class VariantPart(DevicePart):
         for cache in opened:
             cache.close()
 
-    @staticmethod
-    def heavy(device: Device) -> int:
+    @classmethod
+    def heavy(cls, device: Device) -> int:
         """Steps that take several times as long as one when tuned, and few milliseconds, which is not far too slow."""
-        return 20_000 if device.info.is_gpu else 50 if device.backend == "opencl" else 1000
+        return 20_000 if device.info.is_gpu else cls.heavy_steps_on_cpu
 
     @classmethod
     def heavier(cls, device: Device) -> int:
