@@ -240,7 +240,7 @@ class DiskTier:
         if not self.usable:
             return 0, 0
         entries, size = self.folder.count()
-        return entries, size + self.folder.driver_bytes()
+        return entries, size + self.folder.foreign.nbytes()
 
     def prune(
         self,
@@ -266,7 +266,7 @@ class DiskTier:
     def _look_elsewhere(self) -> None:
         folders = gpu_folders(self.root, None, self.trust)
         self._other_bytes = sum(folder.count()[1] for folder in folders if folder.path != self.folder.path)
-        self._driver_bytes = sum(folder.driver_bytes() for folder in folders)
+        self._driver_bytes = sum(folder.foreign.nbytes() for folder in folders)
 
     def _trouble(self, error: OSError) -> None:
         """Stop writing for a while, and say so once. A folder that is not private is not read from either."""

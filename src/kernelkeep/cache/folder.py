@@ -39,7 +39,8 @@ from ..storage.files import (
     size_of,
     write_temporary,
 )
-from ..storage.locks import DRIVER_LOCK, FileLock, LockUnavailable, unless_held
+from ..storage.foreign_folder import FOREIGN, ForeignFolder
+from ..storage.locks import FileLock, LockUnavailable
 from ..storage.private import Trust, default_trust
 from ..storage.removal import remove_all
 from ..storage.shared_counts import SharedCounts
@@ -50,7 +51,7 @@ from .entry import Entry, Facts
 __all__ = ["GpuFolder", "Removed", "Stored", "slug"]
 
 _KEPT_ASIDE = 20
-_PARTS = ("programs", "names", "diary", "driver", "set-aside", "tmp", "locks")
+_PARTS = ("programs", "names", "diary", FOREIGN, "set-aside", "tmp", "locks")
 _STALE_TEMPORARY_SECONDS = 3600.0
 _OUR_NAME = re.compile(r"[a-z]+_.+_[0-9a-f]{12}\Z")  # backend, model and so on, and 12 digits of the fingerprint
 
@@ -99,8 +100,7 @@ class GpuFolder:
     def __init__(self, path: Path, trust: Trust | None = None) -> None:
         self.path = path
         self.trust = trust or default_trust()
-        self.driver = path / "driver"
-        self._driver_lock = path / "locks" / DRIVER_LOCK
+        self.foreign = ForeignFolder(path)
         self._programs = path / "programs"
         self._prefix = f"{self._programs}/"
         self._names = path / "names"
@@ -198,20 +198,6 @@ class GpuFolder:
                 total += path.lstat().st_size
                 number += 1
         return number, total
-
-    def driver_bytes(self) -> int:
-        """The size of the driver's own cache."""
-        return sum(found.st_size for found in self._driver_files())
-
-    def driver_used(self) -> float | None:
-        """When the driver last wrote to its own cache; None where there is none."""
-        return max((found.st_mtime for found in self._driver_files()), default=None)
-
-    def _driver_files(self) -> Iterator[os.stat_result]:
-        for folder, _, names in os.walk(self.driver):  # what cannot be read is passed over
-            for name in names:
-                with contextlib.suppress(OSError):
-                    yield os.lstat(os.path.join(folder, name))  # noqa: PTH118
 
     def count_aside(self) -> int:
         """How many files that failed their check are kept to look at."""
@@ -353,18 +339,6 @@ class GpuFolder:
             self._count_change(entries=-removed, size=-freed)
         return removed, freed
 
-    def prune_driver(self, before: float) -> int:
-        """Remove the driver's cache if nothing in it was used since `before`; the bytes that went."""
-        used = self.driver_used()
-        if used is None or used >= before:
-            return 0
-        with unless_held(self._driver_lock) as idle:
-            if not idle:
-                return 0
-            size = self.driver_bytes()
-            remove(self.driver)
-        return size
-
     def remove(self) -> Removed:
         """Remove everything of ours in the folder, and the folder itself unless something else is in it.
 
@@ -382,9 +356,7 @@ class GpuFolder:
             nonlocal size
             size += nbytes
 
-        with unless_held(self._driver_lock) as idle:
-            if idle:
-                remove_all(self.driver, left, count_bytes)
+        idle = self.foreign.remove(left, count_bytes)
         self._remove_idle_locks()
         for part in ("programs", "names", "diary", "set-aside", "tmp"):
             remove_all(self.path / part, left, count_entry if part == "programs" else None)

@@ -127,7 +127,7 @@ def _survey(folder: GpuFolder) -> FolderSurvey:
         folder=folder.path.name,
         entries=entries,
         bytes=size,
-        driver_bytes=folder.driver_bytes(),
+        driver_bytes=folder.foreign.nbytes(),
         set_aside=folder.count_aside(),
         last_used=float(used) if isinstance(used, int | float) else None,
         fingerprint=fingerprint if isinstance(fingerprint, dict) else {},
@@ -193,7 +193,7 @@ def prune_root(
     staying = [f for f in folders if f not in leaving]
     if dry_run:
         counts = [folder.count() for folder in leaving]
-        size = sum(held for _, held in counts) + sum(folder.driver_bytes() for folder in leaving)
+        size = sum(held for _, held in counts) + sum(folder.foreign.nbytes() for folder in leaving)
         left = Pruned(sum(number for number, _ in counts), size, tuple(folder.path.name for folder in leaving))
     else:
         left = _remove(leaving)
@@ -214,29 +214,29 @@ def _prune(
                     went = folder.prune_day(day, before, None)
                     number, size = number + went[0], size + went[1]
             if folder.path != in_use:
-                size += folder.prune_driver(before)
+                size += folder.foreign.prune(before)
     if max_bytes is not None and _held(folders) > max_bytes:
         # Nothing is removed because of what a manifest says: counts drift and files are damaged. Counting again also
         # writes the diaries anew, which may have lost lines.
         entries = sum(folder.recount()[1] for folder in folders)
         size += _prune_drivers(folders, entries, max_bytes, in_use)
-        room = room_for_entries(max_bytes, sum(folder.driver_bytes() for folder in folders))
+        room = room_for_entries(max_bytes, sum(folder.foreign.nbytes() for folder in folders))
         went = _prune_oldest(folders, entries - room)
         number, size = number + went[0], size + went[1]
     return number, size
 
 
 def _held(folders: list[GpuFolder]) -> int:
-    return sum(folder.count()[1] + folder.driver_bytes() for folder in folders)
+    return sum(folder.count()[1] + folder.foreign.nbytes() for folder in folders)
 
 
 def _prune_drivers(folders: list[GpuFolder], entries: int, max_bytes: int, in_use: Path | None) -> int:
     """If all together is too much, the caches of drivers that were not used for a day; the bytes that went."""
     size = 0
-    excess = entries + sum(folder.driver_bytes() for folder in folders) - max_bytes
-    for folder in sorted(folders, key=lambda folder: folder.driver_used() or 0.0):
+    excess = entries + sum(folder.foreign.nbytes() for folder in folders) - max_bytes
+    for folder in sorted(folders, key=lambda folder: folder.foreign.last_used() or 0.0):
         if size < excess and folder.path != in_use:
-            size += folder.prune_driver(time.time() - _DAY_SECONDS)
+            size += folder.foreign.prune(time.time() - _DAY_SECONDS)
     return size
 
 
@@ -262,7 +262,7 @@ def _would_prune(
     number = size = driver = 0
     held: list[tuple[float, int]] = []
     for folder in folders:
-        driver_size, driver_used = folder.driver_bytes(), folder.driver_used()
+        driver_size, driver_used = folder.foreign.nbytes(), folder.foreign.last_used()
         if before is not None and folder.path != in_use and driver_used is not None and driver_used < before:
             size += driver_size
         else:

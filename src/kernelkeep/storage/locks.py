@@ -17,10 +17,8 @@ from pathlib import Path
 
 from .files import Damaged, create_folder, open_regular
 
-__all__ = ["DRIVER_LOCK", "FileLock", "LockHeld", "LockUnavailable", "hold_for_life", "unless_held"]
+__all__ = ["FileLock", "LockHeld", "LockUnavailable", "hold_for_life", "unless_held"]
 
-# In the `locks` of a GPU's folder: held while a driver works in the folder beside it, which must then not be removed.
-DRIVER_LOCK = "driver.lock"
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _PRIVATE_FILE = 0o600
 _LONGEST_NOTE = 1000

@@ -25,7 +25,8 @@ from pathlib import Path
 
 from ... import settings
 from ...errors import ArgumentError, DeviceError
-from ...storage.locks import DRIVER_LOCK, LockUnavailable, hold_for_life, unless_held
+from ...storage.foreign_folder import FOREIGN, ForeignFolder
+from ...storage.locks import LockUnavailable
 from ...storage.private import make_private_folder
 from ..fingerprint import cpu_identity
 from .pocl import method_chosen
@@ -82,16 +83,13 @@ def withdraw() -> None:
     """There is no PoCL here: remove the folder that was made for it."""
     global _folder, _wanted
     if _ours and _wanted and _folder is not None:
-        if _unmark is not None and _folder.name == "driver":
+        if _unmark is not None:
             _unmark()
-            with contextlib.suppress(OSError), unless_held(_folder.parent / "locks" / DRIVER_LOCK):
-                pass  # which removes it
-        with contextlib.suppress(OSError):
-            _folder.rmdir()
-            if _folder.name == "driver":  # a temporary folder has none around it
-                if _unmark is not None:
-                    (_folder.parent / "locks").rmdir()
-                _folder.parent.rmdir()
+        if _folder.name == FOREIGN:
+            ForeignFolder(_folder.parent).remove_if_empty()
+        else:  # a temporary folder
+            with contextlib.suppress(OSError):
+                _folder.rmdir()
     _folder, _wanted = None, False
 
 
@@ -128,7 +126,7 @@ def _mark_in_use(folder: Path) -> None:
     """Keep `kernelkeep clear` and pruning from removing the folder while this process lives: PoCL could not go on."""
     global _unmark
     with contextlib.suppress(LockUnavailable):
-        _unmark = hold_for_life(folder.parent / "locks" / DRIVER_LOCK)
+        _unmark = ForeignFolder(folder.parent).hold()
 
 
 def _choose(cache_dir: str | os.PathLike[str] | None) -> Path:
@@ -136,7 +134,7 @@ def _choose(cache_dir: str | os.PathLike[str] | None) -> Path:
     kind = f"{method_chosen()} {cpu_identity()}"
     name = f"opencl_pocl_{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
     try:
-        folder = settings.cache_dir(cache_dir) / name / "driver"
+        folder = settings.cache_dir(cache_dir) / name / FOREIGN
         _make_folder(folder)
         _mark_in_use(folder)
         _make_folder(folder)  # somebody may have cleared it before it was marked

@@ -27,6 +27,7 @@ from pathlib import Path
 from ... import settings
 from ...errors import ArgumentError
 from ...storage.files import Damaged, read_regular, replace, write_temporary
+from ...storage.foreign_folder import FOREIGN
 from ...storage.private import default_trust, make_private_folder
 
 __all__ = [
@@ -95,7 +96,7 @@ def place_by_default(root: str | os.PathLike[str] | None, find_out: Callable[[],
         remember(folder, known)
     with _lock:
         for family, name in known.items():
-            path = folder / name / "driver"
+            path = folder / name / FOREIGN
             if family in _started and _placed.get(family) != path:
                 continue  # it can no longer be told
             with contextlib.suppress(OSError):
