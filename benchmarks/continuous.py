@@ -28,8 +28,9 @@ import numpy as np
 
 import kernelkeep as kk
 from common import show
+from kernelkeep.continuous.initial_state import InitialState
+from kernelkeep.continuous.run_options import RunOptions
 from kernelkeep.continuous.session import Session
-from kernelkeep.continuous.state import InitialState
 
 BODY = """int i = kk_item();
 if (i > 0 && i < kk_items() - 1) u_next[i] = u[i] + k * (u[i-1] - 2 * u[i] + u[i+1]);
@@ -62,7 +63,7 @@ def items_for(cache: kk.ProgramCache, seconds: float) -> int:
 def device_seconds(cache: kk.ProgramCache, program: kk.StateProgram, rounds: int, before: Any = None) -> float:
     """The device's own time of one iteration, the median. Something always runs right before it, so that the device is
     awake and the launch is there when its turn comes: the iteration before, or what `before` gives it."""
-    session = Session(cache, program, InitialState.of(program))
+    session = Session(cache, program, InitialState.of(program), RunOptions())
     try:
         lane = session.lanes.compute
         session.slice("step")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .continuous.progress import Progress as Progress
     from .continuous.report import DeadlineWarning as DeadlineWarning
     from .continuous.report import RunReport as RunReport
-    from .continuous.runner import Run as Run
+    from .continuous.run import Run as Run
     from .continuous.runner import resume as resume
     from .continuous.runner import run as run
     from .continuous.supervision.incident import SupervisedReport as SupervisedReport
@@ -100,7 +100,7 @@ _HOMES = {
     "ProgramCache": "cache.program_cache",
     "Progress": "continuous.progress",
     "RemoteError": "errors",
-    "Run": "continuous.runner",
+    "Run": "continuous.run",
     "RunReport": "continuous.report",
     "Scalar": "programs.portable",
     "Selection": "variants.select",

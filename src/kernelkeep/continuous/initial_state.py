@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,31 @@ import numpy as np
 from ..devices.array import Array
 from ..errors import ArgumentError
 from .checkpoints.checkpoint import Checkpoint
+from .mailbox import MAX_ITERATIONS
 from .program import StateProgram
-from .state import InitialState
 
-__all__ = ["start_of"]
-
-_MOST_ITERATIONS = 2**31 - 1
+__all__ = ["InitialState", "parse_initial_state"]
 
 
-def start_of(program: StateProgram, initial_state: Any) -> InitialState:
+@dataclass(frozen=True)
+class InitialState:
+    """Where a run begins: the arrays, the tasks, and how far the work is."""
+
+    arrays: Mapping[str, np.ndarray[Any, Any]]
+    tasks: Mapping[str, np.ndarray[Any, Any]]
+    iteration: int = 0
+    phase: int = 0
+    generation: int = 0
+    taken: int = 0  # tasks that were taken from the queue so far
+    over: bool = False  # the program itself ended the work: nothing is left to do
+
+    @classmethod
+    def of(cls, program: StateProgram) -> InitialState:
+        """The program's own arrays and tasks, at iteration 0."""
+        return cls(program.state, program.tasks)
+
+
+def parse_initial_state(program: StateProgram, initial_state: Any) -> InitialState:
     """The program's own beginning; or the arrays of a mapping, at iteration 0; or a checkpoint, at its own iteration.
 
     The arrays must be those of the program, by name, dtype and shape. Body and scalars may differ from the checkpoint's.
@@ -43,7 +60,7 @@ def _after(program: StateProgram, checkpoint: Checkpoint) -> InitialState:
             f"{program.coupling!r}"
         )
     iteration, phase = checkpoint.iteration, checkpoint.phase
-    if not 0 <= iteration <= _MOST_ITERATIONS or not 0 <= phase < 2**31:
+    if not 0 <= iteration <= MAX_ITERATIONS or not 0 <= phase < 2**31:
         raise ArgumentError(
             f"initial_state has iteration {iteration:,} and phase {phase:,}, which cannot be counted on from"
         )

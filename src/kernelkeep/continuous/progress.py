@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["Progress", "progress_teller"]
+__all__ = ["Progress", "show_progress"]
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Progress:
 
 
 @contextlib.contextmanager
-def progress_teller(title: str, total: int | None, wanted: bool) -> Iterator[Callable[[Progress], None]]:
-    """A function to call now and then: a bar where `rich` is installed, else a line on standard error each second."""
+def show_progress(title: str, total: int | None, wanted: bool) -> Iterator[Callable[[Progress], None]]:
+    """A function to call between turns: it shows a bar where `rich` is installed, else a line on standard error each second."""
     if not wanted:
         yield lambda progress: None
         return
@@ -30,14 +30,15 @@ def progress_teller(title: str, total: int | None, wanted: bool) -> Iterator[Cal
         from rich.console import Console
         from rich.progress import Progress as Bar
     except ImportError:
-        told = [0.0]
+        printed = 0.0
 
-        def say(progress: Progress) -> None:
-            if progress.seconds - told[0] >= 1:
-                told[0] = progress.seconds
+        def show(progress: Progress) -> None:
+            nonlocal printed
+            if progress.seconds - printed >= 1:
+                printed = progress.seconds
                 print(f"{title}: iteration {progress.iteration:,}", file=sys.stderr)
 
-        yield say
+        yield show
         return
     with Bar(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .checkpoints.writer import CheckpointWriter
+    from .session import Session
 
 __all__ = ["DeadlineWarning", "Measured", "RunReport"]
 
@@ -57,6 +64,50 @@ class RunReport:
     tasks_done: int
     overruns: int
     queue_grown: int
+
+    @classmethod
+    def of(
+        cls,
+        session: Session,
+        writer: CheckpointWriter | None,
+        *,
+        strategy: str,
+        reason: str,
+        iterations: int,
+        seconds: float,
+        stopped: str,
+        resumed_from: str | None,
+        tasks_done: int,
+    ) -> RunReport:
+        """What a session that ended has measured, and what was written of it."""
+        measured = session.measured
+        gaps = np.percentile(measured.gaps, [50, 99]).tolist() if measured.gaps else (None, None)
+        busy, whole = (sum(times) for times in zip(*measured.busy, strict=True)) if measured.busy else (0.0, 0.0)
+        return cls(
+            program=session.program.name,
+            device=session.device.spec,
+            strategy=strategy,
+            reason=reason,
+            iterations=iterations,
+            iteration=session.iteration,
+            dispatches=measured.dispatches,
+            seconds=seconds,
+            stopped=stopped,
+            gap_p50_seconds=gaps[0],
+            gap_p99_seconds=gaps[1],
+            busy_share=busy / whole if measured.busy else None,
+            host_seconds_per_dispatch=float(np.median(measured.host_seconds)) if measured.host_seconds else None,
+            longest_slice_seconds=measured.longest_slice,
+            late_slices=measured.late_slices,
+            checkpoints=writer.written if writer else 0,
+            checkpoint_seconds=writer.seconds if writer else 0.0,
+            checkpoint_bytes=writer.last.nbytes if writer and writer.last else 0,
+            checkpoint_failures=writer.failed if writer else 0,
+            resumed_from=resumed_from,
+            tasks_done=tasks_done,
+            overruns=measured.overruns,
+            queue_grown=measured.queue_grown,
+        )
 
     @property
     def gaps(self) -> tuple[float | None, float | None]:

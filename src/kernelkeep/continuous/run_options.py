@@ -1,30 +1,32 @@
-"""What a run may be asked for, checked before anything begins."""
+"""The options of a run: named, documented and checked here, for `kk.run`, `kk.resume` and all that they use."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from ..errors import ArgumentError
+from .mailbox import MAX_ITERATIONS
 from .program import StateProgram
 from .progress import Progress
-from .strategies import Options
 
 if TYPE_CHECKING:
-    from .runner import Run
+    from .checkpoints.checkpoint import Checkpoint
+    from .run import Run
 
-__all__ = ["RunOptions", "Settings"]
+__all__ = ["STRATEGY_NAMES", "RunKeywords", "RunOptions"]
 
+STRATEGY_NAMES = ("redispatch", "mega", "checkpointed", "supervised", "buffered")
 Until = Callable[["Run"], bool] | str | None
 OnState = Callable[[int, dict[str, np.ndarray[Any, Any]]], object]
 
 
-class RunOptions(TypedDict, total=False):
-    """What `run` and `resume` take beside what is to be done; the defaults are in `docs/continuous.md`."""
+class RunKeywords(TypedDict, total=False):
+    """For type checkers: the options of `RunOptions` that `run` and `resume` both take as keywords."""
 
     deadline_seconds: float | None
     checkpoint: str | os.PathLike[str] | None
@@ -42,56 +44,64 @@ class RunOptions(TypedDict, total=False):
     hang_seconds: float
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The options of a run, with their defaults."""
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Everything that a caller may ask of a run. Making one checks it: `ArgumentError` names the option that is wrong."""
 
-    deadline_seconds: float | None = None
+    # How far the run goes, and how.
+    iterations: int | None = None  # the run ends here, counted from the very beginning
+    until: Until = None  # it ends when this is true: a function of the `Run`, asked between turns, or a condition in C
+    strategy: str = "auto"  # or one of STRATEGY_NAMES
+    deadline_seconds: float | None = None  # bounds a dispatch, where the strategy can
+    hang_seconds: float = 30.0  # a dispatch that outlives its deadline by this much is given up with `DeviceError`
+    ahead: int = 64  # *buffered*: at most this many dispatches wait behind the one that runs
+    iterations_per_dispatch: int | None = None  # *mega* and *buffered*; None: as measured
+    in_place: bool = False  # saves one copy of the state; a slice that fails can then not be run again
+
+    # Where it begins.
+    initial_state: Mapping[str, Any] | Checkpoint | None = None  # in the place of the program's own arrays
+    resume: bool | None = None  # an existing checkpoint file: True continues, False starts again, None refuses
+
+    # Its checkpoint files.
     checkpoint: str | os.PathLike[str] | None = None
-    checkpoint_every: float | None = 5.0
+    checkpoint_every: float | None = 5.0  # seconds
     checkpoint_iterations: int | None = None
-    keep_checkpoints: int = 2
-    until: Until = None
-    on_progress: Callable[[Progress], object] | None = None
-    on_state: OnState | None = None
-    state_iterations: int | None = None
-    progress: bool = False
-    ahead: int = 64
-    iterations_per_dispatch: int | None = None
-    in_place: bool = False
-    hang_seconds: float = 30.0
+    keep_checkpoints: int = 2  # files in all
+
+    # Who is told.
+    on_progress: Callable[[Progress], object] | None = None  # called between turns
+    progress: bool = False  # show a progress bar
+    on_state: OnState | None = None  # called with the iteration and NumPy copies of the arrays
+    state_iterations: int | None = None  # after every so many iterations, exactly
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Settings:
-        known = {field.name for field in fields(cls)}
-        for name in options:
+    def parse(cls, keywords: Mapping[str, Any], **named: Any) -> RunOptions:
+        """The options of a call: `keywords` as the user wrote them, beside the arguments that the call itself names."""
+        known = RunKeywords.__annotations__
+        for name in keywords:
             if name not in known:
                 raise ArgumentError(f"a run has no option {name!r}; it has: {', '.join(sorted(known))}")
-        return cls(**options)
+        return cls(**named, **keywords)
 
     def __post_init__(self) -> None:
-        for name in ("hang_seconds", "ahead", "keep_checkpoints"):
-            if getattr(self, name) is None:
-                raise ArgumentError(f"{name} must be a positive number, got None; leave it out for the default")
-        for name in ("deadline_seconds", "checkpoint_every", "hang_seconds"):
-            _check_number(name, getattr(self, name), float)
-        for name in (
-            "checkpoint_iterations",
-            "state_iterations",
-            "iterations_per_dispatch",
-            "ahead",
-            "keep_checkpoints",
-        ):
-            _check_number(name, getattr(self, name), int)
-        if (
-            self.until is not None
-            and not callable(self.until)
-            and not (isinstance(self.until, str) and self.until.strip())
-        ):
-            raise ArgumentError(f"until is a function of the run, or a condition in C, not {self.until!r}")
+        for name in ("deadline_seconds", "checkpoint_every"):
+            _check_number(name, getattr(self, name), optional=True)
+        for name in ("checkpoint_iterations", "state_iterations", "iterations_per_dispatch"):
+            _check_number(name, getattr(self, name), whole=True, optional=True)
+        _check_number("hang_seconds", self.hang_seconds)
+        for name in ("ahead", "keep_checkpoints"):
+            _check_number(name, getattr(self, name), whole=True)
+        self._check_iterations()
+        if self.strategy != "auto" and self.strategy not in STRATEGY_NAMES:
+            raise ArgumentError(f"strategy must be auto or one of {', '.join(STRATEGY_NAMES)}, got {self.strategy!r}")
+        if self.resume is not None and not isinstance(self.resume, bool):
+            raise ArgumentError(f"resume must be True, False or None, got {self.resume!r}")
+        if self.resume and self.checkpoint is None:
+            raise ArgumentError("resume=True needs checkpoint=…, the file to resume from")
+        if not (self.until is None or callable(self.until) or (isinstance(self.until, str) and self.until.strip())):
+            raise ArgumentError(f"until must be a function of the run, or a condition in C, got {self.until!r}")
         if self.on_progress is not None and not callable(self.on_progress):
-            raise ArgumentError(f"on_progress is a function of a kk.Progress, not {self.on_progress!r}")
-
+            raise ArgumentError(f"on_progress must be a function of a kk.Progress, got {self.on_progress!r}")
         if self.on_state is not None and not callable(self.on_state):
             raise ArgumentError(f"on_state must be a function of (iteration, state), got {self.on_state!r}")
         if (self.on_state is None) != (self.state_iterations is None):
@@ -100,34 +110,49 @@ class Settings:
                 "f(iteration, state) after every 1000 iterations"
             )
 
-    def for_strategy(self, program: StateProgram, iterations: int | None) -> Options:
-        asks = program.steers or "kk_iteration" in program.body or iterations is not None or self.until is not None
-        asks = asks or self.on_state is not None
-        return Options(
-            self.deadline_seconds,
-            self.ahead,
-            self.iterations_per_dispatch,
-            self.hang_seconds,
-            splits_rounds=not asks,
-            makes_checkpoints=self.checkpoint is not None,
-        )
+    def _check_iterations(self) -> None:
+        whole = isinstance(self.iterations, int | np.integer) and not isinstance(self.iterations, bool)
+        if self.iterations is not None and not (whole and 0 <= self.iterations <= MAX_ITERATIONS):
+            raise ArgumentError(f"iterations must be an integer from 0 to {MAX_ITERATIONS:,}, got {self.iterations!r}")
+
+    def check_ends(self, program: StateProgram) -> None:
+        """`ArgumentError` where nothing would ever end a run of this program."""
+        endless = self.iterations is None and self.until is None
+        if endless and program.coupling != "queue" and "kk_stop" not in program.body:
+            raise ArgumentError(
+                f"{program.name} would never end: pass iterations=…, until=…, or call kk_stop() in its body"
+            )
 
     @property
-    def on_device(self) -> str | None:
-        """The condition that the device looks at."""
+    def goal(self) -> int:
+        """The iteration at which the run ends at the latest."""
+        return MAX_ITERATIONS if self.iterations is None else int(self.iterations)
+
+    @property
+    def condition(self) -> str | None:
+        """The condition in C that the device checks after each iteration."""
         return self.until if isinstance(self.until, str) else None
 
+    def asks_to_end(self, run: Run) -> bool:
+        """Whether the caller's `until` function says that the run is to end."""
+        return callable(self.until) and self.until(run)
+
     def next_stop(self, iteration: int, goal: int) -> int:
-        """Where the turns from here on must end at the latest: at the goal, or where the state is to be shown."""
+        """Where the turns from here on must end at the latest: at the goal, or where `on_state` is called."""
         if self.state_iterations is None:
             return goal
         return min(goal, (iteration // self.state_iterations + 1) * int(self.state_iterations))
 
-    def asks_to_end(self, seen: Run) -> bool:
-        return callable(self.until) and self.until(seen)
+    def splits_rounds(self, program: StateProgram) -> bool:
+        """Whether a slice may take a part of a queue's round: nothing in this run depends on which round it is."""
+        depends = program.steers or "kk_iteration" in program.body or self.iterations is not None
+        return not (depends or self.until is not None or self.on_state is not None)
 
 
-def _check_number(name: str, value: Any, kind: type) -> None:
-    numbers = int | np.integer if kind is int else int | float | np.number
-    if value is not None and (not isinstance(value, numbers) or isinstance(value, bool) or not value > 0):
-        raise ArgumentError(f"{name} is a positive {'integer' if kind is int else 'number'}, not {value!r}")
+def _check_number(name: str, value: Any, *, whole: bool = False, optional: bool = False) -> None:
+    if value is None and optional:
+        return
+    numbers = int | np.integer if whole else int | float | np.number
+    if not isinstance(value, numbers) or isinstance(value, bool) or not value > 0:
+        hint = "; leave it out for the default" if value is None else ""
+        raise ArgumentError(f"{name} must be a positive {'integer' if whole else 'number'}, got {value!r}{hint}")

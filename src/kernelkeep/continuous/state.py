@@ -7,44 +7,17 @@ it came from, and a slice that dies takes the work since the last checkpoint fil
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..devices.array import Array
 from ..devices.base import Device
-from .mailbox import Word, control_words
+from .initial_state import InitialState
+from .mailbox import Commit, Word, control_words
 from .program import StateProgram
 
-__all__ = ["InitialState", "State"]
-
-
-class InitialState:
-    """Where a run begins: the arrays, the tasks, and how far it is."""
-
-    def __init__(
-        self,
-        arrays: Mapping[str, np.ndarray[Any, Any]],
-        tasks: Mapping[str, np.ndarray[Any, Any]],
-        iteration: int = 0,
-        phase: int = 0,
-        generation: int = 0,
-        taken: int = 0,
-        over: bool = False,
-    ) -> None:
-        self.arrays = arrays
-        self.tasks = tasks
-        self.iteration = iteration
-        self.phase = phase
-        self.generation = generation
-        self.taken = taken
-        self.over = over  # the program itself said that nothing is left to do
-
-    @classmethod
-    def of(cls, program: StateProgram) -> InitialState:
-        """The very beginning."""
-        return cls(program.state, program.tasks)
+__all__ = ["State"]
 
 
 class State:
@@ -102,11 +75,11 @@ class State:
                     self._fill(self.tasks[index][key], array.numpy()[:count])
         self._scratch = None
 
-    def read_control(self) -> np.ndarray[Any, Any]:
-        """The control words as they are now. Everything given to the device is done."""
-        control = self.control.numpy()
-        self.current = int(control[Word.CURRENT])
-        return control
+    def read_commit(self) -> Commit:
+        """What was committed last. Nothing runs meanwhile."""
+        commit = Commit.of(self.control.numpy())
+        self.current = commit.current
+        return commit
 
     def clear(self, *which: Word) -> None:
         """Set control words to zero. Nothing runs meanwhile."""

@@ -11,8 +11,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.continuous.lowering.forms import FORMS, Form, lower
-from kernelkeep.continuous.mailbox import Word, control_words
-from kernelkeep.continuous.run_options import Settings
+from kernelkeep.continuous.mailbox import Word
 from kernelkeep.programs.remainders import with_c_remainders
 from kernelkeep.programs.signature import declared
 from kernelkeep.samples.states import COLLATZ, HEAT, SCRAMBLE, STATE_SAMPLES, TILES
@@ -410,20 +409,6 @@ def test_a_mistake_in_the_body_names_its_line(kind: str, compile_for: Any) -> No
     assert caught.value.line == 3
 
 
-# --- the control words
-
-
-def test_the_control_words_do_not_overlap() -> None:
-    places = [int(word) for word in Word]
-    assert len(set(places)) == len(places)
-    assert not {Word.COUNT + 1, Word.COUNT + 2} & set(places), "three copies of the queue are counted"
-    made = control_words(generation=7, iteration=5, phase=3, taken=(9 << 32) + 8, tasks=6)
-    assert [made[word] for word in (Word.GENERATION, Word.ITERATION, Word.PHASE, Word.COUNT)] == [7, 5, 3, 6]
-    assert int(made[Word.TAKEN_LOW]) + (int(made[Word.TAKEN_HIGH]) << 32) == (9 << 32) + 8
-    assert made[Word.CURRENT] == made[Word.STOPPED] == 0
-    assert control_words(2**40 + 5, 0, 0, 0, 0)[Word.GENERATION] == 5
-
-
 # --- the samples
 
 
@@ -453,12 +438,6 @@ def test_items_are_the_elements_of_what_the_body_writes() -> None:
     assert made.items == 24
     with pytest.raises(kk.ArgumentError, match=r"items of plane must be given.*t 3, x 24.*pass items="):
         kk.StateProgram("plane", coupling="neighbours", state={"t": table, "x": plane}, body=body + "t_next[i] = 0.0f;")
-
-
-@pytest.mark.parametrize("name", ["ahead", "hang_seconds", "keep_checkpoints"])
-def test_an_option_with_a_default_is_not_none(name: str) -> None:
-    with pytest.raises(kk.ArgumentError, match=f"{name} must be a positive number, got None"):
-        Settings.of({name: None})
 
 
 def test_a_python_float_that_does_not_fit_is_refused() -> None:

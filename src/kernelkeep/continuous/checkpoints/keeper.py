@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from ..run_options import Settings
+from ..run_options import RunOptions
 from ..session import Session
 from .claim import CheckpointClaim
 from .snapshot import Snapshots
@@ -17,21 +17,21 @@ __all__ = ["CheckpointKeeper"]
 class CheckpointKeeper:
     """Sees to the checkpoints of a run."""
 
-    def __init__(self, session: Session, settings: Settings, claim: CheckpointClaim | None) -> None:
+    def __init__(self, session: Session, options: RunOptions, claim: CheckpointClaim | None) -> None:
         self._session = session
         self._unchanged = claim is not None and claim.holds_state
-        self._settings = settings
+        self._options = options
         self._claim = claim
-        self.writer = None if claim is None else CheckpointWriter(claim, settings.keep_checkpoints)
+        self.writer = None if claim is None else CheckpointWriter(claim, options.keep_checkpoints)
         self._snapshots = Snapshots(session)
         self._last_time = time.perf_counter()
         self._last_iteration = session.iteration
         self._beginning = (session.iteration, session.taken)
         self._ending = False
 
-    def tend(self) -> None:
+    def begin_if_due(self) -> None:
         """Between two turns: send off a snapshot that arrived, and begin one that is due."""
-        writer, settings, session = self.writer, self._settings, self._session
+        writer, options, session = self.writer, self._options, self._session
         if writer is None or self._claim is None:
             return
         if session.measured.dispatches:  # it compiled, and runs
@@ -39,11 +39,9 @@ class CheckpointKeeper:
         self._snapshots.poll(writer.submit)
         if self._snapshots.busy or writer.busy:
             return
-        due = (
-            settings.checkpoint_every is not None and time.perf_counter() - self._last_time >= settings.checkpoint_every
-        )
-        if settings.checkpoint_iterations is not None:
-            due = due or session.iteration - self._last_iteration >= settings.checkpoint_iterations
+        due = options.checkpoint_every is not None and time.perf_counter() - self._last_time >= options.checkpoint_every
+        if options.checkpoint_iterations is not None:
+            due = due or session.iteration - self._last_iteration >= options.checkpoint_iterations
         if due and session.iteration > self._last_iteration:
             self._begin(finished=False)
 

@@ -13,14 +13,14 @@ import numpy as np
 
 from ...errors import CheckpointError
 from ...escaping import escaped
+from ..initial_state import InitialState
+from ..mailbox import MAX_ITERATIONS
 from ..program import MOST_ITEMS, StateProgram
-from ..state import InitialState
 from .checkpoint import TASK, Checkpoint
 from .header import ArrayInfo, CheckpointHeader, stored_body
 
 __all__ = ["check_fits", "differences", "start_from"]
 
-_MOST_ITERATIONS = 2**31 - 1
 _WORD = 2**32 - 1
 _LONGEST_SHOWN = 60
 
@@ -130,8 +130,8 @@ def _shown(line: str) -> str:
 
 
 def _out_of_range(header: CheckpointHeader, program: StateProgram) -> str:
-    if header.iteration > _MOST_ITERATIONS:
-        return f"its iteration {header.iteration:,} is above {_MOST_ITERATIONS:,}"
+    if header.iteration > MAX_ITERATIONS:
+        return f"its iteration {header.iteration:,} is above {MAX_ITERATIONS:,}"
     if not 0 <= header.phase <= _WORD:
         return f"its phase {header.phase:,} is not between 0 and {_WORD:,}"
     tasks = [info for info in header.arrays if info.name.startswith(TASK)]

@@ -5,7 +5,7 @@ It is a portable body: the same text for every language, in terms of macros that
 
 from __future__ import annotations
 
-from ..mailbox import Stopped, Word
+from ..mailbox import NEVER, HostWord, Stopped, StopRequest, Word
 from .outline import Outline
 
 __all__ = ["KernelText"]
@@ -217,10 +217,10 @@ class KernelText(Outline):
             "uint kkbeats = 0u; uint kkordered = 0u;",
             f"while (KK_READ(kkcontrol[{Word.FINISHED:d}]) < kk_uint(kk_group_count(0) - 1)) {{",
             "kkbeats++;",
-            "KK_WRITE(kkmailbox[0], kkbeats);",
-            f"KK_WRITE(kkmailbox[32], kk_uint(kkbase) + KK_READ(kkcontrol[{Word.HEARTBEAT:d}]));",
+            f"KK_WRITE(kkmailbox[{HostWord.BEATS:d}], kkbeats);",
+            f"KK_WRITE(kkmailbox[{HostWord.PROGRESS:d}], kk_uint(kkbase) + KK_READ(kkcontrol[{Word.HEARTBEAT:d}]));",
             "KK_FENCE_SYSTEM();",
-            "if (kkordered == 0u && (KK_READ(kkmailbox[64]) != 0u || "
+            f"if (kkordered == 0u && (KK_READ(kkmailbox[{HostWord.STOP:d}]) != 0u || "
             "(kkdeadline > 0 && KK_CLOCK() - kkstart > kkdeadline * 1000ull))) {",
             f"kkordered = 1u; KK_WRITE(kkcontrol[{Word.ORDER:d}], 1u); kk_fence(); }}",
             "KK_PAUSE();",
@@ -245,7 +245,7 @@ class KernelText(Outline):
             reset = [Word.ARRIVED, Word.HEARTBEAT, Word.FINISHED, Word.ORDER]
             done += ["".join(f"kkcontrol[{word:d}] = 0u; " for word in reset)]
         if self.kind in ("group", "grid"):
-            done += [f"kkcontrol[{Word.STOP_AT:d}] = 0xFFFFFFFFu;"]
+            done += [f"kkcontrol[{Word.STOP_AT:d}] = 0x{NEVER:X}u;"]
         if steers:
             done += [f"uint kkp = kk_atomic_exchange(kkcontrol[{Word.PHASE_ASKED:d}], 0u);"]
             if not step:
@@ -263,7 +263,7 @@ class KernelText(Outline):
         done += [f"kkcontrol[{Word.CURRENT:d}] = kk_uint(1 - kkcurrent);"]
         if steers:
             done += [f"if (kkp != 0u) kkcontrol[{Word.PHASE:d}] = kkp - 1u;"]
-            why = f"(kkstop & 1u) != 0u ? {Stopped.BY_BODY:d}u : {Stopped.BY_CONDITION:d}u"
+            why = f"(kkstop & {StopRequest.BODY:d}u) != 0u ? {Stopped.BY_BODY:d}u : {Stopped.BY_CONDITION:d}u"
             done += [f"if (kkstop != 0u) kkcontrol[{Word.STOPPED:d}] = {why};"]
         if self.queue:
             taken = f"kkcontrol[{Word.TAKEN_NOW:d}]"

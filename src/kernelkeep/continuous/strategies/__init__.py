@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...errors import ArgumentError
+from ..run_options import RunOptions
 from ..session import Session
-from .base import Options, Strategy
+from .base import Strategy
 from .buffered import Buffered
 from .checkpointed import Checkpointed
 from .choice import choose
@@ -12,25 +12,15 @@ from .mega import Mega
 from .redispatch import Redispatch
 from .supervised import Supervised
 
-__all__ = ["STRATEGIES", "Options", "Strategy", "check_strategy", "make_strategy"]
+__all__ = ["STRATEGIES", "Strategy", "make_strategy"]
 
 STRATEGIES: dict[str, type[Strategy]] = {
-    "redispatch": Redispatch,
-    "mega": Mega,
-    "checkpointed": Checkpointed,
-    "supervised": Supervised,
-    "buffered": Buffered,
+    kind.name: kind for kind in (Redispatch, Mega, Checkpointed, Supervised, Buffered)
 }
 
 
-def check_strategy(name: str) -> None:
-    """Raise `ArgumentError` unless there is a strategy of that name."""
-    if name != "auto" and name not in STRATEGIES:
-        raise ArgumentError(f"strategy is auto, {', '.join(STRATEGIES)}, not {name!r}")
-
-
-def make_strategy(name: str, session: Session, options: Options, limit: int) -> tuple[Strategy, str]:
-    """A strategy by name and why it is used; "auto" measures for a moment, which advances the work by up to `limit`."""
-    if name == "auto":
+def make_strategy(session: Session, options: RunOptions, limit: int) -> tuple[Strategy, str]:
+    """The strategy of a run and why it is used; "auto" measures for a moment, which advances the work by up to `limit`."""
+    if options.strategy == "auto":
         return choose(session, options, limit)
-    return STRATEGIES[name](session, options), "asked for"
+    return STRATEGIES[options.strategy](session, options), "asked for"

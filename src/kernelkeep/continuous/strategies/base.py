@@ -6,30 +6,17 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ...devices.lanes import Mark
 from ..mailbox import Stopped
+from ..run_options import RunOptions
 from ..session import Session
 
-__all__ = ["Options", "Strategy"]
+__all__ = ["Strategy"]
 
 _SAMPLES = 4096
 _EVERY = 8  # one dispatch in so many is timed
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a caller may ask of a strategy."""
-
-    deadline_seconds: float | None = None
-    ahead: int = 64
-    iterations_per_dispatch: int | None = None
-    hang_seconds: float = 30.0
-    # A slice may take a part of a queue's round: nothing in this run asks which round it is.
-    splits_rounds: bool = False
-    makes_checkpoints: bool = False
 
 
 class Strategy(ABC):
@@ -37,7 +24,7 @@ class Strategy(ABC):
 
     name: ClassVar[str]
 
-    def __init__(self, session: Session, options: Options) -> None:
+    def __init__(self, session: Session, options: RunOptions) -> None:
         self.session = session
         self.options = options
         self._burst = 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
+from ..run_options import RunOptions
 from ..session import Session
-from .base import Options, Strategy
+from .base import Strategy
 
 __all__ = ["Buffered"]
 
@@ -19,13 +20,13 @@ class Buffered(Strategy):
 
     name = "buffered"
 
-    def __init__(self, session: Session, options: Options) -> None:
+    def __init__(self, session: Session, options: RunOptions) -> None:
         super().__init__(session, options)
         self._ahead = 2
         self._paced = False
         self._size = options.iterations_per_dispatch or 1
         if self._size > 1:
-            session.require(session.many)
+            session.launches.require(session.launches.many)
 
     def _advance(self, limit: int, until: float) -> int:
         session = self.session
@@ -39,7 +40,7 @@ class Buffered(Strategy):
         if size == 1 and session.device.replays_whole and as_one >= _FEWEST_AS_ONE:
             done = self._stream(session.steps, as_one, limit, until, ahead=1, whole=True)
         if time.perf_counter() < until:
-            kind = "step" if size == 1 else session.many
+            kind = "step" if size == 1 else session.launches.many
             done += self._stream(lambda count: session.slice(kind, count), size, limit - done, until, max(1, ahead))
         session.wait(session.mark())
         each = (time.perf_counter() - start) / max(1, done // size)

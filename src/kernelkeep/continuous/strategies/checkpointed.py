@@ -19,8 +19,9 @@ from collections.abc import Callable
 from ...errors import DeviceError
 from ..mailbox import Stopped
 from ..report import DeadlineWarning
+from ..run_options import RunOptions
 from ..session import Session
-from .base import Options, Strategy
+from .base import Strategy
 from .pace import AIM, MOST, Pace
 
 __all__ = ["Checkpointed"]
@@ -36,14 +37,14 @@ class Checkpointed(Strategy):
 
     name = "checkpointed"
 
-    def __init__(self, session: Session, options: Options) -> None:
+    def __init__(self, session: Session, options: RunOptions) -> None:
         super().__init__(session, options)
         self.deadline = options.deadline_seconds or _DEFAULT_DEADLINE_SECONDS
-        self.in_tasks = bool(session.program.tasks) and options.splits_rounds
+        self.in_tasks = bool(session.program.tasks) and options.splits_rounds(session.program)
         clock = session.device.capabilities.device_clock
         # A round that may be divided is divided by tasks: a whole one may be longer than the deadline.
-        self.by_clock = clock and session.can("grid") and not self.in_tasks
-        self.form = "grid" if self.by_clock else "span" if session.can("span") else "step"
+        self.by_clock = clock and session.launches.can("grid") and not self.in_tasks
+        self.form = "grid" if self.by_clock else "span" if session.launches.can("span") else "step"
         self.in_parts = not session.program.tasks  # until it is known that an iteration fits
         self.pace = Pace(self.deadline, aim=_CLOCK_AIM if self.by_clock else AIM)  # of iterations
         self.parts = Pace(self.deadline, side_by_side=True)  # of items, or of tasks

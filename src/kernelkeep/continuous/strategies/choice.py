@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ...errors import CompileError, Unsupported
 from ..mailbox import Stopped
+from ..run_options import RunOptions
 from ..session import Session
-from .base import Options
 
 if TYPE_CHECKING:
     from .base import Strategy
@@ -23,7 +23,7 @@ _MARGIN = 0.9  # another strategy must win clearly: a near-tie keeps the simpler
 _FEWEST = 200  # iterations that are worth measuring anything for
 
 
-def choose(session: Session, options: Options, limit: int) -> tuple[Strategy, str]:
+def choose(session: Session, options: RunOptions, limit: int) -> tuple[Strategy, str]:
     """The strategy for this program on this device. What is measured is real work: the state advances by it.
 
     It takes a few hundredths of a second, beside compiling; an iteration that takes longer is measured once.
@@ -35,7 +35,7 @@ def choose(session: Session, options: Options, limit: int) -> tuple[Strategy, st
     plain = Buffered(session, options)
     if limit < _FEWEST:
         return plain, f"{limit} iterations are too few to measure anything"
-    form = session.many
+    form = session.launches.many
     width = max(session.program.items, session.pending_tasks)
     if form == "group" and width > _SMALL:
         what = f"{width:,} {'tasks' if session.program.tasks else 'items'}"
@@ -51,7 +51,7 @@ def choose(session: Session, options: Options, limit: int) -> tuple[Strategy, st
     except (CompileError, Unsupported) as error:
         return plain, f"many iterations cannot run in one dispatch here: {str(error).splitlines()[0]}"
     told = f"an iteration takes {one * 1e6:.1f} µs in dispatches of its own and {many * 1e6:.1f} µs inside a dispatch"
-    if options.makes_checkpoints:
+    if options.checkpoint is not None:
         told += f", a checkpoint holds the device up for {session.copy_seconds() * 1e6:.0f} µs"
     if many > one * _MARGIN:
         return plain, told

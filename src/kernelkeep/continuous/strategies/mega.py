@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
+from ..run_options import RunOptions
 from ..session import Session
-from .base import Options, Strategy
+from .base import Strategy
 
 __all__ = ["Mega"]
 
@@ -17,10 +18,10 @@ class Mega(Strategy):
 
     name = "mega"
 
-    def __init__(self, session: Session, options: Options) -> None:
+    def __init__(self, session: Session, options: RunOptions) -> None:
         super().__init__(session, options)
-        self.form = session.many
-        session.require(self.form)
+        self.form = session.launches.many
+        session.launches.require(self.form)
         self._size = options.iterations_per_dispatch or 9
 
     def _advance(self, limit: int, until: float) -> int:

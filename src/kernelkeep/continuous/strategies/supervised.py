@@ -14,12 +14,12 @@ import numpy as np
 
 from ...devices.lanes import Mark
 from ...errors import DeviceError, Unsupported
+from ..mailbox import HostWord
+from ..run_options import RunOptions
 from ..session import Session
-from .base import Options, Strategy
+from .base import Strategy
 
 __all__ = ["Supervised"]
-
-_BEATS, _PROGRESS, _STOP = 0, 32, 64  # words of the mailbox, each on a line of its own
 
 
 class Supervised(Strategy):
@@ -27,7 +27,7 @@ class Supervised(Strategy):
 
     name = "supervised"
 
-    def __init__(self, session: Session, options: Options) -> None:
+    def __init__(self, session: Session, options: RunOptions) -> None:
         super().__init__(session, options)
         for capability, why in (
             ("forward_progress", "a supervisor needs groups that all make progress while one of them waits"),
@@ -36,7 +36,7 @@ class Supervised(Strategy):
         ):
             if not getattr(session.device.capabilities, capability):
                 raise Unsupported(capability, f"{why}, and {session.device.spec} does not promise it")
-        session.require("grid")
+        session.launches.require("grid")
         self._budget = 64
         self._last = (session.iteration, 0.0)
 
@@ -47,7 +47,7 @@ class Supervised(Strategy):
         if session.iteration > before:
             session.look_every(seconds * 0.01, spent / (session.iteration - before))
         size = session.budget(min(self._budget, limit))
-        mailbox = session.prepare_mailbox()
+        mailbox = session.launches.empty_mailbox()
         start = time.perf_counter()
         session.slice("grid", size, deadline_seconds=seconds, supervised=True)
         mark = session.mark()
@@ -66,14 +66,14 @@ class Supervised(Strategy):
         beaten = since
         while not mark.done:
             now = time.perf_counter()
-            if int(mailbox[_BEATS]) != beats:
+            if int(mailbox[HostWord.BEATS]) != beats:
                 session.measured.heartbeats += 1
-                beats = int(mailbox[_BEATS])
+                beats = int(mailbox[HostWord.BEATS])
                 beaten = now
-            if int(mailbox[_PROGRESS]) != progress:
-                progress, since = int(mailbox[_PROGRESS]), now
+            if int(mailbox[HostWord.PROGRESS]) != progress:
+                progress, since = int(mailbox[HostWord.PROGRESS]), now
             elif now - since > self.options.hang_seconds:
-                mailbox[_STOP] = 1
+                mailbox[HostWord.STOP] = 1
                 session.give_up(mark)
                 who = "the workers get no further" if now - beaten < 1 else "nothing on the device moves"
                 raise DeviceError(

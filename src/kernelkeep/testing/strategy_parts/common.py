@@ -10,7 +10,8 @@ import pytest
 
 from ...cache.program_cache import ProgramCache
 from ...continuous.program import StateProgram
-from ...continuous.runner import Run, resume, run
+from ...continuous.run import Run
+from ...continuous.runner import resume, run
 from ...devices.base import Device
 from ...errors import Unsupported
 from ...samples.states import STATE_SAMPLES, StateSample

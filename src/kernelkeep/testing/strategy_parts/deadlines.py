@@ -14,7 +14,8 @@ from ...cache.program_cache import ProgramCache
 from ...continuous.checkpoints.files import read_header
 from ...continuous.program import StateProgram
 from ...continuous.report import DeadlineWarning
-from ...continuous.runner import Run, resume, run
+from ...continuous.run import Run
+from ...continuous.runner import resume, run
 from ...continuous.session import _lost
 from ...devices.base import Device
 from ...errors import DeviceError

@@ -11,7 +11,8 @@ import pytest
 from ...cache.program_cache import ProgramCache
 from ...continuous.checkpoints.files import read_checkpoint
 from ...continuous.program import StateProgram
-from ...continuous.runner import Run, resume, run
+from ...continuous.run import Run
+from ...continuous.runner import resume, run
 from ...devices.base import Device
 from .common import StrategyPart
 

@@ -12,7 +12,8 @@ from ...cache.program_cache import ProgramCache
 from ...continuous.checkpoints.files import read_header
 from ...continuous.progress import Progress
 from ...continuous.report import RunReport
-from ...continuous.runner import Run, resume, run
+from ...continuous.run import Run
+from ...continuous.runner import resume, run
 from ...devices.base import Device
 from ...errors import DeviceError
 from ...samples.states import COLLATZ, HEAT, SCRAMBLE, TILES

@@ -10,7 +10,8 @@ import pytest
 
 from ...cache.program_cache import ProgramCache
 from ...continuous.checkpoints.files import read_checkpoint
-from ...continuous.runner import Run, resume, run
+from ...continuous.run import Run
+from ...continuous.runner import resume, run
 from ...devices.base import Device
 from ...samples.states import COLLATZ, SCRAMBLE
 from .common import ALL, SAMPLES, STRATEGIES, StrategyPart, check

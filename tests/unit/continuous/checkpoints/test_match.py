@@ -24,8 +24,8 @@ from kernelkeep.continuous.checkpoints.files import newest_checkpoint, write_che
 from kernelkeep.continuous.checkpoints.free_memory import free_memory
 from kernelkeep.continuous.checkpoints.header import CheckpointHeader, ScalarValue, new_lineage
 from kernelkeep.continuous.checkpoints.match import check_fits, differences, start_from
+from kernelkeep.continuous.initial_state import InitialState
 from kernelkeep.continuous.mailbox import control_words
-from kernelkeep.continuous.state import InitialState
 
 HEAT = kk.StateProgram(
     "heat",

@@ -1,0 +1,172 @@
+"""A run: what the caller gets of it, and the loop that takes it to its end.
+
+The loop advances in turns of a fraction of a second. Between two turns nothing runs on the device: that is when checkpoints
+begin, conditions are checked, progress is reported and signals are obeyed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Self
+
+from ..cache.program_cache import ProgramCache
+from ..devices.array import Array
+from ..errors import ArgumentError
+from .checkpoints.claim import CheckpointClaim
+from .checkpoints.keeper import CheckpointKeeper
+from .heartbeat import beat
+from .initial_state import InitialState
+from .interruption import Interruption
+from .mailbox import MAX_ITERATIONS, Stopped
+from .program import StateProgram
+from .progress import Progress, show_progress
+from .report import RunReport
+from .run_options import RunOptions
+from .session import Session
+from .strategies import Strategy, make_strategy
+
+__all__ = ["Run", "run_to_end"]
+
+_TURN_SECONDS = 0.05
+
+
+class Run:
+    """A run that has ended, or that a condition looks at: its state on the device, and what it did.
+
+    `state` maps names to device arrays. They stay until `close()`, or until the run is collected.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._report: RunReport | None = None
+
+    @property
+    def program(self) -> StateProgram:
+        """What was run."""
+        return self._session.program
+
+    @property
+    def state(self) -> Mapping[str, Array]:
+        """The committed arrays, by name."""
+        return self._session.state.copy(0)
+
+    @property
+    def iteration(self) -> int:
+        """How many iterations are complete, counted from the very beginning."""
+        return self._session.iteration
+
+    @property
+    def phase(self) -> int:
+        """The phase, as the body last set it."""
+        return self._session.phase
+
+    @property
+    def report(self) -> RunReport:
+        """What the run did; `ArgumentError` while it goes on."""
+        if self._report is None:
+            raise ArgumentError("the run is not over: there is no report yet")
+        return self._report
+
+    def close(self) -> None:
+        """Free the state."""
+        for array in self.state.values():
+            array.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Run of {self.program.name} at iteration {self.iteration:,} on {self._session.device.spec}>"
+
+
+def run_to_end(
+    cache: ProgramCache,
+    program: StateProgram,
+    start: InitialState,
+    options: RunOptions,
+    claim: CheckpointClaim | None = None,
+    resumed_from: str | None = None,
+) -> Run:
+    """Run a program until something ends it; its checkpoints go to the files of `claim`."""
+    session = Session(cache, program, start, options)
+    keeper: CheckpointKeeper | None = None
+    goal = options.goal
+    began = time.perf_counter()
+    interruption = Interruption(saves=claim is not None)
+    run = Run(session)
+    with interruption:
+        try:
+            keeper = CheckpointKeeper(session, options, claim)
+            strategy: Strategy | None = None
+            reason = "nothing was left to do"
+            with show_progress(program.name, options.iterations, options.progress) as show:
+                while not (ended := _why_over(session, options, run, interruption)):
+                    before = session.iteration
+                    limit = options.next_stop(before, goal) - before
+                    if strategy is None:
+                        strategy, reason = make_strategy(session, options, limit)
+                    else:
+                        strategy.turn(limit, _TURN_SECONDS)
+                    beat(session.iteration)
+                    # Before a checkpoint of this iteration: a run that is resumed from it does not call on_state again.
+                    if options.on_state is not None and session.iteration == options.next_stop(before, MAX_ITERATIONS):
+                        options.on_state(session.iteration, {key: array.numpy() for key, array in run.state.items()})
+                    keeper.begin_if_due()
+                    seconds = time.perf_counter() - began
+                    step = Progress(session.iteration, options.iterations, seconds, session.pending_tasks)
+                    show(step)
+                    if options.on_progress is not None:
+                        options.on_progress(step)
+            # Only what the program itself ended is over: more iterations, or another condition, may still be asked for.
+            keeper.end(finished=ended in ("body", "empty"))
+            run._report = RunReport.of(
+                session,
+                keeper.writer,
+                strategy=options.strategy if strategy is None else strategy.name,
+                reason=reason,
+                iterations=session.iteration - start.iteration,
+                seconds=time.perf_counter() - began,
+                stopped=ended,
+                resumed_from=resumed_from,
+                tasks_done=session.taken - start.taken,
+            )
+        except BaseException as error:
+            # A second signal waits for nothing: what is being written is written, or the file before it counts.
+            if keeper is not None and not interruption.hurried:
+                keeper.end_after(error)
+            session.close()
+            raise
+        finally:
+            if interruption.ends_process:
+                if claim is not None:
+                    claim.release()
+                interruption.pass_on()
+    note = keeper.note()
+    session.close()
+    try:
+        interruption.pass_on()
+    except KeyboardInterrupt as interrupt:
+        if note:
+            interrupt.add_note(note)
+        raise
+    return run
+
+
+def _why_over(session: Session, options: RunOptions, run: Run, interruption: Interruption) -> str:
+    if session.stopped is Stopped.EMPTY or (session.program.tasks and not session.pending_tasks):
+        return "empty"
+    if session.stopped is Stopped.BY_BODY:
+        return "body"
+    if session.stopped is Stopped.BY_CONDITION:
+        return "until"
+    if session.iteration >= options.goal:
+        return "done"
+    if interruption.happened:
+        return "interrupted"
+    if options.asks_to_end(run):
+        return "until"
+    return ""

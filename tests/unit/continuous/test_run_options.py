@@ -1,0 +1,58 @@
+"""The options of a run have one definition."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.continuous.run_options import STRATEGY_NAMES, RunKeywords, RunOptions
+from kernelkeep.continuous.strategies import STRATEGIES
+
+NAMED = {"iterations", "strategy", "resume", "initial_state"}  # that `kk.run` names itself
+
+
+def test_keywords_for_type_checkers_are_those_of_the_options() -> None:
+    declared = {field.name: field.type for field in fields(RunOptions)}
+    keywords = {name: annotation.__forward_arg__ for name, annotation in RunKeywords.__annotations__.items()}
+    assert keywords == {name: declared[name] for name in declared if name not in NAMED}
+
+
+def test_every_strategy_can_be_asked_for_by_its_name() -> None:
+    assert set(STRATEGY_NAMES) == set(STRATEGIES)
+    for name in ("auto", *STRATEGY_NAMES):
+        assert RunOptions(strategy=name).strategy == name
+
+
+@pytest.mark.parametrize("name", ["ahead", "hang_seconds", "keep_checkpoints"])
+def test_an_option_with_a_default_is_not_none(name: str) -> None:
+    with pytest.raises(kk.ArgumentError, match=f"{name} must be a positive (number|integer), got None"):
+        RunOptions.parse({name: None})
+
+
+@pytest.mark.parametrize("name", ["deadline", "resume", "iterations"])
+def test_parse_rejects_keywords_that_are_no_options(name: str) -> None:
+    with pytest.raises(kk.ArgumentError, match=f"no option '{name}'; it has: ahead, checkpoint"):
+        RunOptions.parse({name: 1})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("iterations", True),
+        ("iterations", 2**31),
+        ("strategy", "fastest"),
+        ("resume", 1),
+        ("until", "  "),
+        ("until", 3),
+        ("on_progress", "bar"),
+        ("on_state", "frames"),
+        ("checkpoint_every", float("nan")),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_was_given(option: str, value: Any) -> None:
+    wrong: dict[str, Any] = {option: value}
+    with pytest.raises(kk.ArgumentError, match=f"{option} must be .*, got "):
+        RunOptions(**wrong)
