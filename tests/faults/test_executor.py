@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.programs.languages import find_language
 from kernelkeep.testing import open_or_skip, run_python
 from kernelkeep.testing.device_parts.common import handwritten_saxpy
 from kernelkeep.testing.executor_parts.common import RAMP, TALLY
@@ -82,7 +83,7 @@ def test_no_memory_for_a_slot(device: kk.Device, cache: kk.ProgramCache, shape: 
 
 
 def test_a_launch_that_the_device_refuses(device: kk.Device, cache: kk.ProgramCache) -> None:
-    if device.language == "glsl":
+    if find_language(device.language).fixes_group:
         pytest.skip("GLSL fixes its group when it is compiled")
     source, most = handwritten_saxpy(device.language), device.capabilities.max_group_items
     good, bad = (kk.Job(cache, source, grid=1, outputs=["y"], group=group) for group in (64, 2 * most))

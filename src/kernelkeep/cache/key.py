@@ -3,7 +3,7 @@
 SHA-256 over labelled, length-prefixed fields with a schema version. Labels and lengths make it impossible for two
 different sets of fields to run into the same bytes; nothing random and no address of anything takes part. Included
 headers count by content. Options keep their order, because compilers give the last word to the last one; defines are
-ordered by name. A person's `name` is a label and not identity, except in GLSL, where it is the kernel's name.
+ordered by name. A person's `name` is a label and not identity, except where it names the kernel.
 
 The fields are kept beside the digest, in a readable form, so that `explain` can say which of them differs.
 """
@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from ..programs.languages import find_language
 from ..programs.source import Source
 
 __all__ = ["SCHEMA", "Key", "digest_of", "key_of", "normalised_options"]
@@ -51,7 +52,7 @@ def key_of(source: Source, fingerprint: str, fingerprint_name: str = "") -> Key:
 
 def _fields(source: Source) -> list[tuple[str, bytes]]:
     fields = [("language", source.language.encode()), ("source", source.text.encode("utf-8", "surrogatepass"))]
-    if source.language == "glsl":
+    if find_language(source.language).source_names_kernel:
         fields.append(("entry", source.name.encode("utf-8", "surrogatepass")))
     spelled: dict[str, int] = {}
     for header in source.headers:

@@ -131,7 +131,7 @@ class Launches:
         if key not in self._forms:
             self.require(kind)
             form = lower(self._program, kind, supervised=supervised, condition=self._condition)
-            lease = self._cache.get(form.kernel)
+            lease = self._cache.get(form.source(self._device))
             self._leases.append(lease)
             kernel = lease.kernel(form.kernel.name)
             self._forms[key] = form, kernel, self._groups(kind, kernel, supervised)

@@ -13,15 +13,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from .languages import Language
 from .macro_use import CHANGING
 from .tokens import CLOSING, Token, split_define, tokens_of
 
 __all__ = ["not_as_macros"]
 
 _IDS = ("kk_global_id", "kk_local_id", "kk_group_id", "kk_group_size", "kk_group_count", "kk_global_size")
-# Per language: helpers that write an argument out more than once, and helpers that are blocks.
-_REPEATING = {"cuda": frozenset(_IDS), "opencl": frozenset[str](), "glsl": frozenset(("kk_load4", "kk_global_size"))}
-_BLOCKS = {"cuda": frozenset[str](), "opencl": frozenset[str](), "glsl": frozenset(("kk_store4", "kk_barrier"))}
 _PURE = frozenset((*_IDS, "kk_int", "kk_uint", "kk_float", "kk_double", "min", "max", "abs"))
 _BEFORE_STATEMENTS = frozenset((";", "{", "}", ")", ":", "else", "do"))
 # The usual calls, which need no second look.
@@ -42,13 +40,14 @@ class _Use(NamedTuple):
 
 @lru_cache(maxsize=128)
 def not_as_macros(
-    language: str, texts: tuple[str, ...], defines: tuple[tuple[str, str], ...], changing: frozenset[str]
+    language: Language, texts: tuple[str, ...], defines: tuple[tuple[str, str], ...], changing: frozenset[str]
 ) -> frozenset[str]:
     """The helpers that the texts call in a way that a macro would get wrong in a language.
 
     `changing` names the arrays that others may write meanwhile: read twice, they may differ.
     """
-    repeating, blocks = _REPEATING[language], _BLOCKS[language]
+    blocks = language.block_helpers
+    repeating = language.helper_functions.keys() - blocks
     everything = _USUAL.sub("", "\n".join((*texts, *(value for _, value in defines))))
     names = [name for name in repeating | blocks if name in everything]
     if not names:

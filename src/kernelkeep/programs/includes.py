@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import CompileError
+from .languages import find_language
 
 if TYPE_CHECKING:
     from .source import Source
@@ -88,6 +89,7 @@ def expand_includes(source: Source) -> str:
     if not contents:
         return source.text
     pasted_once: set[Path] = set()
+    language = find_language(source.language)
 
     def paste(text: str, folder: Path | None, name: str, open_files: tuple[Path, ...]) -> str:
         lines = text.split("\n")
@@ -105,20 +107,11 @@ def expand_includes(source: Source) -> str:
                 pasted_once.add(path)
                 content = _PRAGMA_ONCE.sub("", content)
             inner = paste(content, path.parent, path.name, (*open_files, path))
-            begin, end = _line_marker(1, path.name, source), _line_marker(include.line + 1, name, source)
+            begin, end = language.line_marker(1, path.name), language.line_marker(include.line + 1, name)
             lines[include.line - 1] = f"{begin}\n{inner}\n{end}"
         return "\n".join(lines)
 
     return paste(source.text, None, source.name, ())
-
-
-def _line_marker(line: int, name: str, source: Source) -> str:
-    # GLSL 4.30 takes a number only.
-    return f"#line {line}" if source.language == "glsl" else f'#line {line} "{_plain(name)}"'
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^\w. /-]", "_", name)
 
 
 def _includes(text: str, name: str) -> Iterator[_Include]:
@@ -157,8 +150,8 @@ def _locate(include: _Include, folder: Path | None, source: Source) -> Path | No
 
 
 def _tolerate_missing(include: _Include, source: Source, name: str) -> None:
-    # <…> in CUDA may be one of the toolkit's own headers: those are part of the compiler, named in the fingerprint.
-    if include.conditional or (not include.quoted and source.language == "cuda"):
+    # The compiler's own headers are part of the compiler, which is named in the fingerprint.
+    if include.conditional or (not include.quoted and find_language(source.language).has_system_headers):
         return
     searched = ", ".join(str(folder) for folder in source.include_dirs) or "no include_dirs were given"
     message = f"{name}, line {include.line}: the header {include.spelled} was not found ({searched})"

@@ -30,26 +30,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from ..errors import ArgumentError, Unsupported
-from .lowering import lower
-from .reserved_names import is_reserved
+from .languages import Language, find_language, known_languages
 from .signature import DTYPES, KernelSignature, Parameter
 from .source import Source
 
-__all__ = ["Buffer", "PortableKernel", "Scalar"]
+__all__ = ["SHARED_ARRAY", "Buffer", "PortableKernel", "Scalar", "Target"]
 
+SHARED_ARRAY = re.compile(r"\bkk_shared\s*\(\s*(\w+)\s*,\s*(\w+)\s*,([^;]*)\)\s*;")
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
-_SHARED = re.compile(r"\bkk_shared\s*\(\s*(\w+)\s*,\s*(\w+)\s*,([^;]*)\)\s*;")
-# What a body begins with before any code: macros, comments, empty lines.
-_TOP = re.compile(r"(?:[ \t]*(?:#(?:[^\n\\]|\\\n|\\.)*|//[^\n]*)?\n)*")
 _ATOMIC = re.compile(r"\bkk_atomic_(\w+)\s*\(\s*(\w+)")
-_INTEGER_ONLY: dict[str, tuple[str, ...]] = {"cuda": ("and", "or", "xor", "cas"), "opencl": ("and", "or", "xor", "cas")}
-_INTEGER_ONLY["glsl"] = (*_INTEGER_ONLY["cuda"], "min", "max")
 _SHARED_TYPES = {"float": "f4", "double": "f8", "int": "i4", "uint": "u4"}
+# The capability that a type needs, and what a device without it lacks.
+_NEEDS = {
+    **dict.fromkeys(("i1", "u1", "i2", "u2"), ("int8", "8- and 16-bit types")),
+    **dict.fromkeys(("i8", "u8"), ("int64", "int64")),
+    "f8": ("float64", "float64"),
+}
 
 
 class _Capable(Protocol):
@@ -65,8 +67,8 @@ class _Capable(Protocol):
     def max_group_items(self) -> int: ...
 
 
-class _Target(Protocol):
-    """What lowering needs to know of a device."""
+class Target(Protocol):
+    """What a portable kernel needs to know of a device."""
 
     @property
     def language(self) -> str: ...
@@ -103,8 +105,13 @@ def _check_parameter(name: str, dtype: Any) -> str:
     """The dtype's short name; NumPy's other ways to say it (np.float32, "float32") are understood too."""
     if not isinstance(name, str) or not _NAME.match(name):
         raise ArgumentError(f"{name!r} is not a parameter name")
-    if is_reserved(name):
-        raise ArgumentError(f"the parameter name {name} is reserved in CUDA C, OpenCL C or GLSL: choose another one")
+    if name.startswith(("kk_", "__")):
+        raise ArgumentError(
+            f"the parameter name {name} is reserved, as all that begin with kk_ or __: choose another one"
+        )
+    for language in map(find_language, known_languages()):
+        if language.reserves(name):
+            raise ArgumentError(f"the parameter name {name} is reserved in {language.title}: choose another one")
     if isinstance(dtype, str) and dtype in DTYPES:
         return dtype
     import numpy as np
@@ -125,6 +132,10 @@ class PortableKernel:
     `group` is the number of work-items in a group, fixed at compile time on every backend: an int or up to three.
     `nonnegative_remainders` promises that no operand of `%` is ever negative: OpenGL then uses the driver's own `%`, whose
     result is undefined for those.
+
+    Two parameters are for code that generates kernels. `functions` is called with a `Language` and returns the text that
+    stands before the kernel in that language: functions and macros that the body uses. `first_line` is the number that
+    compilers give to the first line of the body.
     """
 
     name: str
@@ -134,6 +145,8 @@ class PortableKernel:
     defines: Mapping[str, Any] = field(default_factory=dict)
     options: Sequence[str] = ()
     nonnegative_remainders: bool = False
+    functions: Callable[[Language], str] | None = None
+    first_line: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.match(self.name):
@@ -160,6 +173,12 @@ class PortableKernel:
         group = tuple(self.group) if isinstance(self.group, tuple | list) else (self.group,)
         if not 1 <= len(group) <= 3 or any(not isinstance(n, int) or n < 1 for n in group):
             raise ArgumentError(f"group of kernel {self.name} is one to three positive integers, not {self.group!r}")
+        if self.functions is not None and not callable(self.functions):
+            raise ArgumentError(
+                f"functions of kernel {self.name} must be called with a Language and return a text, got {self.functions!r}"
+            )
+        if not isinstance(self.first_line, int) or self.first_line < 1:
+            raise ArgumentError(f"first_line of kernel {self.name} must be a positive integer, got {self.first_line!r}")
         object.__setattr__(self, "params", tuple(self.params))
         object.__setattr__(self, "_sources", {})
 
@@ -171,82 +190,59 @@ class PortableKernel:
         params = tuple(
             Parameter(p.name, "buffer", p.dtype, p.access)
             if isinstance(p, Buffer)
-            else Parameter(p.name, "scalar", p.dtype, "r", DTYPES[p.dtype][0])
+            else Parameter(p.name, "scalar", p.dtype, "r", DTYPES[p.dtype])
             for p in self.params
         )
         return KernelSignature(self.name, params, (x, y, z))
 
-    def source(self, device: _Target) -> Source:
-        """This kernel in the language of `device`. Raises `Unsupported` where the device lacks what it uses."""
-        language, capabilities = device.language, device.capabilities
-        self._require(language, capabilities)
+    def source(self, device: Target | str) -> Source:
+        """This kernel in the language of `device`, or in the language of that name.
+
+        Raises `Unsupported` where the device lacks what the kernel uses. Without a device, only what the language itself lacks
+        is found.
+        """
+        language = self._check(device)
         # The same Source each time, so that a cache finds its program without hashing anything.
         sources: dict[str, Source] = self.__dict__["_sources"]
-        if language not in sources:
-            sources[language] = lower(self, language)
-        return sources[language]
+        if language.name not in sources:
+            from .lowering import lower
 
-    def _require(self, language: str, capabilities: _Capable) -> None:
-        items = math.prod(self.signature.group or (1,))
-        if items > capabilities.max_group_items:
+            sources[language.name] = lower(self, language)
+        return sources[language.name]
+
+    def check_supported(self, device: Target | str) -> None:
+        """Raise `Unsupported` where a device lacks what this kernel uses."""
+        self._check(device)
+
+    def _check(self, device: Target | str) -> Language:
+        if isinstance(device, str):
+            language, capabilities, lacking = find_language(device), None, device
+        else:
+            language, capabilities, lacking = find_language(device.language), device.capabilities, "this device"
+        if capabilities is not None and self._items > capabilities.max_group_items:
             most = f"this device takes at most {capabilities.max_group_items}"
-            raise ArgumentError(f"kernel {self.name} has groups of {items} work-items, and {most}")
-        shared = {name: _SHARED_TYPES.get(kind, "i4") for kind, name, _ in _SHARED.findall(self.body)}
-        kinds = {p.name: p.dtype for p in self.params} | shared
-        for dtype in kinds.values():
-            if dtype == "f8" and not capabilities.float64:
-                raise Unsupported("float64", f"kernel {self.name} uses f8, and this device has no float64")
-            if dtype in ("i8", "u8") and not capabilities.int64:
-                raise Unsupported("int64", f"kernel {self.name} uses {dtype}, and this device has no int64")
-            if DTYPES[dtype][2] is None and not capabilities.int8:
-                raise Unsupported("int8", f"kernel {self.name} uses {dtype}, and {language} has no 8- and 16-bit types")
-        for operation, target in _ATOMIC.findall(self.body):
-            if kinds.get(target) != "f4":
-                continue
-            if not capabilities.float_atomics or operation in _INTEGER_ONLY[language]:
-                message = f"kernel {self.name} uses kk_atomic_{operation} on float {target}, which this device lacks"
+            raise ArgumentError(f"kernel {self.name} has groups of {self._items} work-items, and {most}")
+        for dtype in self._dtypes.values():
+            needed, words = _NEEDS.get(dtype, ("", ""))
+            if needed and not (dtype in language.types and getattr(capabilities, needed, True)):
+                raise Unsupported(needed, f"kernel {self.name} uses {dtype}, and {lacking} has no {words}")
+        for operation, target in self._float_atomics:
+            if operation in language.integer_only_atomics or not getattr(capabilities, "float_atomics", True):
+                message = f"kernel {self.name} uses kk_atomic_{operation} on float {target}, which {lacking} lacks"
                 raise Unsupported("float_atomics", message)
+        return language
 
-    @property
-    def _first_line(self) -> int:
-        """The number of the body's first line, as compilers name it."""
-        return 1
+    @cached_property
+    def _items(self) -> int:
+        return math.prod(self.signature.group or (1,))
 
-    @property
-    def _changing(self) -> frozenset[str]:
-        """The arrays that other work-items may write while this one reads them."""
-        written = {p.name for p in self.params if isinstance(p, Buffer) and p.access != "r"}
-        return frozenset(written | {name for _, name, _ in _SHARED.findall(self.body)})
+    @cached_property
+    def _dtypes(self) -> dict[str, str]:
+        """The types of the parameters and of the shared arrays."""
+        shared = {name: _SHARED_TYPES.get(kind, "i4") for kind, name, _ in SHARED_ARRAY.findall(self.body)}
+        return {p.name: p.dtype for p in self.params} | shared
 
-    def _functions(self, language: str) -> str:
-        """Functions that the body calls, in a language; for kernels that are generated."""
-        return ""
-
-    def _split_body(self, qualifier: str) -> tuple[str, str]:
-        """The declarations of shared arrays, and the body without them, its line numbers kept."""
-        declarations = []
-        for kind, name, sizes in _SHARED.findall(self.body):
-            dimensions = "".join(f"[{size.strip()}]" for size in sizes.split(","))
-            declarations.append(f"{qualifier} {kind} {name}{dimensions};")
-        body = _SHARED.sub(_line_breaks, self.body)
-        if declarations and "#" in (top := _top(body)):
-            # The sizes may be macros that the body defines first, so these go along.
-            declarations.insert(0, top.strip())
-            body = "\n" * top.count("\n") + body[len(top) :]
-        return "\n".join(declarations), body
-
-
-def _top(body: str) -> str:
-    """What a body begins with before any code, up to a condition that is still open there."""
-    top = _TOP.match(body)
-    kept = at = depth = 0
-    for line in (top.group() if top else "").splitlines(keepends=True):
-        word = re.match(r"[ \t]*#[ \t]*(if|endif)", line)
-        depth += 0 if word is None else 1 if word.group(1) == "if" else -1
-        at += len(line)
-        kept = at if depth == 0 else kept
-    return body[:kept]
-
-
-def _line_breaks(match: re.Match[str]) -> str:
-    return "\n" * match.group().count("\n")
+    @cached_property
+    def _float_atomics(self) -> list[tuple[str, str]]:
+        """The atomic operations on floats, each with the array it is applied to."""
+        return [(op, target) for op, target in _ATOMIC.findall(self.body) if self._dtypes.get(target) == "f4"]

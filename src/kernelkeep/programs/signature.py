@@ -33,19 +33,8 @@ __all__ = [
     "same_kernel",
 ]
 
-# NumPy's short name → bytes, the C type, and the type in GLSL (None: GLSL 4.30 has none).
-DTYPES: dict[str, tuple[int, str, str | None]] = {
-    "i1": (1, "signed char", None),
-    "u1": (1, "unsigned char", None),
-    "i2": (2, "short", None),
-    "u2": (2, "unsigned short", None),
-    "i4": (4, "int", "int"),
-    "u4": (4, "unsigned int", "uint"),
-    "i8": (8, "long long", "int64_t"),
-    "u8": (8, "unsigned long long", "uint64_t"),
-    "f4": (4, "float", "float"),
-    "f8": (8, "double", "double"),
-}
+# The types that kernels take, by NumPy's short names, and their sizes in bytes.
+DTYPES = {"i1": 1, "u1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "i8": 8, "u8": 8, "f4": 4, "f8": 8}
 
 # How people spell these types, once `const`, `restrict` and the like are gone.
 CTYPES: dict[str, str] = {
@@ -147,7 +136,7 @@ def _declared_parameter(word: str) -> Parameter | None:
         return None
     if dtype != "?" and dtype not in DTYPES:
         return None
-    size = DTYPES[dtype][0] if dtype in DTYPES and kind == "scalar" else 0
+    size = DTYPES[dtype] if dtype in DTYPES and kind == "scalar" else 0
     return Parameter(name, kind, dtype if dtype != "?" else None, access, size)
 
 
@@ -194,7 +183,7 @@ def _read_parameter(piece: str) -> Parameter:
     if pointer:
         read_only = re.search(r"\bconst\b", piece.split("*")[0]) is not None
         return Parameter(name, "buffer", dtype, "r" if read_only else "rw")
-    return Parameter(name, "scalar", dtype, "r", DTYPES[dtype][0] if dtype in DTYPES else 0)
+    return Parameter(name, "scalar", dtype, "r", DTYPES.get(dtype or "", 0))
 
 
 def same_kernel(symbol: str, name: str) -> bool:

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
 from ..storage.files import NotRegular, open_regular
+from .languages import DEFAULT_LANGUAGE, find_language, source_suffixes
 
 if TYPE_CHECKING:
     from .includes import Header
 
-__all__ = ["LANGUAGES", "Source"]
+__all__ = ["Source"]
 
-LANGUAGES = ("cuda", "opencl", "glsl")
-_SUFFIXES = {".cu": "cuda", ".cl": "opencl", ".comp": "glsl", ".glsl": "glsl"}
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 
 
@@ -37,7 +36,7 @@ class Source:
 
     text: str
     name: str = "program"
-    language: str = "opencl"
+    language: str = DEFAULT_LANGUAGE
     options: tuple[str, ...] = ()
     defines: Mapping[str, Any] = field(default_factory=dict)
     include_dirs: tuple[Path, ...] = ()
@@ -45,12 +44,11 @@ class Source:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise ArgumentError(f"a source's text is a str, not {type(self.text).__name__}")
-        if "\n" not in self.text and self.text.endswith(tuple(_SUFFIXES)):
+        if self.text and "\n" not in self.text and self.text.endswith(tuple(source_suffixes())):
             raise ArgumentError(f"{self.text!r} is a path, not a text: use kk.Source.from_file")
         if "\0" in self.text:
             raise ArgumentError("a source's text has a NUL character in it")
-        if self.language not in LANGUAGES:
-            raise ArgumentError(f"unknown language {self.language!r}: choose one of {', '.join(LANGUAGES)}")
+        find_language(self.language)
         if not isinstance(self.name, str) or not self.name:
             raise ArgumentError("a source's name is a non-empty str")
         if isinstance(self.options, str) or not isinstance(self.options, Iterable):
@@ -87,9 +85,10 @@ class Source:
             raise ArgumentError(f"cannot read the source {path}: {getattr(error, 'strerror', None) or error}") from None
         fields.setdefault("name", path.stem)
         if "language" not in fields:
-            if path.suffix not in _SUFFIXES:
-                raise ArgumentError(f"cannot tell the language of {path}: name it, or use {', '.join(_SUFFIXES)}")
-            fields["language"] = _SUFFIXES[path.suffix]
+            suffixes = source_suffixes()
+            if path.suffix not in suffixes:
+                raise ArgumentError(f"cannot tell the language of {path}: name it, or use {', '.join(suffixes)}")
+            fields["language"] = suffixes[path.suffix]
         fields["include_dirs"] = (path.parent, *_several(fields.get("include_dirs", ())))
         return cls(text, **fields)
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from ..errors import CompileError
 from .includes import expand_includes
+from .languages import find_language
 from .source import Source
 
 __all__ = ["compile_error", "translation_unit", "user_line"]
 
-_VERSION = re.compile(r"\A(?:[ \t]*(?://[^\n]*)?\n)*[ \t]*#[ \t]*version[^\n]*\n")
 _BODY = "\n#line 1\n"
 
 
@@ -19,19 +19,12 @@ def translation_unit(source: Source) -> str:
     """Defines, then the text with its headers pasted in.
 
     Defines are written into the text rather than passed as options: no shell-like quoting to get wrong, and the same
-    in all three languages.
+    for every compiler.
     """
     text = expand_includes(source)
     if not text.isascii():  # half a character, from an undecodable file, cannot be handed to any compiler
         text = text.encode("utf-8", "replace").decode()
-    defines = "".join(f"#define {name} {value}\n" for name, value in source.macros.items())
-    if not defines:
-        return text
-    version = _VERSION.match(text) if source.language == "glsl" else None
-    if version is None:
-        return f"{defines}#line 1\n{text}"
-    head = version.group()
-    return f"{head}{defines}#line {head.count(chr(10)) + 1}\n{text[len(head) :]}"
+    return find_language(source.language).with_macros(text, source.macros) if source.macros else text
 
 
 def user_line(unit: str, line: int) -> int:

@@ -18,6 +18,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ArgumentError, Unsupported
@@ -189,22 +190,27 @@ class Template:
             defines = {**text.defines, **macros}
             options = (*text.options, *self._options)
             return Source(written, text.name, text.language, options, defines, text.include_dirs), self._kernel
-        if isinstance(text, PortableKernel):
-            params, named, options = text.params, text.name, (*text.options, *self._options)
-            macros = {**text.defines, **macros}
-            group = group or _group_of(text)
+        if isinstance(text, str):
+            named = self._kernel or re.sub(r"\W", "_", name)
+            nonnegative = self._nonnegative_remainders
+            kernel = PortableKernel(
+                named, self._params or (), written, group or _DEFAULT_GROUP, macros, self._options, nonnegative
+            )
         else:
-            params, named, options = self._params or (), self._kernel or re.sub(r"\W", "_", name), self._options
-        nonnegative = self._nonnegative_remainders
-        if isinstance(text, PortableKernel):
-            nonnegative |= text.nonnegative_remainders
-        kernel = PortableKernel(named, params, written, group or _DEFAULT_GROUP, macros, options, nonnegative)
-        return kernel.source(device), named
+            kernel = replace(
+                text,
+                body=written,
+                group=group or text.group,
+                defines={**text.defines, **macros},
+                options=(*text.options, *self._options),
+                nonnegative_remainders=self._nonnegative_remainders or text.nonnegative_remainders,
+            )
+        return kernel.source(device), kernel.name
 
     @property
     def a_language(self) -> str:
-        """One that the template has a text for; parameters have the same names and types in all of them."""
-        return next(iter(self._texts)) or "opencl"
+        """One that the template has a text for, "" for any; parameters have the same names and types in all of them."""
+        return next(iter(self._texts))
 
     def _text(self, language: str) -> str | Source | PortableKernel:
         text = self._texts.get(language, self._texts.get(""))

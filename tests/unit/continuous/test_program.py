@@ -54,7 +54,7 @@ def cases() -> list[tuple[str, str]]:
 
 
 def text_of(form: Form, language: str) -> str:
-    return form.kernel.source(Target(language)).text
+    return form.source(Target(language)).text
 
 
 # --- what makes two programs the same
@@ -356,13 +356,13 @@ def test_what_the_device_lacks_is_named(language: str) -> None:
     for dtype, capability in (("f8", "float64"), ("i8", "int64"), ("u1", "int8")):
         for made in (program(state={"x": np.zeros(4, dtype)}), program(scalars={"k": np.zeros((), dtype)})):
             with pytest.raises(kk.Unsupported) as caught:
-                lower(made, "step").kernel.source(target)
+                lower(made, "step").source(target)
             assert caught.value.capability == capability
     floats = program("kk_atomic_add(x[0], 1.0f);", **QUEUE)
     with pytest.raises(kk.Unsupported, match="kk_atomic_add on float x") as caught:
-        lower(floats, "step").kernel.source(target)
+        lower(floats, "step").source(target)
     assert caught.value.capability == "float_atomics"
-    assert lower(floats, "step").kernel.source(Target(language)).text
+    assert lower(floats, "step").source(Target(language)).text
 
 
 def test_opengl_has_room_for_the_samples() -> None:
@@ -390,7 +390,7 @@ def test_every_form_compiles_for_cuda(name: str, kind: str, compile_for: Any) ->
     made = PROGRAMS[name]
     for supervised in (False, True) if kind == "grid" else (False,):
         form = lower(made, kind, supervised=supervised)
-        assert compile_for(form.kernel.source(Target("cuda")), "sm_90")
+        assert compile_for(form.source(Target("cuda")), "sm_90")
 
 
 @pytest.mark.cuda

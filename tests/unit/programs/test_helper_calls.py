@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelkeep.programs.helper_calls import not_as_macros
+from kernelkeep.programs.languages import find_language
 
 
 @pytest.mark.parametrize(
@@ -33,11 +34,13 @@ from kernelkeep.programs.helper_calls import not_as_macros
     ],
 )
 def test_of_glsl(body: str, found: str) -> None:
-    assert not_as_macros("glsl", (body,), (), frozenset("y")) == frozenset(found.split())
+    assert not_as_macros(find_language("glsl"), (body,), (), frozenset("y")) == frozenset(found.split())
 
 
 def test_of_the_others() -> None:
     body = "n = kk_global_id(d++); kk_store4(y, i++, kk_load4(x, j++)); if (c) kk_barrier(); else n = kk_local_id(n);"
-    assert not_as_macros("cuda", (body,), (), frozenset()) == {"kk_global_id"}
-    assert not_as_macros("opencl", (body,), (), frozenset()) == frozenset()
-    assert not_as_macros("glsl", ("v = kk_load4(x, NEXT);",), (("NEXT", "i++"),), frozenset()) == {"kk_load4"}
+    assert not_as_macros(find_language("cuda"), (body,), (), frozenset()) == {"kk_global_id"}
+    assert not_as_macros(find_language("opencl"), (body,), (), frozenset()) == frozenset()
+    assert not_as_macros(find_language("glsl"), ("v = kk_load4(x, NEXT);",), (("NEXT", "i++"),), frozenset()) == {
+        "kk_load4"
+    }

@@ -17,9 +17,9 @@ A form is a portable kernel (`kernel_text.py`) that calls the body as a function
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from ...programs.portable import Buffer, PortableKernel, Scalar
+from ...programs.portable import Buffer, PortableKernel, Scalar, Target
+from ...programs.source import Source
 from ..program import StateProgram
 from .functions import Functions
 from .kernel_text import KernelText
@@ -28,6 +28,7 @@ __all__ = ["FORMS", "Form", "lower"]
 
 FORMS = ("step", "span", "group", "grid")
 _GRID_GROUP = 1024
+_GENERATED = 100_001  # the lines that count are those of the user's body, which stands in a function
 
 
 @dataclass(frozen=True)
@@ -36,29 +37,15 @@ class Form:
 
     kind: str
     kernel: PortableKernel
+    arguments: tuple[str, ...]  # "u:0" is array u in role 0, "lo@1" the task field lo in role 1, else a name
+    as_written: PortableKernel  # the user's body with the user's names, for what it does with the arrays
     supervised: bool = False
 
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """What each argument is: "u:0" is array u in role 0, "lo@1" the task field lo in role 1, else a name."""
-        return tuple(self.kernel._roles)  # type: ignore[attr-defined]
-
-
-@dataclass(frozen=True, eq=False)
-class _StateKernel(PortableKernel):
-    """A portable kernel with functions of its own. The lines that count are those of the user's body, in a function."""
-
-    @property
-    def _first_line(self) -> int:
-        return 100_001
-
-    def _functions(self, language: str) -> str:
-        made: str = self.__dict__["_make_functions"](language)
-        return made
-
-    def _require(self, language: str, capabilities: Any) -> None:
-        super()._require(language, capabilities)
-        self.__dict__["_as_written"]._require(language, capabilities)
+    def source(self, device: Target) -> Source:
+        """The kernel for a device. Raises `Unsupported` where the device lacks what the kernel or the user's body uses."""
+        self.kernel.check_supported(device)
+        self.as_written.check_supported(device)
+        return self.kernel.source(device)
 
 
 def lower(program: StateProgram, kind: str, *, supervised: bool = False, condition: str | None = None) -> Form:
@@ -94,19 +81,15 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
         own += ["chunk", "deadline"]
     parameters += [(f"kk{name}", Scalar(f"kk{name}", "i4")) for name in own]
     outline = (program, kind, supervised, condition)
-    kernel = _StateKernel(
+    kernel = PortableKernel(
         f"{program.name}_{kind}{'_supervised' if supervised else ''}",
         params=[parameter for _, parameter in parameters],
         body=KernelText(*outline).text(),
         # Groups that wait for each other should be few.
         group=max(program.group, _GRID_GROUP) if kind == "grid" else program.group,
+        functions=Functions(*outline).text,
+        first_line=_GENERATED,
     )
-    object.__setattr__(kernel, "_make_functions", Functions(*outline).text)
-    # What the body does with the arrays must be possible too.
-    named: list[Buffer | Scalar] = [
-        Buffer(key, array.dtype.str[1:]) for key, array in (program.state | program.tasks).items()
-    ]
+    named = [Buffer(key, array.dtype.str[1:]) for key, array in (program.state | program.tasks).items()]
     as_written = PortableKernel(program.name, params=named, body=program.body, group=program.group)
-    object.__setattr__(kernel, "_as_written", as_written)
-    object.__setattr__(kernel, "_roles", [role for role, _ in parameters])
-    return Form(kind, kernel, supervised)
+    return Form(kind, kernel, tuple(role for role, _ in parameters), as_written, supervised)

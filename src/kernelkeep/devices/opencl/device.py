@@ -355,7 +355,7 @@ def _reflect_argument(cl: Any, kernel: Any, index: int, opaque: set[str]) -> Par
         return Parameter(name, "local")
     dtype = CTYPES.get(kind.rstrip("*").strip())
     if space == cl.kernel_arg_address_qualifier.PRIVATE:
-        nbytes = DTYPES[dtype][0] if dtype in DTYPES else 0
+        nbytes = DTYPES.get(dtype or "", 0)
         return Parameter(name, "scalar", dtype if nbytes else None, "r", nbytes)
     constant = kernel.get_arg_info(index, info.TYPE_QUALIFIER) & cl.kernel_arg_type_qualifier.CONST
     return Parameter(name, "buffer", dtype, "r" if constant else "rw")

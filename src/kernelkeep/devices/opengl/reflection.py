@@ -14,13 +14,14 @@ from typing import Any
 
 from ...errors import Unsupported
 from ...programs.includes import without_comments
+from ...programs.languages.glsl import LANGUAGE
 from ...programs.signature import DTYPES, KernelSignature, Parameter, declared
 from ...programs.source import Source
 from .libgl import Constants as C
 
 __all__ = ["reflect"]
 
-_GLSL = {glsl: (dtype, size) for dtype, (size, _, glsl) in DTYPES.items() if glsl}
+_GLSL = {name: dtype for dtype, name in LANGUAGE.types.items()}
 _GL_TYPES = {0x1404: "i4", 0x1405: "u4", 0x1406: "f4", 0x140A: "f8", 0x140E: "i8", 0x140F: "u8", 0x8B56: "u4"}
 _COUNTER = 0x92DB
 # Samplers, images and counters, as the GL headers number them.
@@ -88,7 +89,7 @@ def _buffers(gl: Any, program: int, text: str) -> list[Parameter]:
         member = re.search(r"(\w+)\s+(\w+)\s*\[\s*\]\s*;\s*$", inside.strip())
         # Only a block that is nothing but one array of a known type can be checked by dtype.
         alone = member is not None and inside.count(";") == 1
-        dtype = _GLSL.get(member.group(1), (None, 0))[0] if member and alone else None
+        dtype = _GLSL.get(member.group(1)) if member and alone else None
         name = member.group(2) if member else block
         by_binding[int(found.group(1))] = Parameter(name, "buffer", dtype, access, 0, int(found.group(1)))
     return [by_binding[binding] for binding in sorted(by_binding)]
@@ -102,7 +103,7 @@ def _block_members(gl: Any, program: int) -> tuple[list[Parameter], int]:
     for name, (kind, block, offset) in _resources(gl, program, C.UNIFORM, C.TYPE, C.BLOCK_INDEX, C.OFFSET):
         if block >= 0:
             dtype = _known_type(kind, name)
-            found.append(Parameter(name, "scalar", dtype, "r", DTYPES[dtype][0], offset, "block"))
+            found.append(Parameter(name, "scalar", dtype, "r", DTYPES[dtype], offset, "block"))
     return sorted(found, key=lambda p: p.slot), blocks[0][1][0] if blocks else 0
 
 
@@ -118,18 +119,18 @@ def _loose(gl: Any, program: int, text: str) -> list[Parameter]:
     for order, (layout, kind, name) in enumerate(_UNIFORM.findall(text)):
         explicit = re.search(r"location\s*=\s*(\d+)", layout or "")
         if kind in _GLSL or kind == "bool":
-            dtype = _GLSL.get(kind, ("u4", 4))[0]
+            dtype = _GLSL.get(kind, "u4")
             place = int(explicit.group(1)) if explicit else order
             written.append(
                 (
                     place,
-                    Parameter(name, "scalar", dtype, "r", DTYPES[dtype][0], active.get(name, (0, -1))[1], "uniform"),
+                    Parameter(name, "scalar", dtype, "r", DTYPES[dtype], active.get(name, (0, -1))[1], "uniform"),
                 )
             )
     known = {p.name for _, p in written}
     for name, (dtype, location) in active.items():
         if name not in known:
-            written.append((location, Parameter(name, "scalar", dtype, "r", DTYPES[dtype][0], location, "uniform")))
+            written.append((location, Parameter(name, "scalar", dtype, "r", DTYPES[dtype], location, "uniform")))
     return [p for _, p in sorted(written, key=lambda pair: pair[0])]
 
 

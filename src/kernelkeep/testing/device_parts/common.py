@@ -1,4 +1,4 @@
-"""What the parts share: the device under test, and small kernels in every language."""
+"""What the parts share: the device under test, and small kernels."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from ...devices.array import Array
 from ...devices.base import Device, Kernel
+from ...programs.languages import find_language
 from ...programs.portable import Buffer, PortableKernel, Scalar
 from ...programs.source import Source
 from ..skipped import open_or_skip
@@ -34,25 +35,12 @@ def groups(items: int, group: int = GROUP) -> int:
     return -(-items // group)
 
 
-_HEADS = {
-    "cuda": 'extern "C" __global__ void {name}(const {kind}* x, {kind}* y, {kind} a, int n) {{\n'
-    "int i = blockIdx.x * blockDim.x + threadIdx.x;\n",
-    "opencl": "__kernel void {name}(__global const {kind}* x, __global {kind}* y, {kind} a, int n) {{\n"
-    "int i = get_global_id(0);\n",
-    "glsl": "layout(local_size_x = 64) in;\n"
-    "layout(std430, binding = 0) readonly buffer X {{ {kind} x[]; }};\n"
-    "layout(std430, binding = 1) buffer Y {{ {kind} y[]; }};\n"
-    "layout(location = 0) uniform {kind} a;\n"
-    "layout(location = 1) uniform int n;\n"
-    "void main() {{\n"
-    "int i = int(gl_GlobalInvocationID.x);\n",
-}
-
-
 def handwritten(language: str, statement: str, *, name: str = "byhand", kind: str = "int", before: str = "") -> str:
-    """A kernel `name(x, y, a, n)` a user of that language might have written; `before` goes above it."""
-    version = "#version 430\n" if language == "glsl" else ""
-    return f"{version}{before}{_HEADS[language].format(name=name, kind=kind)}{statement}\n}}\n"
+    """A kernel `name(x, y, a, n)` that a user of the language might have written; `before` stands above it."""
+    text = find_language(language).handwritten_kernel
+    if not text:
+        pytest.skip(f"the language {language} has no handwritten_kernel")
+    return text.format(before=before, name=name, kind=kind, statement=statement)
 
 
 def handwritten_saxpy(language: str) -> Source:

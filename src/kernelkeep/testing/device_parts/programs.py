@@ -9,6 +9,7 @@ import pytest
 
 from ...devices.base import Device
 from ...errors import ArgumentError, CompileError
+from ...programs.languages import find_language
 from ...programs.portable import Buffer, PortableKernel, Scalar
 from ...programs.source import Source
 from ..process import run_python
@@ -120,7 +121,7 @@ class ProgramTests(DevicePart):
         # GLSL has two names for a buffer, the block's and the array's; both are "x" but for the case.
         seen = [(p.name.lower(), p.kind, p.dtype) for p in kernel.params]
         assert seen == [("x", "buffer", "f4"), ("y", "buffer", "f4"), ("a", "scalar", "f4"), ("n", "scalar", "i4")]
-        assert kernel.group == ((64, 1, 1) if device.language == "glsl" else None)
+        assert kernel.group == ((64, 1, 1) if find_language(device.language).fixes_group else None)
         self.check_saxpy(device, kernel, 257, GROUP)
         if kernel.group is None:
             with pytest.raises(ArgumentError, match="group"):
@@ -128,7 +129,7 @@ class ProgramTests(DevicePart):
 
     def test_a_name_is_only_a_label(self, device: Device) -> None:
         wild = 'my "kernel" {n} \\ ünï'
-        kernel_name = wild if device.language == "glsl" else "byhand"
+        kernel_name = wild if find_language(device.language).source_names_kernel else "byhand"
         text = handwritten(device.language, "if (i < n) y[i] = x[i] + a;")
         program = device.load(device.compile(Source(text, name=wild, language=device.language)))
         assert program.kernel_names == (kernel_name,)
@@ -163,8 +164,8 @@ class ProgramTests(DevicePart):
             program.kernel("kk_entry_other")
 
     def test_several_kernels_in_one_program(self, device: Device) -> None:
-        if device.language == "glsl":
-            pytest.skip("a GLSL program has one entry point")
+        if find_language(device.language).source_names_kernel:
+            pytest.skip(f"a source in {device.language} has one kernel")
         one = handwritten(device.language, "if (i < n) y[i] = x[i] + a;", name="plus")
         two = handwritten(device.language, "if (i < n) y[i] = x[i] * a;", name="times")
         program = device.load(device.compile(Source(one + two, name="both", language=device.language)))

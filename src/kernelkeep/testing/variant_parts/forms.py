@@ -12,6 +12,7 @@ from ...cache.program_cache import ProgramCache
 from ...devices.array import Array
 from ...devices.base import Device
 from ...errors import ArgumentError, Unsupported
+from ...programs.languages import find_language, known_languages
 from ...programs.portable import Buffer, PortableKernel, Scalar
 from ...programs.source import Source
 from ...variants.space import VariantSpace
@@ -56,8 +57,8 @@ class FormTests(VariantPart):
     def test_sources_in_the_devices_language(self, device: Device, programs: ProgramCache, write: Any) -> None:
         text = handwritten(device.language, write(_STATEMENT), name="plus", kind="float")
         source = Source(text, name=f"plus_{write.__name__}", language=device.language)
-        # What a kernel in GLSL takes can be told by the compiler only, and its groups are in its text.
-        params, group = (_SCALED, None) if device.language == "glsl" else (None, 64)
+        # Where the groups are in the text, what the kernel takes can be told by the compiler only.
+        params, group = (_SCALED, None) if find_language(device.language).fixes_group else (None, 64)
         template = Template(source, params, grid=lambda v: -(-v["n"] // 64), group=group, scalars={"a": 5.0})
         tuned = Tuned("plus", template, _SPACE, reference=lambda x, a: a * x)
         x = np.arange(100, dtype="f4")
@@ -101,7 +102,9 @@ class FormTests(VariantPart):
         np.testing.assert_array_equal(found["z"].numpy(), 11 * x)
 
     def test_a_template_for_another_language_alone_is_unsupported(self, device: Device, programs: ProgramCache) -> None:
-        other = "cuda" if device.language == "opencl" else "opencl"
+        other = next(
+            name for name in known_languages() if name != device.language and not find_language(name).fixes_group
+        )
         source = Source(handwritten(other, "y[i] = x[i];", kind="float"), language=other)
         tuned = Tuned(
             "foreign", Template(source, grid=1, scalars={"a": 1.0}), VariantSpace(A=[1, 2]), reference=lambda x: x
