@@ -49,7 +49,7 @@ def test_an_existing_checkpoint_is_refused_gone_on_from_or_kept_aside(cache: kk.
     before = contents(tmp_path)
     assert list(before) == ["heat.kkpt", "heat.kkpt.1"]
     with pytest.raises(
-        kk.CheckpointError, match=r"heat\.kkpt is there already \(iteration 40 of .*resume=True.*resume=False"
+        kk.CheckpointError, match=r"heat\.kkpt exists already \(iteration 40 of .*resume=True.*resume=False"
     ):
         run(cache, path, 50)
     assert contents(tmp_path) == before
@@ -92,9 +92,9 @@ def test_a_run_that_is_refused_moves_nothing(cache: kk.ProgramCache, tmp_path: P
     with pytest.raises(kk.CheckpointError, match="does not fit broken"):
         kk.run(cache, broken, 5, checkpoint=path, resume=True)
     (tmp_path / "other.kkpt").write_text("my thesis")
-    with pytest.raises(kk.CheckpointError, match=r"other\.kkpt is there already: .* pass another checkpoint="):
+    with pytest.raises(kk.CheckpointError, match=r"other\.kkpt exists already: .* pass another checkpoint="):
         kk.resume(path, cache, PROGRAM, 9, checkpoint=tmp_path / "other.kkpt")
-    with pytest.raises(kk.CheckpointError, match=r"nothing can go on from it \(.*other\.kkpt is not a checkpoint\)"):
+    with pytest.raises(kk.CheckpointError, match=r"cannot be resumed from \(.*other\.kkpt is not a checkpoint\)"):
         run(cache, tmp_path / "other.kkpt", 9)
     (tmp_path / "other.kkpt").unlink()
     assert contents(tmp_path) == before
@@ -270,7 +270,7 @@ def test_a_replaced_worker_goes_on_by_itself(cache: kk.ProgramCache, tmp_path: P
     assert len(asides) == (resume is False), "what was there before is kept once, and no worker starts over"
     if resume is None:  # the file of an earlier run is not gone on from unasked
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode and "is there already" in done.stderr
+        assert done.returncode and "exists already" in done.stderr
 
 
 # --- what is not a file

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.continuous.checkpoints.files import Checkpoint, CheckpointHeader, ScalarValue, write_checkpoint
+from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint
+from kernelkeep.continuous.checkpoints.files import write_checkpoint
+from kernelkeep.continuous.checkpoints.header import CheckpointHeader, ScalarValue
 
 
 def kernelkeep(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -87,7 +87,7 @@ while kills < int(sys.argv[2]):
     if not last:
         continue
     found = newest_checkpoint(path)
-    passed_over += len(found.passed)
+    passed_over += len(found.skipped)
     iteration = check(found.checkpoint)
     assert iteration >= last, (iteration, last)
     check(read_checkpoint(path))  # its own name is there at every moment
@@ -132,7 +132,7 @@ while True:
     child = forked(one_more, last + 1, step)
     status = os.waitpid(child, 0)[1]
     found = newest_checkpoint(path)
-    assert not found.passed, found.passed
+    assert not found.skipped, found.skipped
     iteration = check(found.checkpoint)
     assert iteration == check(read_checkpoint(path)) and iteration in (last, last + 1)
     kept = len([name for name in os.listdir(path.parent) if not name.startswith(".")])

@@ -159,7 +159,7 @@ class Supervised:
             assert self.looked == 0, "what was there once is there for good"
             return
         found = newest_checkpoint(self.checkpoint)
-        assert found.passed == ()
+        assert found.skipped == ()
         self.looked += 1
         header, arrays = found.checkpoint.header, found.checkpoint.arrays
         if self.name == "scramble":

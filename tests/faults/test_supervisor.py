@@ -32,7 +32,9 @@ PATH = os.path.join(HERE, "count.kkpt")
 
 def save(iteration):
     import numpy as np
-    from kernelkeep.continuous.checkpoints.files import Checkpoint, CheckpointHeader, write_checkpoint
+    from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint
+    from kernelkeep.continuous.checkpoints.files import write_checkpoint
+    from kernelkeep.continuous.checkpoints.header import CheckpointHeader
     header = CheckpointHeader(program="count", program_digest="", layout_digest="", coupling="independent", items=1,
                     iteration=iteration, generation=iteration)
     write_checkpoint(PATH, Checkpoint(header, {"sum": np.array(iteration)}))

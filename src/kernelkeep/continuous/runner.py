@@ -11,7 +11,7 @@ from ..cache.program_cache import ProgramCache
 from ..errors import ArgumentError
 from .checkpoints.checkpoint import Checkpoint
 from .checkpoints.claim import CheckpointClaim, CheckpointWarning, claim_for_run, claim_new
-from .checkpoints.family import real_path
+from .checkpoints.file_set import real_path
 from .checkpoints.files import newest_checkpoint
 from .checkpoints.match import check_fits, start_from
 from .initial_state import InitialState, parse_initial_state
@@ -100,11 +100,11 @@ def resume(
 def _newest(path: Any, program: StateProgram, claim: CheckpointClaim | None) -> tuple[InitialState, str]:
     """The state of the newest good checkpoint, and where it came from in words; `claim` holds the same files, if given."""
     found = newest_checkpoint(path, lambda header: check_fits(path, header, program))
-    for sentence in found.passed:
+    for sentence in found.skipped:
         warnings.warn(f"{sentence}; an older checkpoint is used", CheckpointWarning, stacklevel=3)
     start = start_from(path, found.checkpoint, program)
     if claim is not None:
-        claim.go_on(found.checkpoint.lineage if found.continues else "", holds_state=found.at_the_path)
+        claim.continue_lineage(found.checkpoint.lineage if found.continues else "", holds_state=found.at_path)
     return start, f"{os.fspath(path)} at iteration {start.iteration:,}"
 
 

@@ -1,7 +1,7 @@
-"""One run's hold on a checkpoint file: while it lasts, no other run writes there.
+"""One run's claim on a checkpoint file: while it lasts, no other run writes there.
 
-The hold is a lock that the kernel lets go of when the process dies, however it dies. Nobody waits for it: a second run on the
-same file is refused at once, whatever the first one is doing, and a run never waits for its own.
+The claim is a file lock, which the operating system releases when the process dies, however it dies. A second run on the same
+file is refused at once, whatever the first one is doing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ...errors import ArgumentError, CheckpointError
 from ...storage.files import NotRegular
 from ...storage.locks import FileLock, LockHeld, LockUnavailable
 from .checkpoint import Checkpoint, Written
-from .family import Family, find_family, real_path, stored_name
+from .file_set import FileSet, find_file_set, real_path, stored_name
 from .format import write
 from .header import new_lineage
-from .publication import publish, set_aside
+from .publication import keep_aside, publish
 
 __all__ = [
     "CheckpointClaim",
@@ -33,19 +33,19 @@ __all__ = [
     "claim_for_run",
     "claim_new",
     "claim_to_continue",
-    "go_on_by_default",
+    "resume_by_default",
 ]
 
 _LONGEST_NAME = 200  # most file systems end at 255, and the name of a temporary or older file adds up to 40
-_HANDOVER_SECONDS = 0.2  # for one that is about to let go
+_HANDOVER_SECONDS = 0.2  # for a run that is about to release it
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written, or not be guarded; the run goes on, and the older files are as they were."""
+    """A checkpoint could not be written or locked; the run goes on, and the older files are unchanged."""
 
 
 class CheckpointClaim:
-    """A checkpoint's files, held by one run from `acquire` to `release`, or for a `with` block."""
+    """A checkpoint's files, claimed by one run from `acquire` to `release`, or for a `with` block."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = real_path(path)
@@ -66,11 +66,11 @@ class CheckpointClaim:
         self._released = False
 
     def acquire(self, wait_seconds: float = _HANDOVER_SECONDS) -> Self:
-        """Keep others out. `CheckpointError` where another holds it; a warning where the file system has no locks."""
+        """Lock out other runs. `CheckpointError` where one has the claim; a warning where the file system has no locks."""
         problem = self._try_to_lock(wait_seconds)
         if problem and self._can_be_written:
             warnings.warn(
-                f"{self._shown} cannot be locked ({problem}): see to it that no second run writes to it",
+                f"{self._shown} cannot be locked ({problem}): make sure that no second run writes to it",
                 CheckpointWarning,
                 stacklevel=4,
             )
@@ -78,7 +78,7 @@ class CheckpointClaim:
 
     @property
     def _can_be_written(self) -> bool:
-        """Whether a file can be here at all; where not, the first checkpoint fails, and that says enough."""
+        """Whether a file can be here at all. If not, the first checkpoint fails and says why."""
         try:
             self.path.lstat()
         except FileNotFoundError:
@@ -88,7 +88,7 @@ class CheckpointClaim:
         return os.access(self.path.parent, os.W_OK | os.X_OK)
 
     def _try_to_lock(self, wait_seconds: float) -> str:
-        with contextlib.suppress(OSError):  # else writing says why
+        with contextlib.suppress(OSError):  # writing says why
             self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.parent.is_dir():
             return "there is no folder for it"
@@ -117,7 +117,7 @@ class CheckpointClaim:
         return "another run"
 
     def release(self) -> None:
-        """Let go; where a checkpoint is being written, when that is done. Nothing can be written after."""
+        """Give the claim up, after the checkpoint that is being written. Nothing can be written any more."""
         with self._mutex:
             self._released = True
             if not self._writers:
@@ -136,29 +136,29 @@ class CheckpointClaim:
     ) -> None:
         self.release()
 
-    # --- whose files these are
+    # --- which files belong to the run
 
-    def family(self) -> Family:
-        """The files that are there now."""
-        return find_family(self.path)
+    def files(self) -> FileSet:
+        """The files that exist now."""
+        return find_file_set(self.path)
 
-    def go_on(self, lineage: str, *, holds_state: bool) -> None:
-        """The run continues the one whose files have this lineage; they are its own. Without one, it begins its own."""
+    def continue_lineage(self, lineage: str, *, holds_state: bool) -> None:
+        """The run continues the one with this lineage, whose files are its own. Without a lineage it begins a new one."""
         self.lineage = lineage or self.lineage
         self.holds_state = holds_state
 
     def start_over(self) -> None:
-        """The run begins anew: what is there is kept under another name when `begin` is called."""
+        """The run starts again: `begin` keeps existing files under another name."""
         self._starts_over = True
 
     def begin(self) -> None:
-        """The run is about to compute: nothing can be refused any more."""
+        """The run has begun to compute: nothing can be refused any more."""
         if self._starts_over:
             self._starts_over = False
-            family = self.family()
-            if family.exists:
+            files = self.files()
+            if files.exists:
                 try:
-                    set_aside(self.path, family.older)
+                    keep_aside(self.path, files.older)
                 except OSError as error:
                     raise CheckpointError(
                         f"{self._shown} cannot be kept under another name: {error.strerror or error}"
@@ -169,7 +169,7 @@ class CheckpointClaim:
     def write(self, checkpoint: Checkpoint, keep: int = 2) -> Written:
         """Write a checkpoint, all of it or nothing; see `write_checkpoint`."""
         if keep < 1:
-            raise ArgumentError(f"keep={keep} keeps nothing; 1 is the checkpoint alone")
+            raise ArgumentError(f"keep={keep} keeps nothing; pass 1 for the checkpoint alone")
         start = time.perf_counter()
         header = msgspec.structs.replace(checkpoint.header, lineage=self.lineage, file=stored_name(self.path))
         sizes = (0, 0)
@@ -214,47 +214,48 @@ class CheckpointClaim:
 
 # --- how a run begins
 
-_going_on: tuple[Path, str | None] | None = None
+_replaced_worker: tuple[Path, str | None] | None = None
 
 
-def go_on_by_default(path: str | os.PathLike[str], before: str | None) -> None:
-    """From now on every run in this process that is given this checkpoint goes on from it, as a replaced worker must.
+def resume_by_default(path: str | os.PathLike[str], lineage_before: str | None) -> None:
+    """From now on every run in this process with this checkpoint resumes from it, as a worker that replaces another must.
 
-    `before` is the lineage of the file that was there before the first worker: what to do with that one is the run's choice.
+    `lineage_before` is that of the file that existed before the first worker: the run's own `resume=` decides about that one.
     """
-    global _going_on
-    _going_on = real_path(path), before
+    global _replaced_worker
+    _replaced_worker = real_path(path), lineage_before
 
 
-def _goes_on(family: Family) -> bool:
-    if _going_on is None or not family.members:
+def _written_by_replaced_worker(files: FileSet) -> bool:
+    if _replaced_worker is None or not files.all:
         return False
-    return _going_on[0] == family.path and _going_on[1] != family.members[0].header.lineage
+    path, lineage_before = _replaced_worker
+    return path == files.path and lineage_before != files.all[0].header.lineage
 
 
 def claim_to_continue(path: str | os.PathLike[str], wait_seconds: float = _HANDOVER_SECONDS) -> CheckpointClaim:
-    """A hold on the files of whatever run is there, to write its next checkpoint without having read the last."""
+    """A claim on the files of any run, to write its next checkpoint without having read the last."""
     claim = CheckpointClaim(path).acquire(wait_seconds)
-    members = claim.family().members
-    if members:
-        claim.go_on(members[0].header.lineage, holds_state=False)
+    files = claim.files().all
+    if files:
+        claim.continue_lineage(files[0].header.lineage, holds_state=False)
     return claim
 
 
 def claim_for_run(path: str | os.PathLike[str], resume: bool | None) -> tuple[CheckpointClaim, bool]:
-    """A run's hold on its checkpoint, and whether the run is to go on from it.
+    """A run's claim on its checkpoint, and whether the run is to resume from it.
 
-    `CheckpointError` where another run holds it, or where files are there and `resume` does not say what to do with them.
+    `CheckpointError` where another run has the claim, or where files exist and `resume` does not say what to do with them.
     """
     claim = CheckpointClaim(path).acquire()
     try:
-        family = claim.family()
-        if not family.exists:
+        files = claim.files()
+        if not files.exists:
             return claim, False
-        if _goes_on(family):
+        if _written_by_replaced_worker(files):
             resume = True
         if resume is None:
-            raise CheckpointError(_refusal(os.fspath(path), family))
+            raise CheckpointError(_refusal(os.fspath(path), files))
         if not resume:
             claim.start_over()
     except BaseException:
@@ -263,25 +264,25 @@ def claim_for_run(path: str | os.PathLike[str], resume: bool | None) -> tuple[Ch
     return claim, resume
 
 
-def _refusal(shown: str, family: Family) -> str:
+def _refusal(shown: str, files: FileSet) -> str:
     start_again = "resume=False to start again and keep it under another name"
-    if family.members:
-        return f"{shown} is there already ({family.members[0].header}): pass resume=True to go on from it, or {start_again}"
-    problem = family.problems[0]
-    return f"{shown} is there already, and nothing can go on from it ({problem}): pass another checkpoint=, or {start_again}"
+    if files.all:
+        return f"{shown} exists already ({files.all[0].header}): pass resume=True to resume from it, or {start_again}"
+    problem = files.problems[0]
+    return f"{shown} exists already, and cannot be resumed from ({problem}): pass another checkpoint=, or {start_again}"
 
 
 def claim_new(path: str | os.PathLike[str]) -> tuple[CheckpointClaim, bool]:
-    """A run's hold on a checkpoint that is not there yet; `CheckpointError` where it is.
+    """A run's claim on a checkpoint that does not exist yet; `CheckpointError` where it does.
 
-    True with it where the worker that this one replaces has written it: then the run goes on from there.
+    True with it where the worker that this one replaces has written it: then the run resumes from there.
     """
     claim = CheckpointClaim(path).acquire()
-    family = claim.family()
-    if family.exists and not _goes_on(family):
+    files = claim.files()
+    if files.exists and not _written_by_replaced_worker(files):
         claim.release()
         raise CheckpointError(
-            f"{os.fspath(path)} is there already: a run that goes on from one file and writes to another needs a new name for "
+            f"{os.fspath(path)} exists already: a run that resumes from one file and writes to another needs a new name for "
             "it; pass another checkpoint="
         )
-    return claim, family.exists
+    return claim, files.exists

@@ -1,4 +1,4 @@
-"""Everything there is to tell of a checkpoint file and the older ones beside it."""
+"""A description of a checkpoint file and the older ones beside it, for `kernelkeep checkpoint show`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 
 from ...errors import CheckpointError
-from .family import find_family, real_path
-from .files import CheckpointHeader, read_checkpoint
-from .header import plain_number
+from .file_set import find_file_set, real_path
+from .files import read_checkpoint
+from .header import CheckpointHeader, plain_number
 
 __all__ = ["ArrayFacts", "Description", "FileFacts", "describe"]
 
@@ -56,17 +56,17 @@ class Description(msgspec.Struct, frozen=True):
 
 
 def describe(path: str | os.PathLike[str]) -> Description:
-    """Look at a checkpoint. A damaged one is described as such; `CheckpointError` where there is nothing at all."""
-    family = find_family(real_path(path))
-    if not family.exists:
+    """Describe a checkpoint. A damaged one is described as such; `CheckpointError` where there is nothing at all."""
+    files = find_file_set(real_path(path))
+    if not files.exists:
         raise CheckpointError(f"there is no checkpoint {path}")
-    file, loaded = _look_at(family.path)
+    file, loaded = _inspect(files.path)
     arrays = tuple(_facts(name, array) for name, array in loaded.items())
     raw_bytes = sum(array.nbytes for array in arrays)
-    return Description(file, arrays, raw_bytes, tuple(_look_at(older.path)[0] for older in family.older))
+    return Description(file, arrays, raw_bytes, tuple(_inspect(older.path)[0] for older in files.older))
 
 
-def _look_at(path: Path) -> tuple[FileFacts, dict[str, np.ndarray[Any, Any]]]:
+def _inspect(path: Path) -> tuple[FileFacts, dict[str, np.ndarray[Any, Any]]]:
     try:
         nbytes = path.stat().st_size
     except OSError:

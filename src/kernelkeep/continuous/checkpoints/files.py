@@ -1,8 +1,8 @@
-"""Checkpoint files: the state of a run, complete in one file that proves itself, and a few older ones beside it.
+"""Reading and writing checkpoint files: the state of a run, complete in one checked file, and a few older ones beside it.
 
-`kill -9` at any moment leaves at least one whole file once one was written, and a file that was reported as written
-survives a power cut as far as the disk keeps its word: it is synced before it gets its name. What the bytes are is in
-`docs/checkpoint-format.md`; nothing in them is pickled.
+Once one was written, `kill -9` at any moment leaves at least one whole file. A file that was reported as written survives a
+power cut as far as the disk keeps its word: it is synced before it gets its name. `docs/checkpoint-format.md` describes the
+bytes; nothing in them is pickled.
 """
 
 from __future__ import annotations
@@ -19,33 +19,21 @@ from ...errors import CheckpointError
 from ...storage.files import Damaged, open_regular
 from .checkpoint import Checkpoint, Written
 from .claim import claim_to_continue
-from .family import Family, find_family, real_path, unreadable
+from .file_set import describe_problem, find_file_set, real_path
 from .format import read_arrays, read_start
-from .header import ArrayInfo, CheckpointHeader, ScalarValue
+from .header import CheckpointHeader
 
-__all__ = [
-    "ArrayInfo",
-    "Checkpoint",
-    "CheckpointHeader",
-    "Found",
-    "ScalarValue",
-    "Written",
-    "newest_checkpoint",
-    "newest_header",
-    "read_checkpoint",
-    "read_header",
-    "write_checkpoint",
-]
+__all__ = ["Found", "newest_checkpoint", "newest_header", "read_checkpoint", "read_header", "write_checkpoint"]
 
-_TURN_SECONDS = 5.0  # for writers that take turns; runs never wait for each other
+_WAIT_SECONDS = 5.0  # for another writer; runs never wait for each other
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The newest good checkpoint of a family, and a sentence for each file that was passed over."""
+    """The newest good checkpoint of a path, and a sentence for each file that was skipped."""
 
     checkpoint: Checkpoint
-    passed: tuple[str, ...]
-    at_the_path: bool  # not from an older file
+    skipped: tuple[str, ...]
+    at_path: bool  # not from an older file
     continues: bool  # no file of its lineage is newer; else somebody put an older one back in place
 
 
@@ -54,12 +42,12 @@ def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint, *, ke
 
     The one that was there stays as `path.N`, where N is its sequence number. `keep` counts all files of the run, and what
     is beyond it is removed. What does not belong to the run is never touched; where it is at `path` itself, it is kept as
-    `path.before-<time>`. The folder is made where it is missing. The header's table of arrays is made from the arrays.
+    `path.before-<time>`. A missing folder is created. The header's table of arrays is made from the arrays.
 
     Raises `CheckpointError` where the disk is full, the folder cannot be written to, or a run holds the file; the files
     there stay as they are.
     """
-    claim = claim_to_continue(path, _TURN_SECONDS)
+    claim = claim_to_continue(path, _WAIT_SECONDS)
     try:
         return claim.write(checkpoint, keep)
     finally:
@@ -81,49 +69,47 @@ def read_header(path: str | os.PathLike[str]) -> CheckpointHeader:
         with open_regular(real_path(path)) as file:
             return read_start(file, to_the_end=True)[0]
     except (OSError, Damaged) as error:
-        raise CheckpointError(unreadable(path, error)) from None
+        raise CheckpointError(describe_problem(path, error)) from None
 
 
 def newest_checkpoint(
-    path: str | os.PathLike[str],
-    accept: Callable[[CheckpointHeader], object] | None = None,
-    family: Family | None = None,
+    path: str | os.PathLike[str], accept: Callable[[CheckpointHeader], object] | None = None
 ) -> Found:
     """The checkpoint at `path`; where that is damaged or missing, the youngest good one of the older files of the same run.
 
-    `accept` gets the header before any array is read, and refuses it by raising. `CheckpointError` when none is good.
+    `accept` gets the header before any array is read, and raises to refuse it. `CheckpointError` when none is good.
     """
-    family = family or find_family(real_path(path))
-    passed = list(family.problems)
-    for member in family.members:
-        at_the_path = member is family.own
-        if not member.whole and at_the_path:
+    files = find_file_set(real_path(path))
+    skipped = list(files.problems)
+    for file in files.all:
+        at_path = file is files.newest
+        if not file.whole and at_path:
             continue  # among the problems already
         if accept is not None:
-            accept(member.header)
+            accept(file.header)
         try:
-            found = _read(member.path, member.path)
+            checkpoint = _read(file.path, file.path)
         except CheckpointError as error:
-            passed.append(str(error))
+            skipped.append(str(error))
         else:
-            continues = not at_the_path or all(older.sequence <= member.sequence for older in family.older)
-            return Found(found, () if at_the_path else tuple(passed), at_the_path, continues)
-    raise _none_is_good(path, passed)
+            continues = not at_path or all(older.sequence <= file.sequence for older in files.older)
+            return Found(checkpoint, () if at_path else tuple(skipped), at_path, continues)
+    raise _none_is_good(path, skipped)
 
 
 def newest_header(path: str | os.PathLike[str]) -> CheckpointHeader:
-    """What the newest file holds, by its header: a quick look that reads no array and so may miss damage in them."""
-    family = find_family(real_path(path))
-    for member in family.members:
-        if member.whole:
-            return member.header
-    raise _none_is_good(path, list(family.problems))
+    """The header of the newest file: a quick look that reads no array, and so may miss damage in them."""
+    files = find_file_set(real_path(path))
+    for file in files.all:
+        if file.whole:
+            return file.header
+    raise _none_is_good(path, list(files.problems))
 
 
-def _none_is_good(path: str | os.PathLike[str], passed: list[str]) -> CheckpointError:
-    if len(passed) == 1:
-        return CheckpointError(passed[0])
-    return CheckpointError(f"none of the {len(passed)} files of {path} is a good checkpoint: {'; '.join(passed)}")
+def _none_is_good(path: str | os.PathLike[str], problems: list[str]) -> CheckpointError:
+    if len(problems) == 1:
+        return CheckpointError(problems[0])
+    return CheckpointError(f"none of the {len(problems)} files of {path} is a good checkpoint: {'; '.join(problems)}")
 
 
 def _read(real: Path, shown: object) -> Checkpoint:
@@ -132,5 +118,5 @@ def _read(real: Path, shown: object) -> Checkpoint:
             header, _, source = read_start(file)
             arrays: dict[str, np.ndarray[Any, Any]] = read_arrays(header, source)
     except (OSError, Damaged) as error:
-        raise CheckpointError(unreadable(shown, error)) from None
+        raise CheckpointError(describe_problem(shown, error)) from None
     return Checkpoint(header, arrays)

@@ -15,8 +15,7 @@ from ...devices.array import Array
 from ...devices.lanes import Block, Mark
 from ..session import Session
 from .checkpoint import TASK
-from .files import CheckpointHeader
-from .header import ScalarValue, stored_body
+from .header import CheckpointHeader, ScalarValue, stored_body
 
 __all__ = ["Snapshots", "header_of"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ArgumentError, CheckpointError
+from ...errors import CheckpointError
 from ..heartbeat import beat
 from .checkpoint import Checkpoint, Written
 from .claim import CheckpointClaim, CheckpointWarning
@@ -37,8 +37,6 @@ class CheckpointWriter:
     """
 
     def __init__(self, claim: CheckpointClaim, keep: int = 2) -> None:
-        if keep < 1:
-            raise ArgumentError(f"keep={keep} keeps nothing; 1 is the checkpoint alone")
         self.path = claim.path
         self.keep = keep
         self._claim = claim

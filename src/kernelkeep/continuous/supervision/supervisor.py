@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import ArgumentError, CheckpointError, SupervisionError
-from ..checkpoints.family import find_family, real_path
-from ..checkpoints.files import CheckpointHeader, newest_header
+from ..checkpoints.file_set import find_file_set, real_path
+from ..checkpoints.files import newest_header
+from ..checkpoints.header import CheckpointHeader
 from ..interruption import EndingSignal, raise_ending_signals
 from .incident import Incident, SupervisedReport
 from .worker_handle import WorkerHandle
@@ -151,7 +152,7 @@ def _takes_path(target: Callable[..., Any], args: tuple[Any, ...]) -> bool:
 
 def _resume_from(checkpoint: str | os.PathLike[str] | None) -> str | None:
     """The path where there is any file of this checkpoint. A bad one is for the target to find, and to say so."""
-    if checkpoint is None or not find_family(real_path(checkpoint)).exists:
+    if checkpoint is None or not find_file_set(real_path(checkpoint)).exists:
         return None
     return os.fspath(checkpoint)
 

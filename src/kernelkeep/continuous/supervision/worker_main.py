@@ -17,7 +17,7 @@ import msgspec
 from ...errors import ArgumentError, CheckpointError, CompileError, DeviceError, Unsupported
 from ...processes import end_with
 from .. import heartbeat
-from ..checkpoints.claim import go_on_by_default
+from ..checkpoints.claim import resume_by_default
 
 __all__ = ["Done", "Failed", "Interrupted", "Message", "Started", "can_be_mended", "work"]
 
@@ -94,7 +94,7 @@ def work(
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
     heartbeat.start_beating(pulse.fileno(), heartbeat_seconds)
     if going_on is not None:
-        go_on_by_default(*going_on)
+        resume_by_default(*going_on)
     channel.send(Started())
     try:
         result = target(*arguments)

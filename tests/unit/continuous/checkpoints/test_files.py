@@ -17,18 +17,17 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint, Written
 from kernelkeep.continuous.checkpoints.claim import CheckpointClaim
 from kernelkeep.continuous.checkpoints.description import describe
 from kernelkeep.continuous.checkpoints.files import (
-    Checkpoint,
-    CheckpointHeader,
-    Written,
     newest_checkpoint,
     newest_header,
     read_checkpoint,
     read_header,
     write_checkpoint,
 )
+from kernelkeep.continuous.checkpoints.header import CheckpointHeader
 from kernelkeep.continuous.checkpoints.writer import CheckpointWriter
 from kernelkeep.continuous.heartbeat import beat, last_iteration
 from kernelkeep.errors import ArgumentError, CheckpointError
@@ -256,7 +255,9 @@ def test_places_where_no_file_can_be(tmp_path: Path) -> None:
 LIMITED = """
 import resource, sys
 import numpy as np
-from kernelkeep.continuous.checkpoints.files import Checkpoint, CheckpointHeader, write_checkpoint
+from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint
+from kernelkeep.continuous.checkpoints.files import write_checkpoint
+from kernelkeep.continuous.checkpoints.header import CheckpointHeader
 from kernelkeep.errors import CheckpointError
 def write(iteration, size):
     header = CheckpointHeader(program="heat", program_digest="", layout_digest="", coupling="", items=1, iteration=iteration,
@@ -286,18 +287,18 @@ def test_the_newest_good_one(tmp_path: Path) -> None:
     for iteration in range(1, 5):
         write_checkpoint(path, checkpoint(iteration), keep=4)
     found = newest_checkpoint(path)
-    assert found.checkpoint.iteration == 4 and found.passed == () and found.at_the_path
+    assert found.checkpoint.iteration == 4 and found.skipped == () and found.at_path
     flip(path, path.stat().st_size - 100)  # in the array
     found = newest_checkpoint(path)
-    assert found.checkpoint.iteration == 3 and not found.at_the_path
-    assert len(found.passed) == 1 and "heat.kkpt is damaged in the array 'u'" in found.passed[0]
+    assert found.checkpoint.iteration == 3 and not found.at_path
+    assert len(found.skipped) == 1 and "heat.kkpt is damaged in the array 'u'" in found.skipped[0]
     flip(tmp_path / "heat.kkpt.3", (tmp_path / "heat.kkpt.3").stat().st_size - 100)
     found = newest_checkpoint(path)
-    assert found.checkpoint.iteration == 2 and len(found.passed) == 2
+    assert found.checkpoint.iteration == 2 and len(found.skipped) == 2
     path.unlink()
     flip(tmp_path / "heat.kkpt.3", 40)  # in the header
     found = newest_checkpoint(path)
-    assert found.checkpoint.iteration == 2 and len(found.passed) == 2 and "there is no checkpoint" in found.passed[0]
+    assert found.checkpoint.iteration == 2 and len(found.skipped) == 2 and "there is no checkpoint" in found.skipped[0]
     assert newest_header(path).iteration == 2
 
 
@@ -308,7 +309,7 @@ def test_other_peoples_files_are_not_told_of(tmp_path: Path) -> None:
     (tmp_path / "heat.kkpt.20261115").write_text("notes")
     path.unlink()
     found = newest_checkpoint(path)
-    assert found.checkpoint.iteration == 1 and len(found.passed) == 1 and "there is no checkpoint" in found.passed[0]
+    assert found.checkpoint.iteration == 1 and len(found.skipped) == 1 and "there is no checkpoint" in found.skipped[0]
 
 
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
@@ -477,7 +478,7 @@ def test_python_waits_for_the_last_one(tmp_path: Path) -> None:
     script = """
 import sys
 import numpy as np
-from kernelkeep.continuous.checkpoints.files import CheckpointHeader
+from kernelkeep.continuous.checkpoints.header import CheckpointHeader
 from kernelkeep.continuous.checkpoints.claim import CheckpointClaim
 from kernelkeep.continuous.checkpoints.writer import CheckpointWriter
 header = CheckpointHeader(program="heat", program_digest="", layout_digest="", coupling="", items=1, iteration=3, generation=1)

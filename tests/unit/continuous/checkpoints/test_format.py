@@ -20,15 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelkeep.continuous.checkpoints import format as checkpoint_format
-from kernelkeep.continuous.checkpoints.files import (
-    Checkpoint,
-    CheckpointHeader,
-    ScalarValue,
-    read_checkpoint,
-    read_header,
-    write_checkpoint,
-)
-from kernelkeep.continuous.checkpoints.header import DTYPES
+from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint
+from kernelkeep.continuous.checkpoints.files import read_checkpoint, read_header, write_checkpoint
+from kernelkeep.continuous.checkpoints.header import DTYPES, CheckpointHeader, ScalarValue
 from kernelkeep.errors import CheckpointError
 
 if sys.version_info >= (3, 14):

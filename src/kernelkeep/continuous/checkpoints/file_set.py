@@ -1,8 +1,8 @@
 """Which files belong to a checkpoint: `heat.kkpt` and the older `heat.kkpt.41`, `heat.kkpt.40`, … of the same run.
 
 An older file is named after its sequence number. It belongs to `heat.kkpt` only if its header has the same lineage and its
-number is the one in its name; any other file with such a name is somebody else's: another run's, or a copy with a date. Where
-`heat.kkpt` itself is missing or damaged, the older files are found by the name that their headers say they were written for.
+number is the one in its name; any other file with such a name is foreign: another run's, or a copy with a date. Where
+`heat.kkpt` itself is missing or damaged, the older files are found by the name in their headers that they were written for.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from .format import NewerFormat, NoCheckpoint, read_start
 from .header import CheckpointHeader
 
 __all__ = [
-    "Family",
-    "Member",
-    "find_family",
-    "look_at",
+    "CheckpointFile",
+    "FileSet",
+    "describe_problem",
+    "find_file_set",
+    "inspect_file",
     "numbered",
     "older_of",
     "older_path",
     "real_path",
     "stored_name",
-    "unreadable",
 ]
 
 
-class Member(msgspec.Struct, frozen=True):
-    """A file whose header is good. `whole` says whether its end is there too; its arrays were not looked at."""
+class CheckpointFile(msgspec.Struct, frozen=True):
+    """A file whose header is good. `whole`: its end exists too. Its arrays were not checked."""
 
     path: Path
     header: CheckpointHeader
@@ -43,28 +43,27 @@ class Member(msgspec.Struct, frozen=True):
     whole: bool
 
 
-class Family(msgspec.Struct, frozen=True):
-    """The files of a checkpoint. `own` is the one at the path itself, and `older` the others, the youngest first."""
+class FileSet(msgspec.Struct, frozen=True):
+    """The files of a checkpoint: `newest` is the one at the path itself, `older` the others, the youngest first."""
 
     path: Path
-    own: Member | None
-    older: tuple[Member, ...]
+    newest: CheckpointFile | None
+    older: tuple[CheckpointFile, ...]
     problems: tuple[str, ...]  # a sentence for each file that might belong to it and cannot be used
-    blocked: bool = False  # what is at the path is nothing to look past: its problem is the only one
 
     @property
     def exists(self) -> bool:
-        """Whether there is anything to go on from, or to lose."""
-        return self.own is not None or bool(self.older) or _has_content(self.path)
+        """Whether there is anything to resume from, or to lose."""
+        return self.newest is not None or bool(self.older) or _has_content(self.path)
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def all(self) -> tuple[CheckpointFile, ...]:
         """All of them in the order in which to try them."""
-        return (*(() if self.own is None else (self.own,)), *self.older)
+        return self.older if self.newest is None else (self.newest, *self.older)
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
-    """Where the file really is: a link is followed, so that the files lie beside the one it leads to.
+    """Where the file really is: a link is followed, so that older files lie beside its target.
 
     `CheckpointError` where a device, pipe, socket or folder is in its place, `ArgumentError` for what names no file.
     """
@@ -84,25 +83,25 @@ def real_path(path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def look_at(path: Path) -> Member:
-    """The header of a file. `Damaged` where it has none that is good, `OSError` where it cannot be read."""
+def inspect_file(path: Path) -> CheckpointFile:
+    """Read the header of a file. `Damaged` where it is not good, `OSError` where it cannot be read."""
     with open_regular(path) as file:
         header, prefix, source = read_start(file)
-        return Member(path, header, prefix.sequence, source.whole)
+        return CheckpointFile(path, header, prefix.sequence, source.whole)
 
 
 def stored_name(path: Path) -> str:
-    """The name of a file as a header has it: bytes of it that are not UTF-8 are escaped."""
+    """The name of a file as a header stores it: bytes that are not UTF-8 are escaped."""
     return os.fsencode(path.name).decode(errors="backslashreplace")
 
 
 def older_path(path: Path, sequence: int) -> Path:
-    """What an older file is called."""
+    """The name of the older file with this sequence number."""
     return path.with_name(f"{path.name}.{sequence}")
 
 
 def numbered(path: Path) -> list[tuple[int, Path]]:
-    """All files that are called as an older one would be, whoever they belong to; the highest number first."""
+    """All files with the name of an older one, whoever wrote them; the highest number first."""
     pattern = re.compile(re.escape(path.name) + r"\.([1-9][0-9]{0,14})")
     found: list[int] = []
     with contextlib.suppress(OSError):
@@ -110,55 +109,58 @@ def numbered(path: Path) -> list[tuple[int, Path]]:
     return [(number, older_path(path, number)) for number in sorted(found, reverse=True)]
 
 
-def find_family(path: Path) -> Family:
-    """Look at the path and at the files beside it."""
+def find_file_set(path: Path) -> FileSet:
+    """Inspect the path and the files beside it."""
     try:
-        own = look_at(path)
+        newest = inspect_file(path)
     except NewerFormat as error:
-        return Family(path, None, (), (unreadable(path, error),), blocked=True)
+        return FileSet(path, None, (), (describe_problem(path, error),))
     except (OSError, Damaged) as error:
         older, problems = _older_by_name(path)
-        return Family(path, None, older, (unreadable(path, error), *problems))
-    problem = () if own.whole else (f"{path} is cut off, or damaged at its end",)
-    return Family(path, own, older_of(path, own.header.lineage), problem)
+        return FileSet(path, None, older, (describe_problem(path, error), *problems))
+    problem = () if newest.whole else (f"{path} is cut off, or damaged at its end",)
+    return FileSet(path, newest, older_of(path, newest.header.lineage), problem)
 
 
-def older_of(path: Path, lineage: str) -> tuple[Member, ...]:
-    """The older files of a lineage. A file without a lineage has none: an earlier kernelkeep wrote it."""
+def older_of(path: Path, lineage: str) -> tuple[CheckpointFile, ...]:
+    """The older files of a lineage. A file without a lineage, from an earlier kernelkeep, has none."""
     if not lineage:
         return ()
-    return tuple(member for member in _candidates(path)[0] if member.header.lineage == lineage)
+    return tuple(file for file in _candidates(path)[0] if file.header.lineage == lineage)
 
 
-def _older_by_name(path: Path) -> tuple[tuple[Member, ...], list[str]]:
-    """The older files that were written for this path, where the path itself does not tell their lineage."""
+def _older_by_name(path: Path) -> tuple[tuple[CheckpointFile, ...], list[str]]:
+    """The older files whose headers name this path, where the file at the path does not tell their lineage."""
     found, problems = _candidates(path)
-    mine = tuple(member for member in found if member.header.file == stored_name(path) and member.header.lineage)
-    if len({member.header.lineage for member in mine}) > 1:
-        names = ", ".join(member.path.name for member in mine)
-        return (), [f"the files beside it ({names}) are of several runs: name the one to go on from", *problems]
-    return mine, problems
+    own = tuple(file for file in found if file.header.file == stored_name(path) and file.header.lineage)
+    if len({file.header.lineage for file in own}) > 1:
+        names = ", ".join(file.path.name for file in own)
+        return (), [
+            f"the files beside it ({names}) are of several runs: pass the path of the one to resume from",
+            *problems,
+        ]
+    return own, problems
 
 
-def _candidates(path: Path) -> tuple[list[Member], list[str]]:
+def _candidates(path: Path) -> tuple[list[CheckpointFile], list[str]]:
     """Numbered files whose number is that in their header, and a sentence for each that is a damaged checkpoint."""
-    found: list[Member] = []
+    found: list[CheckpointFile] = []
     problems: list[str] = []
-    for number, file in numbered(path):
+    for number, candidate in numbered(path):
         try:
-            member = look_at(file)
+            file = inspect_file(candidate)
         except (OSError, NotRegular, NewerFormat, NoCheckpoint):
             continue
         except Damaged as error:
-            problems.append(unreadable(file, error))
+            problems.append(describe_problem(candidate, error))
             continue
-        if member.sequence == number:
-            found.append(member)
+        if file.sequence == number:
+            found.append(file)
     return found, problems
 
 
 def _has_content(path: Path) -> bool:
-    """Whether there is a file that holds anything. What cannot be looked at counts, so that it is not overwritten."""
+    """Whether the file has any bytes. One that cannot be inspected counts, so that it is not overwritten."""
     try:
         return path.stat().st_size > 0
     except (FileNotFoundError, NotADirectoryError):
@@ -167,7 +169,7 @@ def _has_content(path: Path) -> bool:
         return error.errno != errno.ENAMETOOLONG
 
 
-def unreadable(shown: object, error: OSError | Damaged) -> str:
+def describe_problem(shown: object, error: OSError | Damaged) -> str:
     """Why a file cannot be used, in one sentence."""
     if isinstance(error, Damaged):
         return f"{shown} {error}"
