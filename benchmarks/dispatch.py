@@ -144,11 +144,12 @@ class Ours:
         return found | {LAUNCH: self.contender(looped(launch, self.last), args)}
 
     def plain(self, args: tuple[Any, ...]) -> kk.Prepared:
+        from kernelkeep.devices.base import LaunchOptions
         from kernelkeep.devices.cuda.prepared import PlainPrepared
 
         kernel: Any = self.kernel
-        shape = kernel._check_shape(self.groups, None)
-        return PlainPrepared(kernel, args, kernel._bind(args, False)[0], shape, kernel._device.cu_stream, 0, False)
+        shape = kernel.check_shape(self.groups, None)
+        return PlainPrepared(kernel, args, kernel.check_arguments(args)[0], shape, LaunchOptions())
 
     def graphs(self) -> Contenders:
         args = self.args()
@@ -284,7 +285,7 @@ def cpp_loops(ours: Ours) -> Contenders:
     loop.restype = ctypes.c_double
     loop.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_uint, ctypes.c_uint, ctypes.c_int]
     kernel: Any = ours.kernel
-    function = int(device._call(device.driver.cuKernelGetFunction, kernel._cu_kernel))
+    function = int(device.call(device.driver.cuKernelGetFunction, kernel.cu_kernel))
 
     def made(handle: int) -> Contender:
         args, queue = ours.args(), device.queue()
@@ -301,7 +302,7 @@ def cpp_loops(ours: Ours) -> Contenders:
         return Contender(burst, queue.synchronize, y.numpy, kept=(args, values))
 
     # kernelkeep launches a CUkernel, which belongs to no context; C++ programs mostly have a CUfunction, which does.
-    return {CPP: made(function), f"{CPP}, over a CUkernel": made(int(kernel._cu_kernel))}
+    return {CPP: made(function), f"{CPP}, over a CUkernel": made(int(kernel.cu_kernel))}
 
 
 def cuda_core(ours: Ours) -> Contenders:

@@ -8,7 +8,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.devices import cuda
-from kernelkeep.devices.image import Image
+from kernelkeep.devices.binary import Binary
 from kernelkeep.testing import DeviceTests
 
 pytestmark = pytest.mark.cuda
@@ -30,7 +30,7 @@ def source(text: str = SAXPY, **fields: object) -> kk.Source:
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_compiling_needs_no_gpu(architecture: str) -> None:
-    image = Image.decode(cuda.compile_for(source(), architecture), "cuda")
+    image = Binary.decode(cuda.compile_for(source(), architecture), "cuda")
     assert (image.form, image.name) == ("cubin", "saxpy")
     assert image.payload.startswith(b"\x7fELF")
     (signature,) = image.kernels
@@ -65,7 +65,7 @@ def test_portable_kernels_compile_without_a_gpu() -> None:
                 d[i] = kk_double(i) + sqrt(fabs(x[i])) + rsqrt(2.0f) + kk_float(n);""",
         group=8,
     )
-    image = Image.decode(cuda.compile_for(kernel.source(Target()), "sm_90"), "cuda")
+    image = Binary.decode(cuda.compile_for(kernel.source(Target()), "sm_90"), "cuda")
     (signature,) = image.kernels
     assert (signature.name, signature.group, signature.params) == ("everything", (8, 1, 1), kernel.signature.params)
 

@@ -74,4 +74,4 @@ def test_a_graph_replays_without_a_leak(intel: Device) -> None:
         for _ in range(10):
             graph.launch()
         assert (y.numpy() == 40).all()
-        assert type(graph._replay).__name__ == "LoopReplay"
+        assert type(graph._replay).__name__ == "Replay"

@@ -10,6 +10,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.devices.arguments import Converter, dimensions, launcher
+from kernelkeep.devices.guests import Guests
 from kernelkeep.programs.signature import DTYPES, Parameter
 
 
@@ -17,7 +18,7 @@ def bind(name: str, params: tuple[Parameter, ...], args: tuple[Any, ...]) -> tup
     """The checked values of a launch of a kernel `name`, which has no device here."""
     values = "".join(f"v{i}, " for i in range(len(params)))
     checked: tuple[Any, ...] = launcher(
-        cast(Any, SimpleNamespace(takes_guests=False, spec="test:0", capabilities=SimpleNamespace(shared_bytes=1024))),
+        cast(Any, SimpleNamespace(guests=Guests(), spec="test:0", capabilities=SimpleNamespace(shared_bytes=1024))),
         name,
         params,
         [f"return ({values})"],

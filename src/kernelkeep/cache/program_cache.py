@@ -90,7 +90,7 @@ class ProgramCache:
             raise Unsupported("remote", "this version keeps programs in memory and on disk only")
         if not hasattr(device, "fingerprint") or not hasattr(device, "build"):
             raise ArgumentError(f"a cache is made for a device that kk.open_device gave, not for {device!r}")
-        device._check_open()
+        device.check_open()
         if not isinstance(max_programs, int) or max_programs < 1:
             raise ArgumentError(f"max_programs is a positive integer, not {max_programs!r}")
         memory_bound = _bound("max_bytes", max_bytes)
@@ -451,7 +451,7 @@ class ProgramCache:
     def _check_not_lost(self) -> None:
         """In a forked child the device says why it cannot be used, and so does the cache."""
         if os.getpid() != self._process:
-            self.device._check_open()
+            self.device.check_open()
 
     def _lose(self) -> None:
         """This process was forked from the cache's. Nothing is found from here on; leases do nothing when they end."""

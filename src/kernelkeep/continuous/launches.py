@@ -115,7 +115,7 @@ class Launches:
                     recorded.append(self.get("copy"))
                 recorded.append(self.get("step"))
                 state.current = 1 - state.current
-            self._replays[key] = self._device._new_replay(recorded, self._queue)
+            self._replays[key] = self._device.new_replay(recorded, self._queue)
         return self._replays[key]
 
     def empty_mailbox(self) -> np.ndarray[Any, Any]:

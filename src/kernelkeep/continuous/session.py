@@ -49,7 +49,7 @@ class Session:
         self.lost = False  # the device hangs: whatever asks it for something hangs too
         self._given_up: Mark | None = None
         self.chunk = 1  # iterations of independent items between two looks at the clock
-        self.lanes = self.device._open_lanes()
+        self.lanes = self.device.open_lanes()
         self.launches = Launches(cache, program, self.state, self.lanes, options.condition)
         self.steers = self.launches.steers
         self._mark_seconds: float | None = None

@@ -73,7 +73,7 @@ def launcher(
             dtype = np.dtype(param.dtype)
             names[f"t{i}"] = dtype if param.kind == "buffer" else dtype.type
     kinds = tuple((param.kind, param.dtype is not None) for param in params)
-    exec(_compiled(kinds, tuple(body), device.takes_guests), names)
+    exec(_compiled(kinds, tuple(body), device.guests.supported), names)
     made: Launcher = names.pop("launch_checked")  # or the two would hold each other
     return made
 
@@ -136,7 +136,7 @@ def _buffer(device: Device, label: str, param: Parameter) -> Converter:
         if isinstance(value, np.ndarray):
             raise ArgumentError(f"{label} is a NumPy array in host memory: pass device.array(…) of it")
         if not isinstance(value, Array):
-            guest = device._guest_array(value)
+            guest = device.guests.adopt(device, value)
             if guest is None:
                 raise ArgumentError(f"{label} is a buffer and takes a device array, not {_described(value)}")
             value = guest

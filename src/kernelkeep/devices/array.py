@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -15,17 +14,19 @@ if TYPE_CHECKING:
     from .base import Device
     from .recycling import Recycler
 
-__all__ = ["Array", "host_view", "parse_dtype", "parse_shape"]
+__all__ = ["Array", "ArrayObserver", "host_view", "parse_dtype", "parse_shape"]
 
 _HOST = (1, 0)  # kDLCPU, as DLPack names the host's memory
 
 
-class _Bound(Protocol):
-    """Something that would use an array's memory without asking again."""
+class ArrayObserver(Protocol):
+    """Something that would use an array's memory without asking again: a prepared launch, a graph."""
 
-    def _revoke(self, reason: str) -> None: ...
+    def revoke(self, reason: str) -> None:
+        """The array is closed; `reason` says so."""
 
-    def _rebind(self) -> None: ...
+    def sharing_changed(self) -> None:
+        """Another library uses the memory as well from now on."""
 
 
 class Array:
@@ -40,8 +41,8 @@ class Array:
 
     __slots__ = (
         "__weakref__",
-        "_bound_in",
         "_guest",
+        "_observers",
         "_recycler",
         "device",
         "dtype",
@@ -60,6 +61,7 @@ class Array:
         handle: Any,
         guest: object = None,
         peers: Any = None,
+        recycler: Recycler | None = None,
     ) -> None:
         self.device = device
         self.shape = shape
@@ -69,8 +71,8 @@ class Array:
         self.peers = peers
         self.ready = handle if peers is None else None
         self._guest = guest
-        self._recycler: Recycler | None = None
-        self._bound_in: weakref.WeakSet[_Bound] | None = None
+        self._recycler = recycler
+        self._observers: weakref.WeakSet[ArrayObserver] | None = None
 
     @property
     def size(self) -> int:
@@ -84,7 +86,7 @@ class Array:
 
     def numpy(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """The contents on the host, once everything launched before is done; into `out` if it is given."""
-        handle = self._check_open()
+        handle = self.open_handle()
         if out is None:
             out = np.empty(self.shape, self.dtype)
         elif (
@@ -97,66 +99,70 @@ class Array:
             raise ArgumentError(f"out must be a writable contiguous {self.dtype} array of shape {self.shape}")
         if self.nbytes:
             if self.peers is not None:
-                self.device.wait_for_guests((self,))
-            self.device._download(handle, out)
+                self.device.guests.wait_for_guests(self.device, (self,))
+            self.device.download(handle, out)
         return out
 
     def copy_from(self, other: Any) -> Array:
         """Overwrite the contents from a host array, or from a device array of this device."""
-        handle = self._check_open()
+        handle = self.open_handle()
         if isinstance(other, Array):
-            origin = other._check_open()
+            origin = other.open_handle()
             if other.device is not self.device:
                 raise ArgumentError(f"the array to copy from is on {other.device.spec}, not on {self.device.spec}")
             self._check_like(other.shape, other.dtype)
             if self.nbytes and other is not self:
-                with self.device.ordered_with_guests((self, other)):
-                    self.device._copy(handle, origin, self.nbytes)
+                with self.device.guests.ordered(self.device, (self, other)):
+                    self.device.copy(handle, origin, self.nbytes)
             return self
         host = host_view(other)
         self._check_like(host.shape, host.dtype)
         if self.nbytes:
-            with self.device.ordered_with_guests((self,)):
-                self.device._upload(handle, host)
+            with self.device.guests.ordered(self.device, (self,)):
+                self.device.upload(handle, host)
         return self
 
     def share(self, peers: Any) -> None:
-        """Note that another library uses the memory as well; what is bound to the array is told."""
-        self._leave_order()
+        """Note that another library uses the memory as well, and tell the observers."""
+        self.stop_recycling()
         self.peers, self.ready = peers, None
-        if self._bound_in is not None:
-            for bound in list(self._bound_in):
-                bound._rebind()
+        for observer in list(self._observers or ()):
+            observer.sharing_changed()
 
-    def _tell_when_closed(self, bound: _Bound) -> None:
-        if self._bound_in is None:  # most arrays are never bound
-            self._bound_in = weakref.WeakSet()
-        self._bound_in.add(bound)
+    def add_observer(self, observer: ArrayObserver) -> None:
+        """Tell `observer` when the array is closed or shared; it is held weakly."""
+        if self._observers is None:  # most arrays have none
+            self._observers = weakref.WeakSet()
+        self._observers.add(observer)
+
+    def remove_observer(self, observer: ArrayObserver) -> None:
+        """Tell `observer` nothing more."""
+        if self._observers is not None:
+            self._observers.discard(observer)
 
     def close(self) -> None:
         """Free the memory now. Using the array afterwards is a `DeviceError`."""
-        self._let_go(self.device._free)
+        self._release(collected=False)
 
-    def _let_go(self, free: Callable[[Any], None]) -> None:
+    def _release(self, *, collected: bool) -> None:
         handle, self.handle, self.ready = self.handle, None, None
         if self.device.lost:  # the memory is the parent's
             return
-        if self._bound_in is not None:
-            for bound in list(self._bound_in):
-                bound._revoke("an array it was prepared with is closed")
+        for observer in list(self._observers or ()):
+            observer.revoke("an array it was prepared with is closed")
         recycler, self._recycler = self._recycler, None
         if handle is not None and self._guest is None and not (recycler and recycler.give(self.nbytes, handle)):
-            free(handle)
+            self.device.free(handle, collected=collected)
         self._guest = self.peers = None
 
-    def _leave_order(self) -> None:
-        """Somebody uses it outside the device's own order of work: nobody else is to get its memory unasked."""
+    def stop_recycling(self) -> None:
+        """Do not give the memory to another array later: somebody uses it outside the device's own order of work."""
         self._recycler = None
 
     def __del__(self) -> None:
         try:
-            if self._guest is None or self._bound_in is not None:
-                self._let_go(self.device._free_later)
+            if self._guest is None or self._observers is not None:
+                self._release(collected=True)
         except Exception:  # the interpreter may be half gone
             pass
 
@@ -173,10 +179,7 @@ class Array:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        interface = self.device._cuda_array_interface(self)
-        if interface is None:
-            raise AttributeError(f"arrays on {self.device.spec} have no __cuda_array_interface__")
-        return interface
+        return self.device.guests.cuda_array_interface(self)
 
     def __dlpack__(
         self,
@@ -187,7 +190,7 @@ class Array:
         copy: bool | None = None,
     ) -> Any:
         """A capsule for another library. `stream` is the consumer's: it waits for our work, the host does not."""
-        self._check_open()
+        self.open_handle()
         if dl_device is not None and tuple(dl_device) == _HOST:
             if copy is False:
                 raise BufferError("device memory cannot be seen from the host without a copy")
@@ -195,22 +198,22 @@ class Array:
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"dl_device must be {self.__dlpack_device__()} or {_HOST} (the host), got {dl_device!r}")
         if copy:
-            return self.device._dlpack(self.device.empty(self.shape, self.dtype).copy_from(self), stream)
-        return self.device._dlpack(self, stream)
+            return self.device.guests.dlpack_capsule(self.device.empty(self.shape, self.dtype).copy_from(self), stream)
+        return self.device.guests.dlpack_capsule(self, stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.device._dlpack_device()
+        return self.device.guests.dlpack_device(self)
 
     def __repr__(self) -> str:
         state = "" if self.handle is not None else ", closed"
         return f"Array(shape={self.shape}, dtype={self.dtype.name}, device={self.device.spec!r}{state})"
 
-    def _check_open(self) -> Any:
-        """The handle. Looked at once: another thread may close the array right afterwards."""
+    def open_handle(self) -> Any:
+        """The handle; `DeviceError` if the array is closed. Another thread may close it right afterwards."""
         handle = self.handle
         if handle is None:
             raise DeviceError("this array is closed")
-        self.device._check_open()
+        self.device.check_open()
         return handle
 
     def _check_like(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

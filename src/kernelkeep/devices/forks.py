@@ -72,7 +72,7 @@ def _in_child() -> None:
         with contextlib.suppress(Exception):
             silence()
     for device in list(_devices):
-        device._lose(
+        device.mark_lost(
             f"device {device.spec} was opened before this process was forked, and no driver survives a fork; {advice}"
         )
     _end_without_drivers()

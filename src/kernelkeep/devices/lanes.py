@@ -1,21 +1,25 @@
-"""Three orders of work that run beside each other: what the executor moves batches on.
+"""Upload, compute and download as three orders of work: what the executor moves batches on.
 
-`device._open_lanes()` gives upload, compute and download lanes. A device with several queues has one behind each; with
-one queue they are three names for it, and order comes by itself. Batches wait in *blocks*: host memory that the device
-copies from and to directly, or, where host and device have the same memory, that the kernel itself works on.
+`device.open_lanes()` gives them. The classes here work on any device: one lane under three names, on the device's own
+queue, so that order comes by itself. A device with several queues puts one behind each lane.
 
-Everything here returns at once. What a call gives back is to be held until a later mark of that lane has passed.
+Batches wait in *blocks*: host memory that the device copies from and to directly, or, where host and device have the same
+memory, that the kernel itself works on. Lane calls return at once where the driver can do that. Hold what a call returns
+until a later mark of that lane has passed.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .order import Fence, Queue
+from .synchronization import Fence, Queue
+
+if TYPE_CHECKING:
+    from .base import Device
 
 __all__ = ["Block", "Lane", "Lanes", "Mark"]
 
@@ -37,54 +41,74 @@ class Block:
 
 
 class Mark(Fence):
-    """A point in a lane's work that knows when it was passed."""
+    """A point in a lane's work that knows when it was passed: here, when the device's fence was first seen done."""
+
+    def __init__(self, fence: Fence) -> None:
+        self._fence = fence
+        self.seen = time.perf_counter() if fence.done else 0.0  # by the host's clock; 0 until it has passed
+
+    @property
+    def done(self) -> bool:
+        if not self.seen and self._fence.done:
+            self.seen = time.perf_counter()
+        return bool(self.seen)
 
 
-class Lane(ABC):
+class Lane:
     """One order of work."""
 
     queue: Queue | None = None  # for `kernel.prepare`; None is the device's own
 
-    @abstractmethod
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
     def upload(self, handle: Any, block: Block) -> Any:
         """Copy a block to device memory; a block that is device memory is handed over to the device."""
+        return self.upload_from(handle, block.host)
 
-    @abstractmethod
     def upload_from(self, handle: Any, host: np.ndarray[Any, Any]) -> Any:
         """Copy from any host array, which the caller leaves alone meanwhile."""
+        self.device.upload(handle, host)
 
-    @abstractmethod
     def download(self, handle: Any, block: Block) -> Any:
         """Copy device memory to a block; a block that is device memory is handed back to the host."""
+        self.device.download(handle, block.host)
 
-    @abstractmethod
     def copy(self, target: Any, origin: Any, nbytes: int) -> Any:
         """Copy on the device."""
+        self.device.copy(target, origin, nbytes)
 
-    @abstractmethod
     def clear(self, handle: Any, nbytes: int) -> Any:
         """Fill device memory with zeros."""
+        self.device.upload(handle, np.zeros(nbytes, "u1"))
 
-    @abstractmethod
     def wait_for(self, mark: Fence) -> None:
-        """What is given to this lane from now on starts after the mark."""
+        """Work given to this lane from now on starts after the mark; on one queue it does so by itself."""
 
-    @abstractmethod
     def mark(self) -> Mark:
-        """A point after everything given to this lane so far."""
+        """A point after all work given to this lane so far."""
+        return Mark(self.device.fence())
 
     def flush(self) -> None:
         """Have the driver begin."""
-        return None
 
 
-class Lanes(ABC):
-    """Upload, compute, download."""
+class Lanes:
+    """Upload, compute, download; `timed` asks for marks that tell when they were passed."""
 
     upload: Lane
     compute: Lane
     download: Lane
     shares_memory = False  # blocks are device memory, and filling one is the upload
+
+    def __init__(self, device: Device, timed: bool = True) -> None:
+        self.device = device
+        self.timed = timed
+        self.open_lanes()
+
+    def open_lanes(self) -> None:
+        """Set `upload`, `compute` and `download`."""
+        self.upload = self.compute = self.download = Lane(self.device)
 
     @property
     def single(self) -> bool:
@@ -96,14 +120,13 @@ class Lanes(ABC):
         """Every lane there is."""
         return (self.upload,) if self.single else (self.upload, self.compute, self.download)
 
-    @abstractmethod
     def block(self, nbytes: int) -> Block:
         """A new block."""
+        return Block(self.device.pinned_empty(nbytes, "u1"))
 
-    @abstractmethod
     def times(self, marks: Sequence[Any]) -> list[float]:
         """When marks that have passed were passed, in seconds of `time.perf_counter`."""
+        return [mark.seen if mark.done else 0.0 for mark in marks]
 
     def close(self) -> None:
-        """Let the queues go. Everything given to them is done."""
-        return None
+        """Give the queues back. All work given to them is done."""

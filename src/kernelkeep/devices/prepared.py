@@ -1,52 +1,86 @@
 """A launch that is checked and bound once, and then called again and again.
 
-All checks are made when it is prepared or updated, so a call is little more than the driver's own. What could make a
-bound launch unsafe later announces itself instead: closing an array or the program *revokes* every launch bound to it,
-and calling one of those is a `DeviceError` that says why.
+All checks are made when it is prepared or updated, so a call is little more than the driver's own. Closing an array or the
+program *revokes* every launch bound to it: calling one of those is a `DeviceError` that says why.
+
+`Prepared` works on any device by `kernel.enqueue`. A backend whose driver keeps bound arguments overrides `__call__`,
+`bind`, `arm` and `disarm`.
 """
 
 from __future__ import annotations
 
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from ..errors import ArgumentError, DeviceError
 from .array import Array
 
 if TYPE_CHECKING:
     from .program import Kernel
+    from .synchronization import Queue
 
-__all__ = ["Prepared"]
-
-
-class _Watcher(Protocol):
-    """A graph, as far as a prepared launch needs to know it."""
-
-    def _changed(self, prepared: Prepared) -> None: ...
+__all__ = ["LaunchOptions", "Prepared", "PreparedObserver"]
 
 
-class Prepared(ABC):
+class LaunchOptions(NamedTuple):
+    """What a launch has beside its shape and arguments; `queue` None is the device's own."""
+
+    queue: Queue | None = None
+    shared_bytes: int = 0
+    cooperative: bool = False
+
+
+class PreparedObserver(Protocol):
+    """Holds a copy of a prepared launch's arguments, as a graph does."""
+
+    def prepared_changed(self, prepared: Prepared) -> None:
+        """Its arguments changed, or it was revoked."""
+
+
+class Prepared:
     """Made by `kernel.prepare(grid, args)`. Calling it launches, and returns at once.
 
     It keeps its arguments alive. Several threads may call it; `update` is not to run beside a call in another thread.
+
+    `values` are the arguments as the driver takes them, `shape` is what `kernel.native_shape` returned. `revoked` says why
+    it may not run any more, and is empty as long as it may.
     """
 
-    def __init__(self, kernel: Kernel, args: tuple[Any, ...]) -> None:
+    def __init__(
+        self, kernel: Kernel, args: tuple[Any, ...], values: tuple[Any, ...], shape: Any, options: LaunchOptions
+    ) -> None:
         self.kernel = kernel
-        self._args = list(args)
-        self._graphs: weakref.WeakSet[_Watcher] | None = None  # those that hold a copy of the arguments
-        self._reason = ""  # why it may not run any more
+        self.shape = shape
+        self.options = options
+        self.values: list[Any] = list(values)
+        self.revoked = ""
         self.ordered = True  # with other libraries' work on the arrays they share
+        self._args = list(args)
+        self._observers: weakref.WeakSet[PreparedObserver] | None = None
 
     @property
     def args(self) -> tuple[Any, ...]:
         """The arguments as they are now."""
         return tuple(self._args)
 
-    @abstractmethod
-    def __call__(self) -> None: ...
+    def __call__(self) -> None:
+        self._enqueue(self.options)
+
+    def _enqueue(self, options: LaunchOptions) -> None:
+        values = self.values  # before the look at `revoked`: revoking sets that first, then takes the values away
+        if self.revoked:
+            self.refuse()
+        device, shared = self.kernel.device, self.shared
+        if not shared:
+            self.kernel.enqueue(values, self.shape, options)
+            return
+        with device.guests.ordered(device, shared, options.queue):
+            self.kernel.enqueue(values, self.shape, options)
+
+    def on_device_queue(self) -> Callable[[], None]:
+        """This launch as a call on the device's own queue, also where it was prepared for another."""
+        return self if self.options.queue is None else lambda: self._enqueue(self.options._replace(queue=None))
 
     def update(self, which: int | str, value: Any) -> None:
         """Exchange one argument, by its place or its name, for the launches from now on.
@@ -54,100 +88,112 @@ class Prepared(ABC):
         A value that does not fit is refused, and the old one stays.
         """
         index = self._index_of(which)
-        if self._reason and self.kernel.program.closed:
-            self._refuse()  # nothing can mend that
-        value = self.kernel._adopted(value)
+        if self.revoked and self.kernel.program.closed:
+            self.refuse()  # no argument can change that
+        value = self.kernel.adopt(value)
         before = self._args[index]
-        self._put(index, self.kernel._convert(index, value))
+        self.bind(index, self.kernel.convert(index, value))
         self._args[index] = value
         if value is not before:
-            self._let_go(before)
-            self._hold(value)
-        if self._reason:
-            self._mend()
+            if isinstance(before, Array) and not any(before is kept for kept in self._args):
+                before.remove_observer(self)
+            self._observe(value)
+        if self.revoked:
+            self._rearm_unless_closed()
         elif _is_shared(before) or _is_shared(value):
-            self._arm()
-        if self._graphs is not None:
-            for graph in self._graphs:
-                graph._changed(self)
+            self.arm()
+        if self._observers is not None:
+            self._notify()
 
-    @abstractmethod
-    def _put(self, index: int, native: Any) -> None:
+    # --- what a backend may replace
+
+    def bind(self, index: int, value: Any) -> None:
         """Bind a checked value in place of the old one."""
+        self.values[index] = value
 
-    @abstractmethod
-    def _arm(self) -> None:
-        """Have calls launch."""
+    def arm(self) -> None:
+        """Have calls launch; called again when the arguments are shared with another library from now on."""
 
-    @abstractmethod
-    def _disarm(self, refuse: Callable[..., NoReturn]) -> None:
-        """Have calls do `refuse` instead."""
+    def disarm(self) -> None:
+        """Have calls `refuse()`, and drop what belongs to closed arrays or a closed program."""
+        self.values = self.open_values()
+
+    # --- what a backend uses
 
     @property
     def shared(self) -> list[Array]:
         """The arguments that other libraries use as well, and with whose work a call is to be ordered."""
-        return [value for value in self._args if _is_shared(value)] if self.ordered else []
+        if not self.kernel.device.guests.supported or not self.ordered:
+            return []
+        return [value for value in self._args if _is_shared(value)]
 
-    def _rebind(self) -> None:
-        """An argument is shared with another library from now on, or no longer to be ordered with it."""
-        if not self._reason:
-            self._arm()
-        for graph in self._graphs or ():
-            graph._changed(self)
-
-    def _in_order(self) -> Callable[[], None]:
-        """This launch as a step of a list that keeps its order: on the device's own queue, whichever it was bound to."""
-        return self
-
-    def _watch(self, graph: _Watcher) -> None:
-        if self._graphs is None:
-            self._graphs = weakref.WeakSet()
-        self._graphs.add(graph)
-
-    def _hold_arguments(self) -> None:
-        """Be told from now on when one of them is closed."""
-        for value in self._args:
-            self._hold(value)
-
-    def _hold(self, value: Any) -> None:
-        if isinstance(value, Array):
-            value._tell_when_closed(self)
-            value._leave_order()  # it may be called on any queue
-
-    def _let_go(self, value: Any) -> None:
-        if isinstance(value, Array) and value._bound_in is not None and not any(value is kept for kept in self._args):
-            value._bound_in.discard(self)
-
-    def _revoke(self, reason: str) -> None:
-        """From now on calling this is an error, until `update` has put something else in the place of what is closed."""
-        self._reason = reason
-        self._disarm(self._refuse)
-        for graph in self._graphs or ():
-            graph._changed(self)
-
-    def _lose(self, reason: str) -> None:
-        """Like `_revoke`, for good, and without a word to graphs: they learn it themselves, and may wait for a lock."""
-        self._reason = reason
-        self._disarm(self._refuse)
-
-    def _still_open(self, natives: list[Any]) -> list[Any]:
-        """What is bound, without the memory of arrays that are closed."""
+    def open_values(self) -> list[Any]:
+        """The bound values, with None in place of what is closed."""
         if self.kernel.program.closed:
-            return [None] * len(natives)
+            return [None] * len(self.values)
         return [
-            None if isinstance(value, Array) and value.handle is None else native
-            for value, native in zip(self._args, natives, strict=True)
+            None if isinstance(arg, Array) and arg.handle is None else value
+            for arg, value in zip(self._args, self.values, strict=True)
         ]
 
-    def _refuse(self, *_: Any) -> NoReturn:
+    def refuse(self, *_: Any) -> NoReturn:
+        """Raise the `DeviceError` that says why it was revoked."""
         name, spec = self.kernel.name, self.kernel.device.spec
-        raise DeviceError(f"this prepared launch of {name} on {spec} cannot run: {self._reason}")
+        raise DeviceError(f"this prepared launch of {name} on {spec} cannot run: {self.revoked}")
 
-    def _mend(self) -> None:
-        closed = any(isinstance(value, Array) and value.handle is None for value in self._args)
-        if not closed and not self.kernel.program.closed:
-            self._reason = ""
-            self._arm()
+    # --- what the kernel, the arrays and graphs call
+
+    def activate(self, ordered: bool) -> None:
+        """Called once, when the backend has made it: watch the arguments from now on."""
+        if not ordered:
+            self.ordered = False
+            self.arm()
+        for value in self._args:
+            self._observe(value)
+        # Another thread may have closed something before it was observed.
+        if self.kernel.program.closed:
+            self.revoke(f"the program of kernel {self.kernel.name} is closed")
+        elif self._has_closed_array():
+            self.revoke("an array it was prepared with is closed")
+
+    def add_observer(self, observer: PreparedObserver) -> None:
+        """Tell `observer` when the arguments change or the launch is revoked."""
+        if self._observers is None:
+            self._observers = weakref.WeakSet()
+        self._observers.add(observer)
+
+    def revoke(self, reason: str) -> None:
+        """From now on calling this is an error, until `update` has replaced what is closed."""
+        self.mark_lost(reason)
+        self._notify()
+
+    def mark_lost(self, reason: str) -> None:
+        """Like `revoke`, after a fork. Observers are not told: they learn it themselves, and may wait for a lock."""
+        self.revoked = reason
+        self.disarm()
+
+    def sharing_changed(self) -> None:
+        """An argument is shared with another library from now on."""
+        if not self.revoked:
+            self.arm()
+        self._notify()
+
+    def _notify(self) -> None:
+        for observer in self._observers or ():
+            observer.prepared_changed(self)
+
+    def _observe(self, value: Any) -> None:
+        if isinstance(value, Array):
+            value.add_observer(self)
+            value.stop_recycling()  # it may be called on any queue
+
+    def _rearm_unless_closed(self) -> None:
+        if not self._has_closed_array() and not self.kernel.program.closed:
+            self.revoked = ""
+            self.arm()
+
+    def _has_closed_array(self) -> bool:
+        return any(isinstance(value, Array) and value.handle is None for value in self._args)
 
     def _index_of(self, which: Any) -> int:
         if which.__class__ is int and 0 <= which < len(self._args):

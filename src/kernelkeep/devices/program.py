@@ -7,24 +7,35 @@ import math
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 
 from ..errors import ArgumentError, DeviceError
 from ..programs.signature import KernelSignature, Parameter
 from .arguments import Converter, Launcher, converters, dimensions, launcher
 from .array import Array
+from .binary import Binary
 from .guests import is_guest
-from .order import Queue
-from .prepared import Prepared
+from .prepared import LaunchOptions, Prepared
+from .synchronization import Queue
 
 if TYPE_CHECKING:
     from .base import Device
 
-__all__ = ["Kernel", "Program"]
+__all__ = ["FastLaunch", "Kernel", "Program"]
 
 _SHAPES_KEPT = 256
+_PLAIN = LaunchOptions()
+
+
+class FastLaunch(NamedTuple):
+    """Python code for the usual launch: `lines` in terms of v0, v1, … (the checked values), `shape` and `names`.
+
+    The lines become part of the function that checks the arguments, so that a launch is one Python call. On a device that
+    shares memory with other libraries, `shared` lists the arrays they use as well.
+    """
+
+    lines: list[str]
+    names: dict[str, Any]
 
 
 class Kernel(ABC):
@@ -49,6 +60,54 @@ class Kernel(ABC):
         """The parameters, as far as they are known."""
         return self.signature.params
 
+    # --- what a backend supplies
+
+    @abstractmethod
+    def enqueue(self, values: Sequence[Any], shape: Any, options: LaunchOptions) -> None:
+        """Launch; need not wait.
+
+        `values` are the checked arguments: an array's handle for a buffer, a NumPy scalar for a scalar of known dtype,
+        bytes where only the size is known, a `LocalMemory`. `shape` is what `native_shape` returned. `options` passed
+        `check_options`.
+        """
+
+    def native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
+        """A grid and group in the form `enqueue` takes; kept and used for every launch of that shape."""
+        return grid, group
+
+    def note_new_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> None:
+        """Called before the first launch of a shape, and perhaps again; may raise what keeps the driver from launching."""
+        return None
+
+    def check_options(self, options: LaunchOptions) -> None:
+        """Raise `ArgumentError` or `Unsupported` for options this device cannot do."""
+        if options.cooperative:
+            self.device.capabilities.require("cooperative")
+        if options.queue is not None and not self.device.capabilities.queues:
+            raise ArgumentError(f"{self.device.spec} has one queue only")
+        if options.shared_bytes:
+            raise ArgumentError(f"shared_bytes must be 0 on {self.device.spec}, got {options.shared_bytes}")
+
+    def bind_launch(
+        self, args: tuple[Any, ...], values: tuple[Any, ...], shape: Any, options: LaunchOptions
+    ) -> Prepared:
+        """A launch with everything bound, ready to be called; a backend whose driver keeps bound arguments returns its own."""
+        return Prepared(self, args, values, shape, options)
+
+    def fast_launch(self) -> FastLaunch | None:
+        """Code for the usual launch, where it is measurably quicker than `enqueue`; None where it is not."""
+        return None
+
+    def count_resident_groups(self, items: int, shared_bytes: int) -> int:
+        """How many groups of `items` work-items the device holds at once; for devices with cooperative launches."""
+        raise NotImplementedError(f"{self.device.spec} has cooperative launches and does not count resident groups")
+
+    def release(self) -> None:
+        """The program is closed: drop what the driver holds for this kernel."""
+        return None
+
+    # --- what users call
+
     def launch(
         self,
         grid: int | tuple[int, ...],
@@ -72,20 +131,25 @@ class Kernel(ABC):
         except TypeError:  # a list
             shape = None
         if shape is None:
-            shape = self._check_shape(grid, group)
+            shape = self.check_shape(grid, group)
         if queue is None and not shared_bytes and not cooperative and ordered:
             (self._launcher or self._make_launcher())(args, shape)
             return
+        options = LaunchOptions(queue, shared_bytes, cooperative)
+        self.check_options(options)
+        values, shared = self.check_arguments(args)
         if queue is not None:
             for value in args:
                 if isinstance(value, Array):
-                    value._leave_order()
-        values, shared = self._bind(args, cooperative)
-        if not ordered or not shared:
-            self._launch_specially(values, shape, queue, shared_bytes, cooperative)
+                    value.stop_recycling()
+        self._enqueue(values, shape, options, shared if ordered else ())
+
+    def _enqueue(self, values: Sequence[Any], shape: Any, options: LaunchOptions, shared: Sequence[Array]) -> None:
+        if not shared:
+            self.enqueue(values, shape, options)
             return
-        with self.device.ordered_with_guests(shared, queue):
-            self._launch_specially(values, shape, queue, shared_bytes, cooperative)
+        with self.device.guests.ordered(self.device, shared, options.queue):
+            self.enqueue(values, shape, options)
 
     def prepare(
         self,
@@ -102,34 +166,33 @@ class Kernel(ABC):
 
         Each call is ordered with other libraries' work on arrays they share, as in `launch`.
         """
-        shape = self._check_shape(grid, group)
+        shape = self.check_shape(grid, group)
+        options = LaunchOptions(queue, shared_bytes, cooperative)
+        self.check_options(options)
         if isinstance(args, tuple | list):
-            args = tuple(self._adopted(value) for value in args)
-        values, _ = self._bind(args, cooperative)
-        prepared = self._prepare_launch(args, values, shape, queue, shared_bytes, cooperative)
-        if not ordered:
-            prepared.ordered = False
-            prepared._rebind()
-        prepared._hold_arguments()
+            args = tuple(self.adopt(value) for value in args)
+        values, _ = self.check_arguments(args)
+        prepared = self.bind_launch(args, values, shape, options)
         self._prepared.add(prepared)
-        # By another thread, before it was there to be told.
-        if self.program.closed:
-            prepared._revoke(f"the program of kernel {self.name} is closed")
-        elif any(isinstance(value, Array) and value.handle is None for value in args):
-            prepared._revoke("an array it was prepared with is closed")
+        prepared.activate(ordered)
         return prepared
 
-    def _adopted(self, value: Any) -> Any:
+    def resident_groups(self, group: int | tuple[int, ...] | None = None, shared_bytes: int = 0) -> int:
+        """How many groups the device holds at once: the largest grid of a cooperative launch."""
+        self.device.capabilities.require("cooperative")
+        return self.count_resident_groups(math.prod(self._check_group(group)), shared_bytes)
+
+    # --- checks
+
+    def adopt(self, value: Any) -> Any:
         """Another library's array as an array of this device that shares its memory; anything else as it is."""
-        if isinstance(value, Array | np.ndarray | np.generic) or not is_guest(value):
+        if isinstance(value, Array) or not is_guest(value):
             return value
-        shared = self.device._guest_array(value)
+        shared = self.device.guests.adopt(self.device, value)
         return value if shared is None else shared
 
-    def _bind(self, args: tuple[Any, ...], cooperative: bool) -> tuple[tuple[Any, ...], Sequence[Array]]:
-        """The arguments, checked, as the backend's driver takes them; and those that other libraries share."""
-        if cooperative:
-            self.device.capabilities.require("cooperative")
+    def check_arguments(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Sequence[Array]]:
+        """The arguments as `enqueue` takes them, and the arrays among them that other libraries use as well."""
         if self._binder is None:
             params = self.params or ()
             values = f"return ({''.join(f'v{i}, ' for i in range(len(params)))}), shared"
@@ -137,80 +200,40 @@ class Kernel(ABC):
         bound: tuple[tuple[Any, ...], Sequence[Array]] = self._binder(args, None)
         return bound
 
-    def _convert(self, index: int, value: Any) -> Any:
-        """One argument, checked, as the backend's driver takes it."""
+    def convert(self, index: int, value: Any) -> Any:
+        """One argument, checked, as `enqueue` takes it."""
         if self._converters is None:
             self._converters = converters(self.device, self.name, self.params or ())
         return self._converters[index](value)
 
-    @abstractmethod
-    def _prepare_launch(
-        self,
-        args: tuple[Any, ...],
-        values: tuple[Any, ...],
-        shape: Any,
-        queue: Queue | None,
-        shared_bytes: int,
-        cooperative: bool,
-    ) -> Prepared:
-        """Everything bound, ready to be called."""
-
-    def resident_groups(self, group: int | tuple[int, ...] | None = None, shared_bytes: int = 0) -> int:
-        """How many groups the device holds at once: the largest grid of a cooperative launch."""
-        self.device.capabilities.require("cooperative")
-        return self._resident_groups(math.prod(self._check_group(group)), shared_bytes)
-
-    def _resident_groups(self, items: int, shared_bytes: int) -> int:
-        raise AssertionError("a device with cooperative launches overrides this")
-
     def _make_launcher(self) -> Launcher:
         """Made at the first launch: a kernel that is never launched needs none."""
-        with self.device._making:  # once: two launchers would each think they know the kernel's arguments
+        with self.device.creation_lock:  # once: two launchers would each think they know the kernel's arguments
             if self.program.closed:  # by another thread, just now
-                self._explain_closed()
+                self.raise_closed()
             if self._launcher is None:
-                params = self.params or ()
-                body, helpers = self._launch_body(params)
-                self._launcher = launcher(self.device, self.name, params, body, helpers)
+                code = self.fast_launch()
+                if code is None:
+                    self._launcher = self._launch_checked
+                else:
+                    self._launcher = launcher(self.device, self.name, self.params or (), code.lines, code.names)
             return self._launcher
 
-    def _retire(self) -> None:
-        """The program is closed. The launcher knows the kernel and the kernel the launcher: let one of them go, or what
-        the driver holds for both would wait for the garbage collector."""
-        self._shapes.clear()
-        self._launcher = self._binder = None
-        for prepared in list(self._prepared):
-            prepared._revoke(f"the program of kernel {self.name} is closed")
+    def _launch_checked(self, args: tuple[Any, ...], shape: Any) -> None:
+        values, shared = self.check_arguments(args)
+        self._enqueue(values, shape, _PLAIN, shared)
 
-    def _lose(self, reason: str) -> None:
-        """The device is lost to this process (`forks.py`). Nothing is given back: it is all the parent's."""
-        self._shapes.clear()
-        self._launcher = self._binder = None
-        for prepared in list(self._prepared):
-            prepared._lose(reason)
-
-    @abstractmethod
-    def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
-        """Lines of Python that hand v0, v1, … and `shape` to the driver, and the helpers they use."""
-
-    @abstractmethod
-    def _launch_specially(
-        self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
-    ) -> None:
-        """A launch with anything out of the ordinary."""
-
-    def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
-        """A grid and group as this backend's driver takes them."""
-        return grid, group
-
-    def _check_shape(self, grid: Any, group: Any) -> Any:
+    def check_shape(self, grid: Any, group: Any) -> Any:
+        """A grid and group as `enqueue` takes them; `ArgumentError` if they do not fit the device or the kernel."""
         if self.program.closed:
-            self._explain_closed()
+            self.raise_closed()
         limits = self.device.capabilities
         wanted = dimensions(grid, "grid")
         if any(n > most for n, most in zip(wanted, limits.max_grid, strict=True)):
             raise ArgumentError(f"grid {grid!r} is larger than {limits.max_grid}, the limit of {self.device.spec}")
-        shape = self._native_shape(wanted, self._check_group(group))
+        checked_group = self._check_group(group)
+        self.note_new_shape(wanted, checked_group)
+        shape = self.native_shape(wanted, checked_group)
         if isinstance(grid, int | tuple) and (group is None or isinstance(group, int | tuple)):
             if len(self._shapes) >= _SHAPES_KEPT:
                 self._shapes.clear()
@@ -234,9 +257,31 @@ class Kernel(ABC):
             raise ArgumentError(f"group {group!r} is larger than {self.device.spec} allows ({limit})")
         return shape
 
-    def _explain_closed(self) -> None:
-        self.device._check_open()
+    # --- closing
+
+    def raise_closed(self) -> NoReturn:
+        """Raise the `DeviceError` that says whether the device or the program is closed."""
+        self.device.check_open()
         raise DeviceError(f"the program of kernel {self.name} is closed")
+
+    def retire(self) -> None:
+        """The program is closed: launches raise from now on, prepared ones too."""
+        self._forget_launchers()
+        for prepared in list(self._prepared):
+            prepared.revoke(f"the program of kernel {self.name} is closed")
+        self.release()
+
+    def mark_lost(self, reason: str) -> None:
+        """The device is lost to this process (`forks.py`). Nothing is given back: it is all the parent's."""
+        self._forget_launchers()
+        for prepared in list(self._prepared):
+            prepared.mark_lost(reason)
+
+    def _forget_launchers(self) -> None:
+        # The launcher knows the kernel and the kernel the launcher: what the driver holds for both would wait for the
+        # garbage collector.
+        self._shapes.clear()
+        self._launcher = self._binder = None
 
     def __repr__(self) -> str:
         params = ", ".join(_described(p) for p in self.params or ())
@@ -248,82 +293,89 @@ def _described(param: Parameter) -> str:
 
 
 class Program(ABC):
-    """A program loaded on a device."""
+    """A program loaded on a device. `compiled` is the driver's binary and the signatures of the kernels in it."""
 
-    def __init__(self, device: Device, name: str, nbytes: int) -> None:
+    def __init__(self, device: Device, compiled: Binary) -> None:
         self.device = device
-        self.name = name
-        self.nbytes = nbytes
+        self.compiled = compiled
+        self.name = compiled.name
+        self.nbytes = len(compiled.payload)
         self.closed = False
         self.on_ripening: Callable[[], None] | None = None  # called when `ripeness` has grown
+        self._signatures = {signature.name: signature for signature in compiled.kernels}
         self._kernels: dict[str, Kernel] = {}
 
-    @property
-    @abstractmethod
-    def kernel_names(self) -> tuple[str, ...]:
-        """The kernels in this program."""
+    # --- what a backend supplies
 
     @abstractmethod
-    def _make_kernel(self, name: str) -> Kernel:
-        """A kernel known to be in `kernel_names`."""
+    def make_kernel(self, signature: KernelSignature) -> Kernel:
+        """The kernel with this signature; called once for each."""
 
-    @abstractmethod
-    def _unload(self) -> None:
-        """Give the driver its program back."""
+    def unload(self, *, collected: bool = False) -> None:
+        """Give the program back to the driver. With `collected` the garbage collector calls, at any moment, in any thread."""
+        return None
 
-    def kernel(self, name: str | None = None) -> Kernel:
-        """A kernel by name; the only one if there is one and no name is given."""
-        if name is None and len(self.kernel_names) == 1:
-            name = self.kernel_names[0]
-        found = self._kernels.get(name or "")
-        if found is not None and not self.closed:
-            return found
-        self.device._check_open()
-        if self.closed:
-            raise DeviceError(f"program {self.name} is closed")
-        if name not in self.kernel_names:
-            known = ", ".join(self.kernel_names) or "none"
-            raise ArgumentError(f"program {self.name} has no kernel {name!r}; it has: {known}")
-        return self._kernels.setdefault(name, self._make_kernel(name))
+    def binary(self) -> bytes:
+        """The program as bytes that `device.load` takes, as ripe as it is now."""
+        return self.compiled.encode()
 
     def make_resident(self) -> None:
         """Have all code on the device now. Beside a kernel that never exits, code that is not there yet cannot be loaded."""
         return None
-
-    @abstractmethod
-    def binary(self) -> bytes:
-        """The program as bytes that `device.load` takes, as ripe as it is now."""
 
     @property
     def ripeness(self) -> int:
         """Grows whenever a launch made the driver compile something that `binary()` would now hold."""
         return 0
 
+    # --- what users call
+
+    @property
+    def kernel_names(self) -> tuple[str, ...]:
+        """The kernels in this program."""
+        return tuple(self._signatures)
+
+    def kernel(self, name: str | None = None) -> Kernel:
+        """A kernel by name; the only one if there is one and no name is given."""
+        if name is None and len(self._signatures) == 1:
+            (name,) = self._signatures
+        found = self._kernels.get(name or "")
+        if found is not None and not self.closed:
+            return found
+        self.check_open()
+        if name not in self._signatures:
+            known = ", ".join(self.kernel_names) or "none"
+            raise ArgumentError(f"program {self.name} has no kernel {name!r}; it has: {known}")
+        return self._kernels.setdefault(name, self.make_kernel(self._signatures[name]))
+
+    def check_open(self) -> None:
+        """Raise `DeviceError` if the program or its device is closed."""
+        self.device.check_open()
+        if self.closed:
+            raise DeviceError(f"program {self.name} is closed")
+
     def close(self) -> None:
         """Unload; launching its kernels afterwards is a `DeviceError`."""
-        with self.device._making:  # once, though several threads may come to close
+        with self.device.creation_lock:  # once, though several threads may come to close
             if self.closed:
                 return
             self.closed = True
         for kernel in list(self._kernels.values()):
-            kernel._retire()
+            kernel.retire()
         self._kernels.clear()
-        self._unload()
+        self.unload()
 
-    def _lose(self, reason: str) -> None:
+    def mark_lost(self, reason: str) -> None:
+        """The device is lost to this process (`forks.py`)."""
         self.closed = True
         for kernel in list(self._kernels.values()):
-            kernel._lose(reason)
-
-    def _abandon(self) -> None:
-        """Unload a forgotten program. Called by the garbage collector, at any moment, in any thread."""
-        self._unload()
+            kernel.mark_lost(reason)
 
     def __del__(self) -> None:
         if not getattr(self, "closed", True):
             self.closed = True
             with contextlib.suppress(Exception):  # the interpreter may be half gone
-                self._abandon()
+                self.unload(collected=True)
 
     def __enter__(self) -> Self:
         return self

@@ -7,7 +7,6 @@ in the device's own order of work can be given to the next one in that order at 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,16 +24,16 @@ class Recycler:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._blocks: deque[tuple[int, Any]] = deque()  # the latest first; few enough to look through
+        self.blocks: deque[tuple[int, Any]] = deque()  # the latest first; few enough to look through
         self._most_bytes = min(_MOST_BYTES, device.memory_info().total_bytes // _SHARE)
         self._closed = False
 
     def take(self, nbytes: int) -> Any:
         """A block that nobody has; None where there is none."""
-        for block in list(self._blocks):
+        for block in list(self.blocks):
             if block[0] == nbytes:
                 try:
-                    self._blocks.remove(block)
+                    self.blocks.remove(block)
                 except ValueError:
                     continue  # another thread was quicker
                 return block[1]
@@ -44,23 +43,23 @@ class Recycler:
         """Keep a block for the next one, in place of those that were kept longest; False where it is too large."""
         if self._closed or self._device.closed or nbytes > self._most_bytes:
             return False
-        self._blocks.appendleft((nbytes, handle))
-        while len(self._blocks) > _MOST_BLOCKS or sum(size for size, _ in list(self._blocks)) > self._most_bytes:
-            self._drop_oldest(self._device._free_later)
+        self.blocks.appendleft((nbytes, handle))
+        while len(self.blocks) > _MOST_BLOCKS or sum(size for size, _ in list(self.blocks)) > self._most_bytes:
+            self._drop_oldest(collected=True)
         return True
 
-    def _drop_oldest(self, free: Callable[[Any], None]) -> bool:
+    def _drop_oldest(self, *, collected: bool) -> bool:
         try:
-            _, handle = self._blocks.pop()
+            _, handle = self.blocks.pop()
         except IndexError:
             return False
-        free(handle)
+        self._device.free(handle, collected=collected)
         return True
 
     def relieve(self, nbytes: int | None) -> bool:
         """The device is out of memory: give it all back. Whether there was any."""
         freed = False
-        while self._drop_oldest(self._device._free):
+        while self._drop_oldest(collected=False):
             freed = True
         return freed
 

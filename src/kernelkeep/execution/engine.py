@@ -44,7 +44,7 @@ class Engine:
         self.timeline = timeline
         self.closing = False
         self.accepted = 0  # batches taken and not done
-        self._lanes = device._open_lanes(timed=timeline is not None)
+        self._lanes = device.open_lanes(timed=timeline is not None)
         self._buffers = Buffers(device, self._lanes, depth)
         self._stale: list[Binding] = []
         self._bindings: weakref.WeakKeyDictionary[Job, Binding] = weakref.WeakKeyDictionary()
@@ -81,7 +81,7 @@ class Engine:
         if job.copy:  # as with submit: the caller may change its arrays once this returns
             batch = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in batch.items()}
         fences: list[Fence] = []
-        if self.device.takes_guests:
+        if self.device.guests.supported:
             batch, fences = ordered_batch(batch, self.device)
         self._aside.add(future)
         try:
@@ -129,7 +129,7 @@ class Engine:
     ) -> Submission | None:
         submission = Submission(job, future)
         try:
-            if fences is None and self.device.takes_guests:
+            if fences is None and self.device.guests.supported:
                 batch, fences = ordered_batch(batch, self.device)
             submission.fences = fences or []
             submission.stage(self._bind(job), batch, self._lanes, self._buffers.blocks, self._buffers.copier)
@@ -325,7 +325,7 @@ class Engine:
 
     def _check_open(self) -> None:
         if self.closing:
-            self.device._check_not_lost()
+            self.device.check_not_lost()
             raise DeviceError(f"the executor on {self.device.spec} is closed")
 
     def close(self, cancel: bool = False, timeout: float | None = None) -> None:
@@ -356,7 +356,7 @@ class Engine:
                 )
         self._let_go()
 
-    def _lose(self, reason: str) -> None:
+    def mark_lost(self, reason: str) -> None:
         """The device is lost to a forked process, which does not have our threads either, and may find any lock held."""
         self.closing = self._ended = True
         self._lock = threading.RLock()

@@ -36,7 +36,7 @@ class Executor:
             raise ArgumentError(f"an executor runs on a device that kk.open_device gave, not on {device!r}")
         if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
             raise ArgumentError(f"depth is a positive number of batches, not {depth!r}")
-        device._check_open()
+        device.check_open()
         self.device = device
         self.depth = depth
         self._engine = Engine(device, depth, Timeline(device.spec, depth) if trace else None)

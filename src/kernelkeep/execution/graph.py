@@ -28,7 +28,7 @@ class Graph:
     def __init__(self, device: Device) -> None:
         if not isinstance(device, Device):
             raise ArgumentError(f"a graph is made for a device that kk.open_device gave, not for {device!r}")
-        device._check_open()
+        device.check_open()
         self.device = device
         self._steps: list[Step] = []
         self._replay: Replay | None = None
@@ -46,14 +46,14 @@ class Graph:
             raise ArgumentError(
                 f"the launch is for {prepared.kernel.device.spec}, and the graph for {self.device.spec}"
             )
-        prepared._watch(self)
+        prepared.add_observer(self)
         return self._append(prepared)
 
     def copy(self, target: Array | np.ndarray[Any, Any], origin: Array | np.ndarray[Any, Any]) -> Self:
         """Append a copy between two arrays of the same shape and dtype, one of them at least on the device."""
         for array in (target, origin):
             if isinstance(array, Array):
-                array._check_open()
+                array.open_handle()
                 if array.device is not self.device:
                     raise ArgumentError(f"an array is on {array.device.spec}, and the graph is for {self.device.spec}")
             elif not isinstance(array, np.ndarray):
@@ -72,7 +72,7 @@ class Graph:
             return self  # there is nothing to move
         for array in (target, origin):
             if isinstance(array, Array):
-                array._tell_when_closed(self)
+                array.add_observer(self)
         return self._append(Copy(target, origin))
 
     def _append(self, step: Step) -> Self:
@@ -92,33 +92,33 @@ class Graph:
     def _refreshed(self) -> Replay:
         with self._lock:
             self._check_open()
-            for prepared in [step for step in self._steps if isinstance(step, Prepared) and step._reason]:
-                prepared._refuse()
+            for prepared in [step for step in self._steps if isinstance(step, Prepared) and step.revoked]:
+                prepared.refuse()
             for step in self._steps:
                 if isinstance(step, Copy):
                     for array in step:
                         if isinstance(array, Array):
-                            array._check_open()
+                            array.open_handle()
             while self._stale and self._replay is not None:
                 if not self._replay.refresh(self._stale.pop()):
                     self._drop()
             if self._replay is None:
                 self._stale.clear()  # before: what another thread changes from here on is taken over by the next launch
-                self._replay = self.device._new_replay(self._steps)
+                self._replay = self.device.new_replay(self._steps)
             return self._replay
 
-    def _changed(self, prepared: Prepared) -> None:
+    def prepared_changed(self, prepared: Prepared) -> None:
         self._stale.add(prepared)
 
-    def _revoke(self, reason: str) -> None:
+    def revoke(self, reason: str) -> None:
         self._suspect = True
 
-    def _lose(self, reason: str) -> None:
+    def mark_lost(self, reason: str) -> None:
         """The device is lost to a forked process: launching says so, and waits for no thread that is not here."""
         self._lock = threading.Lock()
         self._suspect = True
 
-    def _rebind(self) -> None:
+    def sharing_changed(self) -> None:
         """An array that is copied is shared with another library from now on."""
         with self._lock:
             self._drop()
@@ -136,7 +136,7 @@ class Graph:
             self._steps.clear()
 
     def _check_open(self) -> None:
-        self.device._check_open()
+        self.device.check_open()
         if self._closed:
             raise DeviceError("this graph is closed")
 

@@ -63,12 +63,12 @@ class Binding:
             )
             self._prepared[submission.grid] = prepared
             return prepared
-        if prepared._reason:  # the cache was closed meanwhile, and the program with it
-            prepared._refuse()
+        if prepared.revoked:  # the cache was closed meanwhile, and the program with it
+            prepared.refuse()
         for index, value in submission.values.items():
-            prepared._put(index, value)
+            prepared.bind(index, value)
         for index, handle in handles.items():
-            prepared._put(index, handle)
+            prepared.bind(index, handle)
         return prepared
 
     def _stand_in(self, index: int, param: Parameter, submission: Submission, handles: Mapping[int, Any]) -> Any:
@@ -151,14 +151,14 @@ class Submission:
     ) -> None:
         kernel = self.binding.kernel
         if param.kind not in ("buffer", "any") or (param.kind == "any" and isinstance(value, np.generic | bytes)):
-            self.values[index] = kernel._convert(index, value)
+            self.values[index] = kernel.convert(index, value)
             self.originals[index] = value
             return
         if isinstance(value, Array):
-            self.values[index] = kernel._convert(index, value)
+            self.values[index] = kernel.convert(index, value)
             self.originals[index] = value
             self.on_device.add(index)
-            value._leave_order()  # lanes are orders of their own
+            value.stop_recycling()  # lanes are orders of their own
             return
         host = _host_array(value, f"argument {param.name!r} of job {self.job.name}")
         dtype = host.dtype if param.dtype is None else np.dtype(param.dtype)
@@ -219,10 +219,10 @@ def ordered_batch(batch: Mapping[str, Any], device: Device) -> tuple[Mapping[str
     shared: list[Array] = []
     for name, value in batch.items():
         if not isinstance(value, Array) and is_guest(value):
-            value = device._guest_array(value)
+            value = device.guests.adopt(device, value)
             if value is None:
                 continue  # in host memory
             adopted[name] = value
         if isinstance(value, Array) and value.peers is not None and value.device is device:
             shared.append(value)
-    return adopted, device.guest_fences(shared) if shared else []
+    return adopted, device.guests.fences(device, shared) if shared else []

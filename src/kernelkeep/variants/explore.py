@@ -128,7 +128,7 @@ class Explorer:
 
     def _launch_timed(self, runner: _Runner, kernel: Kernel, args: tuple[Any, ...]) -> None:
         device = self._cache.device
-        with device._timing:  # another thread's launch between the two points in time would count as this one's
+        with device.timing_lock:  # another thread's launch between the two points in time would count as this one's
             timer = device.timer()
             with timer:
                 kernel.launch(runner.launch.grid, args, runner.launch.group)

@@ -89,18 +89,18 @@ class Contender:
         once = min(self._timed(1), self._timed(1))
         count = max(1, min(_MOST_LAUNCHES, math.ceil(_SAMPLE_SECONDS / max(once, 1e-7))))
         if count >= _WHOLE_FROM and self._device.replays_whole:
-            self._replay = self._device._new_replay([next(self._next) for _ in range(count)])
+            self._replay = self._device.new_replay([next(self._next) for _ in range(count)])
             self._timed(count)  # the first time the driver prepares it
             count_again = math.ceil(_SAMPLE_SECONDS / max(self._timed(count) / count, 1e-7))
             if count < count_again <= _MOST_LAUNCHES:  # a launch alone took mostly the time to begin
                 self._replay.close()
-                self._replay = self._device._new_replay([next(self._next) for _ in range(count_again)])
+                self._replay = self._device.new_replay([next(self._next) for _ in range(count_again)])
                 self._timed(count_again)
                 count = count_again
         return count
 
     def _timed(self, count: int) -> float:
-        return self._device._time(self._replay.launch if self._replay is not None else lambda: self._launch(count))
+        return self._device.time_work(self._replay.launch if self._replay is not None else lambda: self._launch(count))
 
     def _launch(self, count: int) -> None:
         for _ in range(count):

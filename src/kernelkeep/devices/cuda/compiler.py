@@ -19,7 +19,7 @@ from ...errors import ArgumentError, DeviceError
 from ...programs.signature import KernelSignature, declared, declared_kernel, read_heads, same_kernel
 from ...programs.source import Source
 from ...programs.translation_unit import compile_error, translation_unit
-from ..image import Image
+from ..binary import Binary
 from .bindings import load_bindings
 
 __all__ = ["compile_for", "compiler_version"]
@@ -101,7 +101,7 @@ def compile_for(source: Source, architecture: str) -> bytes:
             payload = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    return Image("cuda", form, _signatures(source, payload, form), payload, source.name).encode()
+    return Binary("cuda", form, _signatures(source, payload, form), payload, source.name).encode()
 
 
 def _target(nvrtc: Any, architecture: str) -> tuple[str, str]:

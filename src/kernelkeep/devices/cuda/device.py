@@ -23,22 +23,19 @@ import numpy as np
 
 from ...errors import BinaryRejected, DeviceError, KernelKeepError, OutOfMemory
 from ...programs.source import Source
-from .. import dlpack
 from ..array import Array, parse_dtype, parse_shape
-from ..base import Capabilities, Device, DeviceInfo, Fence, MemoryInfo, Queue
+from ..base import Binary, Capabilities, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint
-from ..guests import is_guest
-from ..image import Image
+from ..memory import MemoryHandle
 from ..replay import Step
 from .compiler import compile_for, compiler_version
 from .context import Current, Discarded, Events
 from .driver import count_devices, info_of, load_driver
-from .guests import adopted, consumers_of, fences_of, guests_wait, wait_for_guests
+from .guests import CudaGuests
 from .lanes import CudaLanes
-from .memory import CudaMemory
-from .order import CudaFence, CudaQueue, CudaTimer, stream_of
 from .program import CudaProgram, is_whole_cubin
 from .replay import CudaReplay
+from .synchronization import CudaFence, CudaQueue, CudaTimer, stream_of
 
 __all__ = ["CudaDevice", "open_device"]
 
@@ -64,8 +61,8 @@ class CudaDevice(Device):
 
     backend = "cuda"
     language = "cuda"
+    guests = CudaGuests()
     replays_whole = True
-    takes_guests = True
 
     def __init__(self, info: DeviceInfo) -> None:
         driver = self.driver = load_driver()
@@ -74,8 +71,8 @@ class CudaDevice(Device):
         self.success = driver.CUresult.CUDA_SUCCESS
         self.cu_device = self.call(driver.cuDeviceGet, info.index)
         attribute = driver.CUdevice_attribute
-        major = self._attribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
-        minor = self._attribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+        major = self.attribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
+        minor = self.attribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
         self.architecture = f"sm_{major}{minor}"
         fingerprint = Fingerprint(
             backend="cuda",
@@ -97,7 +94,7 @@ class CudaDevice(Device):
         self._nowhere: int | None = None
         self._streams: dict[int, Any] = {}
         self.record, self.stream_wait = driver.cuEventRecord, driver.cuStreamWaitEvent
-        self._queues: weakref.WeakSet[CudaQueue] = weakref.WeakSet()
+        self.queues: weakref.WeakSet[CudaQueue] = weakref.WeakSet()
         self._forgotten: deque[Any] = deque()  # streams of queues that were collected
         self._dropping = threading.Lock()
 
@@ -109,7 +106,7 @@ class CudaDevice(Device):
         attribute = self.driver.CUdevice_attribute
 
         def read(name: str) -> int:
-            return self._attribute(getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"))
+            return self.attribute(getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"))
 
         cooperative = bool(read("COOPERATIVE_LAUNCH"))
         return Capabilities(
@@ -133,39 +130,37 @@ class CudaDevice(Device):
 
     # --- programs
 
-    def _compile(self, source: Source) -> bytes:
+    def compile_program(self, source: Source) -> bytes:
         return compile_for(source, self.architecture)
 
-    def _build(self, source: Source) -> CudaProgram:
-        return self._load(self._compile(source))
-
-    def _load(self, binary: bytes) -> CudaProgram:
+    def load_program(self, binary: bytes, *, eager: bool = True) -> CudaProgram:
         program = self._load_lazily(binary)
-        try:
-            program.make_resident()
-        except DeviceError:
-            program.close()
-            raise
+        if eager:
+            try:
+                program.make_resident()
+            except DeviceError:
+                program.close()
+                raise
         return program
 
     def _load_lazily(self, binary: bytes) -> CudaProgram:
-        image = Image.decode(binary, "cuda")
-        if image.form == "cubin" and not is_whole_cubin(image.payload):
+        compiled = Binary.decode(binary, "cuda")
+        if compiled.form == "cubin" and not is_whole_cubin(compiled.payload):
             # The driver would find out only when the code is first needed, which is too late to compile again.
-            raise BinaryRejected(f"the binary of {image.name} is not a whole cubin")
+            raise BinaryRejected(f"the binary of {compiled.name} is not a whole cubin")
         driver = self.driver
         with self.current:
-            status, library = driver.cuLibraryLoadData(image.payload, [], [], 0, [], [], 0)
+            status, library = driver.cuLibraryLoadData(compiled.payload, [], [], 0, [], [], 0)
         if status is not self.success:
             if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-                raise self.translated(status, f"loading {image.name}")
-            raise BinaryRejected(f"{self.spec} refuses the binary of {image.name}: {status.name}")
-        return CudaProgram(self, image, library)
+                raise self.translated(status, f"loading {compiled.name}")
+            raise BinaryRejected(f"{self.spec} refuses the binary of {compiled.name}: {status.name}")
+        return CudaProgram(self, compiled, library)
 
     # --- memory
 
-    def _allocate(self, nbytes: int) -> CudaMemory:
-        return CudaMemory.of(self, self._allocate_address(nbytes))
+    def allocate(self, nbytes: int) -> MemoryHandle:
+        return MemoryHandle.of(self, self._allocate_address(nbytes))
 
     def _allocate_address(self, nbytes: int) -> int:
         with self.current:
@@ -174,28 +169,20 @@ class CudaDevice(Device):
         self._allocations.add(pointer)
         return pointer
 
-    def _free(self, handle: int) -> None:
-        """Freed when the last one lets it go (`memory.py`)."""
-        if isinstance(handle, CudaMemory):
-            handle.at_once = True
-
     def is_aligned(self, array: Array, nbytes: int) -> bool:
         return not (isinstance(array.handle, int) and array.handle % nbytes)
 
-    def _free_later(self, handle: int) -> None:
-        """As `_free`, by the next call that allocates, synchronises or closes."""
-
-    def give_back(self, address: int, at_once: bool) -> None:
-        """Free memory that nobody holds any more."""
+    def release_memory(self, number: int, at_once: bool) -> None:
+        """Free memory that nobody holds any more; not at once: by the next call that allocates, synchronises or closes."""
         if self.lost:
             return
         with contextlib.suppress(KeyError):
-            self._allocations.remove(address)  # closing the device has freed what is not there
+            self._allocations.remove(number)  # closing the device has freed what is not there
             if at_once:
                 with self.current:
-                    self.driver.cuMemFree(address)
+                    self.driver.cuMemFree(number)
             else:
-                self.discarded.add(self.driver.cuMemFree, address)
+                self.discarded.add(self.driver.cuMemFree, number)
 
     @property
     def nowhere(self) -> int:
@@ -204,19 +191,19 @@ class CudaDevice(Device):
             self._nowhere = self._allocate_address(16)
         return self._nowhere
 
-    def _upload(self, handle: int, host: np.ndarray[Any, Any]) -> None:
+    def upload(self, handle: int, host: np.ndarray[Any, Any]) -> None:
         self.call(self.driver.cuMemcpyHtoDAsync, handle, host.ctypes.data, host.nbytes, self.cu_stream)
         self.call(self.driver.cuStreamSynchronize, self.cu_stream)
 
-    def _download(self, handle: int, out: np.ndarray[Any, Any]) -> None:
+    def download(self, handle: int, out: np.ndarray[Any, Any]) -> None:
         self.call(self.driver.cuMemcpyDtoHAsync, out.ctypes.data, handle, out.nbytes, self.cu_stream)
         self.call(self.driver.cuStreamSynchronize, self.cu_stream)
 
-    def _copy(self, target: int, origin: int, nbytes: int) -> None:
+    def copy(self, target: int, origin: int, nbytes: int) -> None:
         self.call(self.driver.cuMemcpyDtoDAsync, target, origin, nbytes, self.cu_stream)
 
     def pinned_empty(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> np.ndarray[Any, Any]:
-        self._check_open()
+        self.check_open()
         parsed_shape, parsed_dtype = parse_shape(shape), parse_dtype(dtype)
         nbytes = max(16, math.prod(parsed_shape) * parsed_dtype.itemsize)
         memory = _Pinned(self, nbytes)
@@ -227,23 +214,11 @@ class CudaDevice(Device):
         )
 
     def memory_info(self) -> MemoryInfo:
-        self._check_open()
+        self.check_open()
         with self.current:
             self.discarded.clear()
             free, total = self.call(self.driver.cuMemGetInfo)
         return MemoryInfo(int(total), int(free))
-
-    def _guest_array(self, data: Any) -> Array | None:
-        return adopted(self, data) if is_guest(data) else None
-
-    def wait_for_guests(self, arrays: Sequence[Array], queue: Queue | None = None) -> Any:
-        return wait_for_guests(self, arrays, self._stream_of(queue))
-
-    def have_guests_wait(self, waited_for: Any, queue: Queue | None = None) -> None:
-        guests_wait(self, waited_for, self._stream_of(queue))
-
-    def guest_fences(self, arrays: Sequence[Array]) -> list[Fence]:
-        return list(fences_of(self, arrays))
 
     def stream_handle(self, address: int) -> Any:
         """A stream as the bindings take it most quickly."""
@@ -254,68 +229,34 @@ class CudaDevice(Device):
             handle = self._streams[address] = self.driver.CUstream(address)
         return handle
 
-    def _stream_of(self, queue: Queue | None) -> Any:
-        return self.cu_stream if queue is None else stream_of(queue, self)
-
-    def _cuda_array_interface(self, array: Array) -> dict[str, Any]:
-        array._check_open()
-        peers = consumers_of(self, None, array.peers)
-        array.share(peers)
-        # The stream below is the consumer's to wait for. PyTorch does not, so the libraries that are loaded wait already.
-        with self.current:
-            if (streams := peers.streams(self.cu_stream)) is not None:
-                guests_wait(self, streams, self.cu_stream)
-        return {
-            "shape": array.shape,
-            "typestr": array.dtype.str,
-            "data": (int(array.handle), False),
-            "strides": None,
-            "stream": int(self.cu_stream),
-            "version": 3,
-        }
-
-    def _dlpack(self, array: Array, stream: Any) -> Any:
-        if stream is None:
-            stream = 1  # CU_STREAM_LEGACY, as DLPack says
-        if not isinstance(stream, int) or isinstance(stream, bool) or stream < -1 or stream == 0:
-            raise BufferError(f"stream must be None, -1, 1, 2 or the address of a CUDA stream, got {stream!r}")
-        array.share(consumers_of(self, None if stream == -1 else stream, array.peers))
-        if stream not in (-1, int(self.cu_stream)):
-            with self.current:
-                guests_wait(self, (stream,), self.cu_stream)
-        return dlpack.give(int(array.handle), self.info.index, array.shape, array.dtype, array)
-
-    def _dlpack_device(self) -> tuple[int, int]:
-        return dlpack.CUDA, self.info.index
-
     # --- order and time
 
     def fence(self) -> CudaFence:
-        self._check_open()
+        self.check_open()
         return CudaFence(self, self.cu_stream)
 
     def timer(self) -> CudaTimer:
-        self._check_open()
+        self.check_open()
         return CudaTimer(self)
 
     def queue(self) -> CudaQueue:
-        self._check_open()
+        self.check_open()
         return CudaQueue(self)
 
-    def _new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> CudaReplay:
-        return CudaReplay(self, steps, self._stream_of(queue))
+    def new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> CudaReplay:
+        return CudaReplay(self, steps, stream_of(queue, self))
 
     def exclusive(self) -> AbstractContextManager[Any]:
         """CUDA serves all threads at once; here a block only finds our context current in its thread."""
-        self._check_open()
+        self.check_open()
         return self.current
 
-    def _open_lanes(self, *, timed: bool = True) -> CudaLanes:
-        self._check_open()
+    def open_lanes(self, *, timed: bool = True) -> CudaLanes:
+        self.check_open()
         return CudaLanes(self, timed)
 
     def synchronize(self) -> None:
-        self._check_open()
+        self.check_open()
         with self.current:
             self.call(self.driver.cuStreamSynchronize, self.cu_stream)
             self.discarded.clear()
@@ -326,7 +267,7 @@ class CudaDevice(Device):
             self._wait_for_streams()
 
     def _all_streams(self) -> list[Any]:
-        return [self.cu_stream, *(queue.cu_stream for queue in list(self._queues)), *self._forgotten]
+        return [self.cu_stream, *(queue.cu_stream for queue in list(self.queues)), *self._forgotten]
 
     def _wait_for_streams(self) -> None:
         with self._dropping:
@@ -348,7 +289,7 @@ class CudaDevice(Device):
         finally:
             self._dropping.release()
 
-    def _close(self) -> None:
+    def shut_down(self) -> None:
         driver = self.driver
         self._gone = True
         patience = time.monotonic() + _PATIENCE_SECONDS
@@ -370,7 +311,8 @@ class CudaDevice(Device):
 
     # --- calls and errors
 
-    def _attribute(self, attribute: Any) -> int:
+    def attribute(self, attribute: Any) -> int:
+        """A number the driver states about the device."""
         return int(self.call(self.driver.cuDeviceGetAttribute, attribute, self.cu_device))
 
     def call(self, function: Any, *args: Any, doing: str = "") -> Any:
@@ -397,6 +339,7 @@ class CudaDevice(Device):
         return status in lacking and hasattr(self, "current")
 
     def translated(self, status: Any, doing: str = "") -> KernelKeepError:
+        """A status of the driver as one of our errors; `doing` says during what."""
         spec = getattr(self, "spec", "cuda")
         where = f"{spec}{f', {doing}' if doing else ''}"
         _, text = self.driver.cuGetErrorString(status)

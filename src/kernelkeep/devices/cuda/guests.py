@@ -19,12 +19,14 @@ import numpy as np
 from ...errors import ArgumentError
 from .. import dlpack
 from ..array import Array
-from .order import CudaFence
+from ..guests import Guests, is_guest
+from ..synchronization import Fence, Queue
+from .synchronization import CudaFence, stream_of
 
 if TYPE_CHECKING:
     from .device import CudaDevice
 
-__all__ = ["Peers", "adopted", "consumers_of", "fences_of", "guests_wait", "wait_for_guests"]
+__all__ = ["CudaGuests", "Peers", "guests_wait", "wait_for_guests"]
 
 _LEGACY = 1  # CU_STREAM_LEGACY, the default stream by its own name: 0 may mean another one
 StreamOf = Callable[[int], int]  # a library's current stream in this thread, for a device by its index
@@ -131,7 +133,7 @@ class _Consumers:
         return None
 
 
-def consumers_of(device: CudaDevice, stream: int | None, before: Peers | None) -> Peers:
+def _consumers_of(device: CudaDevice, stream: int | None, before: Peers | None) -> Peers:
     """Who may use memory that is given away: the library whose stream is named, else every library that is loaded.
 
     Those who use it already, `before`, go on doing so.
@@ -214,17 +216,10 @@ def guests_wait(device: CudaDevice, streams: Sequence[int] | None, stream: Any) 
     device.events.give(event)
 
 
-def fences_of(device: CudaDevice, arrays: Sequence[Array]) -> list[CudaFence]:
-    """Points after what others do with these arrays at the moment."""
-    streams, _ = _streams_of(_peers_of(arrays), device.cu_stream)
-    with device.current:
-        return [CudaFence(device, device.stream_handle(stream)) for stream in streams]
-
-
 # --- memory
 
 
-def adopted(device: CudaDevice, guest: Any) -> Array | None:
+def _adopted(device: CudaDevice, guest: Any) -> Array | None:
     """An array on another library's memory; None where that is not memory of this device."""
     tensors: Any = getattr(sys.modules.get("torch"), "Tensor", ())
     if isinstance(guest, tensors):
@@ -282,3 +277,59 @@ def _of_interface(device: CudaDevice, guest: Any, interface: dict[str, Any], pee
         if index != device.info.index:
             raise ArgumentError(f"the array is on cuda:{index}, not on {device.spec}")
     return Array(device, shape, dtype, pointer or device.nowhere, guest, peers)
+
+
+# --- what the device offers
+
+
+class CudaGuests(Guests):
+    """Memory is shared with every library that uses the device's primary context."""
+
+    supported = True
+
+    def adopt(self, device: Any, value: Any) -> Array | None:
+        return _adopted(device, value) if is_guest(value) else None
+
+    def wait_for_guests(self, device: Any, arrays: Sequence[Array], queue: Queue | None = None) -> Any:
+        return wait_for_guests(device, arrays, stream_of(queue, device))
+
+    def guests_wait(self, device: Any, waited_for: Any, queue: Queue | None = None) -> None:
+        guests_wait(device, waited_for, stream_of(queue, device))
+
+    def fences(self, device: Any, arrays: Sequence[Array]) -> list[Fence]:
+        streams, _ = _streams_of(_peers_of(arrays), device.cu_stream)
+        with device.current:
+            return [CudaFence(device, device.stream_handle(stream)) for stream in streams]
+
+    def cuda_array_interface(self, array: Array) -> dict[str, Any]:
+        array.open_handle()
+        device: Any = array.device
+        peers = _consumers_of(device, None, array.peers)
+        array.share(peers)
+        # The stream below is the consumer's to wait for. PyTorch does not, so the libraries that are loaded wait already.
+        with device.current:
+            if (streams := peers.streams(device.cu_stream)) is not None:
+                guests_wait(device, streams, device.cu_stream)
+        return {
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "data": (int(array.handle), False),
+            "strides": None,
+            "stream": int(device.cu_stream),
+            "version": 3,
+        }
+
+    def dlpack_capsule(self, array: Array, stream: Any) -> Any:
+        device: Any = array.device
+        if stream is None:
+            stream = 1  # CU_STREAM_LEGACY, as DLPack says
+        if not isinstance(stream, int) or isinstance(stream, bool) or stream < -1 or stream == 0:
+            raise BufferError(f"stream must be None, -1, 1, 2 or the address of a CUDA stream, got {stream!r}")
+        array.share(_consumers_of(device, None if stream == -1 else stream, array.peers))
+        if stream not in (-1, int(device.cu_stream)):
+            with device.current:
+                guests_wait(device, (stream,), device.cu_stream)
+        return dlpack.give(int(array.handle), device.info.index, array.shape, array.dtype, array)
+
+    def dlpack_device(self, array: Array) -> tuple[int, int]:
+        return dlpack.CUDA, array.device.info.index

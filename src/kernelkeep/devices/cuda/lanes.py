@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..lanes import Block, Lane, Lanes, Mark
-from ..order import Fence
-from .order import CudaFence, CudaQueue
+from ..synchronization import Fence
+from .synchronization import CudaFence, CudaQueue
 
 if TYPE_CHECKING:
     from .device import CudaDevice
@@ -41,31 +41,33 @@ class CudaMark(CudaFence, Mark):
 class CudaLane(Lane):
     """A stream."""
 
+    device: CudaDevice
+
     def __init__(self, lanes: CudaLanes) -> None:
+        super().__init__(lanes.device)
         self._lanes = lanes
-        self._device = lanes.device
         self.queue = CudaQueue(lanes.device)
         self._stream = self.queue.cu_stream
 
     def upload(self, handle: int, block: Block) -> Any:
-        self._device.call(self._lanes.to_device, handle, block.address, block.nbytes, self._stream)
+        self.device.call(self._lanes.to_device, handle, block.address, block.nbytes, self._stream)
 
     def upload_from(self, handle: int, host: np.ndarray[Any, Any]) -> Any:
-        self._device.call(self._lanes.to_device, handle, host.ctypes.data, host.nbytes, self._stream)
+        self.device.call(self._lanes.to_device, handle, host.ctypes.data, host.nbytes, self._stream)
         return host
 
     def download(self, handle: int, block: Block) -> Any:
-        self._device.call(self._lanes.to_host, block.address, handle, block.nbytes, self._stream)
+        self.device.call(self._lanes.to_host, block.address, handle, block.nbytes, self._stream)
 
     def copy(self, target: int, origin: int, nbytes: int) -> Any:
-        self._device.call(self._device.driver.cuMemcpyDtoDAsync, target, origin, nbytes, self._stream)
+        self.device.call(self.device.driver.cuMemcpyDtoDAsync, target, origin, nbytes, self._stream)
 
     def clear(self, handle: int, nbytes: int) -> Any:
-        self._device.call(self._device.driver.cuMemsetD8Async, handle, 0, nbytes, self._stream)
+        self.device.call(self.device.driver.cuMemsetD8Async, handle, 0, nbytes, self._stream)
 
     def wait_for(self, mark: Fence) -> None:
         assert isinstance(mark, CudaFence)
-        self._device.call(self._lanes.stream_wait, self._stream, mark.event, 0)
+        self.device.call(self._lanes.stream_wait, self._stream, mark.event, 0)
 
     def mark(self) -> CudaMark:
         return CudaMark(self._lanes, self._stream)
@@ -74,8 +76,9 @@ class CudaLane(Lane):
 class CudaLanes(Lanes):
     """Three streams, and events that are told in the host's time by a common anchor."""
 
+    device: CudaDevice
+
     def __init__(self, device: CudaDevice, timed: bool) -> None:
-        self.device = device
         driver = device.driver
         flags = driver.CUevent_flags
         # Not CU_EVENT_BLOCKING_SYNC: on a busy host a thread that sleeps wakes up too late to keep three stages going.
@@ -84,16 +87,16 @@ class CudaLanes(Lanes):
         self.record, self.stream_wait = driver.cuEventRecord, driver.cuStreamWaitEvent
         self.to_device, self.to_host = driver.cuMemcpyHtoDAsync, driver.cuMemcpyDtoHAsync
         self.free_events: list[Any] = []
+        super().__init__(device, timed)
         self._clock = CudaQueue(device)
         self.anchor = self._new_anchor()
+
+    def open_lanes(self) -> None:
         self.upload, self.compute, self.download = CudaLane(self), CudaLane(self), CudaLane(self)
 
     def new_event(self) -> Any:
         with self.device.current:
             return self.device.call(self.device.driver.cuEventCreate, self._event_flags)
-
-    def block(self, nbytes: int) -> Block:
-        return Block(self.device.pinned_empty(nbytes, "u1"))
 
     def times(self, marks: Sequence[CudaMark]) -> list[float]:
         call, elapsed = self.device.call, self.device.driver.cuEventElapsedTime

@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ... import settings
-from ..order import Queue
-from ..prepared import Prepared
+from ..prepared import LaunchOptions, Prepared
 from .guests import guests_wait, wait_for_guests
 from .packing import as_bytes, code_of, layout_of
+from .synchronization import stream_of
 
 if TYPE_CHECKING:
     from .program import CudaKernel
@@ -33,31 +33,19 @@ class CudaPrepared(Prepared):
     """The arguments lie in one buffer that the driver reads during the call; `update` writes into it."""
 
     kernel: CudaKernel
-    queue: Queue | None = None  # kept: its stream goes with it
 
     def __init__(
-        self,
-        kernel: CudaKernel,
-        args: tuple[Any, ...],
-        values: tuple[Any, ...],
-        shape: tuple[int, ...],
-        stream: Any,
-        shared_bytes: int,
-        cooperative: bool,
+        self, kernel: CudaKernel, args: tuple[Any, ...], values: tuple[Any, ...], shape: Any, options: LaunchOptions
     ) -> None:
-        super().__init__(kernel, args)
-        self._device = kernel._device
+        super().__init__(kernel, args, values, shape, options)  # the buffer has addresses; `values` keeps them alive
+        self._device = kernel.device
         self._library = kernel.program.hold()  # not to be unloaded under a call in another thread
-        self.shape = shape
-        self.shared_bytes = shared_bytes
-        self.cooperative = cooperative
-        self._stream = stream
+        self._stream = stream_of(options.queue, kernel.device)
         self._fields = [(struct.Struct("<" + code_of(p)), p.slot) for p in kernel.params]
         nbytes = struct.calcsize(layout_of(kernel.params))
         self._buffer = ctypes.create_string_buffer(max(nbytes, 8))
-        self._natives: list[Any] = [None] * len(values)  # the buffer has addresses, which keep nothing alive
         for index, value in enumerate(values):
-            self._put(index, value)
+            self.bind(index, value)
         address = ctypes.addressof(self._buffer)
         # One pointer to each argument, as the driver takes them for graphs and cooperative launches …
         self._pointers = (ctypes.c_void_p * max(len(self._fields), 1))(*(address + at for _, at in self._fields))
@@ -65,17 +53,17 @@ class CudaPrepared(Prepared):
         # … and the whole buffer at once, which is quicker.
         self._size = ctypes.c_size_t(nbytes)
         self._extra = (ctypes.c_void_p * 5)(_BUFFER_POINTER, address, _BUFFER_SIZE, ctypes.addressof(self._size), None)
-        self._arm()
+        self.arm()
 
-    def _put(self, index: int, native: Any) -> None:
+    def bind(self, index: int, value: Any) -> None:
         field, at = self._fields[index]
-        field.pack_into(self._buffer, at, as_bytes(native) if field.format.endswith("s") else native)
-        self._natives[index] = native
+        field.pack_into(self._buffer, at, as_bytes(value) if field.format.endswith("s") else value)
+        self.values[index] = value
 
     def _call(self) -> tuple[Any, tuple[Any, ...]]:
         """The driver's function by name, and everything it takes."""
-        common = (self.kernel.function, *self.shape, self.shared_bytes, self._stream)
-        if self.cooperative:
+        common = (self.kernel.function, *self.shape, self.options.shared_bytes, self._stream)
+        if self.options.cooperative:
             return "cuLaunchCooperativeKernel", (*common, self.pointers)
         return "cuLaunchKernel", (*common, 0, ctypes.addressof(self._extra))
 
@@ -114,7 +102,7 @@ class PlainPrepared(CudaPrepared):
             if self._launch()[0] is not self._success:
                 self._launch_again()
 
-    def _arm(self) -> None:
+    def arm(self) -> None:
         self._lock = self.__dict__.get("_lock") or threading.RLock()
         self._success = self._device.success
         self._launch = self._launch_shared if self._bind_to_driver() else self._driver_launch
@@ -123,12 +111,12 @@ class PlainPrepared(CudaPrepared):
         self._launch_in_order()
         return (self._success,)
 
-    def _disarm(self, refuse: Callable[..., NoReturn]) -> None:
-        self._launch = refuse
+    def disarm(self) -> None:
+        self._launch = self.refuse
         if not self._device.lost:
             with self._lock:  # a call of another thread that has begun is made before anything is freed
                 pass
-        self._natives = self._still_open(self._natives)
+        self.values = self.open_values()
 
 
 @cache
@@ -152,23 +140,23 @@ def _native_prepared() -> type[CudaPrepared] | None:
     class NativePrepared(BoundCall, CudaPrepared):
         """The twin in C. `BoundCall` comes first, so that a call runs no Python at all."""
 
-        def _arm(self) -> None:
+        def arm(self) -> None:
             if self._bind_to_driver():
                 self._aim(0, ())  # `_failed` is called instead
                 return
             name, arguments = self._call()
             self._aim(addresses[name], tuple(int(value) for value in arguments))
 
-        def _disarm(self, refuse: Callable[..., NoReturn]) -> None:
+        def disarm(self) -> None:
             self._aim(0, ())
             patience = time.monotonic() + _PATIENCE_SECONDS
             while self._calls and not self._device.lost and time.monotonic() < patience:
                 time.sleep(10e-6)  # calls of other threads are made before anything is freed
-            self._natives = self._still_open(self._natives)
+            self.values = self.open_values()
 
         def _failed(self, status: int) -> None:
-            if self._reason:
-                self._refuse()
+            if self.revoked:
+                self.refuse()
             if self._shared:
                 self._launch_in_order()
             else:

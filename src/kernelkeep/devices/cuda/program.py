@@ -6,17 +6,17 @@ import contextlib
 import ctypes
 import struct
 import threading
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import ArgumentError, BinaryRejected, DeviceError
 from ...programs.signature import KernelSignature, Parameter
-from ..base import Kernel, Program, Queue
-from ..image import Image
+from ..base import Binary, FastLaunch, Kernel, LaunchOptions, Program
 from .guests import guests_wait, wait_for_guests
-from .order import stream_of
 from .packing import as_bytes, layout_of
 from .prepared import CudaPrepared, new_prepared
+from .synchronization import stream_of
 
 if TYPE_CHECKING:
     from .device import CudaDevice
@@ -59,20 +59,15 @@ class _Library:
 class CudaProgram(Program):
     """A loaded library of kernels."""
 
-    def __init__(self, device: CudaDevice, image: Image, library: Any) -> None:
-        super().__init__(device, image.name, len(image.payload))
-        self._device = device
-        self.image = image
-        self._library: _Library | None = _Library(device, library)
-        self._signatures = {signature.name: signature for signature in image.kernels}
+    device: CudaDevice
 
-    @property
-    def kernel_names(self) -> tuple[str, ...]:
-        return tuple(self._signatures)
+    def __init__(self, device: CudaDevice, compiled: Binary, library: Any) -> None:
+        super().__init__(device, compiled)
+        self._library: _Library | None = _Library(device, library)
 
     def make_resident(self) -> None:
-        device, driver = self._device, self._device.driver
-        for signature in self.image.kernels:
+        device, driver = self.device, self.device.driver
+        for signature in self.compiled.kernels:
             with device.current:
                 status, _ = driver.cuKernelGetFunction(self._find(signature))
             if status is not device.success:
@@ -84,32 +79,26 @@ class CudaProgram(Program):
         """What has to be kept while something of the program is used; `DeviceError` if it is closed."""
         library = self._library
         if library is None:
-            self.device._check_open()
+            self.device.check_open()
             raise DeviceError(f"program {self.name} is closed")
         return library
 
     def _find(self, signature: KernelSignature) -> Any:
         symbol = (signature.symbol or signature.name).encode()
         library = self.hold()
-        status, kernel = self._device.driver.cuLibraryGetKernel(library.handle, symbol)
-        if status is not self._device.success:
+        status, kernel = self.device.driver.cuLibraryGetKernel(library.handle, symbol)
+        if status is not self.device.success:
             raise BinaryRejected(f"the binary of {self.name} has no kernel {signature.name}")
         return kernel
 
-    def _make_kernel(self, name: str) -> Kernel:
-        signature = self._signatures[name]
+    def make_kernel(self, signature: KernelSignature) -> Kernel:
         return CudaKernel(self, signature, self._find(signature))
 
-    def _unload(self) -> None:
+    def unload(self, *, collected: bool = False) -> None:
         self._library = None
-        with self._device.current:
-            self._device.discarded.clear()
-
-    def _abandon(self) -> None:
-        self._library = None
-
-    def binary(self) -> bytes:
-        return self.image.encode()
+        if not collected:
+            with self.device.current:
+                self.device.discarded.clear()
 
 
 def _unload(device: CudaDevice, library: Any) -> None:
@@ -154,13 +143,13 @@ class CudaKernel(Kernel):
     """A kernel. Its arguments are packed into one buffer that the driver reads during the launch call."""
 
     program: CudaProgram
+    device: CudaDevice
 
     def __init__(self, program: CudaProgram, signature: KernelSignature, kernel: Any) -> None:
         super().__init__(program, signature)
-        self._device = program._device
-        self._cu_kernel = kernel
+        self.cu_kernel = kernel
         # The driver takes a CUkernel for a CUfunction; the bindings want to be told.
-        self.function = self._device.driver.CUfunction(int(kernel))
+        self.function = self.device.driver.CUfunction(int(kernel))
         self._confirmed: tuple[Parameter, ...] | None = None
 
     @property
@@ -170,8 +159,8 @@ class CudaKernel(Kernel):
             if self.program.closed:
                 return self.signature.params or ()
             _held = self.program.hold()
-            with self._device.current:
-                self._confirmed = _confirmed(self._device, self._cu_kernel, self.signature)
+            with self.device.current:
+                self._confirmed = _confirmed(self.device, self.cu_kernel, self.signature)
         return self._confirmed
 
     @cached_property
@@ -180,13 +169,12 @@ class CudaKernel(Kernel):
         first: _Packing = self.__dict__.setdefault("_first_packing", _Packing(self.program.hold(), self.params))
         return first
 
-    def _retire(self) -> None:
-        super()._retire()
+    def release(self) -> None:
         for name in ("_packing", "_first_packing"):
             self.__dict__.pop(name, None)
 
-    def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
-        packing = self._packing
+    def fast_launch(self) -> FastLaunch:
+        params, packing = self.params, self._packing
         values = "".join(f"v{i}, " if p.kind != "any" else f"as_bytes(v{i}), " for i, p in enumerate(params))
         lines = [
             "x, y, z, gx, gy, gz = shape",
@@ -200,97 +188,89 @@ class CudaKernel(Kernel):
             "if shared:",
             "    guests_wait(device, streams, stream)",
         ]
-        helpers = {
+        names = {
             "packing": packing,  # it owns the memory that `arguments` is the address of
             "lock": packing.lock,
             "pack": packing.pack,
             "buffer": packing.buffer,
             "arguments": packing.arguments,
-            "cu_launch": self._device.driver.cuLaunchKernel,
+            "cu_launch": self.device.driver.cuLaunchKernel,
             "function": self.function,
-            "stream": self._device.cu_stream,
-            "success": self._device.success,
+            "stream": self.device.cu_stream,
+            "success": self.device.success,
             "as_bytes": as_bytes,
             "again": self._launch_again,
             "wait_for_guests": wait_for_guests,
             "guests_wait": guests_wait,
         }
-        return lines, helpers
+        return FastLaunch(lines, names)
 
-    def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
+    def native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
         return (*grid, *group)
 
     def _launch_again(self, shape: Any, arguments: int) -> None:
         """The launch was refused: perhaps only because this thread has no context, or another library's."""
-        stream = self._device.cu_stream
-        with self._device.current:
-            (status,) = self._device.driver.cuLaunchKernel(self.function, *shape, 0, stream, arguments, 0)
-        if status != self._device.success:
+        stream = self.device.cu_stream
+        with self.device.current:
+            (status,) = self.device.driver.cuLaunchKernel(self.function, *shape, 0, stream, arguments, 0)
+        if status != self.device.success:
             self.refuse(status)
 
-    def _launch_specially(
-        self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
-    ) -> None:
-        device, driver = self._device, self._device.driver
+    def check_options(self, options: LaunchOptions) -> None:
+        if options.cooperative:
+            self.device.capabilities.require("cooperative")
+        self._allow_shared(options.shared_bytes)
+
+    def enqueue(self, values: Sequence[Any], shape: Any, options: LaunchOptions) -> None:
+        device, driver = self.device, self.device.driver
         packing = self._packing
-        self._allow_shared(shared_bytes)
-        stream = device.cu_stream if queue is None else stream_of(queue, device)
         packed = (as_bytes(v) if p.kind == "any" else v for p, v in zip(self.params, values, strict=True))
-        tail = (shared_bytes, stream, packing.arguments)
+        tail = (options.shared_bytes, stream_of(options.queue, device), packing.arguments)
         with packing.lock, device.current:
             packing.pack(packing.buffer, 0, *packed)
-            if cooperative:
+            if options.cooperative:
                 (status,) = driver.cuLaunchCooperativeKernel(self.function, *shape, *tail)
             else:
                 (status,) = driver.cuLaunchKernel(self.function, *shape, *tail, 0)
         if status != device.success:
             self.refuse(status)
 
-    def _prepare_launch(
-        self,
-        args: tuple[Any, ...],
-        values: tuple[Any, ...],
-        shape: Any,
-        queue: Queue | None,
-        shared_bytes: int,
-        cooperative: bool,
+    def bind_launch(
+        self, args: tuple[Any, ...], values: tuple[Any, ...], shape: Any, options: LaunchOptions
     ) -> CudaPrepared:
-        _held = self.program.hold()
-        self._allow_shared(shared_bytes)
-        stream = self._device.cu_stream if queue is None else stream_of(queue, self._device)
-        prepared = new_prepared(self, args, values, shape, stream, shared_bytes, cooperative)
-        prepared.queue = queue
-        return prepared
+        return new_prepared(self, args, values, shape, options)
 
-    def _resident_groups(self, items: int, shared_bytes: int) -> int:
-        device, driver = self._device, self._device.driver
+    def count_resident_groups(self, items: int, shared_bytes: int) -> int:
+        device, driver = self.device, self.device.driver
         _held = self.program.hold()
         self._allow_shared(shared_bytes)
         with device.current:
-            function = device.call(driver.cuKernelGetFunction, self._cu_kernel)
+            function = device.call(driver.cuKernelGetFunction, self.cu_kernel)
             each = device.call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, function, items, shared_bytes)
-        count = device._attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        count = device.attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
         return int(each) * count
 
     def _allow_shared(self, shared_bytes: int) -> None:
         """Check an amount of dynamic shared memory, and ask for it where it must be asked for."""
-        device, driver = self._device, self._device.driver
+        device, driver = self.device, self.device.driver
         most = device.capabilities.shared_bytes
         if shared_bytes > most:
             raise ArgumentError(f"shared_bytes {shared_bytes} is more than {device.spec} has ({most})")
         if shared_bytes > _PLAIN_SHARED_BYTES:
+            _held = self.program.hold()
             which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             with device.current:
-                device.call(driver.cuKernelSetAttribute, which, shared_bytes, self._cu_kernel, device.cu_device)
+                device.call(driver.cuKernelSetAttribute, which, shared_bytes, self.cu_kernel, device.cu_device)
 
     def refuse(self, status: Any) -> NoReturn:
-        results = self._device.driver.CUresult
+        """Raise what a refused launch means."""
+        results = self.device.driver.CUresult
         if status in (results.CUDA_ERROR_INVALID_VALUE, results.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES):
             raise ArgumentError(
-                f"{self._device.spec}: the driver refuses this grid or group for {self.name} ({status.name})"
+                f"{self.device.spec}: the driver refuses this grid or group for {self.name} ({status.name})"
             )
         if status == results.CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE:
             raise ArgumentError(
                 f"{self.name}: a cooperative launch must fit on the device at once, and this grid does not"
             )
-        raise self._device.translated(status, f"launching {self.name}")
+        raise self.device.translated(status, f"launching {self.name}")

@@ -25,8 +25,10 @@ __all__ = ["CudaReplay"]
 class CudaReplay(Replay):
     """An instantiated graph."""
 
+    device: CudaDevice
+
     def __init__(self, device: CudaDevice, steps: Sequence[Step], stream: Any) -> None:
-        self._device = device
+        self.device = device
         self._stream = stream
         self._nodes: dict[Prepared, list[Any]] = {}
         self._kept = list(steps)  # the driver reads and writes their memory
@@ -40,7 +42,7 @@ class CudaReplay(Replay):
         self._watch()
 
     def _build(self, steps: Sequence[Step]) -> None:
-        device = self._device
+        device = self.device
         driver, call = device.driver, device.call
         self._graph = call(driver.cuGraphCreate, 0)
         last: list[Any] = []
@@ -51,7 +53,7 @@ class CudaReplay(Replay):
             else:
                 assert isinstance(step, CudaPrepared)
                 node = call(driver.cuGraphAddKernelNode, self._graph, last, len(last), self._parameters(step))
-                if step.cooperative:
+                if step.options.cooperative:
                     self._make_cooperative(node)
                 self._nodes.setdefault(step, []).append(node)
             last = [node]
@@ -65,8 +67,8 @@ class CudaReplay(Replay):
         self._shared += [array for array in copied if isinstance(array, Array) and array.peers is not None]
 
     def launch(self) -> None:
-        device = self._device
-        device._check_not_lost()
+        device = self.device
+        device.check_not_lost()
         with self._lock:
             executable = self._executable
             if self._broken or executable is None:
@@ -80,45 +82,43 @@ class CudaReplay(Replay):
         """Be told when something of the graph is closed: its memory is freed once a launch that has begun is made."""
         for step in self._kept:
             if isinstance(step, Prepared):
-                step._watch(self)
+                step.add_observer(self)
             else:
                 for end in step:
                     if isinstance(end, Array):
-                        end._tell_when_closed(self)
+                        end.add_observer(self)
                         self._broken |= end.handle is None
         self._broken |= self._has_revoked()
 
     def _has_revoked(self) -> bool:
-        return any(isinstance(step, Prepared) and bool(step._reason) for step in self._kept)
+        return any(isinstance(step, Prepared) and bool(step.revoked) for step in self._kept)
 
-    def _changed(self, prepared: Prepared) -> None:
-        if prepared._reason:
-            self._revoke(prepared._reason)
+    def prepared_changed(self, prepared: Prepared) -> None:
+        if prepared.revoked:
+            self.revoke(prepared.revoked)
 
-    def _revoke(self, reason: str) -> None:
+    def revoke(self, reason: str) -> None:
         with self._lock:
             self._broken = True
 
-    def _rebind(self) -> None:
-        return None  # the graph is told as well, and has this replay made ready
+    def sharing_changed(self) -> None:
+        """Nothing to do: the graph is told as well, and has this replay made ready."""
 
     def refresh(self, prepared: Prepared) -> bool:
         assert isinstance(prepared, CudaPrepared)
-        with self._device.current:
+        with self.device.current:
             parameters = self._parameters(prepared)
             for node in self._nodes.get(prepared, ()):
-                self._device.call(
-                    self._device.driver.cuGraphExecKernelNodeSetParams, self._executable, node, parameters
-                )
+                self.device.call(self.device.driver.cuGraphExecKernelNodeSetParams, self._executable, node, parameters)
         self._broken = self._has_revoked()
         self._note_shared()
         return True
 
     def _parameters(self, prepared: CudaPrepared) -> Any:
         """A launch as a node has it. The driver copies the arguments when it is given this."""
-        driver = self._device.driver
+        driver = self.device.driver
         parameters = driver.CUDA_KERNEL_NODE_PARAMS()
-        parameters.func = self._device.call(driver.cuKernelGetFunction, prepared.kernel._cu_kernel)
+        parameters.func = self.device.call(driver.cuKernelGetFunction, prepared.kernel.cu_kernel)
         (
             parameters.gridDimX,
             parameters.gridDimY,
@@ -127,25 +127,25 @@ class CudaReplay(Replay):
             parameters.blockDimY,
             parameters.blockDimZ,
         ) = prepared.shape
-        parameters.sharedMemBytes = prepared.shared_bytes
+        parameters.sharedMemBytes = prepared.options.shared_bytes
         parameters.kernelParams = prepared.pointers
         return parameters
 
     def _make_cooperative(self, node: Any) -> None:
-        driver = self._device.driver
+        driver = self.device.driver
         which = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
         value = driver.CUlaunchAttributeValue()
         value.cooperative = 1
-        self._device.call(driver.cuGraphKernelNodeSetAttribute, node, which, value)
+        self.device.call(driver.cuGraphKernelNodeSetAttribute, node, which, value)
 
     def close(self) -> None:
-        if self._device.lost:
+        if self.device.lost:
             return
         with contextlib.suppress(Exception), self._lock:  # the interpreter may be half gone
             executable, graph, self._executable, self._graph = self._executable, self._graph, None, None
-            if self._device.closed:
+            if self.device.closed:
                 return
-            driver, discarded = self._device.driver, self._device.discarded
+            driver, discarded = self.device.driver, self.device.discarded
             if executable is not None:
                 discarded.add(driver.cuGraphExecDestroy, executable)
             if graph is not None:
@@ -159,9 +159,9 @@ def _copy_parameters(driver: Any, copy: Copy) -> Any:
     if isinstance(origin, np.ndarray):
         parameters.srcMemoryType, parameters.srcHost = host, origin.ctypes.data
     else:
-        parameters.srcMemoryType, parameters.srcDevice = on_device, driver.CUdeviceptr(int(origin._check_open()))
+        parameters.srcMemoryType, parameters.srcDevice = on_device, driver.CUdeviceptr(int(origin.open_handle()))
     if isinstance(target, Array):
-        parameters.dstMemoryType, parameters.dstDevice = on_device, driver.CUdeviceptr(int(target._check_open()))
+        parameters.dstMemoryType, parameters.dstDevice = on_device, driver.CUdeviceptr(int(target.open_handle()))
     else:
         parameters.dstMemoryType, parameters.dstHost = host, target.ctypes.data
     parameters.WidthInBytes, parameters.Height, parameters.Depth = target.nbytes, 1, 1

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,19 +22,18 @@ from ...programs.signature import CTYPES, DTYPES, KernelSignature, Parameter, de
 from ...programs.source import Source
 from ...programs.translation_unit import compile_error, translation_unit, user_line
 from ..array import parse_dtype, parse_shape
-from ..base import Capabilities, Device, DeviceInfo, MemoryInfo, Queue
+from ..base import Binary, Capabilities, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint, cpu_identity
-from ..image import Image
 from ..replay import Replay, Step
 from .lanes import OpenCLLanes
-from .library import find_devices, info_of, load_pyopencl, new_kernel, teach_pyopencl_quick_kernels
+from .library import find_devices, info_of, install_fast_kernel_lookup, load_pyopencl, new_kernel
 from .memory import buffer_class
-from .order import OpenCLFence, OpenCLQueue, OpenCLTimer
 from .pocl import choose_method, is_pocl
-from .pocl_folder import require_folder
+from .pocl_folder import folder_in_use, require_folder
 from .program import OpenCLProgram
 from .replay import new_replay
 from .silence import silence_in_forked_child
+from .synchronization import OpenCLFence, OpenCLQueue, OpenCLTimer
 
 __all__ = ["OpenCLDevice", "open_device"]
 
@@ -96,13 +96,13 @@ class OpenCLDevice(Device):
         self.cl_device = device
         try:
             self.cl_context = cl.Context([device])
-            self.cl_queue = self._own_queue = cl.CommandQueue(self.cl_context)  # a timer exchanges the first
+            self.cl_queue = self.own_queue = cl.CommandQueue(self.cl_context)  # a timer exchanges the first
         except cl.Error as error:
             raise DeviceError(f"cannot open {info.spec} ({info.name}): {error}") from None
         self._memory = buffer_class()
-        self._max_alloc_bytes = int(device.max_mem_alloc_size)
-        self._profiling_queue: Any = None
-        teach_pyopencl_quick_kernels()
+        self.max_allocation_bytes = int(device.max_mem_alloc_size)
+        self.profiling_queue: Any = None
+        install_fast_kernel_lookup()
         silence_in_forked_child(device.platform)
 
     def _read_capabilities(self, device: Any) -> Capabilities:
@@ -128,17 +128,17 @@ class OpenCLDevice(Device):
 
     # --- programs
 
-    def _compile(self, source: Source) -> bytes:
-        with self._build(source) as program:
+    def compile_program(self, source: Source) -> bytes:
+        with self.build_program(source) as program:
             return program.binary()
 
-    def _build(self, source: Source) -> OpenCLProgram:
+    def build_program(self, source: Source) -> OpenCLProgram:
         cl = self.cl
         self.require_tools()
         recipe = (translation_unit(source), " ".join((*source.options, "-cl-kernel-arg-info")))
-        program = self._new_program(recipe)
+        program = self.new_program(recipe[0])
         try:
-            self._build_program(program, recipe[1])
+            self.build_native(program, recipe[1])
         except cl.Error as error:
             log = program.get_build_info(self.cl_device, cl.program_build_info.LOG)
             self.require_tools()  # PoCL does not say that the disk was full
@@ -149,14 +149,14 @@ class OpenCLDevice(Device):
                 # NVIDIA's compiler counts physical lines, whatever #line says.
                 locate = (lambda line: user_line(recipe[0], line)) if self._ignores_line_markers else None
                 raise compile_error(source, log or str(error), *_COMPLAINTS, locate=locate) from None
-            raise self._translated(error) from None
+            raise self.translated(error) from None
         known = declared(source.text)
-        symbols = self._guarded(lambda: _kernel_names(cl, program))
+        symbols = self.call(lambda: _kernel_names(cl, program))
         self._check_names(symbols)
-        signatures = self._guarded(lambda: tuple(self._reflect(program, symbol, source, known) for symbol in symbols))
+        signatures = self.call(lambda: tuple(self._reflect(program, symbol, source, known) for symbol in symbols))
         form = "poclbin" if self.is_pocl else "binary"
-        image = Image("opencl", form, signatures, b"", source.name, recipe=recipe if self.is_pocl else None)
-        return OpenCLProgram(self, image, program)
+        compiled = Binary("opencl", form, signatures, b"", source.name, recipe=recipe if self.is_pocl else None)
+        return OpenCLProgram(self, compiled, program)
 
     def _check_names(self, names: list[str]) -> None:
         """PoCL names files after kernels, and ends the process when it cannot make one."""
@@ -168,25 +168,26 @@ class OpenCLDevice(Device):
                 f"{_LONGEST_POCL_NAME}: give it a shorter one",
             )
 
-    def _new_program(self, recipe: tuple[str, str]) -> Any:
+    def new_program(self, *content: Any) -> Any:
+        """A program of the driver's, not built yet: from a text, or from devices and binaries."""
         # The class below pyopencl.Program: the public one keeps a cache of its own behind the user's back.
-        return self.cl._cl._Program(self.cl_context, recipe[0])
+        return self.cl._cl._Program(self.cl_context, *content)
 
-    def _build_program(self, program: Any, options: str) -> None:
+    def build_native(self, program: Any, options: str) -> None:
+        """Have the driver compile or load a program of its own."""
         # The call below _Program.build, which warns whenever a compiler says anything at all, as NVIDIA's always does.
         program._build(options=options.encode(), devices=[self.cl_device])
 
-    def _load(self, binary: bytes) -> OpenCLProgram:
-        image = Image.decode(binary, "opencl")
-        cl = self.cl
+    def load_program(self, binary: bytes, *, eager: bool = True) -> OpenCLProgram:
+        compiled = Binary.decode(binary, "opencl")
         self.require_tools(to_build=False)
         try:
-            program = cl._cl._Program(self.cl_context, [self.cl_device], [image.payload])
-            self._build_program(program, "")
-        except (cl.Error, ValueError) as error:
+            program = self.new_program([self.cl_device], [compiled.payload])
+            self.build_native(program, "")
+        except (self.cl.Error, ValueError) as error:
             self.require_tools(to_build=False)  # for want of space or descriptors a good binary is refused as well
-            raise BinaryRejected(f"{self.spec} refuses the binary of {image.name}: {error}") from None
-        return OpenCLProgram(self, image, program)
+            raise BinaryRejected(f"{self.spec} refuses the binary of {compiled.name}: {error}") from None
+        return OpenCLProgram(self, compiled, program)
 
     def _reflect(self, program: Any, symbol: str, source: Source, known: dict[str, KernelSignature]) -> KernelSignature:
         found = declared_kernel(symbol, known)
@@ -223,32 +224,29 @@ class OpenCLDevice(Device):
 
     # --- memory
 
-    def _allocate(self, nbytes: int) -> Any:
+    def allocate(self, nbytes: int) -> Any:
         # Some drivers allocate lazily and fail only at the first use, so the promise is checked here.
-        if nbytes > self._max_alloc_bytes:
-            most = f"{self._max_alloc_bytes:,} bytes at once"
+        if nbytes > self.max_allocation_bytes:
+            most = f"{self.max_allocation_bytes:,} bytes at once"
             raise OutOfMemory(f"{self.spec} cannot allocate {nbytes:,} bytes (it gives at most {most})")
         try:
             return self._memory(self.cl_context, self.cl.mem_flags.READ_WRITE, nbytes)
         except self.cl.Error as error:
-            raise self._translated(error, f"allocating {nbytes:,} bytes") from None
+            raise self.translated(error, f"allocating {nbytes:,} bytes") from None
 
-    def _free(self, handle: Any) -> None:
-        """Freed when the last one lets it go (`memory.py`)."""
+    def upload(self, handle: Any, host: np.ndarray[Any, Any]) -> None:
+        self.call(lambda: self.cl.enqueue_copy(self.cl_queue, handle, host, is_blocking=True))
 
-    def _upload(self, handle: Any, host: np.ndarray[Any, Any]) -> None:
-        self._guarded(lambda: self.cl.enqueue_copy(self.cl_queue, handle, host, is_blocking=True))
+    def download(self, handle: Any, out: np.ndarray[Any, Any]) -> None:
+        self.call(lambda: self.cl.enqueue_copy(self.cl_queue, out, handle, is_blocking=True))
 
-    def _download(self, handle: Any, out: np.ndarray[Any, Any]) -> None:
-        self._guarded(lambda: self.cl.enqueue_copy(self.cl_queue, out, handle, is_blocking=True))
-
-    def _copy(self, target: Any, origin: Any, nbytes: int) -> None:
-        self._guarded(lambda: self.cl.enqueue_copy(self.cl_queue, target, origin, byte_count=nbytes))
+    def copy(self, target: Any, origin: Any, nbytes: int) -> None:
+        self.call(lambda: self.cl.enqueue_copy(self.cl_queue, target, origin, byte_count=nbytes))
 
     def pinned_empty(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> np.ndarray[Any, Any]:
         if not self.capabilities.pinned_memory:
             return super().pinned_empty(shape, dtype)
-        self._check_open()
+        self.check_open()
         cl, flags = self.cl, self.cl.mem_flags
         parsed_shape, parsed_dtype = parse_shape(shape), parse_dtype(dtype)
         nbytes = max(16, int(np.prod(parsed_shape, dtype=np.int64)) * parsed_dtype.itemsize)
@@ -258,59 +256,63 @@ class OpenCLDevice(Device):
             buffer = cl.Buffer(self.cl_context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, nbytes)
             return cl.enqueue_map_buffer(self.cl_queue, buffer, both, 0, parsed_shape, parsed_dtype)[0]
 
-        result: np.ndarray[Any, Any] = self._guarded(pin)
+        result: np.ndarray[Any, Any] = self.call(pin)
         return result
 
     def memory_info(self) -> MemoryInfo:
-        self._check_open()
+        self.check_open()
         return MemoryInfo(int(self.cl_device.global_mem_size), None)
 
     # --- order and time
 
     def fence(self) -> OpenCLFence:
-        self._check_open()
+        self.check_open()
         return OpenCLFence(self, self.cl_queue)
 
     def timer(self) -> OpenCLTimer:
-        self._check_open()
+        self.check_open()
         return OpenCLTimer(self)
 
-    def _time(self, work: Callable[[], Any]) -> float:
+    def time_work(self, work: Callable[[], Any]) -> float:
         timer = OpenCLTimer(self, held_back=self.info.is_gpu)
         with timer:
             work()
         return timer.seconds
 
     def queue(self) -> OpenCLQueue:
-        self._check_open()
+        self.check_open()
         return OpenCLQueue(self)
 
-    def _open_lanes(self, *, timed: bool = True) -> OpenCLLanes:
-        self._check_open()
+    def open_lanes(self, *, timed: bool = True) -> OpenCLLanes:
+        self.check_open()
         return OpenCLLanes(self, timed)
 
-    def _new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> Replay:
+    def new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> Replay:
         return new_replay(self, steps)
 
     def synchronize(self) -> None:
-        self._check_open()
-        self._guarded(self.cl_queue.finish)
+        self.check_open()
+        self.call(self.cl_queue.finish)
 
-    def _close(self) -> None:
-        self._guarded(self.cl_queue.finish)
+    def foreign_cache_folders(self) -> tuple[Path, ...]:
+        folder = folder_in_use() if self.is_pocl else None
+        return () if folder is None else (folder,)
+
+    def shut_down(self) -> None:
+        self.call(self.cl_queue.finish)
 
     # --- errors
 
-    def _guarded(self, call: Callable[[], Any]) -> Any:
-        """Do it; what pyopencl raises is translated."""
-        if self.lost:
-            raise DeviceError(self.lost)
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Call a function of pyopencl; its errors are raised as ours."""
+        self.check_not_lost()
         try:
-            return call()
+            return function()
         except self.cl.Error as error:
-            raise self._translated(error) from None
+            raise self.translated(error) from None
 
-    def _translated(self, error: Any, doing: str = "") -> KernelKeepError:
+    def translated(self, error: Any, doing: str = "") -> KernelKeepError:
+        """An error of pyopencl as one of ours; `doing` says during what."""
         codes = self.cl.status_code
         memory = (codes.MEM_OBJECT_ALLOCATION_FAILURE, codes.OUT_OF_HOST_MEMORY, codes.INVALID_BUFFER_SIZE)
         where = f"{self.spec}{f', {doing}' if doing else ''}"

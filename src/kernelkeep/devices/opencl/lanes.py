@@ -15,8 +15,8 @@ import numpy as np
 
 from ...errors import OutOfMemory
 from ..lanes import Block, Lane, Lanes, Mark
-from ..order import Fence
-from .order import OpenCLFence, OpenCLQueue
+from ..synchronization import Fence
+from .synchronization import OpenCLFence, OpenCLQueue
 
 if TYPE_CHECKING:
     from .device import OpenCLDevice
@@ -30,25 +30,28 @@ _ANCHOR_SECONDS = 10.0
 class OpenCLMark(OpenCLFence, Mark):
     """A marker, on a queue that keeps time where it is asked for."""
 
-    def __init__(self, lanes: OpenCLLanes, queue: Any) -> None:
-        self._device = lanes.device
-        self.offset = lanes.offset
-        self.event = lanes.device.cl.enqueue_marker(queue)
+    def __init__(self, device: OpenCLDevice, offset: float, queue: Any) -> None:
+        self._device = device
+        self.offset = offset
+        self.event = device.cl.enqueue_marker(queue)
 
 
 class OpenCLLane(Lane):
     """A queue."""
 
-    def __init__(self, lanes: OpenCLLanes) -> None:
+    device: OpenCLDevice
+
+    def __init__(self, lanes: OpenCLLanes, device: OpenCLDevice) -> None:
+        super().__init__(device)
         self._lanes = lanes
-        self._cl = lanes.device.cl
-        self.queue = OpenCLQueue(lanes.device, timed=lanes.timed)
+        self._cl = device.cl
+        self.queue = OpenCLQueue(device, timed=lanes.timed)
         self.cl_queue = self.queue.cl_queue
 
     def upload(self, handle: Any, block: Block) -> Any:
         if handle is block.handle:
             return block.give_to_device(self.cl_queue) if isinstance(block, SharedBlock) else None
-        return self._cl.enqueue_copy(self.cl_queue, handle, block.host, is_blocking=False)
+        return self.upload_from(handle, block.host)
 
     def upload_from(self, handle: Any, host: np.ndarray[Any, Any]) -> Any:
         return self._cl.enqueue_copy(self.cl_queue, handle, host, is_blocking=False)
@@ -69,7 +72,7 @@ class OpenCLLane(Lane):
         self._cl.enqueue_barrier(self.cl_queue, wait_for=[mark.event])
 
     def mark(self) -> OpenCLMark:
-        return OpenCLMark(self._lanes, self.cl_queue)
+        return OpenCLMark(self.device, self._lanes.offset, self.cl_queue)
 
     def flush(self) -> None:
         self.cl_queue.flush()
@@ -101,7 +104,7 @@ class SharedBlock(Block):
         start = -room.ctypes.data % _ALIGNMENT
         flags = device.cl.mem_flags.READ_WRITE | device.cl.mem_flags.USE_HOST_PTR
         host = room[start : start + nbytes]
-        super().__init__(host, device._guarded(lambda: device.cl.Buffer(device.cl_context, flags, hostbuf=host)))
+        super().__init__(host, device.call(lambda: device.cl.Buffer(device.cl_context, flags, hostbuf=host)))
         self._both = device.cl.map_flags.READ | device.cl.map_flags.WRITE
         self._mapped: Any = None
         self.give_to_host(queue)
@@ -121,27 +124,30 @@ class SharedBlock(Block):
 class OpenCLLanes(Lanes):
     """Queues that keep time, told in the host's."""
 
+    device: OpenCLDevice
+
     def __init__(self, device: OpenCLDevice, timed: bool) -> None:
-        self.device = device
-        self.timed = timed
         self.shares_memory = bool(device.cl_device.type & device.cl.device_type.CPU)
         self._fine_grained = _has_fine_grained_memory(device)
-        self.upload = OpenCLLane(self)
-        if self.shares_memory:
-            self.compute = self.download = self.upload
-        else:
-            self.compute, self.download = OpenCLLane(self), OpenCLLane(self)
+        super().__init__(device, timed)
         self._clock = OpenCLQueue(device, timed=True)
         self._anchor()
 
+    def open_lanes(self) -> None:
+        self.upload = OpenCLLane(self, self.device)
+        if self.shares_memory:
+            self.compute = self.download = self.upload
+        else:
+            self.compute, self.download = OpenCLLane(self, self.device), OpenCLLane(self, self.device)
+
     def block(self, nbytes: int) -> Block:
-        if nbytes > self.device._max_alloc_bytes:
+        if nbytes > self.device.max_allocation_bytes:
             raise OutOfMemory(f"{self.device.spec} cannot allocate {nbytes:,} bytes")
         if self.shares_memory and self._fine_grained:
             return FineBlock(self.device, nbytes)
         if self.shares_memory:
             return SharedBlock(self.device, nbytes, self._clock.cl_queue)
-        return Block(self.device.pinned_empty(nbytes, "u1"))
+        return super().block(nbytes)
 
     def times(self, marks: Sequence[OpenCLMark]) -> list[float]:
         told = [mark.event.profile.end * 1e-9 + mark.offset for mark in marks]

@@ -19,11 +19,11 @@ __all__ = [
     "find_devices",
     "find_platforms",
     "info_of",
+    "install_fast_kernel_lookup",
     "intel_library",
     "list_devices",
     "load_pyopencl",
     "new_kernel",
-    "teach_pyopencl_quick_kernels",
 ]
 
 
@@ -37,15 +37,15 @@ def load_pyopencl() -> Any:
     return pyopencl
 
 
-class _QuickKernels(threading.local):
+class _FastLookup(threading.local):
     on = False
 
 
-_quick = _QuickKernels()
+_fast_lookup = _FastLookup()
 
 
 @cache
-def teach_pyopencl_quick_kernels() -> None:
+def install_fast_kernel_lookup() -> None:
     """Have pyopencl make kernels without generating Python code for each, in the thread and for the moment we ask for it.
 
     That code serves `kernel(queue, …)`, which is never called here, and takes a millisecond per kernel: more than
@@ -61,7 +61,7 @@ def teach_pyopencl_quick_kernels() -> None:
     if original is not None:
 
         def generate(*args: Any, **options: Any) -> Any:
-            return (None, None) if _quick.on else original(*args, **options)
+            return (None, None) if _fast_lookup.on else original(*args, **options)
 
         invoker.generate_enqueue_and_set_args = generate
 
@@ -84,11 +84,11 @@ def _home_takes_files() -> bool:
 
 
 def new_kernel(cl: Any, program: Any, name: str) -> Any:
-    _quick.on = True
+    _fast_lookup.on = True
     try:
         return cl.Kernel(program, name)
     finally:
-        _quick.on = False
+        _fast_lookup.on = False
 
 
 _DESCRIPTORS_TO_LOAD = 16

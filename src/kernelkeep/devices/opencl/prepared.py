@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..arguments import LocalMemory
-from ..prepared import Prepared
+from ..prepared import LaunchOptions, Prepared
+from .synchronization import queue_of
 
 if TYPE_CHECKING:
     from .program import OpenCLKernel
@@ -32,55 +33,51 @@ class OpenCLPrepared(Prepared):
     kernel: OpenCLKernel
 
     def __init__(
-        self, kernel: OpenCLKernel, args: tuple[Any, ...], values: tuple[Any, ...], shape: Any, queue: Any
+        self, kernel: OpenCLKernel, args: tuple[Any, ...], values: tuple[Any, ...], shape: Any, options: LaunchOptions
     ) -> None:
-        super().__init__(kernel, args)
-        device = self._device = kernel._device
-        self.cl_kernel = kernel._new_kernel()
+        super().__init__(kernel, args, values, shape, options)  # `values` also keeps alive what the kernel object has
+        device = self._device = kernel.device
+        self.cl_kernel = kernel.new_native()
         self.items, self.group = shape
-        self.cl_queue = queue
+        self.cl_queue = None if options.queue is None else queue_of(options.queue, device)
         self._error = device.cl.Error
-        self._natives: list[Any] = [None] * len(values)  # the kernel object does not keep its arguments alive
         for index, value in enumerate(values):
-            self._put(index, value)
+            self.bind(index, value)
         # All that a call needs, taken in one step: what another thread closes meanwhile lives until the call is made.
         self.bound: tuple[Callable[..., Any], Any, list[Any]]
-        self._arm()
+        self.arm()
 
     def __call__(self) -> None:
-        enqueue, kernel, _natives = self.bound
+        enqueue, kernel, _values = self.bound
         try:
             # The device's own queue is asked for each time: a timer puts another in its place.
             enqueue(self.cl_queue or self._device.cl_queue, kernel, self.items, self.group)
         except self._error as error:
-            raise self._device._translated(error, f"launching {self.kernel.name}") from None
+            raise self._device.translated(error, f"launching {self.kernel.name}") from None
 
-    def _in_order(self) -> Callable[[], None]:
-        return self if self.cl_queue is None else self._launch_in_order
-
-    def _launch_in_order(self) -> None:
-        self.launch_on(self._device.cl_queue)
+    def on_device_queue(self) -> Callable[[], None]:
+        return self if self.cl_queue is None else lambda: self.launch_on(self._device.cl_queue)
 
     def launch_on(self, queue: Any) -> None:
         """Launch on a queue of pyopencl's."""
-        enqueue, kernel, _natives = self.bound
+        enqueue, kernel, _values = self.bound
         try:
             enqueue(queue, kernel, self.items, self.group)
         except self._error as error:
-            raise self._device._translated(error, f"launching {self.kernel.name}") from None
+            raise self._device.translated(error, f"launching {self.kernel.name}") from None
 
-    def _put(self, index: int, native: Any) -> None:
+    def bind(self, index: int, value: Any) -> None:
         try:
-            set_argument(self._device.cl, self.cl_kernel, index, native)
+            set_argument(self._device.cl, self.cl_kernel, index, value)
         except self._error as error:
-            raise self._device._translated(error, f"argument {index} of {self.kernel.name}") from None
-        self._natives[index] = native
+            raise self._device.translated(error, f"argument {index} of {self.kernel.name}") from None
+        self.values[index] = value
 
-    def _arm(self) -> None:
-        self.bound = (self._device.cl.enqueue_nd_range_kernel, self.cl_kernel, self._natives)
+    def arm(self) -> None:
+        self.bound = (self._device.cl.enqueue_nd_range_kernel, self.cl_kernel, self.values)
 
-    def _disarm(self, refuse: Callable[..., NoReturn]) -> None:
-        self.bound = (refuse, None, [])
-        self._natives = self._still_open(self._natives)
+    def disarm(self) -> None:
+        self.bound = (self.refuse, None, [])
+        super().disarm()
         if self.kernel.program.closed:
             self.cl_kernel = None  # it keeps the whole program alive

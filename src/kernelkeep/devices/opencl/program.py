@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
 from ...errors import ArgumentError, DeviceError
-from ...programs.signature import KernelSignature, Parameter
-from ..base import Kernel, Program, Queue
-from ..image import Image
+from ...programs.signature import KernelSignature
+from ..base import Binary, FastLaunch, Kernel, LaunchOptions, Program
 from .library import new_kernel
-from .order import queue_of
 from .prepared import OpenCLPrepared, set_argument
+from .synchronization import queue_of
 
 if TYPE_CHECKING:
     from .device import OpenCLDevice
@@ -40,25 +40,20 @@ class OpenCLProgram(Program):
     first launch, and anything wanted before comes from a second build.
     """
 
-    def __init__(self, device: OpenCLDevice, image: Image, program: Any) -> None:
-        super().__init__(device, image.name, len(image.payload))
-        self._device = device
-        self._lock = threading.Lock()
-        self.image = image
+    device: OpenCLDevice
+
+    def __init__(self, device: OpenCLDevice, compiled: Binary, program: Any) -> None:
+        super().__init__(device, compiled)
         self.cl_program = program
-        self._unread = not image.payload
-        self._signatures = {signature.name: signature for signature in image.kernels}
+        self._lock = threading.Lock()
+        self._unread = not compiled.payload
         self._launched: set[bytes] = set()
-        self._kinds: set[bytes] = set()  # the kinds of launches made that the image's payload does not hold
+        self._kinds: set[bytes] = set()  # the kinds of launches made that the binary does not hold
 
-    @property
-    def kernel_names(self) -> tuple[str, ...]:
-        return tuple(self._signatures)
+    def make_kernel(self, signature: KernelSignature) -> Kernel:
+        return OpenCLKernel(self, signature)
 
-    def _make_kernel(self, name: str) -> Kernel:
-        return OpenCLKernel(self, self._signatures[name])
-
-    def _unload(self) -> None:
+    def unload(self, *, collected: bool = False) -> None:
         self.cl_program = None
 
     @property
@@ -67,39 +62,39 @@ class OpenCLProgram(Program):
 
     def binary(self) -> bytes:
         with self._lock:
-            if not self.image.payload or self._kinds:
+            if not self.compiled.payload or self._kinds:
                 payload = self._ripest()
                 missing = {kind for kind in self._kinds if kind not in payload}
-                if not self.image.payload or len(missing) < len(self._kinds):
-                    self.image = msgspec.structs.replace(self.image, payload=payload)
+                if not self.compiled.payload or len(missing) < len(self._kinds):
+                    self.compiled = msgspec.structs.replace(self.compiled, payload=payload)
                     self._kinds = missing
                     self.nbytes = len(payload)
-            return self.image.encode()
+            return self.compiled.encode()
 
     def _ripest(self) -> bytes:
-        device, cl = self._device, self._device.cl
-        program, recipe = self.cl_program, self.image.recipe
+        device, cl = self.device, self.device.cl
+        program, recipe = self.cl_program, self.compiled.recipe
         if program is None:
             raise DeviceError(f"program {self.name} is closed")
         if device.is_pocl and not _pocl_caches() and not self._unread:
-            return self.image.payload  # nothing riper can be had
+            return self.compiled.payload  # nothing riper can be had
         keep_unread = device.is_pocl and not _pocl_caches() and not self._kinds
         if recipe is not None and (keep_unread or not self._unread):
             device.require_tools()
-            program = device._new_program(recipe)
-            device._guarded(lambda: device._build_program(program, recipe[1]))
+            program = device.new_program(recipe[0])
+            device.call(lambda: device.build_native(program, recipe[1]))
         else:
             self._unread = False
-        payload: bytes = device._guarded(lambda: program.get_info(cl.program_info.BINARIES)[0])
+        payload: bytes = device.call(lambda: program.get_info(cl.program_info.BINARIES)[0])
         return payload
 
-    def _note_launch(self, kernel: str, group: tuple[int, int, int], small: bool) -> None:
-        """A kind of launch not made before: is its native code in the binary we came from?"""
+    def note_launch(self, kernel: str, group: tuple[int, int, int], small: bool) -> None:
+        """Before a launch: if it is the first of its kind and its native code is not in the binary, the binary can ripen."""
         kind = "/{}/{}-{}-{}-goffs0{}/".format(kernel, *group, "-smallgrid" if small else "").encode()
         if kind in self._launched:
             return
-        ripe = kind in self.image.payload
-        self._device.require_tools(to_build=not ripe)  # native code is loaded at the first launch
+        ripe = kind in self.compiled.payload
+        self.device.require_tools(to_build=not ripe)  # native code is loaded at the first launch
         self._launched.add(kind)
         if not ripe:
             self._kinds.add(kind)
@@ -114,42 +109,43 @@ def _pocl_caches() -> bool:
 class OpenCLKernel(Kernel):
     """A kernel. OpenCL keeps arguments in the kernel object, so setting them and launching is one locked step."""
 
+    program: OpenCLProgram
+    device: OpenCLDevice
+
     def __init__(self, program: OpenCLProgram, signature: KernelSignature) -> None:
         super().__init__(program, signature)
-        device = program._device
-        self._cl = device.cl
-        self._device = device
-        self._owner = program
+        self._cl = program.device.cl
         self._symbol = signature.symbol or signature.name
         self._lock = threading.Lock()
-        self._kernel = self._new_kernel()
+        self._kernel = self.new_native()
         self._set: list[Any] = [None] * len(
             signature.params or ()
-        )  # what tells the arguments that the kernel object has now
+        )  # what tells the arguments that the kernel object has
 
-    def _new_kernel(self) -> Any:
+    def new_native(self) -> Any:
         """An object of the driver's for this kernel, with arguments of its own."""
-        program = self._owner.cl_program
+        program = self.program.cl_program
         if program is None:  # closed by another thread
-            self._explain_closed()
-        return self._device._guarded(lambda: new_kernel(self._cl, program, self._symbol))
+            self.raise_closed()
+        return self.device.call(lambda: new_kernel(self._cl, program, self._symbol))
 
     def _native_kernel(self) -> Any:
         kernel = self._kernel
         if kernel is None:  # closed by another thread
-            self._explain_closed()
+            self.raise_closed()
         return kernel
 
-    def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
+    def fast_launch(self) -> FastLaunch:
+        params = self.params or ()
         kernel = self._native_kernel()
-        helpers = {
+        names = {
             "lock": self._lock,
             "native": kernel,
             "enqueue": self._cl.enqueue_nd_range_kernel,
             # What pyopencl's own generated code calls; its public set_arg tries every kind of argument in turn.
             "set_buffers": kernel._set_arg_multi,
             "set_scalars": kernel._set_arg_buf_multi,
-            "set_others": self._set_others,
+            "set_others": self._set_arguments,
             "now": self._set,
             "error": self._cl.Error,
             "refuse": self._refuse,
@@ -169,53 +165,45 @@ class OpenCLKernel(Kernel):
             lines.append(f"        set_others(native, ({others}))")
         lines += ["        enqueue(device.cl_queue, native, shape[0], shape[1])"]
         lines += ["except error as problem:", "    refuse(problem)"]
-        return lines, helpers
+        return FastLaunch(lines, names)
 
-    def _launch_specially(
-        self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
-    ) -> None:
-        if shared_bytes:
+    def check_options(self, options: LaunchOptions) -> None:
+        if options.shared_bytes:
             raise ArgumentError(_NO_SHARED_BYTES)
-        target = self._device.cl_queue if queue is None else queue_of(queue, self._device)
-        pairs = tuple(part for pair in enumerate(values) for part in pair)
-        kernel = self._native_kernel()
+        super().check_options(options)
+
+    def enqueue(self, values: Sequence[Any], shape: Any, options: LaunchOptions) -> None:
+        queue, kernel = queue_of(options.queue, self.device), self._native_kernel()
         try:
             with self._lock:
                 self._set[:] = [None] * len(self._set)
-                self._set_others(kernel, pairs)
-                self._cl.enqueue_nd_range_kernel(target, kernel, *shape)
+                self._set_arguments(kernel, tuple(part for pair in enumerate(values) for part in pair))
+                self._cl.enqueue_nd_range_kernel(queue, kernel, *shape)
         except self._cl.Error as error:
             self._refuse(error)
 
-    def _set_others(self, kernel: Any, pairs: tuple[Any, ...]) -> None:
+    def _set_arguments(self, kernel: Any, pairs: tuple[Any, ...]) -> None:
         """Set arguments of any kind, given as index and value in turn."""
         for i, value in zip(pairs[::2], pairs[1::2], strict=True):
             set_argument(self._cl, kernel, i, value)
 
-    def _prepare_launch(
-        self,
-        args: tuple[Any, ...],
-        values: tuple[Any, ...],
-        shape: Any,
-        queue: Queue | None,
-        shared_bytes: int,
-        cooperative: bool,
+    def bind_launch(
+        self, args: tuple[Any, ...], values: tuple[Any, ...], shape: Any, options: LaunchOptions
     ) -> OpenCLPrepared:
-        if shared_bytes:
-            raise ArgumentError(_NO_SHARED_BYTES)
-        target = None if queue is None else queue_of(queue, self._device)
-        return OpenCLPrepared(self, args, values, shape, target)
+        return OpenCLPrepared(self, args, values, shape, options)
 
-    def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
+    def native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
         items = tuple(count * size for count, size in zip(grid, group, strict=True))
-        if self._device.capabilities.ripening_binaries:
-            self._owner._note_launch(self._symbol, group, small=max(items) < _SMALL_GRID_ITEMS)
         return (items[:1], group[:1]) if items[1:] == (1, 1) else (items, group)
 
-    def _retire(self) -> None:
-        super()._retire()
+    def note_new_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> None:
+        if self.device.capabilities.ripening_binaries:
+            widest = max(count * size for count, size in zip(grid, group, strict=True))
+            self.program.note_launch(self._symbol, group, small=widest < _SMALL_GRID_ITEMS)
+
+    def release(self) -> None:
         self._kernel = None  # it keeps the whole program alive
 
     def _refuse(self, error: Any) -> NoReturn:
         self._set[:] = [None] * len(self._set)
-        raise self._device._translated(error, f"launching {self.name}") from None
+        raise self.device.translated(error, f"launching {self.name}") from None

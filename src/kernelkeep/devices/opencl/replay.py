@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import DeviceError
 from ..array import Array
 from ..prepared import Prepared
-from ..replay import Copy, LoopReplay, Replay, Step
+from ..replay import Copy, Replay, Step
 from .intel import is_intel_for_cpus
 from .prepared import OpenCLPrepared
 
@@ -51,7 +51,7 @@ def new_replay(device: OpenCLDevice, steps: Sequence[Step]) -> Replay:
             return OpenCLReplay(device, functions, steps)
         except _RefusedError:
             pass
-    return LoopReplay(device, steps)
+    return Replay(device, steps)
 
 
 def _leaks(device: OpenCLDevice) -> bool:
@@ -69,8 +69,10 @@ class OpenCLReplay(Replay):
     closed or exchanged. Arrays and prepared launches tell that to the replay as they tell it to the graph.
     """
 
+    device: OpenCLDevice
+
     def __init__(self, device: OpenCLDevice, functions: _Functions, steps: Sequence[Step]) -> None:
-        self._device = device
+        self.device = device
         self._functions = functions
         self._steps = list(steps)
         self._lock = threading.Lock()
@@ -85,9 +87,9 @@ class OpenCLReplay(Replay):
             if isinstance(step, Copy):
                 for end in step:
                     if isinstance(end, Array):
-                        end._tell_when_closed(self)
+                        end.add_observer(self)
             else:
-                step._watch(self)
+                step.add_observer(self)
 
     def _arrange(self) -> None:
         """Record what can be recorded."""
@@ -116,19 +118,19 @@ class OpenCLReplay(Replay):
             parts += run
             return
         functions = self._functions
-        buffer = functions.create(self._device._own_queue.int_ptr)
+        buffer = functions.create(self.device.own_queue.int_ptr)
         parts.append(buffer)
         for step in run:
             if isinstance(step, Copy):
                 target, origin = step
                 assert isinstance(target, Array) and isinstance(origin, Array)
-                memory, read = target._check_open(), origin._check_open()
+                memory, read = target.open_handle(), origin.open_handle()
                 functions.record_copy(buffer, memory.int_ptr, read.int_ptr, target.nbytes)
             else:
                 assert isinstance(step, OpenCLPrepared)
-                _, kernel, _natives = step.bound
+                _, kernel, _values = step.bound
                 if kernel is None:
-                    step._refuse()
+                    step.refuse()
                 functions.record_launch(buffer, kernel.int_ptr, step.items, step.group)
                 recorded.add(step)
         functions.finalize(buffer)
@@ -139,8 +141,8 @@ class OpenCLReplay(Replay):
                 self._functions.release(part)  # the driver keeps it for the launches that are still to run
 
     def launch(self) -> None:
-        device = self._device
-        device._check_not_lost()
+        device = self.device
+        device.check_not_lost()
         queue = device.cl_queue
         with self._lock:
             if self._closed:
@@ -153,13 +155,13 @@ class OpenCLReplay(Replay):
                     self._arrange()
                 # A command buffer runs only on queues with the properties of the one it was recorded for, and the one that
                 # a timer puts in its place has others. So a timer measures the steps one by one.
-                for part in self._parts if queue is device._own_queue else self._steps:
+                for part in self._parts if queue is device.own_queue else self._steps:
                     if isinstance(part, int):
                         self._functions.enqueue(part)
                     else:
                         self._enqueue(queue, part)
             except (_RefusedError, device.cl.Error) as error:
-                raise device._translated(error, "launching a graph") from None
+                raise device.translated(error, "launching a graph") from None
 
     def _enqueue(self, queue: Any, step: Step) -> None:
         if isinstance(step, OpenCLPrepared):
@@ -167,26 +169,23 @@ class OpenCLReplay(Replay):
             step.launch_on(queue)
             return
         assert isinstance(step, Copy)
-        target, origin = (end._check_open() if isinstance(end, Array) else end for end in step)
+        target, origin = (end.open_handle() if isinstance(end, Array) else end for end in step)
         if all(isinstance(end, Array) for end in step):
-            self._device.cl.enqueue_copy(queue, target, origin, byte_count=step.target.nbytes)
+            self.device.cl.enqueue_copy(queue, target, origin, byte_count=step.target.nbytes)
         else:
-            self._copying.append(self._device.cl.enqueue_copy(queue, target, origin, is_blocking=False))
+            self._copying.append(self.device.cl.enqueue_copy(queue, target, origin, is_blocking=False))
 
-    def refresh(self, prepared: Prepared) -> bool:
-        return True  # it has told us itself
-
-    def _changed(self, prepared: Prepared) -> None:
+    def prepared_changed(self, prepared: Prepared) -> None:
         with self._lock:
             self._changing.add(prepared)
             if prepared in self._recorded:
                 self._give_back()
 
-    def _revoke(self, reason: str) -> None:
+    def revoke(self, reason: str) -> None:
         with self._lock:
             self._give_back()
 
-    def _rebind(self) -> None:
+    def sharing_changed(self) -> None:
         """Memory of OpenCL is not shared with other libraries."""
 
     def _give_back(self) -> None:
@@ -195,7 +194,7 @@ class OpenCLReplay(Replay):
         self._release(parts)
 
     def close(self) -> None:
-        if self._device.lost:
+        if self.device.lost:
             return
         with self._lock, contextlib.suppress(Exception):  # the interpreter may be half gone
             self._closed = True

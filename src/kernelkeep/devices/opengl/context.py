@@ -149,7 +149,7 @@ class Context:
         else:
             self._egl.eglMakeCurrent(self._display, None, None, None)
 
-    def lose(self, reason: str) -> None:
+    def mark_lost(self, reason: str) -> None:
         """This process was forked from the context's: entering it is an error from here on."""
         self._lost = reason
 

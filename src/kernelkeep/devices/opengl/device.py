@@ -15,6 +15,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,9 +23,9 @@ import numpy as np
 from ...errors import BinaryRejected, DeviceError, OutOfMemory
 from ...programs.source import Source
 from ...programs.translation_unit import translation_unit
-from ..base import Capabilities, Device, DeviceInfo, MemoryInfo, Queue
+from ..base import Binary, Capabilities, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import cpu_vectors
-from ..image import Image
+from ..memory import MemoryHandle
 from ..replay import Step
 from .context import Context
 from .driver_cache import driver_cache_of
@@ -32,11 +33,10 @@ from .lanes import OpenGLLanes
 from .libgl import ERROR_NAMES
 from .libgl import Constants as C
 from .listing import describe, fingerprint_of, memory_of
-from .memory import OpenGLMemory
-from .order import OpenGLFence, OpenGLTimer
 from .prepared import OpenGLReplay
 from .program import Launch, OpenGLProgram, link
 from .reflection import reflect
+from .synchronization import OpenGLFence, OpenGLTimer
 
 __all__ = ["OpenGLDevice"]
 
@@ -64,8 +64,8 @@ class OpenGLDevice(Device):
             self._scalars = _new_buffer(gl)
         super().__init__(info, fingerprint_of(info, self.context), capabilities)
         self.driver_cache_dir = driver_cache_of(info.vendor)
-        self._waiting: list[Launch] = []
-        self._batch = 1
+        self.waiting: list[Launch] = []
+        self.batch_size = 1
         # What is set in the context: storage buffers by binding, the program, and the block of scalars.
         self._bound: dict[int, int] = {}
         self._used = 0
@@ -73,8 +73,8 @@ class OpenGLDevice(Device):
         self._block_at: dict[bytes, int] = {}
         self._blocks_end = self._blocks_size = 0
         # Collected buffers and programs: the collector may run inside any GL call, so they are deleted later.
-        self._dead_buffers: deque[int] = deque()
-        self._dead_objects: deque[Callable[[Any], None]] = deque()
+        self._discarded_buffers: deque[int] = deque()
+        self._discarded_objects: deque[Callable[[Any], None]] = deque()
 
     @property
     def family(self) -> str:
@@ -101,11 +101,11 @@ class OpenGLDevice(Device):
 
     # --- programs
 
-    def _compile(self, source: Source) -> bytes:
-        with self._build(source) as program:
+    def compile_program(self, source: Source) -> bytes:
+        with self.build_program(source) as program:
             return program.binary()
 
-    def _build(self, source: Source) -> OpenGLProgram:
+    def build_program(self, source: Source) -> OpenGLProgram:
         text = translation_unit(source)
         with self.context.current() as gl:
             program = link(gl, source, self._for_driver(text))
@@ -116,8 +116,8 @@ class OpenGLDevice(Device):
                 gl.glDeleteProgram(program)
                 raise
         numbers = {"format": number, "block": binding}
-        image = Image("opengl", form, (signature,), payload, source.name, numbers)
-        return OpenGLProgram(self, image, program)
+        compiled = Binary("opengl", form, (signature,), payload, source.name, numbers)
+        return OpenGLProgram(self, compiled, program)
 
     def _for_driver(self, text: str) -> str:
         return text if self.info.is_gpu else _READ_ONLY.sub("", text)
@@ -132,42 +132,44 @@ class OpenGLDevice(Device):
         data = ctypes.create_string_buffer(size.value)
         written = ctypes.c_int()
         gl.glGetProgramBinary(program, size.value, ctypes.byref(written), ctypes.byref(number), data)
-        self._check(gl, "reading a program's binary")
+        self.check_errors(gl, "reading a program's binary")
         return "gl-binary", number.value, data.raw[: written.value]
 
-    def _load(self, binary: bytes) -> OpenGLProgram:
-        image = Image.decode(binary, "opengl")
+    def load_program(self, binary: bytes, *, eager: bool = True) -> OpenGLProgram:
+        compiled = Binary.decode(binary, "opengl")
         with self.context.current() as gl:
-            if image.form == "glsl":
-                text = image.payload.decode()
-                return OpenGLProgram(self, image, link(gl, Source(text, image.name, "glsl"), self._for_driver(text)))
+            if compiled.form == "glsl":
+                text = compiled.payload.decode()
+                return OpenGLProgram(
+                    self, compiled, link(gl, Source(text, compiled.name, "glsl"), self._for_driver(text))
+                )
             program = gl.glCreateProgram()
-            gl.glProgramBinary(program, image.numbers.get("format", 0), image.payload, len(image.payload))
+            gl.glProgramBinary(program, compiled.numbers.get("format", 0), compiled.payload, len(compiled.payload))
             status = ctypes.c_int()
             gl.glGetProgramiv(program, C.LINK_STATUS, ctypes.byref(status))
             while gl.glGetError():
                 pass
             if not status.value:
                 gl.glDeleteProgram(program)
-                raise BinaryRejected(f"{self.spec} refuses the binary of {image.name}")
-        return OpenGLProgram(self, image, program)
+                raise BinaryRejected(f"{self.spec} refuses the binary of {compiled.name}")
+        return OpenGLProgram(self, compiled, program)
 
     # --- launches
 
     def submit(self) -> None:
         """Give the driver every launch that waits, now."""
         with self.context.current() as gl:
-            self._submit(gl)
+            self.submit_waiting(gl)
             gl.glFlush()  # begin now
 
-    def _submit(self, gl: Any) -> None:
+    def submit_waiting(self, gl: Any) -> None:
         """Give the driver every launch that waits. The caller has the context.
 
         A loop launches one kernel on the same arrays again and again; what is set in the context already stays set.
         """
-        waiting = self._waiting
+        waiting = self.waiting
         if waiting:
-            self._waiting = []
+            self.waiting = []
             bound = self._bound
             if len(waiting) > 1:
                 self._place_blocks(gl, {block for _, (_, block, _), _ in waiting if block})
@@ -193,10 +195,10 @@ class OpenGLDevice(Device):
                 barrier(everything)
             waiting.clear()
             buffers = ()  # or what was closed meanwhile would stay until the next batch
-            self._batch = min(self._batch * 2, _LARGEST_BATCH)
-            self._check(gl, "launching")
-        if self._dead_buffers or self._dead_objects:
-            self._bury(gl)
+            self.batch_size = min(self.batch_size * 2, _LARGEST_BATCH)
+            self.check_errors(gl, "launching")
+        if self._discarded_buffers or self._discarded_objects:
+            self._delete_discarded(gl)
 
     def _place_blocks(self, gl: Any, blocks: set[bytes]) -> None:
         """Put scalar blocks that are not there yet into the buffer they are read from, behind those in use.
@@ -226,15 +228,24 @@ class OpenGLDevice(Device):
             self._block_at[block] = self._blocks_end
             self._blocks_end += len(bytes_with_padding)
 
-    def _bury(self, gl: Any) -> None:
-        dead = _emptied(self._dead_buffers)
+    def _delete_discarded(self, gl: Any) -> None:
+        dead = _emptied(self._discarded_buffers)
         if dead:
             gl.glDeleteBuffers(len(dead), (ctypes.c_uint * len(dead))(*dead))
             self._bound.clear()  # names are used again
-        for delete in _emptied(self._dead_objects):
+        for delete in _emptied(self._discarded_objects):
             delete(gl)
 
-    def _delete_program(self, gl: Any, program: int) -> None:
+    def delete_later(self, delete: Callable[[Any], None]) -> None:
+        """Have `delete(gl)` called at the next submission. For finalisers: the collector may run inside any GL call."""
+        self._discarded_objects.append(delete)
+
+    def release_memory(self, number: int, at_once: bool = False) -> None:
+        """Delete a buffer at the next submission. For finalisers too."""
+        self._discarded_buffers.append(number)
+
+    def delete_program(self, gl: Any, program: int) -> None:
+        """Delete a program now."""
         if self._used == program:  # the name may be used again at once
             self._used = 0
             gl.glUseProgram(0)
@@ -242,92 +253,93 @@ class OpenGLDevice(Device):
 
     # --- memory
 
-    def _allocate(self, nbytes: int) -> OpenGLMemory:
+    def allocate(self, nbytes: int) -> MemoryHandle:
         if nbytes > self._max_bytes:
             raise OutOfMemory(
                 f"{self.spec} cannot allocate {nbytes:,} bytes (a storage buffer holds at most {self._max_bytes:,})"
             )
         with self.context.current() as gl:
-            self._submit(gl)
+            self.submit_waiting(gl)
             handle = _new_buffer(gl)
             gl.glBindBuffer(C.COPY_WRITE_BUFFER, handle)
             gl.glBufferData(C.COPY_WRITE_BUFFER, nbytes, None, C.DYNAMIC_COPY)
             if gl.glGetError():
-                self._dead_buffers.append(handle)
+                self.release_memory(handle)
                 raise OutOfMemory(f"{self.spec} cannot allocate {nbytes:,} bytes")
-        return OpenGLMemory.of(self, handle)
+        return MemoryHandle.of(self, handle)
 
-    def _free(self, handle: int) -> None:
-        """Deleted when the last one lets it go (`memory.py`)."""
-
-    def _upload(self, handle: int, host: np.ndarray[Any, Any]) -> None:
+    def upload(self, handle: int, host: np.ndarray[Any, Any]) -> None:
         with self.context.current() as gl:
-            self._submit(gl)
+            self.submit_waiting(gl)
             gl.glBindBuffer(C.COPY_WRITE_BUFFER, handle)
             gl.glBufferSubData(C.COPY_WRITE_BUFFER, 0, host.nbytes, host.ctypes.data)
-            self._check(gl, "copying to the device")
+            self.check_errors(gl, "copying to the device")
 
-    def _download(self, handle: int, out: np.ndarray[Any, Any]) -> None:
+    def download(self, handle: int, out: np.ndarray[Any, Any]) -> None:
         with self.context.current() as gl:
-            self._submit(gl)
+            self.submit_waiting(gl)
             gl.glBindBuffer(C.COPY_READ_BUFFER, handle)
             gl.glGetBufferSubData(C.COPY_READ_BUFFER, 0, out.nbytes, out.ctypes.data)
-            self._check(gl, "copying to the host")
-            self._batch = 1
+            self.check_errors(gl, "copying to the host")
+            self.batch_size = 1
 
-    def _copy(self, target: int, origin: int, nbytes: int) -> None:
+    def copy(self, target: int, origin: int, nbytes: int) -> None:
         with self.context.current() as gl:
-            self._submit(gl)
+            self.submit_waiting(gl)
             gl.glBindBuffer(C.COPY_READ_BUFFER, origin)
             gl.glBindBuffer(C.COPY_WRITE_BUFFER, target)
             gl.glCopyBufferSubData(C.COPY_READ_BUFFER, C.COPY_WRITE_BUFFER, 0, 0, nbytes)
-            self._check(gl, "copying on the device")
+            self.check_errors(gl, "copying on the device")
 
     def memory_info(self) -> MemoryInfo:
-        self._check_open()
+        self.check_open()
         with self.context.current() as gl:
             return MemoryInfo(*memory_of(gl))
 
     # --- order and time
 
     def fence(self) -> OpenGLFence:
-        self._check_open()
+        self.check_open()
         return OpenGLFence(self)
 
     def timer(self) -> OpenGLTimer:
-        self._check_open()
+        self.check_open()
         return OpenGLTimer(self)
 
     def exclusive(self) -> AbstractContextManager[Any]:
-        self._check_open()
+        self.check_open()
         return self.context.current()
 
-    def _new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> OpenGLReplay:
+    def new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> OpenGLReplay:
         return OpenGLReplay(self, steps)
 
-    def _open_lanes(self, *, timed: bool = True) -> OpenGLLanes:
-        self._check_open()
+    def open_lanes(self, *, timed: bool = True) -> OpenGLLanes:
+        self.check_open()
         return OpenGLLanes(self, timed)
 
     def synchronize(self) -> None:
-        self._check_open()
+        self.check_open()
         with self.context.current() as gl:
-            self._submit(gl)
+            self.submit_waiting(gl)
             gl.glFinish()
-            self._check(gl, "waiting")
-            self._batch = 1
+            self.check_errors(gl, "waiting")
+            self.batch_size = 1
 
-    def _close(self) -> None:
+    def foreign_cache_folders(self) -> tuple[Path, ...]:
+        return () if self.driver_cache_dir is None else (self.driver_cache_dir,)
+
+    def shut_down(self) -> None:
         with self.context.current() as gl:
-            self._submit(gl)
+            self.submit_waiting(gl)
             gl.glFinish()
         self.context.close()
 
-    def _lose(self, reason: str) -> None:
-        self.context.lose(reason)
-        super()._lose(reason)
+    def mark_lost(self, reason: str) -> None:
+        self.context.mark_lost(reason)
+        super().mark_lost(reason)
 
-    def _check(self, gl: Any, doing: str) -> None:
+    def check_errors(self, gl: Any, doing: str) -> None:
+        """Raise what went wrong in OpenGL calls since the last look."""
         error = gl.glGetError()
         if error:
             name = ERROR_NAMES.get(error, hex(error))

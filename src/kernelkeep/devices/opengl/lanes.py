@@ -17,9 +17,8 @@ import numpy as np
 
 from ...errors import OutOfMemory
 from ..lanes import Block, Lane, Lanes, Mark
-from ..order import Fence
 from .libgl import Constants as C
-from .order import OpenGLFence
+from .synchronization import OpenGLFence
 
 if TYPE_CHECKING:
     from .device import OpenGLDevice
@@ -41,14 +40,14 @@ class OpenGLMark(OpenGLFence, Mark):
         self.offset = offset
         self.query = ctypes.c_uint()
         with device.context.current() as gl:
-            device._submit(gl)
+            device.submit_waiting(gl)
             if timed:
                 gl.glGenQueries(1, ctypes.byref(self.query))
                 gl.glQueryCounter(self.query, C.TIMESTAMP)
             self._sync = gl.glFenceSync(C.SYNC_GPU_COMMANDS_COMPLETE, 0)
 
-    def _look(self, nanoseconds: int) -> bool:
-        passed = super()._look(nanoseconds)
+    def poll(self, nanoseconds: int) -> bool:
+        passed = super().poll(nanoseconds)
         if passed and not self.seen:
             self.seen = time.perf_counter()
         return passed
@@ -68,7 +67,7 @@ class OpenGLMark(OpenGLFence, Mark):
         super().__del__()
         query = getattr(self, "query", None)
         if query:  # not 0
-            self._device._dead_objects.append(lambda gl: gl.glDeleteQueries(1, ctypes.byref(query)))
+            self._device.delete_later(lambda gl: gl.glDeleteQueries(1, ctypes.byref(query)))
 
 
 class MappedBlock(Block):
@@ -84,19 +83,19 @@ class MappedBlock(Block):
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError):
-            self._device._dead_buffers.append(self.buffer)
+            self._device.release_memory(self.buffer)
 
 
 def _map_buffer(device: OpenGLDevice, nbytes: int) -> tuple[int, int]:
     name = ctypes.c_uint()
     with device.context.current() as gl:
-        device._submit(gl)
+        device.submit_waiting(gl)
         gl.glGenBuffers(1, ctypes.byref(name))
         gl.glBindBuffer(C.COPY_WRITE_BUFFER, name.value)
         gl.glBufferStorage(C.COPY_WRITE_BUFFER, nbytes, None, _MAPPED | _DYNAMIC | _CLIENT)
         address = 0 if gl.glGetError() else gl.glMapBufferRange(C.COPY_WRITE_BUFFER, 0, nbytes, _MAPPED)
         if not address:
-            device._dead_buffers.append(name.value)
+            device.release_memory(name.value)
             raise OutOfMemory(f"{device.spec} cannot map {nbytes:,} bytes")
     return int(name.value), int(address)
 
@@ -104,55 +103,51 @@ def _map_buffer(device: OpenGLDevice, nbytes: int) -> tuple[int, int]:
 class OpenGLLane(Lane):
     """The device's one queue."""
 
+    device: OpenGLDevice
+
     def __init__(self, lanes: OpenGLLanes) -> None:
+        super().__init__(lanes.device)
         self._lanes = lanes
-        self._device = lanes.device
 
     def upload(self, handle: int, block: Block) -> Any:
         assert isinstance(block, MappedBlock)
         if handle != block.handle:
-            self._device._copy(handle, block.buffer, block.nbytes)
-
-    def upload_from(self, handle: int, host: np.ndarray[Any, Any]) -> Any:
-        self._device._upload(handle, host)
+            self.device.copy(handle, block.buffer, block.nbytes)
 
     def download(self, handle: int, block: Block) -> Any:
         assert isinstance(block, MappedBlock)
         if handle != block.handle:
-            self._device._copy(block.buffer, handle, block.nbytes)
-        with self._device.context.current() as gl:
-            self._device._submit(gl)
+            self.device.copy(block.buffer, handle, block.nbytes)
+        with self.device.context.current() as gl:
+            self.device.submit_waiting(gl)
             gl.glMemoryBarrier(C.ALL_BARRIER_BITS)  # among them the one that shows mapped memory to the host
 
-    def copy(self, target: int, origin: int, nbytes: int) -> Any:
-        self._device._copy(target, origin, nbytes)
-
     def clear(self, handle: int, nbytes: int) -> Any:
-        with self._device.context.current() as gl:
-            self._device._submit(gl)
+        with self.device.context.current() as gl:
+            self.device.submit_waiting(gl)
             gl.glBindBuffer(C.COPY_WRITE_BUFFER, handle)
             gl.glClearBufferData(C.COPY_WRITE_BUFFER, C.R8, C.RED, C.UNSIGNED_BYTE, None)
-            self._device._check(gl, "clearing memory")
-
-    def wait_for(self, mark: Fence) -> None:
-        return None  # one queue: what was given earlier runs earlier
+            self.device.check_errors(gl, "clearing memory")
 
     def mark(self) -> OpenGLMark:
-        return OpenGLMark(self._device, self._lanes.offset, self._lanes.timed)
+        return OpenGLMark(self.device, self._lanes.offset, self._lanes.timed)
 
     def flush(self) -> None:
-        self._device.submit()
+        self.device.submit()
 
 
 class OpenGLLanes(Lanes):
     """One lane by three names, its timestamps told in the host's time."""
 
+    device: OpenGLDevice
+
     def __init__(self, device: OpenGLDevice, timed: bool) -> None:
-        self.device = device
         self.shares_memory = device.context.is_software
         # Software computes inside the calls, so the host's clock tells as well.
-        self.timed = timed and not self.shares_memory
+        super().__init__(device, timed and not self.shares_memory)
         self._anchor()
+
+    def open_lanes(self) -> None:
         self.upload = self.compute = self.download = OpenGLLane(self)
 
     def block(self, nbytes: int) -> Block:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,7 @@ from ...errors import ArgumentError
 from ...programs.signature import KernelSignature, Parameter
 from ...programs.source import Source
 from ...programs.translation_unit import compile_error
-from ..base import Kernel, Program, Queue
-from ..image import Image
+from ..base import Binary, FastLaunch, Kernel, LaunchOptions, Program
 from .libgl import Constants as C
 from .prepared import OpenGLPrepared
 
@@ -60,64 +59,59 @@ def link(gl: Any, source: Source, text: str) -> int:
 class OpenGLProgram(Program):
     """A linked program; its one kernel goes by the source's name, or `main`."""
 
-    def __init__(self, device: OpenGLDevice, image: Image, gl_program: int) -> None:
-        super().__init__(device, image.name, len(image.payload))
-        self._device = device
-        self.image = image
+    device: OpenGLDevice
+
+    def __init__(self, device: OpenGLDevice, compiled: Binary, gl_program: int) -> None:
+        super().__init__(device, compiled)
         self.gl_program = gl_program
         self.unloaded = False
-
-    @property
-    def kernel_names(self) -> tuple[str, ...]:
-        return (self.image.kernels[0].name,)
 
     def kernel(self, name: str | None = None) -> Kernel:
         return super().kernel(None if name == "main" else name)
 
-    def _make_kernel(self, name: str) -> Kernel:
-        return OpenGLKernel(self, self.image.kernels[0])
+    def make_kernel(self, signature: KernelSignature) -> Kernel:
+        return OpenGLKernel(self, signature)
 
-    def _unload(self) -> None:
-        with self._device.context.current() as gl:
-            self._device._submit(gl)
-            self._device._delete_program(gl, self.gl_program)
+    def unload(self, *, collected: bool = False) -> None:
+        device, program = self.device, self.gl_program
+        if collected:
+            device.delete_later(lambda gl: device.delete_program(gl, program))
+            return
+        with device.context.current() as gl:
+            device.submit_waiting(gl)
+            device.delete_program(gl, program)
             self.unloaded = True
-
-    def _abandon(self) -> None:
-        device, program = self._device, self.gl_program
-        device._dead_objects.append(lambda gl: device._delete_program(gl, program))
-
-    def binary(self) -> bytes:
-        return self.image.encode()
 
 
 class OpenGLKernel(Kernel):
     """A kernel: which argument goes to which binding, offset or location."""
 
+    program: OpenGLProgram
+    device: OpenGLDevice
+
     def __init__(self, program: OpenGLProgram, signature: KernelSignature) -> None:
-        self._device = program._device
-        self.owner = program
+        super().__init__(program, signature)
         self.gl_program = program.gl_program
         params = signature.params or ()
         self.bindings = [p.slot for p in params if p.kind == "buffer"]
-        self.block_binding = program.image.numbers.get("block", 0)
+        self.block_binding = program.compiled.numbers.get("block", 0)
         self.uniforms = [(p.slot, _SETTERS[p.dtype or ""]) for p in params if p.place == "uniform"]
-        super().__init__(program, signature)
 
-    def _launch_body(self, params: tuple[Parameter, ...]) -> tuple[list[str], dict[str, Any]]:
+    def fast_launch(self) -> FastLaunch:
         """Sort the values as GL takes them; then wait for the others of the batch."""
+        params = self.params or ()
         lines = [
             f"values = {self._sorted_values(params)}",
             "with lock:",
             "    if program.unloaded:",  # by another thread, and its name may be another's by now
-            "        explain_closed()",
-            "    waiting = device._waiting",
+            "        raise_closed()",
+            "    waiting = device.waiting",
             "    waiting.append((kernel, values, shape))",
-            "    if len(waiting) >= device._batch:",
+            "    if len(waiting) >= device.batch_size:",
             "        device.submit()",
         ]
-        helpers = {"pack": self._pack(params), "lock": self._device.context.lock, "kernel": self}
-        return lines, helpers | {"program": self.owner, "explain_closed": self._explain_closed}
+        names = {"pack": self._pack(params), "lock": self.device.context.lock, "kernel": self}
+        return FastLaunch(lines, names | {"program": self.program, "raise_closed": self.raise_closed})
 
     def _sorted_values(self, params: tuple[Parameter, ...]) -> str:
         """An expression of v0, v1, …: buffers by binding, the scalar block packed, loose uniforms."""
@@ -138,34 +132,34 @@ class OpenGLKernel(Kernel):
         block = sorted((i for i, p in enumerate(params) if p.place == "block"), key=lambda i: params[i].slot)
         return buffers, block, [i for i, p in enumerate(params) if p.place == "uniform"], self._pack(params)
 
-    def sort_values(self, values: list[Any]) -> _Values:
+    def sort_values(self, values: Sequence[Any]) -> _Values:
         """The values of a launch as GL takes them, without generated code: for launches that are sorted once."""
         buffers, block, loose, pack = self._sorting
         packed = pack(*[values[i] for i in block]) if block else b""
         return tuple([values[i] for i in buffers]), packed, tuple([values[i] for i in loose])
 
-    def _prepare_launch(
-        self,
-        args: tuple[Any, ...],
-        values: tuple[Any, ...],
-        shape: Any,
-        queue: Queue | None,
-        shared_bytes: int,
-        cooperative: bool,
-    ) -> OpenGLPrepared:
-        if queue is not None or shared_bytes:
-            self._launch_specially(values, shape, queue, shared_bytes, cooperative)
-        return OpenGLPrepared(self, args, values, shape)
+    def enqueue(self, values: Sequence[Any], shape: Any, options: LaunchOptions) -> None:
+        sorted_values = self.sort_values(values)
+        device = self.device
+        with device.context.lock:
+            if self.program.unloaded:
+                self.raise_closed()
+            device.waiting.append((self, sorted_values, shape))
+            if len(device.waiting) >= device.batch_size:
+                device.submit()
 
-    def _native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
+    def bind_launch(
+        self, args: tuple[Any, ...], values: tuple[Any, ...], shape: Any, options: LaunchOptions
+    ) -> OpenGLPrepared:
+        return OpenGLPrepared(self, args, values, shape, options)
+
+    def native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
         return grid
 
-    def _launch_specially(
-        self, values: tuple[Any, ...], shape: Any, queue: Queue | None, shared_bytes: int, cooperative: bool
-    ) -> None:
-        if queue is not None:
-            raise ArgumentError(f"{self._device.spec} has one queue only")
-        raise ArgumentError("GLSL declares its shared memory in the shader: shared_bytes has no meaning here")
+    def check_options(self, options: LaunchOptions) -> None:
+        if options.shared_bytes:
+            raise ArgumentError("GLSL declares its shared memory in the shader: shared_bytes has no meaning here")
+        super().check_options(options)
 
 
 Launch = tuple[OpenGLKernel, _Values, tuple[int, int, int]]

@@ -13,7 +13,7 @@ from ...cache import entry as entries
 from ...cache.entry import Entry
 from ...cache.program_cache import ProgramCache
 from ...devices.base import Device
-from ...devices.image import Image
+from ...devices.binary import Binary
 from ...errors import CacheWarning
 from ...programs.source import Source
 from .common import CachePart, OpenCache, adder, check_adder, entry_file
@@ -122,7 +122,7 @@ class DamageTests(CachePart):
         good = entries.decode(path.read_bytes(), cache.key(source).digest)
         payloads = [b"", b"no image", good.payload[: len(good.payload) // 2]]
         if self.refuses_damaged_binaries:
-            image = Image.decode(good.payload, device.backend)
+            image = Binary.decode(good.payload, device.backend)
             payloads.append(msgspec.structs.replace(image, payload=image.payload[:100]).encode())
             payloads.append(msgspec.structs.replace(image, payload=bytes(len(image.payload))).encode())
         for payload in payloads:

@@ -257,13 +257,13 @@ class ArrayTests(DevicePart):
         third.close()  # it was bound, so its memory is freed and not used again
         with pytest.raises(DeviceError):
             prepared()
-        assert device._recycler is not None and device._recycler.take(4000) != handle
+        assert device.recycler is not None and device.recycler.take(4000) != handle
         assert (first.numpy() == 1).all()
 
     def test_recycled_memory_is_given_back(self, device: Device) -> None:
         with open_device(device.spec) as device:
             device.recycled_empty((4096,), "f4").close()
-            recycler = device._recycler
+            recycler = device.recycler
             assert recycler is not None
             assert recycler.relieve(None) and not recycler.relieve(None)
             kept = device.recycled_empty((4096,), "f4")
@@ -275,6 +275,6 @@ class ArrayTests(DevicePart):
         kept = device.recycled_empty((5000,), "f4")
         handle = kept.handle
         kept.close()
-        recycler = device._recycler
-        assert recycler is not None and len(recycler._blocks) <= 64
+        recycler = device.recycler
+        assert recycler is not None and len(recycler.blocks) <= 64
         assert recycler.take(20_000) == handle

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ...devices.base import Device, Kernel
-from ...devices.image import Image
+from ...devices.binary import Binary
 from ...devices.registry import backend_names
 from ...errors import ArgumentError, BinaryRejected, CompileError, DeviceError, OutOfMemory
 from ...programs.languages import find_language, known_languages
@@ -82,7 +82,7 @@ class ErrorTests(DevicePart):
         self.check_saxpy(device, device.load(binary).kernel(), 65)
 
     def test_image_of_another_backend(self, device: Device) -> None:
-        image = Image.decode(device.compile(SAXPY.source(device)), device.backend)
+        image = Binary.decode(device.compile(SAXPY.source(device)), device.backend)
         for other in {*backend_names(), "vulkan"} - {device.backend}:
             with pytest.raises(BinaryRejected, match=other):
                 device.load(msgspec.structs.replace(image, backend=other).encode())
@@ -92,7 +92,7 @@ class ErrorTests(DevicePart):
     )
     def test_garbage_in_an_intact_envelope(self, device: Device, payload: bytes) -> None:
         binary = device.compile(SAXPY.source(device))
-        image = msgspec.structs.replace(Image.decode(binary, device.backend), payload=payload)
+        image = msgspec.structs.replace(Binary.decode(binary, device.backend), payload=payload)
         with pytest.raises(BinaryRejected, match="saxpy"):
             device.load(image.encode())
         self.check_saxpy(device, device.load(binary).kernel(), 65)

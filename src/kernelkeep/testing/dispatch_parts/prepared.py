@@ -235,7 +235,7 @@ class PreparedTests(DispatchPart):
 
     def test_guest_arrays(self, device: Device, saxpy: Kernel) -> None:
         x, y = self.ones_and_zeros(device)
-        if not device.takes_guests:
+        if not device.guests.supported:
             with pytest.raises(ArgumentError, match=r"argument 0 \(x\) of saxpy"):
                 saxpy.prepare(GRID, (_Lent(x), y, 2.0, ITEMS))
             return

@@ -203,7 +203,7 @@ class InputTests(ExecutorPart):
 
     def test_an_array_shared_by_another_library(self, device: Device, executor: Executor, job: Job) -> None:
         y = device.array(np.zeros(ITEMS, "f4"))
-        if not device.takes_guests:
+        if not device.guests.supported:
             pytest.skip("memory of this device cannot be shared")
         for _ in range(2):
             executor.submit(job, **saxpy_batch(0) | {"y": _Lent(y)}).result(TIMEOUT)

@@ -1,13 +1,11 @@
-"""Order and time on OpenCL: queues, and markers as fences and timers."""
+"""Queues on OpenCL, and markers as fences and timers."""
 
 from __future__ import annotations
 
-import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ArgumentError, DeviceError
-from ..base import Fence, Queue, Timer
+from ..synchronization import Fence, Queue, Timer
 
 if TYPE_CHECKING:
     from .device import OpenCLDevice
@@ -15,7 +13,10 @@ if TYPE_CHECKING:
 __all__ = ["OpenCLFence", "OpenCLQueue", "OpenCLTimer", "queue_of"]
 
 
-def queue_of(queue: Queue, device: OpenCLDevice) -> Any:
+def queue_of(queue: Queue | None, device: OpenCLDevice) -> Any:
+    """The driver's queue behind ours; the device's own for None."""
+    if queue is None:
+        return device.cl_queue
     if not isinstance(queue, OpenCLQueue) or queue.device is not device:
         raise ArgumentError(f"the queue does not belong to {device.spec}")
     return queue.cl_queue
@@ -27,7 +28,7 @@ class OpenCLQueue(Queue):
     def __init__(self, device: OpenCLDevice, *, timed: bool = False) -> None:
         self.device = device
         keeps_time = device.cl.command_queue_properties.PROFILING_ENABLE if timed else 0
-        self.cl_queue = device._guarded(lambda: device.cl.CommandQueue(device.cl_context, properties=keeps_time))
+        self.cl_queue = device.call(lambda: device.cl.CommandQueue(device.cl_context, properties=keeps_time))
 
     def fence(self) -> OpenCLFence:
         return OpenCLFence(self.device, self.cl_queue)
@@ -35,10 +36,10 @@ class OpenCLQueue(Queue):
     def wait_for(self, fence: Fence) -> None:
         if not isinstance(fence, OpenCLFence):
             raise ArgumentError("the fence does not belong to OpenCL")
-        self.device._guarded(lambda: self.device.cl.enqueue_barrier(self.cl_queue, wait_for=[fence.event]))
+        self.device.call(lambda: self.device.cl.enqueue_barrier(self.cl_queue, wait_for=[fence.event]))
 
     def synchronize(self) -> None:
-        self.device._guarded(self.cl_queue.finish)
+        self.device.call(self.cl_queue.finish)
 
 
 class OpenCLFence(Fence):
@@ -46,12 +47,12 @@ class OpenCLFence(Fence):
 
     def __init__(self, device: OpenCLDevice, queue: Any) -> None:
         self._device = device
-        self.event = device._guarded(lambda: device.cl.enqueue_marker(queue))
-        device._guarded(queue.flush)
+        self.event = device.call(lambda: device.cl.enqueue_marker(queue))
+        device.call(queue.flush)
 
     @property
     def done(self) -> bool:
-        self._device._check_not_lost()
+        self._device.check_not_lost()
         status = self.event.command_execution_status
         if status < 0:
             raise DeviceError(f"{self._device.spec}: work before the fence failed (OpenCL error {status})")
@@ -59,14 +60,9 @@ class OpenCLFence(Fence):
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
         if timeout_seconds is None:
-            self._device._guarded(self.event.wait)
+            self._device.call(self.event.wait)
             return True
-        deadline = time.monotonic() + timeout_seconds
-        while not self.done:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(20e-6)
-        return True
+        return super().wait(timeout_seconds)
 
 
 class OpenCLTimer(Timer):
@@ -76,56 +72,52 @@ class OpenCLTimer(Timer):
     other threads during the block are measured with it.
     """
 
+    device: OpenCLDevice
+
     def __init__(self, device: OpenCLDevice, *, held_back: bool = False) -> None:
-        self._device = device
+        super().__init__(device)
         self._start: Any = None
         self._end: Any = None
         # Nothing of the block begins before its end, so that the device does not wait for the host inside it.
         self._gate = device.cl.UserEvent(device.cl_context) if held_back else None
 
-    def __enter__(self) -> Self:
-        device, cl = self._device, self._device.cl
-        device._check_not_lost()
-        if device._profiling_queue is None:
-            device._profiling_queue = cl.CommandQueue(
+    def start(self) -> None:
+        device, cl = self.device, self.device.cl
+        device.check_not_lost()
+        if device.profiling_queue is None:
+            device.profiling_queue = cl.CommandQueue(
                 device.cl_context, properties=cl.command_queue_properties.PROFILING_ENABLE
             )
-        device._timing.acquire()  # the queue that stands in is one for all
+        device.timing_lock.acquire()  # the queue that stands in is one for all
         self._plain = device.cl_queue
         try:
-            device._guarded(self._plain.finish)
-            device.cl_queue = device._profiling_queue
+            device.call(self._plain.finish)
+            device.cl_queue = device.profiling_queue
             if self._gate is not None:
-                device._guarded(lambda: cl.enqueue_marker(device._profiling_queue, wait_for=[self._gate]))
-            self._start = device._guarded(lambda: cl.enqueue_marker(device._profiling_queue))
+                device.call(lambda: cl.enqueue_marker(device.profiling_queue, wait_for=[self._gate]))
+            self._start = device.call(lambda: cl.enqueue_marker(device.profiling_queue))
         except BaseException:
-            self._give_back()
+            self._restore_queue()
             raise
-        return self
 
-    def _give_back(self) -> None:
-        device = self._device
+    def _restore_queue(self) -> None:
+        device = self.device
         try:
             if self._gate is not None:
                 self._gate.set_status(device.cl.command_execution_status.COMPLETE)
             # Before the other queue is back: what another thread launched meanwhile comes before what it does next.
-            device._guarded(device._profiling_queue.finish)
+            device.call(device.profiling_queue.finish)
         finally:
             device.cl_queue = self._plain
-            device._timing.release()
+            device.timing_lock.release()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        device = self._device
+    def stop(self) -> None:
+        device = self.device
         try:
-            self._end = device._guarded(lambda: device.cl.enqueue_marker(device._profiling_queue))
+            self._end = device.call(lambda: device.cl.enqueue_marker(device.profiling_queue))
         finally:
-            self._give_back()
+            self._restore_queue()
 
-    @property
-    def seconds(self) -> float:
-        if self._end is None:
-            raise DeviceError("the timer's block has not ended")
-        self._device._check_not_lost()
+    def read(self) -> float:
+        self.device.check_not_lost()
         return float(self._end.profile.end - self._start.profile.end) * 1e-9

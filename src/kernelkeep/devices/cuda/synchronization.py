@@ -1,14 +1,12 @@
-"""Order and time on CUDA: streams, and events as fences and timers."""
+"""Streams, and events as fences and timers."""
 
 from __future__ import annotations
 
 import contextlib
-import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from ...errors import ArgumentError, DeviceError
-from ..base import Fence, Queue, Timer
+from ...errors import ArgumentError
+from ..synchronization import Fence, Queue, Timer
 
 if TYPE_CHECKING:
     from .device import CudaDevice
@@ -16,7 +14,10 @@ if TYPE_CHECKING:
 __all__ = ["CudaFence", "CudaQueue", "CudaTimer", "stream_of"]
 
 
-def stream_of(queue: Queue, device: CudaDevice) -> Any:
+def stream_of(queue: Queue | None, device: CudaDevice) -> Any:
+    """The stream behind a queue; the device's own for None."""
+    if queue is None:
+        return device.cu_stream
     if not isinstance(queue, CudaQueue) or queue.device is not device:
         raise ArgumentError(f"the queue does not belong to {device.spec}")
     return queue.cu_stream
@@ -30,20 +31,20 @@ class CudaQueue(Queue):
         flags = device.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         with device.current:
             self.cu_stream = device.call(device.driver.cuStreamCreate, flags)
-        device._queues.add(self)
+        device.queues.add(self)
 
     def fence(self) -> CudaFence:
-        self.device._check_open()
+        self.device.check_open()
         return CudaFence(self.device, self.cu_stream)
 
     def wait_for(self, fence: Fence) -> None:
         if not isinstance(fence, CudaFence):
             raise ArgumentError("the fence does not belong to CUDA")
-        self.device._check_open()
+        self.device.check_open()
         self.device.call(self.device.driver.cuStreamWaitEvent, self.cu_stream, fence.event, 0)
 
     def synchronize(self) -> None:
-        self.device._check_open()
+        self.device.check_open()
         self.device.call(self.device.driver.cuStreamSynchronize, self.cu_stream)
 
     def __del__(self) -> None:
@@ -63,7 +64,7 @@ class CudaFence(Fence):
 
     @property
     def done(self) -> bool:
-        self._device._check_not_lost()
+        self._device.check_not_lost()
         if self._device.closed:
             return True  # closing waited for all work, and the event may be gone
         (status,) = self._device.driver.cuEventQuery(self.event)
@@ -77,12 +78,7 @@ class CudaFence(Fence):
         if timeout_seconds is None and not self._device.closed:
             self._device.call(self._device.driver.cuEventSynchronize, self.event)
             return True
-        deadline = time.monotonic() + (timeout_seconds or 0)
-        while not self.done:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(20e-6)
-        return True
+        return super().wait(timeout_seconds)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # half made, or the interpreter is half gone
@@ -92,25 +88,18 @@ class CudaFence(Fence):
 class CudaTimer(Timer):
     """Two events."""
 
-    def __init__(self, device: CudaDevice) -> None:
-        self._device = device
-        self._start: CudaFence | None = None
-        self._end: CudaFence | None = None
+    device: CudaDevice
+    _start: CudaFence
+    _end: CudaFence
 
-    def __enter__(self) -> Self:
-        self._start = CudaFence(self._device, self._device.cu_stream, timing=True)
-        return self
+    def start(self) -> None:
+        self._start = CudaFence(self.device, self.device.cu_stream, timing=True)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end = CudaFence(self._device, self._device.cu_stream, timing=True)
+    def stop(self) -> None:
+        self._end = CudaFence(self.device, self.device.cu_stream, timing=True)
 
-    @property
-    def seconds(self) -> float:
-        if self._start is None or self._end is None:
-            raise DeviceError("the timer's block has not ended")
-        self._device._check_open()
+    def read(self) -> float:
+        self.device.check_open()
         self._end.wait()
-        driver = self._device.driver
-        return float(self._device.call(driver.cuEventElapsedTime, self._start.event, self._end.event)) * 1e-3
+        driver = self.device.driver
+        return float(self.device.call(driver.cuEventElapsedTime, self._start.event, self._end.event)) * 1e-3

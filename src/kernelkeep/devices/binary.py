@@ -11,12 +11,12 @@ import msgspec
 from ..errors import BinaryRejected
 from ..programs.signature import KernelSignature
 
-__all__ = ["Image"]
+__all__ = ["Binary"]
 
 _MAGIC = b"KKI1"
 
 
-class Image(msgspec.Struct, frozen=True):
+class Binary(msgspec.Struct, frozen=True):
     """`payload` is what the driver made; `form` says what that is, in the backend's own words ("cubin", "poclbin")."""
 
     backend: str
@@ -28,23 +28,23 @@ class Image(msgspec.Struct, frozen=True):
     recipe: tuple[str, str] | None = None  # text and options, where a riper binary can only be had by building again
 
     def encode(self) -> bytes:
-        """The image as bytes."""
+        """The whole as bytes."""
         name = self.name.encode("utf-8", "replace").decode()  # it may come from an undecodable file name
         return _MAGIC + _encoder.encode(self if name == self.name else msgspec.structs.replace(self, name=name))
 
     @classmethod
-    def decode(cls, data: bytes, backend: str) -> Image:
-        """Read an image made for `backend`; anything else is `BinaryRejected`."""
+    def decode(cls, data: bytes, backend: str) -> Binary:
+        """Read a binary made for `backend`; anything else is `BinaryRejected`."""
         if not isinstance(data, bytes | bytearray | memoryview) or bytes(data[:4]) != _MAGIC:
-            raise BinaryRejected("these bytes are not a program image")
+            raise BinaryRejected("these bytes are not a program binary")
         try:
-            image = _decoder.decode(memoryview(data)[4:])
+            binary = _decoder.decode(memoryview(data)[4:])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BinaryRejected(f"this program image is damaged: {error}") from None
-        if image.backend != backend:
-            raise BinaryRejected(f"this program image is for {image.backend}, not for {backend}")
-        return image
+            raise BinaryRejected(f"this program binary is damaged: {error}") from None
+        if binary.backend != backend:
+            raise BinaryRejected(f"this program binary is for {binary.backend}, not for {backend}")
+        return binary
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Image)
+_decoder = msgspec.msgpack.Decoder(Binary)

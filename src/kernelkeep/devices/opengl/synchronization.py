@@ -1,14 +1,13 @@
-"""Order and time on OpenGL: sync objects as fences, timestamps as timers."""
+"""Sync objects as fences, timestamps as timers."""
 
 from __future__ import annotations
 
 import ctypes
 import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from ...errors import DeviceError
-from ..base import Fence, Timer
+from ..synchronization import Fence, Timer
 from .libgl import Constants as C
 
 if TYPE_CHECKING:
@@ -24,27 +23,28 @@ class OpenGLFence(Fence):
         self._device = device
         self._finished = False
         with device.context.current() as gl:
-            device._submit(gl)
+            device.submit_waiting(gl)
             self._sync = gl.glFenceSync(C.SYNC_GPU_COMMANDS_COMPLETE, 0)
             gl.glFlush()
-            device._batch = 1
+            device.batch_size = 1
 
     @property
     def done(self) -> bool:
-        return self._look(0)
+        return self.poll(0)
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         # Short looks, because other threads need the context meanwhile.
-        while not self._look(1_000_000):
+        while not self.poll(1_000_000):
             if deadline is not None and time.monotonic() >= deadline:
                 return False
         return True
 
-    def _look(self, nanoseconds: int) -> bool:
+    def poll(self, nanoseconds: int) -> bool:
+        """Whether it has passed, after waiting for at most so long."""
         if self._finished:
             return True
-        self._device._check_open()
+        self._device.check_open()
         with self._device.context.current() as gl:
             status = gl.glClientWaitSync(self._sync, C.SYNC_FLUSH_COMMANDS_BIT, nanoseconds)
         if status == C.WAIT_FAILED:
@@ -55,44 +55,38 @@ class OpenGLFence(Fence):
     def __del__(self) -> None:
         sync = getattr(self, "_sync", None)
         if sync:
-            self._device._dead_objects.append(lambda gl: gl.glDeleteSync(sync))
+            self._device.delete_later(lambda gl: gl.glDeleteSync(sync))
 
 
 class OpenGLTimer(Timer):
     """Two timestamps of the device."""
 
-    def __init__(self, device: OpenGLDevice) -> None:
-        self._device = device
-        self._queries = (ctypes.c_uint * 2)()
-        self._seconds: float | None = None
-        self._ended = False
+    device: OpenGLDevice
 
-    def __enter__(self) -> Self:
-        with self._device.context.current() as gl:
-            self._device._submit(gl)
+    def __init__(self, device: OpenGLDevice) -> None:
+        super().__init__(device)
+        self._queries = (ctypes.c_uint * 2)()
+        self._measured: float | None = None
+
+    def start(self) -> None:
+        with self.device.context.current() as gl:
+            self.device.submit_waiting(gl)
             gl.glGenQueries(2, self._queries)
             gl.glQueryCounter(self._queries[0], C.TIMESTAMP)
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._device.context.current() as gl:
-            self._device._submit(gl)
+    def stop(self) -> None:
+        with self.device.context.current() as gl:
+            self.device.submit_waiting(gl)
             gl.glQueryCounter(self._queries[1], C.TIMESTAMP)
             gl.glFlush()
-        self._ended = True
 
-    @property
-    def seconds(self) -> float:
-        if not self._ended:
-            raise DeviceError("the timer's block has not ended")
-        if self._seconds is None:
-            self._device._check_open()
+    def read(self) -> float:
+        if self._measured is None:
+            self.device.check_open()
             start, end = ctypes.c_uint64(), ctypes.c_uint64()
-            with self._device.context.current() as gl:
+            with self.device.context.current() as gl:
                 gl.glGetQueryObjectui64v(self._queries[0], C.QUERY_RESULT, ctypes.byref(start))
                 gl.glGetQueryObjectui64v(self._queries[1], C.QUERY_RESULT, ctypes.byref(end))
                 gl.glDeleteQueries(2, self._queries)
-            self._seconds = (end.value - start.value) * 1e-9
-        return self._seconds
+            self._measured = (end.value - start.value) * 1e-9
+        return self._measured
