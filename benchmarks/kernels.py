@@ -142,7 +142,7 @@ def our_side(cache: kk.ProgramCache, problem: Problem, operands: tuple[Host, Hos
         given = {"x": a, "weights": b}
     out = call()
     given["c" if problem.kernel == "gemm" else "y"] = out
-    variant, template = tuned.select(cache, s).variant, tuned.template
+    variant, template = tuned.select(cache, s).variant, tuned.definition.template
     values = template.values(s)
     launch = template.launch(tuned.name, device, values, variant)
     kernel = stack.enter_context(cache.get(launch.source)).kernel(launch.kernel)

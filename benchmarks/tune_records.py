@@ -25,7 +25,8 @@ import msgspec
 import kernelkeep as kk
 from common import show
 from kernelkeep.kernels.templates import way_of
-from kernelkeep.variants.record import Record, canonical, decode_lines, encode_line
+from kernelkeep.variants.record import Record, decode_lines, encode_line
+from kernelkeep.variants.values import canonical
 from kernels import PROBLEMS, Problem, conv2d_of, gemm_of
 
 KEPT = 3  # variants of a problem: where the best does not fit a device, the next may
@@ -59,7 +60,9 @@ def _plain(text: str) -> str:
 def best_records(cache: kk.ProgramCache, problem: Problem) -> list[Record]:
     """The fastest variants of a problem among those measured side by side: a lucky sample is not to be shipped."""
     tuned = problem.tuned(cache.device)
-    known = tuned.records(cache).known(tuned.name, cache.device.fingerprint.digest, problem.sizes, tuned.dtype)
+    known = tuned.records(cache).known(
+        tuned.name, cache.device.fingerprint.digest, problem.sizes, tuned.definition.dtype
+    )
     good = [record for record in known.values() if not record.failure and record.median_ms is not None]
     well = [record for record in good if len(record.samples_ms) >= MEASURED_WELL] or good
     well.sort(key=lambda record: record.median_ms or 0.0)

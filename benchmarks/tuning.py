@@ -357,7 +357,8 @@ def goals_of(spec: str, runs: Runs) -> list[list[Any]]:
 
 
 def compared_winners(device: kk.Device, size: int, runs: Runs) -> list[list[Any]]:
-    from kernelkeep.variants.measure import Arena, Contender, in_turn, spread
+    from kernelkeep.variants.measure import Bench, in_turn, spread
+    from kernelkeep.variants.space import Variant
 
     winners = {
         tuner: runs[tuner, FIRST][0]["best"]
@@ -366,16 +367,14 @@ def compared_winners(device: kk.Device, size: int, runs: Runs) -> list[list[Any]
     }
     problem = {"m": size, "n": size, "k": size}
     with tempfile.TemporaryDirectory() as name, kk.ProgramCache(device, name) as cache:
-        tuned = tuned_kernel(device.language)
-        values, params = tuned.template.values(problem), tuned.template.params(device.language)
-        arena = Arena(cache, params, tuned.case(device, problem))
+        definition = tuned_kernel(device.language).definition
+        values, params = definition.template.values(problem), definition.template.params(device.language)
+        bench = Bench(cache, params, lambda: definition.case(device, problem))
         contenders = [
-            Contender(arena, tuned.template.launch(tuned.name, device, values, winner)) for winner in winners.values()
+            bench.contender(Variant(winner), definition.launch(device, values, winner)) for winner in winners.values()
         ]
         taken = in_turn(contenders, 15)
-        for contender in contenders:
-            contender.close()
-        arena.close()
+        bench.close()
     fastest = min(statistics.median(samples) for samples in taken)
     return [
         [

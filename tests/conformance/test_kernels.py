@@ -20,7 +20,7 @@ from kernelkeep.kernels.conv2d import operation as conv2d_operation
 from kernelkeep.kernels.gemm import operation as gemm_operation
 from kernelkeep.kernels.templates import way_of
 from kernelkeep.testing import open_or_skip
-from kernelkeep.variants.trial import Run, try_variant
+from kernelkeep.variants.trial import TrialLaunch, try_variant
 
 Host = np.ndarray[Any, Any]
 
@@ -316,15 +316,15 @@ class KernelTests:
 
     @staticmethod
     def pinned(cache: kk.ProgramCache, tuned: kk.Tuned, problem: dict[str, int], count: int) -> Iterator[kk.Variant]:
-        device, values = cache.device, tuned.template.values(problem)
-        variants = tuned.space.variants(values)
-        cases = [tuned.case(device, one) for one in tuned.checks(problem)]
+        device, values = cache.device, tuned.definition.template.values(problem)
+        variants = tuned.definition.space.variants(values)
+        cases = [tuned.definition.case(device, one) for one in tuned.definition.problems_to_check(problem)]
         for variant in random.Random(0).sample(variants, min(count, len(variants))):
-            launches, tried = tuned.trials(device, variant, cases)
+            launches, tried = tuned.definition.trials(device, variant, cases)
             assert len(tried) == 2
-            runs = [Run(launch.grid, launch.group, case) for launch, case in zip(launches, tried, strict=True)]
-            params, kernel = tuned.template.params(device.language), launches[0].kernel
-            outcome = try_variant(cache, launches[0].source, kernel, params, runs, tuned.tolerance)
+            runs = [TrialLaunch(launch.grid, launch.group, case) for launch, case in zip(launches, tried, strict=True)]
+            params, kernel = tuned.definition.template.params(device.language), launches[0].kernel
+            outcome = try_variant(cache, launches[0].source, kernel, params, runs, tuned.definition.tolerance)
             assert not outcome.failure, f"{variant}: {outcome}"
             tuned.pin(cache, problem, variant)
             assert tuned.select(cache, problem).variant == variant
@@ -359,14 +359,14 @@ class KernelTests:
                 for way in ways:
                     compute()
                     tuned = operation._tuned(way, device.capabilities.shared_bytes)
-                    values = tuned.template.values(problem)
+                    values = tuned.definition.template.values(problem)
                     failed = []
-                    for variant in {tuned.space.default(values), *tuned.space.variants(values)}:
+                    for variant in {tuned.definition.space.default(values), *tuned.definition.space.variants(values)}:
                         try:
-                            source = tuned.source(device, variant, problem)
+                            source = tuned.definition.source(device, variant, problem)
                         except (kk.ArgumentError, kk.Unsupported):
                             continue  # not on this device
-                        failed.append(tuned.record(device, problem, variant, source, [], "wrong", "made up"))
+                        failed.append(tuned.definition.record(device, problem, variant, source, [], "wrong", "made up"))
                     tuned.records(cache).add_all(failed)
                     tuned.forget(cache)
                 compiles = cache.stats().compiles

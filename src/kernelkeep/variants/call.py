@@ -17,10 +17,10 @@ from .template import Launch
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
     from ..devices.base import Device
+    from .definition import Definition
     from .explore import Explorer
-    from .tuned import Tuned
 
-__all__ = ["Call"]
+__all__ = ["Call", "Results", "results"]
 
 Results = Array | dict[str, Array]
 
@@ -28,13 +28,13 @@ Results = Array | dict[str, Array]
 class Call:
     """Made once for each problem; what a launch needs is computed at the first."""
 
-    __slots__ = ("_arguments", "_device", "_launch", "_tuned", "explorer", "problem", "selection")
+    __slots__ = ("_arguments", "_definition", "_device", "_launch", "explorer", "problem", "selection")
 
-    def __init__(self, tuned: Tuned, device: Device, problem: dict[str, Any], selection: Selection) -> None:
+    def __init__(self, definition: Definition, device: Device, problem: dict[str, Any], selection: Selection) -> None:
         self.problem = problem
         self.selection = selection
         self.explorer: Explorer | None = None
-        self._tuned = tuned
+        self._definition = definition
         self._device = device
         self._launch: Launch | None = None
         self._arguments: list[tuple[Parameter, Any, int]] | None = None
@@ -43,9 +43,8 @@ class Call:
     def launch(self) -> Launch:
         """The chosen variant's."""
         if self._launch is None:
-            tuned = self._tuned
-            values = tuned.template.values(self.problem)
-            self._launch = tuned.template.launch(tuned.name, self._device, values, self.selection.variant)
+            values = self._definition.template.values(self.problem)
+            self._launch = self._definition.launch(self._device, values, self.selection.variant)
         return self._launch
 
     def choose(self, selection: Selection, launch: Launch) -> None:
@@ -74,7 +73,7 @@ class Call:
                 continue
             if value is None:
                 if param.access == "r":
-                    raise ArgumentError(f"{self._tuned.name} needs {param.name}")
+                    raise ArgumentError(f"{self._definition.name} needs {param.name}")
                 value = self._device.empty(wanted, param.dtype)
                 if param.access == "rw":
                     value.copy_from(np.zeros(wanted, param.dtype))  # it may be read; as in a Job
@@ -88,12 +87,12 @@ class Call:
         if used < len(given):
             unknown = sorted(given.keys() - {param.name for param, _, _ in expected})
             if unknown:
-                raise ArgumentError(f"{self._tuned.name} does not take {', '.join(unknown)}")
+                raise ArgumentError(f"{self._definition.name} does not take {', '.join(unknown)}")
         return tuple(args), outputs
 
     def _expected(self) -> list[tuple[Parameter, Any, int]]:
         """For each parameter what is expected where nothing is given: a scalar's value, an array's shape and size."""
-        template = self._tuned.template
+        template = self._definition.template
         values = template.values(self.problem)
         expected: list[tuple[Parameter, Any, int]] = []
         for param in template.params(self._device.language):
@@ -107,7 +106,7 @@ class Call:
 
     def _scalar(self, name: str, value: Any) -> Any:
         if value is None:
-            raise ArgumentError(f"{self._tuned.name} needs {name}")
+            raise ArgumentError(f"{self._definition.name} needs {name}")
         return value
 
 

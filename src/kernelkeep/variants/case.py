@@ -14,7 +14,7 @@ from ..errors import ArgumentError
 from ..programs.signature import Parameter
 from .template import Template
 
-__all__ = ["Case", "Inputs", "Reference", "make_case", "ragged"]
+__all__ = ["Case", "Inputs", "Reference", "make_case", "ragged_problem"]
 
 Host = np.ndarray[Any, Any]
 Reference = Callable[..., Any]
@@ -152,7 +152,7 @@ def _named(reference: Reference, known: Mapping[str, Any]) -> dict[str, Any]:
     return {p.name: known[p.name] for p in asked if p.name in known}
 
 
-def ragged(template: Template, problem: Mapping[str, Any]) -> dict[str, Any]:
+def ragged_problem(template: Template, problem: Mapping[str, Any]) -> dict[str, Any]:
     """A problem like this one, small, and with sizes that no tile divides. What is compiled in stays as it is, so that it
     is the same program that has to cope."""
     changed = dict(problem)

@@ -14,22 +14,23 @@ from collections.abc import Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ..devices.array import Array
 from ..errors import ArgumentError, KernelKeepError, Unsupported
-from .call import results
-from .prober import Prober
+from .call import Results, results
+from .definition import source_digest
+from .record import Record
 from .search import Search
 from .select import Selection, fastest
 from .space import Variant
 from .template import Launch
-from .trial import FAR_TOO_SLOW, LEAST_SLOW_MS
+from .trial import too_slow
+from .trial_pool import TrialPool
 
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
     from ..devices.program import Kernel
     from .call import Call
     from .case import Case
-    from .tuned import Tuned
+    from .kernel_records import KernelRecords
 
 __all__ = ["Explorer"]
 
@@ -55,23 +56,24 @@ class _Runner:
 class Explorer:
     """The calls of one tuned kernel for one problem on one device."""
 
-    def __init__(self, tuned: Tuned, cache: ProgramCache, call: Call) -> None:
+    def __init__(self, records: KernelRecords, cache: ProgramCache, call: Call) -> None:
         self.share = 0.0
         self.regret_ms = 0.0
         self.total_ms = 0.0
-        self._tuned = tuned
+        self._records = records
+        self._definition = records.definition
         self._cache = cache
         self._problem = call.problem
         self._call = call
         self._best = _Runner(call.selection.variant, call.launch, 0.0)
         self._challenger: _Runner | None = None
-        self._values = tuned.template.values(call.problem)
+        self._values = self._definition.template.values(call.problem)
         self._search: Search | None = None
         self._known: set[str] = set()  # by their sources: of an edited template nothing is known
-        self._prober: Prober | None = None
+        self.pool: TrialPool | None = None
         self._cases: list[Case] = []
         self._unread: list[tuple[_Runner, Any, Any]] = []
-        self._busy = False
+        self.busy = False  # a candidate is being verified
         self._exhausted = False
         self._wanted = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
@@ -79,15 +81,11 @@ class Explorer:
         self._rival_samples: list[float] = []  # of the best one, since the challenger is there
 
     @property
-    def _where(self) -> tuple[str, dict[str, Any], str]:
-        return self._cache.device.fingerprint.digest, self._problem, self._tuned.dtype
-
-    @property
     def exhausted(self) -> bool:
         """Whether every variant has been tried."""
         return self._exhausted and self._challenger is None
 
-    def run(self, arguments: Mapping[str, Any]) -> Array | dict[str, Array]:
+    def run(self, arguments: Mapping[str, Any]) -> Results:
         """One real call."""
         with self._lock:
             self._read()
@@ -115,7 +113,7 @@ class Explorer:
 
     def _drop(self, runner: _Runner, error: Exception) -> None:
         """A challenger that cannot run is no concern of the caller's."""
-        _log.warning("%s: %s is not tried any more: %s", self._tuned.name, runner.variant, error)
+        _log.warning("%s: %s is not tried any more: %s", self._definition.name, runner.variant, error)
         with self._lock:
             if self._challenger is runner:
                 self._challenger = None
@@ -175,9 +173,9 @@ class Explorer:
     # --- in the background
 
     def _find_challenger(self) -> None:
-        if self._busy or self._exhausted or self.regret_ms > self.share * self.total_ms:
+        if self.busy or self._exhausted or self.regret_ms > self.share * self.total_ms:
             return
-        self._busy = True
+        self.busy = True
         if self._thread is None:
             # One for all: children end with the thread that started them. A daemon: nobody waits for it at the end.
             thread = threading.Thread(target=self._try_all, name="kernelkeep-explore", daemon=True)
@@ -198,44 +196,39 @@ class Explorer:
                 self._try(variant)
             except Exception as error:
                 # The cache or the device was closed, no process can be started, or the user's reference fails.
-                _log.warning("%s explores no more: %r", self._tuned.name, error)
+                _log.warning("%s explores no more: %r", self._definition.name, error)
                 break  # calls go on with the best known
             finally:
-                self._busy = False
+                self.busy = False  # a candidate is being verified
         self._exhausted = True
-        if self._prober is not None:
-            self._prober.close()
+        if self.pool is not None:
+            self.pool.close()
 
     def _next_new(self) -> Variant | None:
-        tuned = self._tuned
         if self._search is None:  # here, because a large space takes its time, and no call is to wait for it
-            self._known = {
-                *tuned.records(self._cache).known(tuned.name, *self._where),
-                tuned.digest(self._call.launch.source),
-            }
-            self._search = Search(tuned.space, self._values, [])
+            self._known = {*self._records.by_source(self._problem), source_digest(self._call.launch.source)}
+            self._search = Search(self._definition.space, self._values, [])
         variant = self._search.next()
         while variant is not None and not self._is_new(variant):
             variant = self._search.next()
         return variant
 
     def _is_new(self, variant: Variant) -> bool:
-        tuned = self._tuned
         try:
-            launch = tuned.template.launch(tuned.name, self._cache.device, self._values, variant)
+            launch = self._definition.launch(self._cache.device, self._values, variant)
         except (ArgumentError, Unsupported):
-            return False  # this device cannot have it
-        return tuned.digest(launch.source) not in self._known
+            return False  # the device does not support it
+        return source_digest(launch.source) not in self._known
 
     def _try(self, variant: Variant) -> None:
-        tuned, device = self._tuned, self._cache.device
-        if self._prober is None:
-            params = tuned.template.params(device.language)
-            self._prober = Prober(self._cache, params, tuned.tolerance, insist=True, workers=1)
-            self._cases = [tuned.case(device, check) for check in tuned.checks(self._problem)]
-        launches, cases = tuned.trials(device, variant, self._cases)
+        definition, device = self._definition, self._cache.device
+        if self.pool is None:
+            params = definition.template.params(device.language)
+            self.pool = TrialPool(self._cache, params, definition.tolerance, require_isolation=True, workers=1)
+            self._cases = [definition.case(device, check) for check in definition.problems_to_check(self._problem)]
+        launches, cases = definition.trials(device, variant, self._cases)
         began = time.perf_counter()
-        outcome = self._prober.attempt(launches, cases)
+        outcome = self.pool.attempt(launches, cases)
         if self._exhausted:
             return  # closed meanwhile: that the child was ended says nothing about the variant
         milliseconds = outcome.seconds * 1e3
@@ -243,14 +236,14 @@ class Explorer:
         with self._lock:
             self.regret_ms += spent
             best = self._best.milliseconds
-        if outcome.failure == "passing":
-            return
-        if not outcome.failure and milliseconds > max(FAR_TOO_SLOW * best, LEAST_SLOW_MS):
-            detail = f"{milliseconds:.4g} ms, and the best takes {best:.4g} ms"
-            self._remember(variant, launches[-1], [milliseconds], "slow", detail)
+        if outcome.failure == "transient":
             return
         if outcome.failure:
-            self._remember(variant, launches[-1], [], outcome.failure, outcome.detail)
+            self._records.add(self._record(variant, launches[-1], [], outcome.failure, outcome.detail))
+            return
+        why = too_slow(milliseconds, best)
+        if why:
+            self._records.add(self._record(variant, launches[-1], [milliseconds], "slow", why))
             return
         with self._lock:
             self._challenger = _Runner(variant, launches[-1], milliseconds)
@@ -260,33 +253,32 @@ class Explorer:
         """Try nothing more."""
         self._exhausted = True
         self._wanted.release()
-        if self._prober is not None:
-            self._prober.close()
+        if self.pool is not None:
+            self.pool.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(10.0)  # it uses the cache, which may be gone in a moment
         self._call.explorer = None  # what it knows, and the numbers of the checks, go with it
         self._cases = []
 
-    # --- remembering
+    # --- results
 
-    def _remember(
+    def _record(
         self, variant: Variant, launch: Launch, samples: list[float], failure: str = "", detail: str = ""
-    ) -> None:
-        tuned = self._tuned
-        record = tuned.record(self._cache.device, self._problem, variant, launch.source, samples, failure, detail)
-        tuned.records(self._cache).add(record)
+    ) -> Record:
+        device = self._cache.device
+        return self._definition.record(device, self._problem, variant, launch.source, samples, failure, detail)
 
     def _settle(self, challenger: _Runner) -> None:
         """Enough is known of the challenger: it takes over where it is faster, and no mere tie."""
-        best, tuned = self._best, self._tuned
+        best = self._best
         if self._search is not None:
             self._search.tell(challenger.variant, challenger.milliseconds)
         # Calls of the two took turns, so these samples are of the same minutes.
         both = [
-            tuned.record(self._cache.device, self._problem, runner.variant, runner.launch.source, samples)
+            self._record(runner.variant, runner.launch, samples)
             for runner, samples in ((best, self._rival_samples), (challenger, challenger.samples))
         ]
-        tuned.records(self._cache).add_all(both)
+        self._records.add(*both)
         winner = fastest(both, best.variant)
         if winner is None or best.variant == winner.variant:
             stays = f"{best.variant} is the fastest on real calls so far: {best.milliseconds:.4g} ms"
@@ -294,7 +286,7 @@ class Explorer:
             return
         self._best = challenger
         reason = f"faster than {best.variant} on real calls: {challenger.milliseconds:.4g} against {best.milliseconds:.4g} ms"
-        tuned.decide(self._cache, self._problem, challenger.variant, reason)
+        self._records.choose(self._problem, challenger.variant, reason)
         selection = Selection(
             challenger.variant, f"{challenger.variant} is {reason}", challenger.milliseconds, 0.0, "exact"
         )

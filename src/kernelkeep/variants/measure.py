@@ -1,8 +1,8 @@
 """How long a variant takes, by the device's own clock.
 
-A sample is the time of one launch, taken over as many launches as make the clock exact enough, given to the device as
-one where it can take them so. Launches go round several sets of arrays, so that none finds its data where the one before
-left it. Samples of several variants are taken in turn: what disturbs the machine for a while disturbs them all.
+A sample is the mean over as many launches as make the clock exact enough, submitted as one replay where the device can.
+Launches go round several sets of arrays, so that none finds its data in a cache where the one before left it. Samples of
+several variants are taken in turn: what disturbs the machine for a while disturbs them all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -21,60 +21,93 @@ from ..programs.signature import Parameter
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
     from .case import Case
+    from .space import Variant
     from .template import Launch
 
-__all__ = ["Arena", "Contender", "spread"]
+__all__ = ["Bench", "Contender", "in_turn", "spread"]
 
-_SAMPLE_SECONDS = 5e-4  # of launches in one sample, as far as there may be that many
-_MOST_LAUNCHES = 256
+_SAMPLE_SECONDS = 5e-4  # of launches in one sample, unless that were more than _MAX_LAUNCHES
+_MAX_LAUNCHES = 256
 _ROTATED_BYTES = 128 << 20  # more than the caches of today's devices hold
-_MOST_SETS = 8
-_WHOLE_FROM = 8  # launches; fewer are not worth a graph
+_MAX_SETS = 8
+_REPLAY_FROM = 8  # launches; fewer are not worth a replay
 
 
-class Arena:
-    """The arrays that contenders are measured on: several sets of the same problem."""
+class Bench:
+    """Where variants are measured: several sets of the same problem's arrays, and the variants that are ready.
+
+    `case` makes the problem's arguments; it is called when the first variant is to be measured.
+    """
 
     def __init__(
-        self, cache: ProgramCache, params: Sequence[Parameter], case: Case, most_sets: int = _MOST_SETS
+        self,
+        cache: ProgramCache,
+        params: Sequence[Parameter],
+        case: Callable[[], Case],
+        max_sets: int = _MAX_SETS,
     ) -> None:
-        device = cache.device
-        sizes = {p.name: max(1, math.prod(case.shapes[p.name])) for p in params if p.kind == "buffer"}
-        nbytes = sum(sizes[p.name] * _itemsize(p) for p in params if p.kind == "buffer")
-        sets = max(1, min(most_sets, math.ceil(_ROTATED_BYTES / max(1, nbytes))))
-        self.cache = cache
-        self.arguments: list[tuple[Any, ...]] = []
-        for _ in range(sets):
-            self.arguments.append(
-                tuple(
-                    case.scalars[p.name]
-                    if p.kind == "scalar"
-                    else device.array(case.inputs[p.name])
-                    if p.name in case.inputs
-                    else device.empty(case.shapes[p.name], p.dtype)
-                    for p in params
-                )
+        self._cache = cache
+        self._params = params
+        self._case = case
+        self._max_sets = max_sets
+        self._arguments: list[tuple[Any, ...]] = []
+        self._contenders: dict[Variant, Contender] = {}
+
+    def contender(self, variant: Variant, launch: Launch) -> Contender:
+        """A variant, ready to be measured."""
+        if not self._arguments:
+            self._allocate()
+        if variant not in self._contenders:
+            self._contenders[variant] = Contender(self._cache, launch, self._arguments)
+        return self._contenders[variant]
+
+    def _allocate(self) -> None:
+        device, case = self._cache.device, self._case()
+        buffers = [p for p in self._params if p.kind == "buffer"]
+        nbytes = sum(max(1, math.prod(case.shapes[p.name])) * int(str(p.dtype)[1:]) for p in buffers)
+        self._arguments = [
+            tuple(
+                case.scalars[p.name]
+                if p.kind == "scalar"
+                else device.array(case.inputs[p.name])
+                if p.name in case.inputs
+                else device.empty(case.shapes[p.name], p.dtype)
+                for p in self._params
             )
+            for _ in range(max(1, min(self._max_sets, math.ceil(_ROTATED_BYTES / max(1, nbytes)))))
+        ]
+
+    def drop(self, variant: Variant) -> None:
+        """Release a variant's program."""
+        contender = self._contenders.pop(variant, None)
+        if contender is not None:
+            contender.close()
+
+    def keep(self, ranked: Sequence[Variant], count: int) -> None:
+        """Drop all but the first `count` of those that are ready."""
+        for variant in [variant for variant in ranked if variant in self._contenders][count:]:
+            self.drop(variant)
 
     def close(self) -> None:
-        """Free the arrays."""
-        for value in itertools.chain.from_iterable(self.arguments):
+        """Release the programs and free the arrays."""
+        for variant in list(self._contenders):
+            self.drop(variant)
+        for value in itertools.chain.from_iterable(self._arguments):
             if hasattr(value, "close"):
                 value.close()
+        self._arguments = []
 
 
 class Contender:
-    """A variant that was found right, ready to be measured."""
+    """A verified variant, ready to be measured on sets of arguments."""
 
-    def __init__(self, arena: Arena, launch: Launch) -> None:
-        self._device = arena.cache.device
-        self._lease = arena.cache.get(launch.source)
+    def __init__(self, cache: ProgramCache, launch: Launch, arguments: Sequence[tuple[Any, ...]]) -> None:
+        self._device = cache.device
+        self._lease = cache.get(launch.source)
         self._replay: Replay | None = None
         try:
             kernel = self._lease.kernel(launch.kernel)
-            self._launches: list[Prepared] = [
-                kernel.prepare(launch.grid, args, launch.group) for args in arena.arguments
-            ]
+            self._launches: list[Prepared] = [kernel.prepare(launch.grid, args, launch.group) for args in arguments]
             self._next = itertools.cycle(self._launches)
             self._count = self._warm_up()
         except BaseException:
@@ -82,17 +115,17 @@ class Contender:
             raise
 
     def _warm_up(self) -> int:
-        """Run it until it is quick, and see how many launches make a sample."""
+        """Run it until it is fast, and find how many launches make a sample."""
         for launch in self._launches[:2]:
             launch()
         self._device.synchronize()
         once = min(self._timed(1), self._timed(1))
-        count = max(1, min(_MOST_LAUNCHES, math.ceil(_SAMPLE_SECONDS / max(once, 1e-7))))
-        if count >= _WHOLE_FROM and self._device.replays_whole:
+        count = max(1, min(_MAX_LAUNCHES, math.ceil(_SAMPLE_SECONDS / max(once, 1e-7))))
+        if count >= _REPLAY_FROM and self._device.replays_whole:
             self._replay = self._device.new_replay([next(self._next) for _ in range(count)])
-            self._timed(count)  # the first time the driver prepares it
+            self._timed(count)  # at the first launch the driver prepares it
             count_again = math.ceil(_SAMPLE_SECONDS / max(self._timed(count) / count, 1e-7))
-            if count < count_again <= _MOST_LAUNCHES:  # a launch alone took mostly the time to begin
+            if count < count_again <= _MAX_LAUNCHES:  # a single launch was mostly overhead
                 self._replay.close()
                 self._replay = self._device.new_replay([next(self._next) for _ in range(count_again)])
                 self._timed(count_again)
@@ -111,7 +144,7 @@ class Contender:
         return self._timed(self._count) / self._count * 1e3
 
     def close(self) -> None:
-        """Let the program go."""
+        """Release the program."""
         if self._replay is not None:
             self._device.synchronize()
             self._replay.close()
@@ -122,7 +155,7 @@ class Contender:
 
 
 def in_turn(contenders: Sequence[Contender], rounds: int) -> list[list[float]]:
-    """Samples of all of them, each round one of each."""
+    """Samples of each contender; in every round one of each."""
     samples: list[list[float]] = [[] for _ in contenders]
     for _ in range(rounds):
         for taken, contender in zip(samples, contenders, strict=True):
@@ -131,12 +164,8 @@ def in_turn(contenders: Sequence[Contender], rounds: int) -> list[list[float]]:
 
 
 def spread(samples: Sequence[float]) -> float:
-    """How far samples typically lie from their median, as a share of it."""
+    """The median distance of samples from their median, as a share of it."""
     if len(samples) < 2:
         return 0.0
     middle = median(samples)
     return median(abs(sample - middle) for sample in samples) / middle if middle else 0.0
-
-
-def _itemsize(param: Parameter) -> int:
-    return int(str(param.dtype)[1:])

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from .record import Record, canonical
+from .record import Record
 from .records import FILE_NAME, Records
 from .select import fastest
+from .values import canonical
 
 __all__ = ["Known", "known_problems", "records_in"]
 

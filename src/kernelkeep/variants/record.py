@@ -1,26 +1,31 @@
-"""What is kept of tuning: a measured variant, the variant in use, and the lines of an exported file.
-
-A problem is the same problem when its canonical JSON is the same text: keys in order, NumPy's numbers as Python's. 256
-and 256.0 are different problems, and so are 1 and True, because a source rendered from them differs.
-"""
+"""What is kept of tuning: a measured variant, the variant in use, and the lines of an exported file."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from statistics import median
 from typing import Annotated, Any
 
 import msgspec
 
 from ..errors import ArgumentError
+from .values import Values, as_text, plain_values
 
-__all__ = ["MAX_SAMPLES", "Choice", "Record", "Value", "Values", "canonical", "decode_lines", "encode_line"]
+__all__ = [
+    "MAX_SAMPLES",
+    "Choice",
+    "Record",
+    "checked_choice",
+    "checked_record",
+    "decode_lines",
+    "encode_line",
+    "measured_again",
+    "merged",
+    "preferred",
+]
 
-Value = int | float | str | bool
-# Checked when a row or a line is decoded: who wrote it is not known.
-Values = dict[str, Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | float | str | bool]
 Positive = Annotated[float, msgspec.Meta(ge=0)]
 
 MAX_SAMPLES = 200  # of one variant; the newest stay
@@ -51,11 +56,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def median_ms(self) -> float | None:
         """The middle of the samples; None where there are none."""
-        ordered = sorted(self.samples_ms)
-        if not ordered:
-            return None
-        middle = len(ordered) // 2
-        return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+        return median(self.samples_ms) if self.samples_ms else None
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,45 +72,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     created: Positive = 0.0  # seconds since 1970; filled in when it is kept
 
 
-# --- values
-
-
-def canonical(values: Mapping[str, Any], what: str = "problem") -> str:
-    """The one text for a problem or variant."""
-    return json.dumps(plain_values(values, what), sort_keys=True, separators=(",", ":"))
-
-
-def plain_values(values: Mapping[str, Any], what: str) -> Values:
-    """A problem or variant of Python's own numbers and strings; anything else is an `ArgumentError`."""
-    if not isinstance(values, Mapping):
-        raise ArgumentError(f"a {what} is a dict of names and values, not {values!r}")
-    return {
-        _text(name, f"a name in a {what}"): _plain(value, f"{name!r} of the {what}") for name, value in values.items()
-    }
-
-
-def _plain(value: Any, what: str) -> Value:
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):
-        value = value.item()  # a NumPy scalar
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, int) and -(2**63) <= value < 2**63:
-        return int(value)
-    if isinstance(value, float) and math.isfinite(value):
-        return float(value)
-    if isinstance(value, str):
-        return _text(value, what)
-    raise ArgumentError(f"{what} is a string, a finite number or a bool, not {value!r}")
-
-
-def _text(value: Any, what: str) -> str:
-    if not isinstance(value, str):
-        raise ArgumentError(f"{what} is a string, not {value!r}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ArgumentError(f"{what} cannot be written as UTF-8: {value!r}") from None
-    return str.__str__(value)  # that of an enumeration is its value, not its name
+# --- checks
 
 
 def _number(value: Any, what: str) -> float:
@@ -118,14 +81,14 @@ def _number(value: Any, what: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not (math.isfinite(number) and number >= 0):
-        raise ArgumentError(f"{what} is a finite number from 0 on, not {value!r}")
+        raise ArgumentError(f"{what} must be a finite number of at least 0, got {value!r}")
     return number
 
 
 def checked_record(record: Record) -> Record:
     """The record as it is kept, with everything in it plain; an `ArgumentError` says what cannot be kept."""
     names = ("tuned", "source", "space", "device", "device_name", "architecture", "dtype", "failure", "version")
-    changes: dict[str, Any] = {name: _text(getattr(record, name), name) for name in names}
+    changes: dict[str, Any] = {name: as_text(getattr(record, name), name) for name in names}
     samples = [_number(sample, "a sample") for sample in record.samples_ms]
     return msgspec.structs.replace(
         record,
@@ -144,7 +107,7 @@ def checked_choice(choice: Choice) -> Choice:
     """The choice as it is kept; an `ArgumentError` says what cannot be kept."""
     return msgspec.structs.replace(
         choice,
-        **{name: _text(getattr(choice, name), name) for name in ("tuned", "device", "dtype")},
+        **{name: as_text(getattr(choice, name), name) for name in ("tuned", "device", "dtype")},
         problem=plain_values(choice.problem, "problem"),
         variant=plain_values(choice.variant, "variant"),
         pinned=bool(choice.pinned),

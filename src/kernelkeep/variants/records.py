@@ -28,7 +28,6 @@ from .database import Database
 from .record import (
     Choice,
     Record,
-    canonical,
     checked_choice,
     checked_record,
     decode_lines,
@@ -37,6 +36,7 @@ from .record import (
     merged,
     preferred,
 )
+from .values import canonical
 
 __all__ = ["FILE_NAME", "Choice", "Count", "Record", "Records"]
 

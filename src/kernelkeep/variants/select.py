@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
+from .known_failures import KnownFailures, why_failed
 from .measure import spread
 from .record import Choice, Record
 from .space import Variant
-from .verdicts import Verdicts, why_failed
+from .values import in_words
 
 __all__ = ["Selection", "distance_between", "fastest", "select"]
 
@@ -52,7 +53,7 @@ class Knowledge(msgspec.Struct, frozen=True):
     # These are None for a problem that the kernel cannot have; it came from a record.
     work: Callable[[Mapping[str, Any]], float | None]
     compiled_in: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
-    verdicts: Verdicts
+    failures: KnownFailures
     others: Callable[[], Iterator[Variant]]  # all but the default, those most like it first
     deterministic: bool = False  # measurements do not count
 
@@ -64,8 +65,8 @@ def select(known: Knowledge) -> Selection:
     if choice is not None and choice.pinned:
         return _pinned(Variant(choice.variant), known)
     if known.deterministic:
-        if known.verdicts.condemns(known.verdicts.against(known.default)):
-            raise known.verdicts.error(
+        if known.failures.is_for_this_problem(known.failures.failure_of(known.default)):
+            raise known.failures.error(
                 known.name, known.device_name, f"{known.default}, the default of {known.name}, which alone may run,"
             )
         reason = f"{known.default} is the default, and measurements do not count"
@@ -84,8 +85,8 @@ def select(known: Knowledge) -> Selection:
 
 
 def _pinned(variant: Variant, known: Knowledge) -> Selection:
-    if known.verdicts.condemns(known.verdicts.against(variant)):
-        raise known.verdicts.error(known.name, known.device_name, f"{variant}, which is pinned for {known.name},")
+    if known.failures.is_for_this_problem(known.failures.failure_of(variant)):
+        raise known.failures.error(known.name, known.device_name, f"{variant}, which is pinned for {known.name},")
     at = next((r for r in known.here if r.problem == known.problem and variant == r.variant), None)
     expected = None if at is None else at.median_ms
     return Selection(variant, f"{variant} was pinned for this problem", expected, 0.0, "pinned")
@@ -93,30 +94,30 @@ def _pinned(variant: Variant, known: Knowledge) -> Selection:
 
 def _unmeasured(known: Knowledge) -> Selection:
     """The default; where it failed, what is most like it and did not."""
-    default, verdicts = known.default, known.verdicts
-    failure = verdicts.against(default)
+    default, failures = known.default, known.failures
+    failure = failures.failure_of(default)
     if failure is None:
         reason = (
             f"{default} is the default: nothing was measured on {known.device_name} or on another "
             f"{known.architecture}; tune() would"
         )
-        old = verdicts.outdated(default)
+        old = failures.outdated_failure_of(default)
         if old is not None:
             reason = f"{default} is the default; it failed ({why_failed(old)}), before the reference or tolerance was changed"
         return Selection(default, reason, None, None, "default")
-    suspect = None if verdicts.condemns(failure) else (default, failure)
+    suspect = None if failures.is_for_this_problem(failure) else (default, failure)
     for variant in known.others():
-        found = verdicts.against(variant)
+        found = failures.failure_of(variant)
         if found is None:
             reason = f"{variant} was never tried, and the default {default} failed ({why_failed(failure)}); tune() would try all"
             return Selection(variant, reason, None, None, "untried")
-        if suspect is None and not verdicts.condemns(found):
+        if suspect is None and not failures.is_for_this_problem(found):
             suspect = variant, found
     if suspect is None:
-        raise verdicts.error(known.name, known.device_name)
+        raise failures.error(known.name, known.device_name)
     variant, found = suspect
     reason = (
-        f"{variant} was never tried for this problem, and failed for {_words(found.problem)} ({why_failed(found)}); "
+        f"{variant} was never tried for this problem, and failed for {in_words(found.problem)} ({why_failed(found)}); "
         "nothing is known to be right"
     )
     return Selection(variant, reason, None, None, "default" if variant == default else "untried")
@@ -131,7 +132,7 @@ def _fastest_fitting(records: list[Record], known: Knowledge) -> Record | None:
 
 
 def _is_usable(record: Record, known: Knowledge) -> bool:
-    return known.fits(record) and known.verdicts.against(Variant(record.variant)) is None
+    return known.fits(record) and known.failures.failure_of(Variant(record.variant)) is None
 
 
 def fastest(records: Iterable[Record], incumbent: Variant | None = None) -> Record | None:
@@ -193,7 +194,7 @@ def _found(best: Record, known: Knowledge, far: float, basis: str) -> Selection:
             reason = f"{variant} is kept for this problem: {there}; {choice.reason}"
         return Selection(variant, reason, milliseconds, 0.0, basis)
     expected = milliseconds * (_scale(best.problem, known) if far else 1.0)
-    problem = "this problem" if not far else f"the nearest problem measured ({_words(best.problem)})"
+    problem = "this problem" if not far else f"the nearest problem measured ({in_words(best.problem)})"
     where = (
         "on this device" if basis == "nearest" else f"on {best.device_name}, which is {known.architecture} as this one"
     )
@@ -205,10 +206,6 @@ def _scale(problem: Mapping[str, Any], known: Knowledge) -> float:
     """How much more there is to do than for another problem."""
     here, there = known.work(known.problem), known.work(problem)
     return here / there if here and there and there > 0 else 1.0
-
-
-def _words(problem: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in problem.items())
 
 
 def _times(count: int) -> str:

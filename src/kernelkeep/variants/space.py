@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..errors import ArgumentError
+from .values import Value, in_words, plain_number
 
 __all__ = ["Value", "Variant", "VariantSpace"]
 
-Value = int | float | str | bool
 Condition = Callable[[Mapping[str, Any]], bool]
 
 
@@ -50,7 +50,7 @@ class Variant(Mapping[str, Value]):
         )
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self._values.items()) or "the only variant"
+        return in_words(self._values) or "the only variant"
 
     def __repr__(self) -> str:
         return f"Variant({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
@@ -202,7 +202,7 @@ def _checked_values(name: str, values: Any) -> tuple[Value, ...]:
         raise ArgumentError(f"parameter {name} is given as a list of values, not {values!r}")
     plain: list[Value] = []
     for value in values:
-        item = value.item() if getattr(value, "shape", None) == () else value  # NumPy's numbers
+        item = plain_number(value)
         if not isinstance(item, int | float | str):
             raise ArgumentError(f"a value of parameter {name} is a number, a str or a bool, not {value!r}")
         if item not in plain:
@@ -213,7 +213,7 @@ def _checked_values(name: str, values: Any) -> tuple[Value, ...]:
 
 
 def _is_same(one: Value, other: Any) -> bool:
-    plain = other.item() if getattr(other, "shape", None) == () else other  # NumPy's numbers
+    plain = plain_number(other)
     return type(one) is type(plain) and bool(one == plain)
 
 

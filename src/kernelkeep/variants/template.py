@@ -25,6 +25,7 @@ from ..errors import ArgumentError, Unsupported
 from ..programs.portable import Buffer, PortableKernel, Scalar
 from ..programs.signature import Parameter, declared, read_heads
 from ..programs.source import Source
+from .values import plain_number
 
 if TYPE_CHECKING:
     from ..devices.base import Device
@@ -263,7 +264,7 @@ def plain_problem(problem: Mapping[str, Any]) -> dict[str, int | float | str]:
         raise ArgumentError(f"a problem is a dict of named sizes, not {problem!r}")
     plain: dict[str, int | float | str] = {}
     for name, value in problem.items():
-        item = value.item() if getattr(value, "shape", None) == () else value  # NumPy's numbers
+        item = plain_number(value)
         if not isinstance(name, str) or not isinstance(item, int | float | str):
             raise ArgumentError(f"a problem is made of names with numbers or texts, not {name!r}: {value!r}")
         plain[name] = item

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from ..errors import ArgumentError, CompileError, DeviceError, KernelKeepError, OutOfMemory, Unsupported
+from ..errors import ArgumentError, CompileError, KernelKeepError, Unsupported
 from ..programs.signature import Parameter
 
 if TYPE_CHECKING:
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAILURES",
-    "FAR_TOO_SLOW",
-    "LEAST_SLOW_MS",
     "Outcome",
-    "Run",
+    "TrialLaunch",
     "default_tolerance",
+    "failed",
+    "largest_error",
     "sentence",
+    "too_slow",
     "try_variant",
 ]
 
@@ -42,11 +43,11 @@ FAILURES = {
     "crashed": "crashes",
     "hung": "does not end",
     "slow": "is far too slow",
-    "passing": "failed for a reason that may pass, and is not remembered",
+    "transient": "failed for a reason that may pass, and is not remembered",
 }
 
-FAR_TOO_SLOW = 20.0  # times the best
-LEAST_SLOW_MS = 20.0  # a single launch on a busy machine may take this long by chance
+_TOO_SLOW = 20.0  # times the best
+_NEVER_TOO_SLOW_MS = 20.0  # a single launch on a busy machine may take this long by chance
 
 Host = np.ndarray[Any, Any]
 _PATTERN = 0x7FC0DEAD  # as a float it is a NaN, and no computation makes this one
@@ -63,12 +64,31 @@ class Outcome(msgspec.Struct, frozen=True):
     compile_seconds: float = 0.0
 
 
-class Run(msgspec.Struct, frozen=True):
+class TrialLaunch(NamedTuple):
     """A launch of the variant on one case."""
 
     grid: tuple[int, ...]
     group: tuple[int, ...] | None
-    case: Any  # Case; or where to read it, on its way to another process
+    case: Case
+
+
+def failed(error: BaseException, otherwise: str) -> Outcome:
+    """An error as an outcome. `otherwise` is the class of one that neither the compiler's nor the device's limits explain."""
+    detail = sentence(error)
+    if isinstance(error, CompileError):
+        return Outcome("compile", detail)
+    if isinstance(error, MemoryError):
+        return Outcome("transient", detail)
+    if isinstance(error, ArgumentError | Unsupported):
+        return Outcome("refused", detail)
+    return Outcome(otherwise, detail)
+
+
+def too_slow(milliseconds: float, best_ms: float | None) -> str:
+    """Why a variant is not worth measuring, in words; "" where it is."""
+    if best_ms is None or milliseconds <= max(_TOO_SLOW * best_ms, _NEVER_TOO_SLOW_MS):
+        return ""
+    return f"{milliseconds:.4g} ms, and the best takes {best_ms:.4g} ms"
 
 
 def default_tolerance(params: Sequence[Parameter]) -> float:
@@ -82,7 +102,7 @@ def try_variant(
     source: Source,
     name: str | None,
     params: Sequence[Parameter],
-    runs: Sequence[Run],
+    launches: Sequence[TrialLaunch],
     tolerance: float,
 ) -> Outcome:
     """Try a variant in this process. What the device or the compiler says no to is an outcome, not an error."""
@@ -91,25 +111,21 @@ def try_variant(
         with cache.get(source) as lease:
             kernel = lease.kernel(name)
             worst, seconds = 0.0, 0.0
-            for run in runs:
-                outcome = verify(device, kernel, params, run, tolerance)
+            for launch in launches:
+                outcome = _verify(device, kernel, params, launch, tolerance)
                 if outcome.failure:
                     return outcome
                 worst, seconds = max(worst, outcome.error), outcome.seconds
             return Outcome(error=worst, seconds=seconds)
-    except CompileError as error:
-        return Outcome("compile", sentence(error))
-    except OutOfMemory as error:
-        return Outcome("passing", sentence(error))
-    except (ArgumentError, Unsupported) as error:
-        return Outcome("refused", sentence(error))
-    except (DeviceError, KernelKeepError) as error:
-        return Outcome("crashed", sentence(error))
+    except KernelKeepError as error:
+        return failed(error, otherwise="crashed")
 
 
-def verify(device: Device, kernel: Kernel, params: Sequence[Parameter], run: Run, tolerance: float) -> Outcome:
+def _verify(
+    device: Device, kernel: Kernel, params: Sequence[Parameter], launch: TrialLaunch, tolerance: float
+) -> Outcome:
     """Run the kernel twice from the same start and compare what comes out with the reference, and the guards."""
-    case: Case = run.case
+    case = launch.case
     arrays: dict[str, Any] = {}
     seconds, worst = 0.0, 0.0
     try:
@@ -122,7 +138,7 @@ def verify(device: Device, kernel: Kernel, params: Sequence[Parameter], run: Run
             args = tuple(arrays[p.name] if p.kind == "buffer" else case.scalars[p.name] for p in params)
             timer = device.timer()
             with timer:
-                kernel.launch(run.grid, args, run.group)
+                kernel.launch(launch.grid, args, launch.group)
             device.synchronize()
             seconds = timer.seconds
             for param in params:
@@ -164,7 +180,7 @@ def _judge(param: Parameter, found: Host, case: Case, tolerance: float) -> tuple
     if param.access == "r":
         return "", "", 0.0
     result, expected = found[:size].reshape(shape), case.expected[param.name]
-    error, place = _largest_error(result, expected)
+    error, place = largest_error(result, expected)
     if error <= tolerance:
         return "", "", error
     at = ", ".join(str(int(index)) for index in place)
@@ -173,7 +189,7 @@ def _judge(param: Parameter, found: Host, case: Case, tolerance: float) -> tuple
     return "wrong", f"{param.name}[{at}] {said} instead of {expected[place]:.8g}", error
 
 
-def _largest_error(result: Host, expected: Host) -> tuple[float, tuple[Any, ...]]:
+def largest_error(result: Host, expected: Host) -> tuple[float, tuple[Any, ...]]:
     """The largest difference relative to the largest value expected, and where it is. NaN equals NaN only."""
     if not result.size:
         return 0.0, ()

@@ -11,6 +11,7 @@ import pytest
 from kernelkeep.devices.base import Capabilities
 from kernelkeep.kernels.conv2d import operation as conv2d_operation
 from kernelkeep.kernels.gemm import operation as gemm_operation
+from kernelkeep.variants.definition import source_digest
 from kernelkeep.variants.record import Record, decode_lines
 
 RECORDS = Path(gemm_operation.__file__).parents[1] / "records"
@@ -36,9 +37,11 @@ def test_every_one_is_of_todays_template(path: Path) -> None:
     assert records and not bad
     for record in records:
         assert isinstance(record, Record) and record.tuned == tuned.name and record.verified
-        assert record.tolerance <= tuned.tolerance and record.median_ms is not None
-        values = tuned.template.values(record.problem)
-        assert tuned.space.allows(record.variant, values) or record.variant == tuned.space.default(values)
+        assert record.tolerance <= tuned.definition.tolerance and record.median_ms is not None
+        values = tuned.definition.template.values(record.problem)
+        assert tuned.definition.space.allows(
+            record.variant, values
+        ) or record.variant == tuned.definition.space.default(values)
         device: Any = SimpleNamespace(language=LANGUAGES[record.architecture.split()[0]], capabilities=EVERYTHING)
-        launch = tuned.template.launch(tuned.name, device, values, record.variant)
-        assert tuned.digest(launch.source) == record.source, f"{record.variant} was measured with another text"
+        launch = tuned.definition.template.launch(tuned.name, device, values, record.variant)
+        assert source_digest(launch.source) == record.source, f"{record.variant} was measured with another text"

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelkeep as kk
-from kernelkeep.variants.case import Case, make_case, ragged
-from kernelkeep.variants.trial import _largest_error
+from kernelkeep.variants.case import Case, make_case, ragged_problem
+from kernelkeep.variants.trial import largest_error
 
 SAXPY = kk.Template(
     "y[0] = 0.0f;",
@@ -144,16 +144,16 @@ def test_a_case_in_a_folder_is_the_same_case(tmp_path: Path) -> None:
         ([1, 1, np.inf], [1, 1, 2], np.inf, 2),
     ],
 )
-def test_the_largest_error_and_where_it_is(result: Any, expected: Any, error: float, place: int | None) -> None:
-    found, at = _largest_error(np.array(result, "f4"), np.array(expected, "f8"))
+def test_thelargest_error_and_where_it_is(result: Any, expected: Any, error: float, place: int | None) -> None:
+    found, at = largest_error(np.array(result, "f4"), np.array(expected, "f8"))
     assert found == pytest.approx(error)
     assert place is None or at == (place,)
 
 
 def test_whole_numbers_are_right_or_wrong() -> None:
-    assert _largest_error(np.array([1, 2], "i4"), np.array([1, 2]))[0] == 0
-    assert _largest_error(np.array([1, 3], "i4"), np.array([1, 2])) == (1.0, (1,))
-    assert _largest_error(np.zeros(0, "f4"), np.zeros(0)) == (0.0, ())
+    assert largest_error(np.array([1, 2], "i4"), np.array([1, 2]))[0] == 0
+    assert largest_error(np.array([1, 3], "i4"), np.array([1, 2])) == (1.0, (1,))
+    assert largest_error(np.zeros(0, "f4"), np.zeros(0)) == (0.0, ())
 
 
 # --- ragged sizes
@@ -168,17 +168,17 @@ MATRIX = kk.Template(
 
 
 def test_sizes_become_ones_that_no_tile_divides() -> None:
-    small = ragged(MATRIX, {"m": 1024, "n": 512, "k": 255})
+    small = ragged_problem(MATRIX, {"m": 1024, "n": 512, "k": 255})
     assert small == {"m": 67, "n": 33, "k": 45}
     # What is compiled in stays: with k no multiple of 4 it would be another program.
-    assert ragged(MATRIX, {"m": 1024, "n": 512, "k": 256}) == {"m": 67, "n": 33, "k": 44}
+    assert ragged_problem(MATRIX, {"m": 1024, "n": 512, "k": 256}) == {"m": 67, "n": 33, "k": 44}
 
 
 @settings(deadline=None)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300))
 def test_a_ragged_problem_is_never_larger_and_the_same_program(m: int, n: int, k: int) -> None:
     problem = {"m": m, "n": n, "k": k}
-    small = ragged(MATRIX, problem)
+    small = ragged_problem(MATRIX, problem)
     assert small.keys() == problem.keys()
     assert all(1 <= small[name] <= size for name, size in problem.items())
     assert all(small[name] < size for name, size in problem.items() if size > 3 and name != "k")
@@ -187,7 +187,7 @@ def test_a_ragged_problem_is_never_larger_and_the_same_program(m: int, n: int, k
 
 def test_texts_flags_and_fractions_stay() -> None:
     problem = {"kind": "wide", "on": True, "scale": 100.5, "n": 100}
-    assert ragged(SAXPY, problem) == {**problem, "n": 17}
+    assert ragged_problem(SAXPY, problem) == {**problem, "n": 17}
 
 
 def test_no_size_vanishes() -> None:
@@ -199,28 +199,36 @@ def test_no_size_vanishes() -> None:
         constants=["r"],
         derived=lambda p: {"oh": p["h"] - p["r"] + 1},
     )
-    assert ragged(template, {"h": 8, "r": 8}) == {"h": 8, "r": 8}
-    assert ragged(template, {"h": 9, "r": 8}) == {"h": 8, "r": 8}
-    assert ragged(template, {"h": 100, "r": 80}) == {"h": 100, "r": 80}
+    assert ragged_problem(template, {"h": 8, "r": 8}) == {"h": 8, "r": 8}
+    assert ragged_problem(template, {"h": 9, "r": 8}) == {"h": 8, "r": 8}
+    assert ragged_problem(template, {"h": 100, "r": 80}) == {"h": 100, "r": 80}
 
 
 def test_a_tuned_kernel_is_checked_on_its_checks_and_then_on_the_problem() -> None:
     space = kk.VariantSpace()
-    assert kk.Tuned("saxpy", SAXPY, space).checks({"n": 100}) == [{"n": 67}, {"n": 100}]
-    assert kk.Tuned("saxpy", SAXPY, space).checks({"n": 3}) == [{"n": 3}]
-    assert kk.Tuned("saxpy", SAXPY, space, checks=[{"n": 5}, {"n": 9}]).checks({"n": 9}) == [{"n": 5}, {"n": 9}]
-    assert kk.Tuned("saxpy", SAXPY, space, checks=lambda p: [{"n": p["n"] + 1}]).checks({"n": 9}) == [
+    assert kk.Tuned("saxpy", SAXPY, space).definition.problems_to_check({"n": 100}) == [{"n": 67}, {"n": 100}]
+    assert kk.Tuned("saxpy", SAXPY, space).definition.problems_to_check({"n": 3}) == [{"n": 3}]
+    assert kk.Tuned("saxpy", SAXPY, space, checks=[{"n": 5}, {"n": 9}]).definition.problems_to_check({"n": 9}) == [
+        {"n": 5},
+        {"n": 9},
+    ]
+    assert kk.Tuned("saxpy", SAXPY, space, checks=lambda p: [{"n": p["n"] + 1}]).definition.problems_to_check(
+        {"n": 9}
+    ) == [
         {"n": 10},
         {"n": 9},
     ]
-    assert kk.Tuned("saxpy", SAXPY, space, checks=[]).checks({"n": 9}) == [{"n": 9}]
+    assert kk.Tuned("saxpy", SAXPY, space, checks=[]).definition.problems_to_check({"n": 9}) == [{"n": 9}]
 
 
 def test_tolerances() -> None:
     space = kk.VariantSpace()
-    assert kk.Tuned("saxpy", SAXPY, space).tolerance == 1e-4
-    assert kk.Tuned("saxpy", SAXPY, space, tolerance=1e-6).tolerance == 1e-6
+    assert kk.Tuned("saxpy", SAXPY, space).definition.tolerance == 1e-4
+    assert kk.Tuned("saxpy", SAXPY, space, tolerance=1e-6).definition.tolerance == 1e-6
     whole = kk.Template("y[0] = 0;", [kk.Buffer("y", "i4", "w"), kk.Scalar("n", "i4")])
-    assert kk.Tuned("whole", whole, space).tolerance == 0 and kk.Tuned("whole", whole, space).dtype == "i4"
+    assert (
+        kk.Tuned("whole", whole, space).definition.tolerance == 0
+        and kk.Tuned("whole", whole, space).definition.dtype == "i4"
+    )
     double = kk.Template("y[0] = 0;", [kk.Buffer("y", "f8", "w"), kk.Scalar("n", "i4")])
-    assert kk.Tuned("double", double, space).tolerance == 1e-10
+    assert kk.Tuned("double", double, space).definition.tolerance == 1e-10

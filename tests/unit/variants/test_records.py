@@ -25,8 +25,9 @@ from kernelkeep.testing import run_python
 from kernelkeep.testing.warned import one_warning
 from kernelkeep.variants import database_file
 from kernelkeep.variants import schema as schema_module
-from kernelkeep.variants.record import MAX_SAMPLES, canonical, merged
+from kernelkeep.variants.record import MAX_SAMPLES, merged
 from kernelkeep.variants.records import Choice, Record, Records
+from kernelkeep.variants.values import canonical
 
 PROBLEM: dict[str, Any] = {"m": 256, "n": 128}
 DEVICE = "d" * 64

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelkeep as kk
+from kernelkeep.variants.known_failures import KnownFailures
 from kernelkeep.variants.record import Choice, Record
 from kernelkeep.variants.select import Knowledge, distance_between, fastest, is_tie, select
-from kernelkeep.variants.verdicts import Verdicts
 
 HERE, THERE = "d" * 64, "e" * 64
 PROBLEM = {"m": 256, "n": 256}
@@ -58,8 +58,10 @@ def chosen(*here: Record, alike: Any = (), choices: Any = (), **changes: Any) ->
         others=lambda: iter(kk.Variant({"TILE": tile}) for tile in (8, 16)),
     )
     # Every source is named after its tile, as `record` does.
-    verdicts = Verdicts(here, PROBLEM, lambda variant: f"{variant['TILE']:064x}", changes.pop("counts", lambda _: True))
-    return select(Knowledge(**facts | {"verdicts": verdicts} | changes))
+    failures = KnownFailures(
+        here, PROBLEM, lambda variant: f"{variant['TILE']:064x}", changes.pop("counts", lambda _: True)
+    )
+    return select(Knowledge(**facts | {"failures": failures} | changes))
 
 
 # --- the order of what counts

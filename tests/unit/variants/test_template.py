@@ -110,7 +110,9 @@ def test_a_source_is_for_its_language_alone() -> None:
         with pytest.raises(kk.Unsupported, match=f"no text for {language}; it has: opencl"):
             launch(template, device=target(language), TIMES=1)
     cuda = 'extern "C" __global__ void k(float* y, int n) { y[0] = n; }'
-    assert kk.Tuned("k", kk.Template(kk.Source(cuda, language="cuda"), grid=1), kk.VariantSpace()).dtype == "f4"
+    assert (
+        kk.Tuned("k", kk.Template(kk.Source(cuda, language="cuda"), grid=1), kk.VariantSpace()).definition.dtype == "f4"
+    )
 
 
 def test_parameters_are_read_from_a_raw_source_or_asked_for() -> None:
@@ -235,13 +237,13 @@ def test_numbers_that_are_none() -> None:
 
 def test_wrong_tuned() -> None:
     template, space = kk.Template(BODY, PARAMS), kk.VariantSpace(TIMES=[1, 2])
-    with pytest.raises(kk.ArgumentError, match="has a name"):
+    with pytest.raises(kk.ArgumentError, match="name must be a non-empty string"):
         kk.Tuned("", template, space)
-    with pytest.raises(kk.ArgumentError, match=r"made from a kk\.Template, not from a str"):
+    with pytest.raises(kk.ArgumentError, match=r"template must be a kk\.Template, got a str"):
         kk.Tuned("scale", BODY, space)  # type: ignore[arg-type]
-    with pytest.raises(kk.ArgumentError, match=r"kk\.VariantSpace, not a dict"):
+    with pytest.raises(kk.ArgumentError, match=r"space must be a kk\.VariantSpace, got a dict"):
         kk.Tuned("scale", template, {"TIMES": [1, 2]})  # type: ignore[arg-type]
-    with pytest.raises(kk.ArgumentError, match="reference is a function"):
+    with pytest.raises(kk.ArgumentError, match="reference must be a function"):
         kk.Tuned("scale", template, space, reference=7)  # type: ignore[arg-type]
     tuned = kk.Tuned("scale", template, space)
     for cache in (None, target()):

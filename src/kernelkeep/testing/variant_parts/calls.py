@@ -89,7 +89,7 @@ class CallTests(VariantPart):
 
     @pytest.mark.parametrize("wrong", [-0.5, 2, "much", float("nan")])
     def test_a_share_that_is_none(self, programs: ProgramCache, wrong: Any) -> None:
-        with pytest.raises(ArgumentError, match="explore is a share of the time"):
+        with pytest.raises(ArgumentError, match="explore must be a share of the time"):
             twice("calls", [1]).run(programs, _PROBLEM, explore=wrong, x=np.zeros(_ITEMS, "f4"))
 
     def test_many_threads(self, programs: ProgramCache) -> None:

@@ -17,6 +17,7 @@ from ...cache.program_cache import ProgramCache
 from ...devices.base import Device
 from ...devices.registry import list_devices, open_device
 from ...errors import ArgumentError, DeviceError, Unsupported
+from ...variants.definition import source_digest
 from ...variants.record import Choice, Record, encode_line
 from ...variants.records import Records
 from ...variants.tuned import Tuned
@@ -45,8 +46,8 @@ class ChoosingTests(VariantPart):
     def measured(tuned: Tuned, device: Device, steps: int, ms: float, items: int = 4096) -> Record:
         """A record of one variant, as if it had been measured."""
         variant, problem = {"STEPS": steps}, {"n": items}
-        source = tuned.source(device, variant, problem)
-        return tuned.record(device, problem, variant, source, [ms, ms, ms])
+        source = tuned.definition.source(device, variant, problem)
+        return tuned.definition.record(device, problem, variant, source, [ms, ms, ms])
 
     def test_exact_then_nearest_then_default(self, device: Device, programs: ProgramCache) -> None:
         tuned = twice("steps", [5, 1, 3])
@@ -175,7 +176,7 @@ class ChoosingTests(VariantPart):
         def crafted(items: int, on: str = here) -> Record:
             record = self.measured(tuned, device, 1, 0.001, items)
             try:  # the hash that it would have
-                source = tuned.digest(tuned.source(device, foreign, {"n": items}))
+                source = source_digest(tuned.definition.source(device, foreign, {"n": items}))
             except (ArgumentError, Unsupported):
                 source = "0" * 64
             return msgspec.structs.replace(record, variant=foreign, source=source, device=on)

@@ -31,7 +31,7 @@ _SECONDS = 60.0  # for every wait
 
 def explorer_of(tuned: Tuned, cache: ProgramCache) -> Explorer:
     """What tries variants behind the calls."""
-    explorer = tuned._call(cache, PROBLEM, None).explorer
+    explorer = tuned.call(cache, PROBLEM).explorer
     assert explorer is not None
     return explorer
 
@@ -112,7 +112,7 @@ class ExploringTests(VariantPart):
     def test_the_loss_is_bounded(self, device: Device, programs: ProgramCache) -> None:
         """One that is far too slow is verified, in another process, and no call runs it: that would cost too much."""
         tuned, slow = twice("bounded", [1, self.endless(device)]), {"STEPS": self.endless(device)}
-        (explorer,) = self.call(tuned, programs, 0.02, lambda explorer: explorer.regret_ms > 0 and not explorer._busy)
+        (explorer,) = self.call(tuned, programs, 0.02, lambda explorer: explorer.regret_ms > 0 and not explorer.busy)
         lost = explorer.regret_ms
         for _ in range(100):
             self.check_run(tuned, programs, PROBLEM["n"], explore=0.02)
@@ -125,7 +125,7 @@ class ExploringTests(VariantPart):
 
     def test_closing_the_cache_ends_it(self, device: Device, open_cache: Callable[..., ProgramCache]) -> None:
         tuned, cache = twice("ended", [1, 2, 3]), open_cache()
-        self.call(tuned, cache, 0.9, lambda explorer: explorer._prober is not None)
+        self.call(tuned, cache, 0.9, lambda explorer: explorer.pool is not None)
         cache.close()
         assert not child_processes()
         cache = open_cache()

@@ -13,7 +13,7 @@ import pytest
 from ...cache.program_cache import ProgramCache
 from ...devices.base import Device
 from ...programs.portable import PortableKernel
-from ...variants import prober
+from ...variants import trial_pool
 from ...variants.space import VariantSpace
 from ...variants.template import Template
 from ...variants.trial import FAILURES
@@ -66,7 +66,7 @@ class TrialFailureTests(VariantPart):
         wanted = {"": "", "wrong": "wrong", "guard": "guard", "compile": "compile", "crashed": crash, "slow": "slow"}
         if _loops_for_ever(device):
             wanted["hung"] = "hung"
-        monkeypatch.setattr(prober, "_FIRST_LAUNCH_SECONDS", 2.0)
+        monkeypatch.setattr(trial_pool, "_FIRST_LAUNCH_SECONDS", 2.0)
         tuned = _kernel(device, "failing", list(wanted), self.endless(device))
         # What is far too slow is seen beside one that is not, which is known before the others are tried.
         assert (
@@ -143,6 +143,6 @@ def child_processes() -> list[str]:
             command = (folder / "cmdline").read_text()
         except (OSError, ValueError):
             continue  # it ended meanwhile
-        if parent == os.getpid() and "kernelkeep.variants.child" in command:
+        if parent == os.getpid() and "kernelkeep.variants.worker" in command:
             found.append(folder.name)
     return found

@@ -15,6 +15,7 @@ from ...errors import ArgumentError, Unsupported
 from ...programs.languages import find_language, known_languages
 from ...programs.portable import Buffer, PortableKernel, Scalar
 from ...programs.source import Source
+from ...variants.definition import source_digest
 from ...variants.space import VariantSpace
 from ...variants.template import Template
 from ...variants.tuned import Tuned
@@ -72,7 +73,7 @@ class FormTests(VariantPart):
         space = VariantSpace(TIMES=[2, 3, 4])
         tuned = Tuned("times", Template(_PORTABLE, PARAMS), space)
         with ProgramCache(device, tmp_path) as cache:
-            sources = [tuned.source(device, variant, {"n": 100}) for variant in space]
+            sources = [tuned.definition.source(device, variant, {"n": 100}) for variant in space]
             for source in sources:
                 cache.get(source).release()
             assert cache.stats().programs == cache.stats().compiles == len(space)
@@ -88,7 +89,7 @@ class FormTests(VariantPart):
     def test_one_source_for_all_sizes(self, device: Device) -> None:
         """What is not compiled in does not make another program."""
         tuned = Tuned("times", Template(_PORTABLE, PARAMS), _SPACE)
-        digests = {tuned.digest(tuned.source(device, {"TIMES": 2}, {"n": size})) for size in (1, 100, 4096)}
+        digests = {source_digest(tuned.definition.source(device, {"TIMES": 2}, {"n": size})) for size in (1, 100, 4096)}
         assert len(digests) == 1
 
     def test_several_outputs_come_back_by_name(self, programs: ProgramCache) -> None:

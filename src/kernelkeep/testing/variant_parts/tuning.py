@@ -45,7 +45,7 @@ class TuningTests(VariantPart):
         assert found.expected_ms == pytest.approx(report.best_ms) and found.distance == 0
         self.check_run(tuned, programs)
         for record in tuned.records(programs).of_device("fastest", device.fingerprint.digest):
-            assert record.verified and record.tolerance == tuned.tolerance and len(record.samples_ms) >= 3
+            assert record.verified and record.tolerance == tuned.definition.tolerance and len(record.samples_ms) >= 3
             assert record.problem == PROBLEM and record.device_name == device.fingerprint.folder
 
     def test_the_second_time_nothing_is_compiled_or_measured(
@@ -109,7 +109,7 @@ class TuningTests(VariantPart):
         self.check_run(tuned, programs)
         assert tuned.tune(programs, PROBLEM, budget_seconds=600, isolate=False).complete
         for wrong in (0, -1, float("nan")):
-            with pytest.raises(ArgumentError, match="budget_seconds is a positive number"):
+            with pytest.raises(ArgumentError, match="budget_seconds must be a positive number"):
                 tuned.tune(programs, PROBLEM, budget_seconds=wrong)
 
     def test_a_variant_that_skips_what_is_left_over_is_found_out(self, device: Device, programs: ProgramCache) -> None:

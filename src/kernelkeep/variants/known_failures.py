@@ -1,4 +1,4 @@
-"""What is known against variants. A variant that failed is not run; where all of them failed, that is an error."""
+"""Which variants are known to fail. Such a variant is not run; where all of them failed, that is an error."""
 
 from __future__ import annotations
 
@@ -8,32 +8,24 @@ from typing import Any
 from ..errors import VariantError
 from .record import Record
 from .space import Variant
+from .values import in_words
 
-__all__ = ["Verdicts", "still_counts", "why_failed"]
+__all__ = ["KnownFailures", "why_failed"]
 
 _OF_THE_PROGRAM = ("wrong", "guard")  # a program that computes something wrong is suspect at every size
-_RIGHT = ("", "slow")  # "slow" was found right, and only given up
-
-
-def still_counts(record: Record, tolerance: float, reference: str) -> bool:
-    """Whether a verdict needs no new trial: a tolerance or a reference that was changed since may change it."""
-    if record.failure:
-        # Most often it was the reference that was wrong, and it has been mended.
-        same = record.tolerance >= tolerance and record.reference == reference
-        return record.failure != "wrong" or same
-    return bool(record.samples_ms) and record.verified and record.tolerance <= tolerance
+_RIGHT = ("", "slow")  # a slow variant was verified, and only given up
 
 
 def why_failed(record: Record) -> str:
-    """The class of a failure and its sentence."""
+    """A failure's class and its sentence."""
     return f"{record.failure}: {record.detail}" if record.detail else record.failure
 
 
-class Verdicts:
+class KnownFailures:
     """The failures of a tuned kernel's variants on one device, seen from one problem.
 
-    `digest_of(variant)` is the hash of a variant's source for this problem as it renders today, or None where the device
-    cannot have it. A record of another source says nothing.
+    `digest_of(variant)` is the digest of a variant's source for this problem as the template writes it today, or None
+    where the device does not support it. A record of another source does not count.
     """
 
     def __init__(
@@ -46,7 +38,7 @@ class Verdicts:
         self._problem = problem
         self._digest_of = digest_of
         self._here: dict[Variant, list[Record]] = {}
-        self._elsewhere: dict[str, Record] = {}  # by the source
+        self._elsewhere: dict[str, Record] = {}  # failures for other problems, by the source
         for record in records:
             if record.problem == problem:
                 self._here.setdefault(Variant(record.variant), []).append(record)
@@ -54,11 +46,8 @@ class Verdicts:
                 self._elsewhere[record.source] = record
         self._counts = counts
 
-    def against(self, variant: Variant) -> Record | None:
-        """How it failed for this problem; or, where it was never tried for this problem, how its program failed for another.
-
-        None for a variant of which nothing bad is known.
-        """
+    def failure_of(self, variant: Variant) -> Record | None:
+        """How a variant failed for this problem; where it was never tried for it, how its program failed for another."""
         here = self._here.get(variant)
         if here is None and not self._elsewhere:
             return None
@@ -68,33 +57,33 @@ class Verdicts:
             return None if tried.failure in _RIGHT or not self._counts(tried) else tried
         return None if digest is None else self._elsewhere.get(digest)
 
-    def condemns(self, record: Record | None) -> bool:
-        """Whether what `against` found is about this very problem."""
-        return record is not None and record.problem == self._problem
+    def is_for_this_problem(self, failure: Record | None) -> bool:
+        """Whether what `failure_of` found is about this very problem."""
+        return failure is not None and failure.problem == self._problem
 
-    def outdated(self, variant: Variant) -> Record | None:
+    def outdated_failure_of(self, variant: Variant) -> Record | None:
         """A failure for this problem that does not count any more."""
         failed = (record for record in self._here.get(variant, ()) if record.failure not in _RIGHT)
         return next((record for record in failed if not self._counts(record)), None)
 
     def error(self, name: str, device_name: str, what: str = "") -> VariantError:
-        """Every variant failed, with the first failure of each class; or one that must run did, which `what` names."""
+        """The error for when every variant failed, or the one that must run, which `what` names. It has an example of each
+        class of failure."""
         failed = [
             record
-            for variant, records in self._here.items()
-            if (record := self.against(variant)) is not None and self.condemns(record)
+            for variant in self._here
+            if (record := self.failure_of(variant)) is not None and self.is_for_this_problem(record)
         ]
-        seen: dict[str, list[Record]] = {}
+        by_class: dict[str, list[Record]] = {}
         for record in failed:
-            seen.setdefault(record.failure, []).append(record)
-        said = "; ".join(
+            by_class.setdefault(record.failure, []).append(record)
+        examples = "; ".join(
             f"{len(records)} {failure} ({Variant(records[0].variant)}: {records[0].detail or 'no more is known'})"
-            for failure, records in seen.items()
+            for failure, records in by_class.items()
         )
-        problem = " ".join(f"{key}={value}" for key, value in self._problem.items())
         message = (
-            f"{what or f'every variant of {name}'} failed for {problem} on {device_name}, so nothing is run: {said}. "
-            "Mend the kernel or its reference, or try again with tune(force=True)"
+            f"{what or f'every variant of {name}'} failed for {in_words(self._problem)} on {device_name}, so nothing is "
+            f"run: {examples}. Correct the kernel or its reference, or try again with tune(force=True)"
         )
         failures = tuple((dict(record.variant), record.failure, record.detail) for record in failed)
         return VariantError(message, failures=failures)
