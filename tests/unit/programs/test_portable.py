@@ -160,3 +160,73 @@ def test_float_atomics(language: str) -> None:
     assert integers.source(Target(language, kk.Capabilities())).text
     with pytest.raises(kk.Unsupported):
         kernel("kk_shared(float, t, 4); kk_atomic_add(t[0], 1.0f);").source(Target(language, kk.Capabilities()))
+
+
+# --- without a device
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_languages_name_gives_the_same_source_as_a_device(language: str) -> None:
+    made = kernel("kk_atomic_add(y[0], x[0]);")
+    assert made.source(language) is made.source(Target(language))
+
+
+def test_an_unknown_language_is_an_error_that_lists_the_known_ones() -> None:
+    with pytest.raises(kk.ArgumentError, match="language must be one of cuda, opencl, glsl, got 'hlsl'"):
+        kernel().source("hlsl")
+
+
+def test_without_a_device_only_what_the_language_lacks_is_refused() -> None:
+    everything = kernel(
+        "kk_atomic_add(y[0], 1.0f);", params=[kk.Buffer(f"x{t}", t) for t in ("f8", "i8", "u8")], group=4096
+    )
+    for language in LANGUAGES:
+        assert everything.source(language).text
+    bytes_ = kernel("", params=[kk.Buffer("x", "u1")])
+    assert bytes_.source("cuda").text and bytes_.source("opencl").text
+    with pytest.raises(kk.Unsupported, match="kernel f uses u1, and glsl has no 8- and 16-bit types") as caught:
+        bytes_.source("glsl")
+    assert caught.value.capability == "int8"
+    extreme = kernel("kk_atomic_max(y[0], 1.0f);")
+    assert extreme.source("cuda").text and extreme.source("opencl").text
+    with pytest.raises(kk.Unsupported, match="kk_atomic_max on float y, which glsl lacks"):
+        extreme.source("glsl")
+
+
+def test_check_supported_raises_what_source_would() -> None:
+    kernel().check_supported("cuda")
+    with pytest.raises(kk.Unsupported, match="float64"):
+        kernel(params=[kk.Buffer("x", "f8")]).check_supported(Target("cuda", kk.Capabilities()))
+
+
+# --- generated kernels
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_functions_stand_before_the_kernel_and_first_line_before_the_body(language: str) -> None:
+    made = kernel("y[0] = SEVEN;", functions=lambda target: f"#define SEVEN 7 // {target.title}\n", first_line=501)
+    text = made.source(language).text
+    title = {"cuda": "CUDA C", "opencl": "OpenCL C", "glsl": "GLSL"}[language]
+    assert f"#define SEVEN 7 // {title}\n" in text.split("\n#line 501\ny[0] = SEVEN;")[0]
+
+
+def test_functions_take_part_in_what_a_text_needs() -> None:
+    plain, vectors = kernel(), kernel(functions=lambda _: "#define LOAD kk_load4(x, 0)\n#define ADD kk_atomic_add\n")
+    for language in LANGUAGES:
+        assert "kk_make_float4" not in plain.source(language).text
+        assert "kk_make_float4" in vectors.source(language).text
+    assert "atomic_cmpxchg" not in plain.source("opencl").text
+    assert "atomic_cmpxchg" in vectors.source("opencl").text
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"functions": "text"}, "functions of kernel f must be called with a Language"),
+        ({"first_line": 0}, "first_line of kernel f must be a positive integer, got 0"),
+        ({"first_line": "1"}, "first_line of kernel f must be a positive integer, got '1'"),
+    ],
+)
+def test_wrong_functions_and_first_lines_are_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(kk.ArgumentError, match=said):
+        kernel(**fields)
