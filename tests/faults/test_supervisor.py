@@ -17,7 +17,7 @@ import pytest
 import kernelkeep as kk
 from kernelkeep.continuous.heartbeat import RECORD, Pulse
 from kernelkeep.continuous.supervision.incident import Incident
-from kernelkeep.continuous.supervision.worker_main import can_be_mended
+from kernelkeep.continuous.supervision.worker_main import is_transient
 
 pytestmark = pytest.mark.slow
 
@@ -129,7 +129,7 @@ if __name__ == "__main__":
     assert first["result"] == {"from": 0, "to": 20, "args": ["x", 2], "pid": True}
     assert (first["restarts"], first["history"], first["note"]) == (0, [], "")
     assert first["text"].startswith("done in ") and "no restart" in first["text"]
-    assert second["result"] is None and "a function, cannot be carried to another process" in second["note"]
+    assert second["result"] is None and "a function, cannot be pickled" in second["note"]
     assert third["result"] is None and third["restarts"] == 0
 
 
@@ -268,7 +268,7 @@ if __name__ == "__main__":
     give_up(no_progress, max_restarts=2)
     give_up(no_progress, max_restarts=0)
     give_up(again, max_restarts=1)
-    supervisor._CAP = 3
+    supervisor.RESTART_CAP = 3
     give_up(progress, max_restarts=1)
 """
     done = supervise(tmp_path, body)
@@ -475,11 +475,11 @@ def test_wrong_use() -> None:
         kk.run_supervised(5, checkpoint=None)  # type: ignore[arg-type]
 
 
-def test_what_can_be_mended() -> None:
-    mendable = (kk.DeviceError("x"), kk.OutOfMemory("x"), OSError("x"), RuntimeError("x"), MemoryError())
+def test_what_is_transient() -> None:
+    transient = (kk.DeviceError("x"), kk.OutOfMemory("x"), OSError("x"), RuntimeError("x"), MemoryError())
     lasting = (kk.CompileError("x"), kk.ArgumentError("x"), kk.CheckpointError("x"), KeyError("x"), TypeError("x"))
-    assert all(can_be_mended(error) for error in mendable)
-    assert not any(can_be_mended(error) for error in lasting)
+    assert all(is_transient(error) for error in transient)
+    assert not any(is_transient(error) for error in lasting)
 
 
 def test_an_incident_is_one_line() -> None:

@@ -1,8 +1,8 @@
 """The heartbeat of a supervised worker.
 
-`beat` is called wherever work gets on, at every commit. In any other process it does nothing. In a worker it tells the
-supervisor, four times in a heartbeat interval or once a second at most, through a pipe that it never waits on; a worker
-whose supervisor is gone ends there and then, for its work would otherwise be done twice.
+`beat` is called wherever work progresses, at every commit. In any other process it does nothing. In a worker it writes to
+the supervisor, at most four times in a heartbeat interval or once a second, through a pipe that it never waits for. A worker
+whose supervisor has died ends at once: its work would otherwise be done twice.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..processes import ORPHANED
 
 __all__ = ["RECORD", "Pulse", "beat", "last_iteration", "pause_of", "start_beating", "stop_beating"]
 
-RECORD = struct.Struct("<dq")  # when, by a clock that all processes share, and the iteration; -1 where there is none
+RECORD = struct.Struct("<dq")  # the time, by a clock that all processes share, and the iteration or -1
 _BEATS_PER_INTERVAL = 4
 _LONGEST_PAUSE_SECONDS = 1.0
 
 
 def pause_of(interval_seconds: float) -> float:
-    """How long a worker keeps a beat to itself after one that it told: so much later may the supervisor hear of it."""
+    """The shortest time between two beats that a worker sends; the supervisor may hear of a beat this much later."""
     return min(interval_seconds / _BEATS_PER_INTERVAL, _LONGEST_PAUSE_SECONDS)
 
 
@@ -46,7 +46,7 @@ class Pulse:
         try:
             os.write(self._descriptor, RECORD.pack(now, self.iteration))
         except BlockingIOError:
-            pass  # a supervisor that was stopped does not read; what it missed is of no use to it later
+            pass  # a supervisor that was stopped does not read, and needs no old beats
         except OSError:
             os._exit(ORPHANED)
 
@@ -55,13 +55,13 @@ _pulse: Pulse | None = None
 
 
 def beat(iteration: int | None = None) -> None:
-    """Say that the work is alive and, where it is known, which iteration is committed."""
+    """Report that the work progresses and, where it is known, which iteration is committed."""
     if _pulse is not None:
         _pulse.beat(iteration)
 
 
 def last_iteration() -> int | None:
-    """The iteration of the last beat in this worker, whether or not the supervisor was told."""
+    """The iteration of the last beat in this worker, whether it was sent or not."""
     return None if _pulse is None or _pulse.iteration < 0 else _pulse.iteration
 
 
@@ -77,5 +77,5 @@ def stop_beating() -> None:
     _pulse = None
 
 
-# A process forked by a worker must not speak for it.
+# A process forked by a worker must not report in its name.
 os.register_at_fork(after_in_child=stop_beating)

@@ -1,4 +1,4 @@
-"""What happened to the workers of a supervised run, as facts and as one line for people."""
+"""What happened to the workers of a supervised run: facts, and one line to read."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Incident", "SupervisedReport", "died"]
+__all__ = ["Incident", "SupervisedReport", "describe_exit"]
 
 
 class Incident(msgspec.Struct, frozen=True):
-    """One worker that did not come to its end. `str()` is the diagnosis, one line."""
+    """One worker that did not finish. `str()` is the diagnosis in one line."""
 
     when: float  # seconds since 1970
     what: str
@@ -19,9 +19,8 @@ class Incident(msgspec.Struct, frozen=True):
     seconds: float  # how long it had run
     exit_code: int | None = None  # None where a signal ended it
     signal: str | None = None  # such as SIGSEGV
-    last_iteration: int | None = (
-        None  # as far as it was told, which is a second old at most, or a quarter of the interval
-    )
+    # The last that was reported: at most a second old, or a quarter of the heartbeat interval.
+    last_iteration: int | None = None
     heartbeat_age_seconds: float | None = None  # None: there was none
     checkpoint: str = ""  # what the checkpoint held then
     traceback: str = ""  # of an exception
@@ -37,9 +36,9 @@ class Incident(msgspec.Struct, frozen=True):
 
 
 class SupervisedReport(msgspec.Struct, frozen=True):
-    """A supervised run that came to its end; `str()` tells its story.
+    """A supervised run that finished; `str()` lists what happened.
 
-    `result` is what the target returned. Where that cannot be carried from one process to another it is None, and `note`
+    `result` is what the target returned. Where that cannot be pickled it is None, and `note`
     says so.
     """
 
@@ -55,7 +54,7 @@ class SupervisedReport(msgspec.Struct, frozen=True):
         return "\n".join([*lines, self.note] if self.note else lines)
 
 
-def died(code: int) -> tuple[str, int | None, str | None]:
+def describe_exit(code: int) -> tuple[str, int | None, str | None]:
     """How a process ended, as `multiprocessing` counts it: in words, its exit code, and its signal."""
     if code >= 0:
         return f"ended by itself with exit code {code}", code, None
@@ -63,5 +62,5 @@ def died(code: int) -> tuple[str, int | None, str | None]:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    by_whom = " (by somebody, or by a system out of memory)" if name == "SIGKILL" else ""
+    by_whom = " (by a person, or by a system out of memory)" if name == "SIGKILL" else ""
     return f"was killed by {name}{by_whom}", None, name

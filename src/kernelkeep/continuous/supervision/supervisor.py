@@ -1,8 +1,7 @@
-"""Work in a process that is replaced when it dies or hangs.
+"""`kk.run_supervised`: work in a process that is replaced when it dies or hangs.
 
-The supervisor does nothing but watch: it loads no driver, so nothing of what goes wrong in a worker can reach it. A worker
-tells of itself through two pipes, one for heartbeats and one for how it ended, and the kernel tells when it died. Workers
-share nothing but the checkpoint.
+The supervisor only watches: it loads no driver, so no fault of a worker can reach it. A worker reports through two pipes, one
+for heartbeats and one for how it ended, and the operating system reports its death. Workers share nothing but the checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .worker_main import Done, Failed, Interrupted, Message
 __all__ = ["run_supervised"]
 
 _log = logging.getLogger("kernelkeep")
-_CAP = 10
+RESTART_CAP = 10  # times max_restarts: the end, even with progress
 _BACKOFF_SECONDS = 0.1
 _LONGEST_BACKOFF_SECONDS = 5.0
 
@@ -50,20 +49,20 @@ def run_supervised(
     `if __name__ == "__main__":`. `kk.run` gives the heartbeats; other work calls `kernelkeep.continuous.heartbeat.beat`.
 
     A worker is replaced when it was killed, crashed or exited, when `heartbeat_seconds` pass without a heartbeat
-    (`start_seconds` until the first: compiling takes its time), and when its target raised what a new process may mend, such
-    as `DeviceError`. Each time one line says what happened; it is logged, kept in the history, and `on_event` gets it.
-    What would only happen again (`CompileError`, `ArgumentError`, `Unsupported`, `CheckpointError`, `TypeError`,
+    (`start_seconds` until the first: compiling takes its time), and when its target raised what may not happen again in
+    a new process, such as `DeviceError`. Each time one line says what happened; it is logged, kept in the history, and passed
+    to `on_event`. What would only happen again (`CompileError`, `ArgumentError`, `Unsupported`, `CheckpointError`, `TypeError`,
     `ImportError`, …) is raised at once, with the worker's traceback as a note.
 
-    `max_restarts` counts restarts without progress: whenever the checkpoint holds something else than at the incident
-    before, counting begins anew. Ten times as many are the end in any case. Then `SupervisionError` has the history.
+    `max_restarts` counts restarts without progress: whenever the checkpoint has moved on since the incident before, counting
+    begins anew. After ten times as many restarts it gives up in any case. Then `SupervisionError` has the history.
 
     Ctrl-C asks the worker to stop, which makes its checkpoint, and is raised when it has; so do SIGTERM and SIGHUP, which then
     end the process, unless you handle them yourself. A worker never outlives its supervisor (on Linux; elsewhere until its
     next heartbeat).
     """
     if not callable(target):
-        raise ArgumentError(f"{target!r} cannot be called")
+        raise ArgumentError(f"target must be a function, got {target!r}, which cannot be called")
     numbers = all(isinstance(value, int | float) for value in (heartbeat_seconds, start_seconds, max_restarts))
     if not numbers or not heartbeat_seconds > 0 or not start_seconds > 0 or not max_restarts >= 0:
         raise ArgumentError(
@@ -74,59 +73,48 @@ def run_supervised(
         raise ArgumentError(f"args must be a tuple of arguments for the target, got {args!r}")
     if checkpoint is not None:
         real_path(checkpoint)
-    with raise_ending_signals():
-        return _supervise(target, checkpoint, heartbeat_seconds, max_restarts, tuple(args), start_seconds, on_event)
-
-
-def _supervise(
-    target: Callable[..., Any],
-    checkpoint: str | os.PathLike[str] | None,
-    heartbeat_seconds: float,
-    max_restarts: int,
-    args: tuple[Any, ...],
-    start_seconds: float,
-    on_event: Callable[[Incident], object] | None,
-) -> SupervisedReport:
+    args = tuple(args)
     takes_path = _takes_path(target, args)
     began = time.monotonic()
     history: list[Incident] = []
-    fruitless = 0
-    held = _held(checkpoint)
-    lineage = held.lineage if isinstance(held, CheckpointHeader) else None
-    while True:
-        arguments = (*args, _resume_from(checkpoint)) if takes_path else args
-        going_on = (os.fspath(checkpoint), lineage) if checkpoint is not None and history else None
-        worker = WorkerHandle(target, arguments, heartbeat_seconds, start_seconds, going_on)
-        try:
-            ended = worker.watch()
-        except (KeyboardInterrupt, EndingSignal):
-            worker.stop()
-            raise
-        finally:
-            worker.kill()
-        if isinstance(ended, Done):
-            result, note = _carried(ended)
-            return SupervisedReport(result, len(history), tuple(history), time.monotonic() - began, note)
-        if isinstance(ended, Interrupted):
-            raise KeyboardInterrupt
-        before, held = held, _held(checkpoint)
-        incident = worker.incident(ended, _in_words(checkpoint, held))
-        history.append(incident)
-        if _mark(held) != _mark(before):
-            fruitless = 0
-        restarts = len(history) - 1
-        last = fruitless >= max_restarts or restarts >= _CAP * max_restarts
-        hopeless = (isinstance(ended, Failed) and not ended.mendable) or worker.never_started
-        _log.warning("%s; %s", incident, "giving up" if last or hopeless else "starting another")
-        if on_event is not None:
-            on_event(incident)
-        if hopeless or last:
-            raise _final_error(ended, history, hopeless)
-        fruitless += 1
-        time.sleep(min(_BACKOFF_SECONDS * 2 ** (fruitless - 1), _LONGEST_BACKOFF_SECONDS))
+    without_progress = 0
+    saved = _newest_header(checkpoint)
+    lineage = saved.lineage if isinstance(saved, CheckpointHeader) else None
+    with raise_ending_signals():
+        while True:
+            arguments = (*args, _resume_from(checkpoint)) if takes_path else args
+            replaces = (os.fspath(checkpoint), lineage) if checkpoint is not None and history else None
+            worker = WorkerHandle(target, arguments, heartbeat_seconds, start_seconds, replaces)
+            try:
+                ended = worker.watch()
+            except (KeyboardInterrupt, EndingSignal):
+                worker.stop()
+                raise
+            finally:
+                worker.kill()
+            if isinstance(ended, Done):
+                result, note = _unpickled(ended)
+                return SupervisedReport(result, len(history), tuple(history), time.monotonic() - began, note)
+            if isinstance(ended, Interrupted):
+                raise KeyboardInterrupt
+            before, saved = saved, _newest_header(checkpoint)
+            incident = worker.incident(ended, _in_words(checkpoint, saved))
+            history.append(incident)
+            if _progress(saved) != _progress(before):
+                without_progress = 0
+            restarts = len(history) - 1
+            last = without_progress >= max_restarts or restarts >= RESTART_CAP * max_restarts
+            permanent = (isinstance(ended, Failed) and not ended.transient) or worker.never_started
+            _log.warning("%s; %s", incident, "giving up" if last or permanent else "starting another")
+            if on_event is not None:
+                on_event(incident)
+            if permanent or last:
+                raise _final_error(ended, history, permanent)
+            without_progress += 1
+            time.sleep(min(_BACKOFF_SECONDS * 2 ** (without_progress - 1), _LONGEST_BACKOFF_SECONDS))
 
 
-def _carried(done: Done) -> tuple[Any, str]:
+def _unpickled(done: Done) -> tuple[Any, str]:
     try:
         return pickle.loads(done.result), done.note
     except Exception as error:
@@ -136,7 +124,7 @@ def _carried(done: Done) -> tuple[Any, str]:
 def _takes_path(target: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     try:
         signature = inspect.signature(target)
-    except (TypeError, ValueError):  # of something built in; nothing is known
+    except (TypeError, ValueError):  # a built-in function has no signature
         return False
     for more in ((None,), ()):
         with contextlib.suppress(TypeError):
@@ -151,13 +139,13 @@ def _takes_path(target: Callable[..., Any], args: tuple[Any, ...]) -> bool:
 
 
 def _resume_from(checkpoint: str | os.PathLike[str] | None) -> str | None:
-    """The path where there is any file of this checkpoint. A bad one is for the target to find, and to say so."""
+    """The path, if any file of this checkpoint exists; a damaged one is reported by the target that reads it."""
     if checkpoint is None or not find_file_set(real_path(checkpoint)).exists:
         return None
     return os.fspath(checkpoint)
 
 
-def _held(checkpoint: str | os.PathLike[str] | None) -> CheckpointHeader | str:
+def _newest_header(checkpoint: str | os.PathLike[str] | None) -> CheckpointHeader | str:
     if checkpoint is None:
         return ""
     try:
@@ -166,27 +154,27 @@ def _held(checkpoint: str | os.PathLike[str] | None) -> CheckpointHeader | str:
         return str(error)
 
 
-def _mark(held: CheckpointHeader | str) -> object:
+def _progress(saved: CheckpointHeader | str) -> object:
     """How far the work is. A file that was only written again is no progress."""
-    if isinstance(held, str):
-        return held
-    return held.iteration, held.generation, held.queue_head, held.queue_tail, held.finished
+    if isinstance(saved, str):
+        return saved
+    return saved.iteration, saved.generation, saved.queue_head, saved.queue_tail, saved.finished
 
 
-def _in_words(checkpoint: str | os.PathLike[str] | None, held: CheckpointHeader | str) -> str:
-    return f"{checkpoint} holds {held}" if isinstance(held, CheckpointHeader) else held
+def _in_words(checkpoint: str | os.PathLike[str] | None, saved: CheckpointHeader | str) -> str:
+    return f"{checkpoint} holds {saved}" if isinstance(saved, CheckpointHeader) else saved
 
 
 # --- the end
 
 
-def _final_error(ended: Message | None, history: list[Incident], hopeless: bool) -> BaseException:
+def _final_error(ended: Message | None, history: list[Incident], permanent: bool) -> BaseException:
     cause = _raised(ended) if isinstance(ended, Failed) else None
-    if hopeless and isinstance(ended, Failed):
+    if permanent and isinstance(ended, Failed):
         return cause or SupervisionError(f"the target failed with {ended.name}: {ended.message}", history=history)
-    if hopeless:
+    if permanent:
         return SupervisionError(
-            f"worker {history[-1].pid} {history[-1].what} before the target was called, and its own words are above; the "
+            f"worker {history[-1].pid} {history[-1].what} before the target was called; its own message is above. The "
             "target must be importable, and a script calls run_supervised behind `if __name__ == '__main__':`",
             history=history,
         )

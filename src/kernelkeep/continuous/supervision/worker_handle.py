@@ -1,4 +1,4 @@
-"""One worker process as its supervisor sees it: started, watched, asked to stop, killed, and what to say of it."""
+"""A worker process as its supervisor sees it: started, watched, asked to stop, killed, and described."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from typing import Any
 
 from ...errors import ArgumentError
 from ..heartbeat import RECORD, pause_of
-from .incident import Incident, died
-from .worker_main import Failed, Message, Started, work
+from .incident import Incident, describe_exit
+from .worker_main import Failed, Message, Started, worker_main
 
 __all__ = ["WorkerHandle"]
 
 _log = logging.getLogger("kernelkeep")
 _TICK_SECONDS = 0.25
 _STOP_SECONDS = 30.0  # for a worker that was asked to stop, to make its checkpoint
-_END_SECONDS = 10.0  # for a worker that told its end, to end
+_END_SECONDS = 10.0  # for a worker that reported its end, to exit
 _STALL_SECONDS = 1.0
 
 
 class WorkerHandle:
-    """A worker process and what was heard of it."""
+    """Starts a worker process, and keeps what was heard from it."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class WorkerHandle:
         arguments: tuple[Any, ...],
         heartbeat_seconds: float,
         start_seconds: float,
-        going_on: tuple[str, str | None] | None = None,
+        replaces: tuple[str, str | None] | None = None,
     ) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would inherit threads' locks, and no driver survives it
         self._channel, channel = context.Pipe(duplex=False)
@@ -45,8 +45,8 @@ class WorkerHandle:
         self._heartbeat_seconds = heartbeat_seconds
         self._start_seconds = start_seconds
         self._process = context.Process(
-            target=work,
-            args=(target, arguments, channel, pulse, heartbeat_seconds, os.getpid(), going_on),
+            target=worker_main,
+            args=(target, arguments, channel, pulse, heartbeat_seconds, os.getpid(), replaces),
             name="kernelkeep worker",
         )
         self._when = time.time()
@@ -72,12 +72,12 @@ class WorkerHandle:
 
     @property
     def never_started(self) -> bool:
-        """Whether it ended by itself before the target was called: no other would get further."""
+        """Whether it ended by itself before the target was called: another worker would, too."""
         code = self._process.exitcode
         return not self._started and not self._hung and code is not None and code > 0
 
     def watch(self) -> Message | None:
-        """Wait for its end: the last it told, or None where it died or hangs without a word."""
+        """Wait for its end; returns its last message, or None where it died or hangs without one."""
         while True:
             before = time.monotonic()
             multiprocessing.connection.wait([*self._open, self._process.sentinel], _TICK_SECONDS)
@@ -92,7 +92,7 @@ class WorkerHandle:
                 return None
             now = time.monotonic()
             if now - before > _TICK_SECONDS + _STALL_SECONDS:
-                self._alive = now  # we were stopped ourselves, and perhaps the worker with us
+                self._alive = now  # this process was stopped, and perhaps the worker with it
             if now - self._alive > self._patience_seconds:
                 self._hung = True
                 self._ended = now
@@ -100,7 +100,7 @@ class WorkerHandle:
 
     @property
     def _patience_seconds(self) -> float:
-        """How long it may be silent: its last beat may be one that it did not tell."""
+        """How long it may be silent: its last beat may be one that it did not send."""
         if self._beat is None:
             return self._start_seconds
         return self._heartbeat_seconds + pause_of(self._heartbeat_seconds)
@@ -131,20 +131,22 @@ class WorkerHandle:
         with contextlib.suppress(KeyboardInterrupt, OSError):
             os.kill(self._process.pid or 0, signal.SIGINT)
             while self._process.exitcode is None and time.monotonic() < deadline:
-                self._read()  # it may have more to tell than a pipe holds
+                self._read()  # its message may be larger than the pipe
                 self._process.join(0.02)
 
     def kill(self) -> None:
-        """See to it that it is gone, and free what it took here."""
+        """Make sure that it has ended, and close its pipes."""
         process = self._process
         if not self._hung and self._ended is not None:
-            process.join(_END_SECONDS)  # it said how it ended; a driver may hang in its last moments all the same
+            process.join(_END_SECONDS)  # it reported its end; a driver may still hang while the process exits
         if process.exitcode is None:
-            if self._started and process.pid:  # it leads a group, with all that it started, such as a compiler
+            if self._started and process.pid:  # it leads a process group, with all that it started, such as a compiler
                 with contextlib.suppress(OSError):
                     os.killpg(process.pid, signal.SIGKILL)
             process.kill()
-            process.join(_END_SECONDS)  # longer only where it is stuck in a driver; it will never run again
+            process.join(
+                _END_SECONDS
+            )  # it takes longer only where it is stuck in a driver, and then it never runs again
         self._close()
 
     def _close(self) -> None:
@@ -152,7 +154,7 @@ class WorkerHandle:
         self._pulse.close()
 
     def incident(self, ended: Message | None, checkpoint: str) -> Incident:
-        """What happened, in one line."""
+        """What happened to it."""
         end = self._ended if self._ended is not None else time.monotonic()
         code, name, trace, iteration = None, None, "", self._iteration
         if isinstance(ended, Failed):
@@ -164,7 +166,7 @@ class WorkerHandle:
             what = f"hung (no heartbeat for {limit:g} s) and was killed"
             name = "SIGKILL"
         else:
-            what, code, name = died(self._process.exitcode or 0)
+            what, code, name = describe_exit(self._process.exitcode or 0)
         return Incident(
             when=self._when + end - self._began,
             what=what,

@@ -1,4 +1,4 @@
-"""The inside of a supervised worker: the process that calls the target, and what it tells the supervisor."""
+"""Inside a supervised worker process: it calls the target and reports to the supervisor."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ...processes import end_with
 from .. import heartbeat
 from ..checkpoints.claim import resume_by_default
 
-__all__ = ["Done", "Failed", "Interrupted", "Message", "Started", "can_be_mended", "work"]
+__all__ = ["Done", "Failed", "Interrupted", "Message", "Started", "is_transient", "worker_main"]
 
-# Mistakes of a program or its arguments: they would be made again.
-_LASTING = (
+# Mistakes of a program or its arguments: a new process would make them again.
+_PERMANENT = (
     ArgumentError,
     CheckpointError,
     CompileError,
@@ -45,7 +45,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The target returned: its result, pickled, or why that cannot be."""
+    """The target returned: its result, pickled; `note` says why it could not be."""
 
     result: bytes
     note: str = ""
@@ -57,9 +57,9 @@ class Failed(msgspec.Struct, frozen=True):
     name: str
     message: str
     traceback: str
-    mendable: bool
+    transient: bool
     iteration: int | None
-    error: bytes  # pickled; empty where that cannot be
+    error: bytes  # pickled; empty where it cannot be
 
 
 class Interrupted(msgspec.Struct, frozen=True):
@@ -69,32 +69,32 @@ class Interrupted(msgspec.Struct, frozen=True):
 Message = Started | Done | Failed | Interrupted
 
 
-def can_be_mended(error: BaseException) -> bool:
-    """Whether a new process may do better: yes for a device's fault and for what is not known, no for mistakes."""
-    return isinstance(error, DeviceError) or not isinstance(error, _LASTING)
+def is_transient(error: BaseException) -> bool:
+    """Whether a new process may succeed: yes after a device's fault and unknown errors, no after mistakes of the program."""
+    return isinstance(error, DeviceError) or not isinstance(error, _PERMANENT)
 
 
-def work(
+def worker_main(
     target: Callable[..., Any],
     arguments: tuple[Any, ...],
     channel: Connection,
     pulse: Connection,
     heartbeat_seconds: float,
     supervisor: int,
-    going_on: tuple[str, str | None] | None = None,
+    replaces: tuple[str, str | None] | None = None,
 ) -> None:
-    """Call the target and tell how it went. Runs in the worker process.
+    """Call the target and report how it ended.
 
-    `going_on` is for a worker that replaces another: the checkpoint, and the lineage of the file there before the first one.
+    `replaces` is for a worker that replaces another: the checkpoint, and the lineage of the file before the first worker.
     """
     end_with(supervisor)
-    # Ctrl-C on a terminal goes to a whole group; the supervisor passes it on, once.
+    # A terminal sends Ctrl-C to the whole process group; the supervisor forwards it, once.
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
     heartbeat.start_beating(pulse.fileno(), heartbeat_seconds)
-    if going_on is not None:
-        resume_by_default(*going_on)
+    if replaces is not None:
+        resume_by_default(*replaces)
     channel.send(Started())
     try:
         result = target(*arguments)
@@ -117,7 +117,7 @@ def _done(result: Any) -> Done:
         pickle.loads(data)
     except Exception as error:
         kind = type(result).__name__
-        return Done(pickle.dumps(None), f"the result, a {kind}, cannot be carried to another process: {error}")
+        return Done(pickle.dumps(None), f"the result, a {kind}, cannot be pickled: {error}")
     return Done(data)
 
 
@@ -132,4 +132,4 @@ def _failed(error: BaseException) -> Failed:
         message = " ".join(str(error).split())
     except Exception:
         message = ""
-    return Failed(type(error).__name__, message, text, can_be_mended(error), heartbeat.last_iteration(), data)
+    return Failed(type(error).__name__, message, text, is_transient(error), heartbeat.last_iteration(), data)
