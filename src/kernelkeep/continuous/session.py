@@ -1,4 +1,4 @@
-"""A state program on a device, ready to be advanced slice by slice. Strategies decide how long a slice is, and when."""
+"""A state program on a device, advanced slice by slice. Strategies decide how long a slice is, and when it is dispatched."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ class Session:
         self.cache = cache
         self.device = cache.device
         self.program = program
-        # Forms before which arrays are carried over in a dispatch of its own.
+        # Forms before which a dispatch of its own copies arrays to where the form writes.
         self._copies_before = FORMS if program.tasks else ("step",) if program.keeps_whole else ()
         self.measured = Measured()
-        # A slice whose loops the device cut short is run again, and so must not destroy what it came from.
+        # A slice whose loops the device cut short is run again, and so must not overwrite what it read.
         self.state = State(
             self.device, program, start, in_place=options.in_place and self.device.capabilities.max_loop_rounds is None
         )
-        self.iteration = start.iteration  # as far as the control words were read
+        self.iteration = start.iteration  # this and the next five as the control words were last read
         self.phase = start.phase
         self.generation = start.generation
         self.taken = start.taken
         self.pending_tasks = len(next(iter(start.tasks.values()), ()))
         self.stopped = Stopped.BY_BODY if start.over else Stopped.NO
-        self.largest_budget = 2**30  # that the device was seen to bear
-        self.lost = False  # the device hangs: whatever asks it for something hangs too
+        self.largest_budget = 2**30  # iterations in a dispatch that the device finishes
+        self.lost = False  # the device hangs, and so does every call to it
         self._given_up: Mark | None = None
-        self.chunk = 1  # iterations of independent items between two looks at the clock
+        self.chunk = 1  # iterations of independent items between two reads of the clock
         self.lanes = self.device.open_lanes()
         self.launches = Launches(cache, program, self.state, self.lanes, options.condition)
         self.steers = self.launches.steers
@@ -108,13 +108,13 @@ class Session:
         return wanted
 
     def mark(self) -> Mark:
-        """A point after everything given to the device so far, on its way."""
+        """A point after everything that is enqueued so far; flushes it to the device."""
         mark = self.lanes.compute.mark()
         self.lanes.compute.flush()
         return mark
 
     def mark_seconds(self) -> float:
-        """What lies between two marks with nothing in between: the price of looking, which is no gap."""
+        """The time between two marks with nothing in between: what measuring itself costs."""
         if self._mark_seconds is None:
             marks = [self.lanes.compute.mark() for _ in range(32)]
             self.lanes.compute.flush()
@@ -125,9 +125,9 @@ class Session:
         return self._mark_seconds
 
     def copy_seconds(self) -> float:
-        """How long copying the state on the device takes, which is all of a checkpoint that a run has to wait for.
+        """How long copying the state on the device takes: the only part of a checkpoint that a run waits for.
 
-        The copy goes to where the next slice writes. Nothing else is under way.
+        The copy goes to where the next slice writes. Nothing else runs.
         """
         start = time.perf_counter()
         held = [
@@ -139,7 +139,7 @@ class Session:
         return time.perf_counter() - start
 
     def synchronize(self) -> None:
-        """Wait for everything, and learn from the control words how far it came."""
+        """Wait for everything that is enqueued, and read how far it came."""
         self.wait(self.mark())
         commit = self.state.read_commit()
         self.iteration = commit.iteration
@@ -150,7 +150,7 @@ class Session:
         self.stopped = commit.stopped
 
     def wait(self, mark: Mark) -> None:
-        """Wait for a mark: closely on a GPU, whose host has nothing better to do; without a core on a CPU."""
+        """Wait for a mark: by polling on a GPU, whose host has nothing better to do; without using a core on a CPU."""
         if not self.device.capabilities.cheap_polling:
             mark.wait()
             return
@@ -161,7 +161,7 @@ class Session:
                 return
 
     def wait_at_most(self, mark: Mark, seconds: float) -> bool:
-        """Wait for a mark as `wait` does, but not for ever; False if the time passed first."""
+        """Wait for a mark at most this long; False if the time passed first."""
         start = time.perf_counter()
         closely = 200e-6 if self.device.info.is_gpu else 0.0
         while not mark.done:
@@ -173,14 +173,14 @@ class Session:
         return True
 
     def give_up(self, mark: Mark) -> None:
-        """Wait for this mark no longer: nothing more is asked of the device until it has passed."""
+        """Stop waiting for this mark: the device hangs, and gets no more work until the mark has passed."""
         self.lost = True
         self._given_up = mark
 
     def warm_up(self, kind: str) -> None:
         """Have the driver compile and load a form, so that its first slice takes no longer than the others.
 
-        A run that has stopped does nothing, so that is what the device is told for the moment.
+        A kernel does nothing in a run that has stopped, so the control words say for a moment that it has.
         """
         control = self.state.control.numpy()
         stopped = control.copy()
@@ -195,7 +195,7 @@ class Session:
         self.device.synchronize()
 
     def mend(self, budget: int) -> None:
-        """After a slice that the device could not finish: see to it that it can, and let it be run again."""
+        """After a slice that the device could not finish: make it possible, so that it can be run again."""
         if self.stopped is Stopped.OVERRUN:
             if budget <= 1:
                 raise DeviceError(
@@ -211,18 +211,18 @@ class Session:
         self.state.clear(Word.STOPPED, Word.OVERFLOW, Word.OVERRUN)
         self.stopped = Stopped.NO
 
-    def look_every(self, seconds: float, iteration_seconds: float) -> None:
-        """Have independent items look at the clock about every so many seconds, given what an iteration takes."""
+    def read_clock_every(self, seconds: float, iteration_seconds: float) -> None:
+        """Have independent items read the clock about every so many seconds, given what an iteration takes."""
         self.chunk = max(1, min(64, int(seconds / max(iteration_seconds, 1e-9))))
 
     def budget(self, wanted: int) -> int:
-        """As many iterations as one dispatch may have, at most as wanted."""
+        """The number of iterations of a dispatch: as wanted, or as many as it may have."""
         return max(1, min(wanted, self.largest_budget, _MEETINGS // (4 * self.launches.largest_grid)))
 
     def close(self) -> None:
-        """Let go of everything but the committed arrays."""
+        """Free everything but the committed arrays."""
         if self.lost:
-            _lost.append(self)  # freeing memory would wait for the device
+            _lost.append(self)
             return
         self.launches.close()
         self.state.close()
@@ -230,7 +230,7 @@ class Session:
 
 
 def _close_recovered() -> None:
-    """Free what sessions left behind on a device that hung and has gone on since."""
+    """Free what sessions left behind on a device that hung and has recovered since."""
     for session in list(_lost):
         with contextlib.suppress(DeviceError):
             if session.device.closed or (session._given_up is not None and session._given_up.done):

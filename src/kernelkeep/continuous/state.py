@@ -1,8 +1,8 @@
 """State in device memory: two copies and a scratch copy of every array, the queue likewise, and the control words.
 
-A slice reads the committed copy and writes the other one, so what it came from is there until the next commit. Slices of many
-iterations go back and forth between that other copy and a third one. *In place* does without the third: it then destroys what
-it came from, and a slice that dies takes the work since the last checkpoint file with it.
+A slice reads the committed copy and writes the other one, so what it read stays until the next commit. Slices of many
+iterations go back and forth between that other copy and a third one. *In place* does without the third: a slice then
+overwrites what it read, and one that fails loses the work since the last checkpoint file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class State:
         self.current = 0
         count = len(next(iter(start.tasks.values()), ()))
         self.capacity = max(program.queue_capacity, 2 * count) if program.tasks else 0
-        # All copies begin alike: what no item ever writes is then the same in each.
+        # All copies begin equal: what no item ever writes is then the same in each.
         self.arrays = [{key: device.array(array) for key, array in start.arrays.items()} for _ in range(2)]
         self.tasks = [self._empty_tasks() for _ in range(2)] if program.tasks else [{}, {}]
         for key, array in start.tasks.items():
@@ -40,7 +40,7 @@ class State:
         self.control = device.array(control)
 
     def copy(self, role: int) -> dict[str, Array]:
-        """The arrays in a role: 0 the committed ones, 1 those that a slice makes, 2 scratch."""
+        """The arrays in a role: 0 the committed ones, 1 those that a slice writes, 2 scratch."""
         if role < 2:
             return self.arrays[self.current if role == 0 else 1 - self.current]
         return self.scratch[0]
@@ -53,20 +53,20 @@ class State:
 
     @property
     def scratch(self) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Made when a slice first needs it."""
+        """A third copy of the arrays and of the queue, made when a slice first needs it."""
         if self._scratch is None:
-            # Tasks need a place of their own in any case: what is read and what is pushed cannot be one.
+            # Tasks need one in any case: what is read and what is pushed must not be the same memory.
             tasks = self._empty_tasks() if self.program.tasks else {}
             arrays: dict[str, Array] = {}
             if not self.in_place and not self.program.tasks:
                 for key, array in self.arrays[0].items():
                     arrays[key] = self.device.empty(array.shape, array.dtype).copy_from(array)
-                self.device.synchronize()  # these copies are in another queue than the slice that is next
+                self.device.synchronize()  # these copies are in another queue than the next slice
             self._scratch = arrays, tasks
         return self._scratch
 
     def grow_queue(self, count: int) -> None:
-        """Twice the room for tasks; the committed ones stay. Nothing runs meanwhile."""
+        """Double the room for tasks; the committed ones stay. Nothing runs meanwhile."""
         self.capacity *= 2
         for index in range(2):
             old, self.tasks[index] = self.tasks[index], self._empty_tasks()

@@ -1,4 +1,4 @@
-"""What every strategy has: a session to advance, and turns."""
+"""What every strategy has: a session that it advances in turns, and a sample of its dispatches that is timed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..session import Session
 __all__ = ["Strategy"]
 
 _SAMPLES = 4096
-_EVERY = 8  # one dispatch in so many is timed
+_TIMED_EVERY = 8  # dispatches
 
 
 class Strategy(ABC):
-    """Advances a session in turns. After a turn nothing is under way, and the session knows how far it came."""
+    """Advances a session in turns. After a turn nothing runs on the device, and the session knows how far it came."""
 
     name: ClassVar[str]
 
@@ -31,17 +31,17 @@ class Strategy(ABC):
         self._samples: list[tuple[Mark, Mark, Mark]] = []  # before a dispatch, after it, before the next
 
     @abstractmethod
-    def _advance(self, limit: int, until: float) -> int:
-        """Dispatch at most `limit` iterations, not beginning any after `until`; the size of a slice that may fail."""
+    def advance(self, limit: int, until: float) -> int:
+        """Dispatch at most `limit` iterations, none of them after the time `until`; returns the size of a slice."""
 
     def turn(self, limit: int, seconds: float) -> None:
         """Advance by at most `limit` iterations, for about `seconds`."""
         session = self.session
         if session.program.tasks or session.steers:
-            # The device may decide that it is enough. What is dispatched after that does nothing, and takes time.
+            # The device may end the run. What is dispatched after that does nothing, and costs time.
             limit = min(limit, self._burst)
             self._burst = min(self._burst * 2, 256)
-        slice_size = self._advance(limit, time.perf_counter() + seconds)
+        slice_size = self.advance(limit, time.perf_counter() + seconds)
         session.synchronize()
         self._settle_samples()
         if session.stopped in (Stopped.OVERRUN, Stopped.OVERFLOW):
@@ -53,7 +53,7 @@ class Strategy(ABC):
             times = self.session.lanes.times([mark for sample in samples for mark in sample])
             floor = self.session.mark_seconds()
             for start, end, following in zip(times[::3], times[1::3], times[2::3], strict=True):
-                if not start or not following:  # software OpenGL has no clock, and nobody looked when it passed
+                if not start or not following:  # software OpenGL has no clock, and nobody saw when the mark passed
                     continue
                 gap = max(0.0, following - end - floor)
                 busy = max(0.0, end - start - floor)
@@ -61,10 +61,10 @@ class Strategy(ABC):
                 measured.busy.append((busy, max(busy + gap, 1e-12)))
         samples.clear()
 
-    def _stream(
+    def stream(
         self, launch: Callable[[int], None], budget: int, limit: int, until: float, ahead: int, *, whole: bool = False
     ) -> int:
-        """Slice after slice of `budget` iterations, with at most `ahead` waiting beside the one that runs; how many.
+        """Dispatch slices of `budget` iterations, with at most `ahead` waiting behind the one that runs; returns how many.
 
         `whole`: nothing less than the budget can be launched.
         """
@@ -77,7 +77,7 @@ class Strategy(ABC):
             size = min(budget, limit - done)
             if whole and size < budget:
                 break
-            timed = number % _EVERY == 0 and len(session.measured.gaps) < _SAMPLES
+            timed = number % _TIMED_EVERY == 0 and len(session.measured.gaps) < _SAMPLES
             if timed or len(sampling) == 2:
                 sampling.append(lane.mark())
                 if len(sampling) == 3:

@@ -10,13 +10,13 @@ from .base import Strategy
 
 __all__ = ["Buffered"]
 
-_AHEAD_SECONDS = 0.02  # more need not wait: it only makes the run slow to heed anything
+_AHEAD_SECONDS = 0.02  # of work enqueued; more only makes the run slow to react
 _FEWEST_AS_ONE = 8
 
 
 class Buffered(Strategy):
-    """Never more than `ahead` slices wait behind the one that runs. A driver that takes many launches as one gets half of
-    them at a time."""
+    """At most `ahead` slices wait behind the one that runs. A driver that takes many launches as one gets half of them
+    at a time."""
 
     name = "buffered"
 
@@ -28,20 +28,20 @@ class Buffered(Strategy):
         if self._size > 1:
             session.launches.require(session.launches.many)
 
-    def _advance(self, limit: int, until: float) -> int:
+    def advance(self, limit: int, until: float) -> int:
         session = self.session
         size = session.budget(self._size) if self._size > 1 else 1
         ahead = min(self.options.ahead, self._ahead)
         if not self._paced:
-            limit = min(limit, 8 * ahead * size)  # a short turn, to find out how much may be under way
-        # A power of two: few different sizes, for each is recorded and kept.
+            limit = min(limit, 8 * ahead * size)  # a short turn, to measure how much to enqueue
+        # A power of two, so that few different sizes are recorded and kept.
         as_one = 1 << (ahead.bit_length() - 2) if ahead >= 4 else 0
         start, done = time.perf_counter(), 0
         if size == 1 and session.device.replays_whole and as_one >= _FEWEST_AS_ONE:
-            done = self._stream(session.steps, as_one, limit, until, ahead=1, whole=True)
+            done = self.stream(session.steps, as_one, limit, until, ahead=1, whole=True)
         if time.perf_counter() < until:
             kind = "step" if size == 1 else session.launches.many
-            done += self._stream(lambda count: session.slice(kind, count), size, limit - done, until, max(1, ahead))
+            done += self.stream(lambda count: session.slice(kind, count), size, limit - done, until, max(1, ahead))
         session.wait(session.mark())
         each = (time.perf_counter() - start) / max(1, done // size)
         fitting = max(1, min(self.options.ahead, int(_AHEAD_SECONDS / max(each, 1e-7))))

@@ -1,13 +1,13 @@
-"""*checkpointed*: a slice ends before the deadline, and the next one goes on with nothing lost.
+"""*checkpointed*: a slice ends before the deadline, and the next one continues with nothing lost.
 
 The first dispatch is one item, or one task of a queue, and later ones grow by what was measured (`pace.py`). Iterations that fit
-go into slices of many; one that does not is given to the device in parts, of which the last one commits it. With a device
-clock a slice looks at it between iterations, and between the tasks of a queue. Without, its length is a number of iterations,
-items or tasks. Work may grow while a slice runs, and then nothing can stop it any more without a device clock; so sizes aim at
-less than a tenth of the deadline: a slice whose work grows tenfold half way still keeps it.
+go into slices of many; one that does not is dispatched in parts, of which the last one commits it. With a device clock a slice
+reads it between iterations, and between the tasks of a queue. Without one, its length is a number of iterations, items or
+tasks. Work may grow while a slice runs, and without a device clock nothing can stop it then; so sizes aim at less than a tenth
+of the deadline: a slice whose work grows tenfold half way still keeps it.
 
-A round of a queue is divided by tasks where nothing in the run asks which round it is, and is never divided where something does.
-A slice that outlives the deadline nevertheless is reported while it runs, and is given up after `hang_seconds` more.
+A round of a queue is divided by tasks only where nothing in the run depends on which round it is. A slice that outlives the
+deadline is reported while it runs, and is given up after `hang_seconds` more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Checkpointed"]
 
 _DEFAULT_DEADLINE_SECONDS = 1.5  # below the two seconds after which desktop drivers reset the device
 _CLOCK_AIM = 0.8
-_LOOK = 0.01  # of the deadline passes between two looks at the clock
+_CLOCK_PERIOD = 0.01  # of the deadline passes between two reads of the clock
 _WARN_STACK = 8  # from here to the caller of `run` or `resume`
 
 
@@ -52,10 +52,10 @@ class Checkpointed(Strategy):
         self._iteration_seconds = 0.0  # of the parts of this iteration so far
         self._last: tuple[int, float] | None = None  # where the last slice of many iterations began, and what it took
         self._reported = 0.0  # the longest slice that was reported
-        self._told_of_long_ones = False
+        self._warned_of_long_units = False
         self._warm: set[str] = set()
 
-    def _advance(self, limit: int, until: float) -> int:
+    def advance(self, limit: int, until: float) -> int:
         session = self.session
         done = size = 0
         self._learn()
@@ -89,12 +89,12 @@ class Checkpointed(Strategy):
         return taken
 
     def _run_part(self) -> float:
-        """Some items of an iteration."""
+        """Run some items of an iteration."""
         session, first = self.session, self._next_item
         count = min(self.parts.size, session.program.items - first)
         taken = self._run_slice("step", lambda: session.part(first, count), count, self.parts)
         self.parts.note(count, taken)
-        self._tell_of_long_ones(count, taken)
+        self._warn_of_long_units(count, taken)
         self._iteration_seconds += taken
         self._next_item = first + count
         if self._next_item >= session.program.items:
@@ -103,9 +103,9 @@ class Checkpointed(Strategy):
         return taken
 
     def _run_tasks(self) -> float:
-        """Some tasks of a round."""
+        """Run some tasks of a round."""
         session, before = self.session, self.session.taken
-        # A task that has begun is finished, so by the device's clock the last one must begin early enough.
+        # A task that has begun runs to its end, so the last one must begin early enough.
         seconds = max(self.deadline * (1 - MOST), self.deadline * _CLOCK_AIM - 1.5 * self.parts.least_seconds)
         count = self.parts.size
         taken = self._run_slice(
@@ -114,11 +114,11 @@ class Checkpointed(Strategy):
         session.synchronize()  # only the device knows how many tasks there were
         self.parts.note(session.taken - before, taken)
         if session.pending_tasks:
-            self._tell_of_long_ones(session.taken - before, taken)
+            self._warn_of_long_units(session.taken - before, taken)
         return taken
 
     def _run_slice(self, form: str, launch: Callable[[], None], size: int, pace: Pace) -> float:
-        """Dispatch one slice and wait for it; the seconds it took."""
+        """Dispatch one slice and wait for it; returns the seconds it took."""
         session = self.session
         if form not in self._warm:
             session.warm_up(form)
@@ -146,14 +146,14 @@ class Checkpointed(Strategy):
         return taken
 
     def _learn(self) -> None:
-        """By the clock, how far the last slice came is known only now."""
+        """Where the clock ends slices, how far the last one came is known only now."""
         if self.by_clock and self._last is not None:
             before, taken = self._last
             if (came := self.session.iteration - before) > 0:
-                self.session.look_every(self.deadline * _LOOK, taken / came)
+                self.session.read_clock_every(self.deadline * _CLOCK_PERIOD, taken / came)
         self._last = None
 
-    # --- what is said about slices that are too long
+    # --- warnings about slices that are too long
 
     def _report(self, size: int, pace: Pace, seconds: float, *, over: bool) -> None:
         """Warn about a slice that outlives the deadline: the first one, and then those twice as long as any before."""
@@ -176,9 +176,11 @@ class Checkpointed(Strategy):
 
     def _describe(self, size: int, pace: Pace) -> str:
         expected = pace.expected_seconds(size)
-        told = "nothing was measured before" if expected is None else f"expected {expected:.3g} s"
-        what = self._unit + ("s" if size > 1 else "")
-        return f"a dispatch of {self.session.program.name} on {self.session.device.spec} with at most {size:,} {what} ({told})"
+        estimate = "nothing was measured before" if expected is None else f"expected {expected:.3g} s"
+        session, units = self.session, self._unit + ("s" if size > 1 else "")
+        return (
+            f"a dispatch of {session.program.name} on {session.device.spec} with at most {size:,} {units} ({estimate})"
+        )
 
     def _advice(self, size: int) -> str:
         if size == 1:
@@ -186,13 +188,13 @@ class Checkpointed(Strategy):
             return f"Let {article} {self._unit} do less, or raise deadline_seconds: it is the least that a dispatch can have"
         return f"Raise deadline_seconds, or let each {self._unit} do as much as the others"
 
-    def _tell_of_long_ones(self, count: int, taken: float) -> None:
-        """An item or a task that leaves no room for a second one beside it makes a wide device as slow as a narrow one."""
-        if count != 1 or self._told_of_long_ones or not self.deadline * MOST / 2 < taken <= self.deadline:
+    def _warn_of_long_units(self, count: int, taken: float) -> None:
+        """Warn once where an item or a task leaves no time for a second one: then a wide device runs them one by one."""
+        if count != 1 or self._warned_of_long_units or not self.deadline * MOST / 2 < taken <= self.deadline:
             return
         if self.session.program.items == 1:
             return
-        self._told_of_long_ones = True
+        self._warned_of_long_units = True
         unit = self._unit
         warnings.warn(
             f"one {unit} of {self.session.program.name} takes {taken:.3g} s on {self.session.device.spec}, and "

@@ -20,7 +20,7 @@ _TRIAL = 33  # iterations, at most
 _SMALL = 4096  # items that one group handles in good time
 _LONG_SECONDS = 1e-3  # an iteration beside which a dispatch costs nothing
 _MARGIN = 0.9  # another strategy must win clearly: a near-tie keeps the simpler one
-_FEWEST = 200  # iterations that are worth measuring anything for
+_FEWEST = 200  # iterations that are worth measuring
 
 
 def choose(session: Session, options: RunOptions, limit: int) -> tuple[Strategy, str]:
@@ -50,18 +50,20 @@ def choose(session: Session, options: RunOptions, limit: int) -> tuple[Strategy,
         many = _seconds(session, form, budget)
     except (CompileError, Unsupported) as error:
         return plain, f"many iterations cannot run in one dispatch here: {str(error).splitlines()[0]}"
-    told = f"an iteration takes {one * 1e6:.1f} µs in dispatches of its own and {many * 1e6:.1f} µs inside a dispatch"
+    measured = (
+        f"an iteration takes {one * 1e6:.1f} µs in dispatches of its own and {many * 1e6:.1f} µs inside a dispatch"
+    )
     if options.checkpoint is not None:
-        told += f", a checkpoint holds the device up for {session.copy_seconds() * 1e6:.0f} µs"
+        measured += f", a checkpoint holds the device up for {session.copy_seconds() * 1e6:.0f} µs"
     if many > one * _MARGIN:
-        return plain, told
+        return plain, measured
     if options.deadline_seconds is not None:
-        return Checkpointed(session, options), f"{told}; the deadline bounds a dispatch"
-    return Mega(session, options), told
+        return Checkpointed(session, options), f"{measured}; the deadline bounds a dispatch"
+    return Mega(session, options), measured
 
 
 def _seconds(session: Session, kind: str, budget: int) -> float:
-    """Seconds of one iteration: of the last of ever longer tries. The first one loads the code and does not count."""
+    """Seconds per iteration, measured over ever longer tries. The first one loads the code and does not count."""
     count, spent, first = 1, 0.0, True
     while True:
         before = session.iteration

@@ -24,14 +24,14 @@ class Mega(Strategy):
         session.launches.require(self.form)
         self._size = options.iterations_per_dispatch or 9
 
-    def _advance(self, limit: int, until: float) -> int:
+    def advance(self, limit: int, until: float) -> int:
         session = self.session
         size = session.budget(min(self._size, limit))
         start = time.perf_counter()
         if self.options.iterations_per_dispatch:
-            self._stream(self._launch, size, limit, until, ahead=1)
+            self.stream(self._launch, size, limit, until, ahead=1)
             return size
-        self._stream(self._launch, size, size, until, ahead=1)
+        self.stream(self._launch, size, size, until, ahead=1)
         session.wait(session.mark())
         taken = time.perf_counter() - start
         if size == self._size:  # not cut short by the limit

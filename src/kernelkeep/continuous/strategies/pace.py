@@ -1,8 +1,8 @@
-"""How much work the next slice gets, from what the slices before it took.
+"""The size of the next slice, from what the slices before it took.
 
 Iterations follow each other, so their time grows with their number. Tasks of a queue run beside each other: a GPU handles
-thousands in the time of one, and fewer tasks do not make a slice shorter than one task is. So a pace for tasks knows two
-figures: what any slice takes, however small, and what each further task adds.
+thousands in the time of one, and fewer tasks do not make a slice shorter than one task is. So a pace for tasks keeps two
+numbers: what the smallest slice takes, and what each further task adds.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ __all__ = ["AIM", "MOST", "Pace"]
 
 AIM = 0.08  # of the deadline. Not 0.1: what a slice takes varies by a quarter, and ten times that must still fit
 MOST = 0.7  # of the deadline, where one task alone takes longer than the aim
-_FLAT = 1.25  # a slice that takes at most so many times the least found room beside the others
-_APART = 1.5  # two slices whose sizes differ by this factor tell what a task adds
+_FLAT = 1.25  # times the least: a slice that takes no longer ran beside others for free
+_APART = 1.5  # two slices whose sizes differ by this factor show what a task adds
 _LARGEST = 2**30
 
 
@@ -24,7 +24,7 @@ class Pace:
         self.aim_seconds = deadline_seconds * aim
         self.side_by_side = side_by_side
         self.size = 1
-        self.least_seconds = 0.0  # what a slice takes, however small it is; 0 until one was measured
+        self.least_seconds = 0.0  # what the smallest slice takes; 0 until one was measured
         self._last: tuple[int, float] | None = None
         self._compared: tuple[int, float] | None = None  # what later slices are compared with
 
@@ -39,21 +39,21 @@ class Pace:
         return least + (taken - least) * size / done
 
     def note(self, size: int, taken_seconds: float) -> None:
-        """A slice of `size` took so long."""
+        """Learn that a slice of `size` took so long."""
         if size < 1:
             return
         taken = max(taken_seconds, 1e-6)
         self._learn_least(size, taken)
         self._last = (size, taken)
         fitting = min(self._fitting(size, taken), _LARGEST)
-        # Only a slice of full size tells that a larger one fits.
+        # Only a slice of full size shows that a larger one fits.
         if fitting < self.size:
             self.size = max(1, fitting)
         elif size >= self.size:
             self.size = min(fitting, self.size * 2)
 
     def _learn_least(self, size: int, taken: float) -> None:
-        """A line through this slice and the last one of a clearly different size."""
+        """Fit a line through this slice and the last one of a clearly different size."""
         earlier = self._compared
         if size == 1:
             self._compared = (size, taken)

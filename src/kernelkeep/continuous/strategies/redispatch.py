@@ -8,10 +8,10 @@ __all__ = ["Redispatch"]
 
 
 class Redispatch(Strategy):
-    """Nothing is ever under way but the iteration that runs: the host decides after each."""
+    """Nothing is enqueued behind the iteration that runs: the host decides after each."""
 
     name = "redispatch"
 
-    def _advance(self, limit: int, until: float) -> int:
-        self._stream(lambda size: self.session.slice("step"), 1, limit, until, ahead=0)
+    def advance(self, limit: int, until: float) -> int:
+        self.stream(lambda size: self.session.slice("step"), 1, limit, until, ahead=0)
         return 1

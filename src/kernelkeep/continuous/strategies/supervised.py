@@ -1,7 +1,7 @@
 """*supervised*: one group of the kernel does no work, but watches the others, the clock and the host.
 
-It counts heartbeats into host memory, tells how far the workers are, and orders them to end the slice when the deadline comes
-or the host asks for it. That needs groups that all make progress while one of them waits, which only a cooperative launch
+It writes heartbeats and the workers' progress to host memory, and orders them to end the slice when the deadline comes or the
+host asks for it. That needs groups that all make progress while one of them waits, which only a cooperative launch
 promises.
 """
 
@@ -40,12 +40,12 @@ class Supervised(Strategy):
         self._budget = 64
         self._last = (session.iteration, 0.0)
 
-    def _advance(self, limit: int, until: float) -> int:
+    def advance(self, limit: int, until: float) -> int:
         session = self.session
         seconds = min(self.options.deadline_seconds or 1.0, max(until - time.perf_counter(), 0.001))
         before, spent = self._last
         if session.iteration > before:
-            session.look_every(seconds * 0.01, spent / (session.iteration - before))
+            session.read_clock_every(seconds * 0.01, spent / (session.iteration - before))
         size = session.budget(min(self._budget, limit))
         mailbox = session.launches.empty_mailbox()
         start = time.perf_counter()
@@ -60,7 +60,7 @@ class Supervised(Strategy):
         return size
 
     def _watch(self, mark: Mark, mailbox: np.ndarray[Any, Any]) -> None:
-        """Wait for a slice, as long as its workers get on. The supervisor's own heartbeat tells who it is that hangs."""
+        """Wait for a slice, as long as its workers progress. The supervising group's own heartbeat tells which of them hangs."""
         session = self.session
         progress, beats, since = -1, -1, time.perf_counter()
         beaten = since
@@ -75,7 +75,7 @@ class Supervised(Strategy):
             elif now - since > self.options.hang_seconds:
                 mailbox[HostWord.STOP] = 1
                 session.give_up(mark)
-                who = "the workers get no further" if now - beaten < 1 else "nothing on the device moves"
+                who = "the workers make no progress" if now - beaten < 1 else "nothing on the device moves"
                 raise DeviceError(
                     f"{session.program.name} on {session.device.spec} hangs at iteration {progress}: {who} for "
                     f"{now - since:.1f} s; the last heartbeat was number {beats}"
