@@ -35,6 +35,7 @@ import numpy as np
 import kernelkeep as kk
 from common import chosen_devices, show
 from kernelkeep.kernels import conv2d, gemm
+from kernelkeep.kernels.catalogue import find_kernel
 from kernelkeep.variants.measure import spread
 from kernelkeep.variants.tuned import Tuned
 
@@ -72,10 +73,7 @@ class Problem(NamedTuple):
 
     def tuned(self, device: kk.Device) -> Tuned:
         """The kernel's variants for a device."""
-        from kernelkeep.kernels.conv2d.operation import tuned_for as conv2d_for
-        from kernelkeep.kernels.gemm.operation import tuned_for as gemm_for
-
-        return gemm_for(device) if self.kernel == "gemm" else conv2d_for(device)
+        return find_kernel(self.kernel).tuned_for(device)
 
 
 def gemm_of(m: int, n: int, k: int) -> Problem:

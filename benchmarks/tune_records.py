@@ -24,7 +24,7 @@ import msgspec
 
 import kernelkeep as kk
 from common import show
-from kernelkeep.kernels.templates import way_of
+from kernelkeep.kernels.templates import template_kind
 from kernelkeep.variants.record import Record, decode_lines, encode_line
 from kernelkeep.variants.values import canonical
 from kernels import PROBLEMS, Problem, conv2d_of, gemm_of
@@ -126,11 +126,11 @@ def main() -> None:
         kk.open_device(options.device, cache_dir=options.cache_dir) as device,
         kk.ProgramCache(device, options.cache_dir) as cache,
     ):
-        way, name = way_of(device), options.name or device_name(device)
-        print(f"{device.spec}: {device.info.name}; files are called after {way}-{name}", file=sys.stderr)
+        kind, name = template_kind(device), options.name or device_name(device)
+        print(f"{device.spec}: {device.info.name}; files are called after {kind}-{name}", file=sys.stderr)
         for problem in asked:
             try:
-                row = tune(cache, problem, options.folder / f"{problem.kernel}-{way}-{name}.jsonl", options.seconds)
+                row = tune(cache, problem, options.folder / f"{problem.kernel}-{kind}-{name}.jsonl", options.seconds)
             except Exception as error:  # one that fails is not to lose the others
                 row = [problem.title, " ".join(f"{type(error).__name__}: {error}".split())[:200], "", "", "", "", ""]
             rows.append(row)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import kernelkeep as kk
 from kernelkeep.kernels import conv2d, gemm
-from kernelkeep.kernels.conv2d import operation as conv2d_operation
-from kernelkeep.kernels.gemm import operation as gemm_operation
-from kernelkeep.kernels.templates import way_of
+from kernelkeep.kernels.conv2d.operation import CONV2D
+from kernelkeep.kernels.gemm.operation import GEMM
+from kernelkeep.kernels.templates import template_kind
 from kernelkeep.testing import open_or_skip
 from kernelkeep.variants.trial import TrialLaunch, try_variant
 
@@ -196,17 +196,17 @@ class KernelTests:
             ((a, a), {}, "a is 4 × 6 and b is 4 × 6: the inner sizes differ"),
             ((a.astype("f8"), b), {}, "a is float64, and this kernel computes in float32"),
             ((a, b.astype("i4")), {}, "b is int32"),
-            ((a[0], b), {}, r"a has 2 dimensions, not the shape \(6,\)"),
-            ((a, b[None]), {}, "b has 2 dimensions"),
+            ((a[0], b), {}, r"a must have 2 dimensions, got the shape \(6,\)"),
+            ((a, b[None]), {}, "b must have 2 dimensions"),
             ((a, b), {"beta": 1.0}, "with beta other than 0, gemm needs c"),
             ((a, b, c[:3]), {"beta": 1.0}, r"c has the shape \(3, 5\), and the product is 4 × 5"),
             ((a, b, c.astype("f8")), {"beta": 1.0}, "c is float64"),
-            ((a, b), {"out": c}, "out is a device array, not a ndarray"),
+            ((a, b), {"out": c}, "out must be a device array, got a ndarray"),
             ((a, b), {"out": device.empty((5, 4), "f4")}, r"out has the shape \(5, 4\), and the result has \(4, 5\)"),
             ((a, b), {"out": device.empty((4, 5), "f8")}, "out is float64"),
             ((None, b), {}, "cannot make an array|not made of numbers"),
             ((a, b, c[:3]), {}, r"c has the shape \(3, 5\), and the product is 4 × 5"),
-            ((a, b), {"alpha": "x"}, "alpha and beta are numbers"),
+            ((a, b), {"alpha": "x"}, "alpha and beta must be numbers"),
             ((square, b[:4, :4]), {"out": square}, "out is one of the operands"),
         ]
         for positional, named, said in wrong:
@@ -216,7 +216,7 @@ class KernelTests:
         with kk.open_device(device.spec) as other, pytest.raises(kk.ArgumentError, match="and the cache is for"):
             gemm(cache, other.array(a), b)
         nothing: Any = None
-        with pytest.raises(kk.ArgumentError, match="not of a NoneType"):
+        with pytest.raises(kk.ArgumentError, match="got a NoneType"):
             gemm(nothing, a, b)
 
     # --- conv2d
@@ -275,18 +275,18 @@ class KernelTests:
             ((x[:, :0], w[:, :0]), {}, "needs channels and taps"),
             ((x, w[..., :0]), {}, "needs channels and taps"),
             ((x, numbers(2, 4, 3, 9, 9)), {}, "filters of 9 × 9 are larger than the images, 8 × 9 with padding"),
-            ((x[0], w), {}, "x has 4 dimensions"),
+            ((x[0], w), {}, "x must have 4 dimensions"),
             ((x.astype("f8"), w), {}, "x is float64"),
             ((x, w.astype("f2")), {}, "w is float16"),
-            ((x, w, "reflect"), {}, "padding is a number, two of them"),
-            ((x, w, -1), {}, "padding is an integer of at least 0"),
-            ((x, w, (1, 2, 3)), {}, "padding is an integer of at least 0"),
-            ((x, w, 0.5), {}, "padding is an integer of at least 0"),
-            ((x, w, 0, 0), {}, "stride is an integer of at least 1"),
-            ((x, w, 0, True), {}, "stride is an integer of at least 1"),
+            ((x, w, "reflect"), {}, "padding must be a number, two of them"),
+            ((x, w, -1), {}, "padding must be an integer of at least 0"),
+            ((x, w, (1, 2, 3)), {}, "padding must be an integer of at least 0"),
+            ((x, w, 0.5), {}, "padding must be an integer of at least 0"),
+            ((x, w, 0, 0), {}, "stride must be an integer of at least 1"),
+            ((x, w, 0, True), {}, "stride must be an integer of at least 1"),
             ((x, w, "same", 2), {}, 'padding="same" is for stride 1'),
             ((x, w[:, :, :2], "same"), {}, 'padding="same" is for stride 1 and filters of odd size'),
-            ((x, w), {"out": np.zeros((2, 4, 6, 7), "f4")}, "out is a device array, not a ndarray"),
+            ((x, w), {"out": np.zeros((2, 4, 6, 7), "f4")}, "out must be a device array, got a ndarray"),
             (
                 (x, w),
                 {"out": device.empty((2, 4, 6, 6), "f4")},
@@ -304,11 +304,11 @@ class KernelTests:
         """A sample of each space: verified at ragged sizes too, with guards behind every array, and run by name."""
         count = 12 if device.info.is_gpu else 8
         a, b = numbers(1, 70, 52), numbers(2, 52, 90)
-        tuned, problem = gemm_operation.tuned_for(device), {"m": 70, "n": 90, "k": 52}
+        tuned, problem = GEMM.tuned_for(device), {"m": 70, "n": 90, "k": 52}
         for _ in self.pinned(cache, tuned, problem, count):
             check_gemm(gemm(cache, a, b), a, b)
         x, w = numbers(1, 2, 10, 23, 37), numbers(2, 20, 10, 3, 3)
-        tuned = conv2d_operation.tuned_for(device)
+        tuned = CONV2D.tuned_for(device)
         sizes = {"n": 2, "c": 10, "h": 23, "w": 37, "k": 20, "r": 3, "s": 3}
         problem = {**sizes, "stride_y": 1, "stride_x": 1, "pad_y": 1, "pad_x": 1}
         for _ in self.pinned(cache, tuned, problem, count):
@@ -346,19 +346,19 @@ class KernelTests:
         x, w = numbers(3, 1, 2, 8, 8), numbers(4, 3, 2, 3, 3)
         sizes = {"n": 1, "c": 2, "h": 8, "w": 8, "k": 3, "r": 3, "s": 3}
         strides = {"stride_y": 1, "stride_x": 1, "pad_y": 0, "pad_x": 0}
-        ways = [way_of(device), *(["plain"] if way_of(device) != "plain" else [])]
+        kinds = [template_kind(device), *(["plain"] if template_kind(device) != "plain" else [])]
         with kk.ProgramCache(device, tmp_path) as cache:
-            for operation, problem in ((gemm_operation, {"m": 5, "n": 6, "k": 7}), (conv2d_operation, sizes | strides)):
+            for templates, problem in ((GEMM, {"m": 5, "n": 6, "k": 7}), (CONV2D, sizes | strides)):
 
-                def compute(operation: Any = operation, **options: Any) -> None:
-                    if operation is gemm_operation:
+                def compute(templates: Any = templates, **options: Any) -> None:
+                    if templates is GEMM:
                         check_gemm(gemm(cache, a, b, **options), a, b)
                     else:
                         check_conv2d(conv2d(cache, x, w, **options), x, w)
 
-                for way in ways:
+                for kind in kinds:
                     compute()
-                    tuned = operation._tuned(way, device.capabilities.shared_bytes)
+                    tuned = templates.tuned(kind, device.capabilities.shared_bytes)
                     values = tuned.definition.template.values(problem)
                     failed = []
                     for variant in {tuned.definition.space.default(values), *tuned.definition.space.variants(values)}:

@@ -14,7 +14,7 @@ from rich.markup import escape
 from ..cache.program_cache import ProgramCache
 from ..devices.registry import open_device
 from ..errors import ArgumentError, VariantError
-from ..kernels.catalogue import SHIPPED, Listed, find_kernel, problem_from
+from ..kernels.catalogue import SHIPPED, CatalogueEntry, find_kernel, parse_problem
 from ..pictures.file import check_picture
 from ..variants.overview import Known, known_problems, records_in
 from ..variants.records import Records
@@ -84,7 +84,7 @@ def tune(
         if kernel is None:
             raise ArgumentError(f"which kernel? Name one of {', '.join(SHIPPED)}, or FILE.py:NAME for your own")
         listed = find_kernel(kernel)
-        problems = [listed.complete(problem_from(text)) for text in problem or ()]
+        problems = [listed.complete(parse_problem(text)) for text in problem or ()]
         if select:
             _select(listed, problems, cache_dir, device, as_json)
         else:
@@ -132,7 +132,7 @@ def _cache(device: str | None, cache_dir: Path | None) -> Iterator[ProgramCache]
 
 
 def _tune(
-    listed: Listed,
+    listed: CatalogueEntry,
     problems: list[Problem],
     budget: float | None,
     picture: Path | None,
@@ -202,7 +202,9 @@ def _as_json(report: TuneReport) -> dict[str, Any]:
 # --- what is known
 
 
-def _select(listed: Listed, problems: list[Problem], cache_dir: Path | None, device: str | None, as_json: bool) -> None:
+def _select(
+    listed: CatalogueEntry, problems: list[Problem], cache_dir: Path | None, device: str | None, as_json: bool
+) -> None:
     with _cache(device, cache_dir) as cache:
         tuned = listed.tuned_for(cache.device)
         if not problems:

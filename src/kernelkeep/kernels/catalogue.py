@@ -1,4 +1,4 @@
-"""The tuned kernels there are, by name: those that are shipped, and those in a user's own file."""
+"""Tuned kernels by name: the shipped ones, and those in a user's own file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..variants.tuned import Tuned
 if TYPE_CHECKING:
     from ..devices.base import Device
 
-__all__ = ["SHIPPED", "Listed", "find_kernel", "problem_from"]
+__all__ = ["SHIPPED", "CatalogueEntry", "find_kernel", "parse_problem"]
 
 Problem = dict[str, Any]
 
 
-class Listed(NamedTuple):
-    """A tuned kernel, whatever the device. `complete` checks a problem and adds what may be left out of it."""
+class CatalogueEntry(NamedTuple):
+    """A tuned kernel for any device. `complete` checks a problem and adds the sizes that were left out."""
 
     name: str
     tuned_for: Callable[[Device], Tuned]
@@ -29,7 +29,7 @@ class Listed(NamedTuple):
     complete: Callable[[Mapping[str, Any]], Problem]
 
 
-def find_kernel(name: str) -> Listed:
+def find_kernel(name: str) -> CatalogueEntry:
     """A shipped kernel by its name, or a `kk.Tuned` from a file: "blur.py:blur", or "blur.py" where it has one only."""
     if name in SHIPPED:
         return SHIPPED[name]
@@ -39,16 +39,16 @@ def find_kernel(name: str) -> Listed:
             f"there is no kernel {name!r}; name one of {', '.join(SHIPPED)}, or FILE.py:NAME for your own"
         )
     tuned = _from_file(Path(file), attribute)
-    return Listed(tuned.name, lambda device: tuned, (), dict)
+    return CatalogueEntry(tuned.name, lambda device: tuned, (), dict)
 
 
-def problem_from(text: str) -> Problem:
-    """A problem as it is typed: "m=256,n=256,k=256"."""
+def parse_problem(text: str) -> Problem:
+    """A problem as it is typed on the command line: "m=256,n=256,k=256"."""
     problem: Problem = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not (name and equals and value):
-            raise ArgumentError(f"a problem is written like m=256,n=256,k=256, not {text!r}")
+            raise ArgumentError(f"a problem must be written like m=256,n=256,k=256, got {text!r}")
         if name in problem:
             raise ArgumentError(f"the problem {text!r} says {name} twice")
         problem[name] = _value(value)
@@ -68,15 +68,15 @@ def _value(text: str) -> int | float | str:
 
 
 def _gemm(device: Device) -> Tuned:
-    from .gemm.operation import tuned_for
+    from .gemm.operation import GEMM
 
-    return tuned_for(device)
+    return GEMM.tuned_for(device)
 
 
 def _conv2d(device: Device) -> Tuned:
-    from .conv2d.operation import tuned_for
+    from .conv2d.operation import CONV2D
 
-    return tuned_for(device)
+    return CONV2D.tuned_for(device)
 
 
 def _complete_gemm(problem: Mapping[str, Any]) -> Problem:
@@ -116,7 +116,7 @@ def _checked(
     for size, value in whole.items():
         least = 0 if size in may_be_zero else 1
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ArgumentError(f"{size} of {name} is a whole number from {least} on, not {value!r}")
+            raise ArgumentError(f"{size} of {name} must be a whole number of at least {least}, got {value!r}")
     return whole
 
 
@@ -125,8 +125,10 @@ def _conv(c: int, k: int, side: int, taps: int, n: int = 1) -> Problem:
 
 
 SHIPPED = {
-    "gemm": Listed("gemm", _gemm, tuple({"m": size, "n": size, "k": size} for size in (64, 256, 1024)), _complete_gemm),
-    "conv2d": Listed(
+    "gemm": CatalogueEntry(
+        "gemm", _gemm, tuple({"m": size, "n": size, "k": size} for size in (64, 256, 1024)), _complete_gemm
+    ),
+    "conv2d": CatalogueEntry(
         "conv2d",
         _conv2d,
         (_conv(64, 128, 56, 3), _conv(64, 64, 256, 3), _conv(64, 64, 256, 5), _conv(64, 128, 56, 3, n=8)),
@@ -139,12 +141,12 @@ SHIPPED = {
 
 
 def _from_file(file: Path, attribute: str) -> Tuned:
-    module = _loaded(file)
+    module = _load(file)
     if attribute:
         found = getattr(module, attribute, None)
         if not isinstance(found, Tuned):
             what = "there is none" if found is None else f"it is a {type(found).__name__}"
-            raise ArgumentError(f"{attribute} in {file} is to be a kk.Tuned, and {what}")
+            raise ArgumentError(f"{attribute} in {file} must be a kk.Tuned, and {what}")
         return found
     several = {name: value for name, value in vars(module).items() if isinstance(value, Tuned)}
     if len(set(several.values())) != 1:
@@ -153,7 +155,7 @@ def _from_file(file: Path, attribute: str) -> Tuned:
     return next(iter(several.values()))
 
 
-def _loaded(file: Path) -> Any:
+def _load(file: Path) -> Any:
     """Run a file as Python runs a script, except that it is not `__main__`."""
     if not file.is_file():
         raise ArgumentError(f"there is no file {file}")
@@ -161,7 +163,7 @@ def _loaded(file: Path) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    sys.path.insert(0, str(file.resolve().parent))  # what it imports may lie beside it
+    sys.path.insert(0, str(file.resolve().parent))  # it may import modules beside it
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:

@@ -16,35 +16,35 @@ from ..errors import ArgumentError
 if TYPE_CHECKING:
     from ..devices.base import Device
 
-__all__ = ["MOST_ELEMENTS", "brought", "device_of", "given_back", "target_for"]
+__all__ = ["MAX_ELEMENTS", "device_of", "like_input", "output_array", "to_device"]
 
-MOST_ELEMENTS = (1 << 31) - (1 << 24)  # kernels count with 32 bits, and up to a tile past the end
+MAX_ELEMENTS = (1 << 31) - (1 << 24)  # kernels count with 32 bits, and up to a tile past the end
 _ALIGNED = 16  # bytes; kernels read four floats at once
 
 
 def device_of(cache: Any) -> Device:
     """The device of a cache that is open."""
     if not isinstance(cache, ProgramCache):
-        raise ArgumentError(f"kernels run on the device of a kk.ProgramCache, not of a {type(cache).__name__}")
+        raise ArgumentError(f"cache must be a kk.ProgramCache, got a {type(cache).__name__}")
     return cache.device
 
 
-def brought(device: Device, value: Any, name: str, dimensions: int) -> Array:
-    """An operand as a float32 array of the device: shared where it is this device's memory already, else copied."""
+def to_device(device: Device, value: Any, name: str, dimensions: int) -> Array:
+    """An operand as a float32 array of the device: shared where it is in this device's memory, else copied."""
     array = value if isinstance(value, Array) else device.array(_packed(value))
     if array.device is not device:
         raise ArgumentError(f"{name} is on {array.device.spec}, and the cache is for {device.spec}")
     if array.dtype != np.float32:
         raise ArgumentError(f"{name} is {array.dtype}, and this kernel computes in float32: convert it first")
     if array.ndim != dimensions:
-        raise ArgumentError(f"{name} has {dimensions} dimensions, not the shape {array.shape}")
-    if array.size > MOST_ELEMENTS:
+        raise ArgumentError(f"{name} must have {dimensions} dimensions, got the shape {array.shape}")
+    if array.size > MAX_ELEMENTS:
         raise ArgumentError(f"{name} has {array.size:,} elements; kernels count them with 32 bits")
     return array if device.is_aligned(array, _ALIGNED) else device.array(array)
 
 
 def _packed(value: Any) -> Any:
-    """A guest with its elements next to each other; NumPy's arrays are packed on their way."""
+    """A foreign array with its elements next to each other; `device.array` packs those of NumPy."""
     if hasattr(value, "is_contiguous"):  # PyTorch's
         return value if value.is_contiguous() else value.contiguous()
     if not isinstance(value, np.ndarray) and hasattr(value, "__cuda_array_interface__"):  # CuPy's
@@ -53,16 +53,16 @@ def _packed(value: Any) -> Any:
     return value
 
 
-def target_for(device: Device, out: Any, shape: tuple[int, ...], operands: tuple[Array, ...]) -> Array:
-    """Where a result goes: `out`, or memory of an earlier result that nobody has any more."""
+def output_array(device: Device, out: Any, shape: tuple[int, ...], operands: tuple[Array, ...]) -> Array:
+    """The array for a result: `out`, or a new one, which may reuse the memory of a freed result."""
     if out is None:
-        if prod(shape) > MOST_ELEMENTS:
+        if prod(shape) > MAX_ELEMENTS:
             raise ArgumentError(f"the result has {prod(shape):,} elements; kernels count them with 32 bits")
         return device.recycled_empty(shape)
     if not isinstance(out, Array):
-        raise ArgumentError(f"out is a device array, not a {type(out).__name__}")
-    target = brought(device, out, "out", len(shape))
-    if target is not out:  # a copy, so that it begins where kernels can write four floats at once
+        raise ArgumentError(f"out must be a device array, got a {type(out).__name__}")
+    target = to_device(device, out, "out", len(shape))
+    if target is not out:  # it was copied to an aligned address
         raise ArgumentError("out begins at an address that is no multiple of 16 bytes")
     if target.shape != shape:
         raise ArgumentError(f"out has the shape {target.shape}, and the result has {shape}")
@@ -71,8 +71,8 @@ def target_for(device: Device, out: Any, shape: tuple[int, ...], operands: tuple
     return target
 
 
-def given_back(result: Array, like: Any) -> Any:
-    """A result as the kind of array the operand was; NumPy's where its library takes no arrays through DLPack."""
+def like_input(result: Array, like: Any) -> Any:
+    """A result as the same kind of array as the input; NumPy's where that library takes no arrays through DLPack."""
     if isinstance(like, Array):
         return result
     if isinstance(like, np.ndarray) or not hasattr(like, "__dlpack__"):

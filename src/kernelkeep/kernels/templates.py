@@ -1,4 +1,5 @@
-"""Which of a kernel's templates suits a device: *tiled* for GPUs, *vectors* for CPUs with wide vectors, *plain* for the rest."""
+"""The templates of one kernel and which of them suits a device: *tiled* for GPUs, *vectors* for CPUs with wide vectors,
+*plain* for the rest."""
 
 from __future__ import annotations
 
@@ -14,80 +15,118 @@ from ..variants.template import Template
 from ..variants.tuned import Tuned
 
 if TYPE_CHECKING:
+    from ..cache.program_cache import ProgramCache
     from ..devices.base import Device
 
-__all__ = ["check_rounds", "plain_instead", "tuned_kernel", "way_of"]
+__all__ = ["KernelTemplates", "template_kind"]
 
 
-def way_of(device: Device) -> str:
-    """The template for a kind of device."""
+def template_kind(device: Device) -> str:
+    """Which kind of template a device runs."""
     if device.info.is_gpu:
         return "tiled"
     return "vectors" if device.capabilities.wide_vectors else "plain"
 
 
-def check_rounds(device: Device, package: str | None, problem: Mapping[str, Any]) -> None:
-    """Refuse a problem whose loops the device would cut short: the result would be wrong."""
-    most = device.capabilities.max_loop_rounds
-    if most is not None:
-        rounds = importlib.import_module(".plain", package).rounds(problem)
-        if rounds > most:
-            message = (
-                f"sums over {rounds:,} rounds are too long for {device.info.name}, which ends loops after {most:,}"
-            )
-            raise Unsupported("long loops", message)
+class KernelTemplates:
+    """A ready-to-use kernel: one module of `package` for each kind of template, and what they have in common.
 
+    `example` is a problem from which the names of the constants are read; the other arguments are those of `kk.Template`
+    and `kk.Tuned`.
+    """
 
-def plain_instead(error: VariantError, device: Device, tuned: Callable[[str, int], Tuned]) -> Tuned:
-    """What to run where every variant of the device's own template is known to fail: the plain one, if that is another."""
-    if way_of(device) == "plain":
-        raise error
-    return tuned("plain", device.capabilities.shared_bytes)
+    def __init__(
+        self,
+        name: str,
+        package: str | None,
+        *,
+        arrays: Mapping[str, Any],
+        reference: Callable[..., Any],
+        tolerance: float,
+        work: Callable[[Mapping[str, Any]], float],
+        example: Mapping[str, int],
+        scalars: Mapping[str, Any] | None = None,
+        check_scalars: Mapping[str, Any] | None = None,
+        derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda problem: {},
+    ) -> None:
+        self._name = name
+        self._package = package
+        self._arrays = arrays
+        self._example = example
+        self._scalars = scalars
+        self._derived = derived
+        self._settings: dict[str, Any] = {
+            "reference": reference,
+            "tolerance": tolerance,
+            "work": work,
+            "check_scalars": check_scalars,
+        }
+        self._tuned: dict[tuple[str, int], Tuned] = {}
 
+    def run(
+        self,
+        cache: ProgramCache,
+        problem: Mapping[str, int],
+        arguments: dict[str, Any],
+        explore: float | bool,
+        deterministic: bool | None,
+    ) -> None:
+        """Run the best variant known. Where every variant of the device's own template is known to fail, run the plain
+        template's."""
+        device = cache.device
+        limit = device.capabilities.max_loop_rounds
+        if limit is not None:
+            self._check_loops(device, problem, limit)
+        try:
+            self.tuned_for(device).run(cache, problem, explore=explore, deterministic=deterministic, **arguments)
+        except VariantError:
+            if template_kind(device) == "plain":
+                raise
+            plain = self.tuned("plain", device.capabilities.shared_bytes)
+            plain.run(cache, problem, deterministic=deterministic, **arguments)
 
-def tuned_kernel(
-    name: str,
-    way: str,
-    package: str | None,
-    most_shared_bytes: int,
-    *,
-    arrays: Mapping[str, Any],
-    reference: Callable[..., Any],
-    tolerance: float,
-    work: Callable[[Mapping[str, Any]], float],
-    example: Mapping[str, int],
-    scalars: Mapping[str, Any] | None = None,
-    check_scalars: Mapping[str, Any] | None = None,
-    derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda problem: {},
-) -> Tuned:
-    """A kernel from one of its template modules, with the records that are shipped, and without the variants that need
-    more shared memory than a device has."""
-    module = importlib.import_module(f".{way}", package)
-    template = Template(
-        module.BODY,
-        module.PARAMS,
-        arrays=arrays,
-        grid=module.grid,
-        group=module.group,
-        derived=lambda problem: {**derived(problem), **module.constants(problem)},
-        constants=module.constants(example),
-        scalars=scalars,
-        kernel=name,
-        engine="defines",
-        nonnegative_remainders=True,  # of indices, all of them
-    )
-    space = VariantSpace(**module.VALUES).where(module.allowed)
-    if hasattr(module, "shared_bytes"):
-        space = space.where(lambda v: module.shared_bytes(v) <= most_shared_bytes)
-    space = space.with_default(module.default) if hasattr(module, "default") else space.with_default(**module.DEFAULT)
-    shipped = sorted(Path(str(files(__package__) / "records")).glob(f"{name}-{way}-*.jsonl"))
-    return Tuned(
-        f"kernelkeep.{name}",  # a user's own "gemm" is another one, with decisions of its own
-        template,
-        space,
-        reference=reference,
-        tolerance=tolerance,
-        check_scalars=check_scalars,
-        work=work,
-        shipped=shipped,
-    )
+    def _check_loops(self, device: Device, problem: Mapping[str, int], limit: int) -> None:
+        """Refuse a problem whose loops the device would cut short: the result would be wrong."""
+        rounds = self._module("plain").rounds(problem)
+        if rounds > limit:
+            where = f"{device.info.name}, which ends loops after {limit:,}"
+            raise Unsupported("long loops", f"sums over {rounds:,} rounds are too long for {where}")
+
+    def tuned_for(self, device: Device) -> Tuned:
+        """The tuned kernel for a device."""
+        return self.tuned(template_kind(device), device.capabilities.shared_bytes)
+
+    def tuned(self, kind: str, max_shared_bytes: int) -> Tuned:
+        """The tuned kernel of one kind of template, without the variants that need more shared memory."""
+        found = self._tuned.get((kind, max_shared_bytes))
+        if found is None:
+            # Of threads that come first together, all use the same one.
+            found = self._tuned.setdefault((kind, max_shared_bytes), self._made(kind, max_shared_bytes))
+        return found
+
+    def _module(self, kind: str) -> Any:
+        return importlib.import_module(f".{kind}", self._package)
+
+    def _made(self, kind: str, max_shared_bytes: int) -> Tuned:
+        module, derived = self._module(kind), self._derived
+        template = Template(
+            module.BODY,
+            module.PARAMS,
+            arrays=self._arrays,
+            grid=module.grid,
+            group=module.group,
+            derived=lambda problem: {**derived(problem), **module.constants(problem)},
+            constants=module.constants(self._example),
+            scalars=self._scalars,
+            kernel=self._name,
+            engine="defines",
+            nonnegative_remainders=True,  # all remainders are of indices
+        )
+        space = VariantSpace(**module.VALUES).where(module.allowed)
+        if hasattr(module, "shared_bytes"):
+            space = space.where(lambda v: module.shared_bytes(v) <= max_shared_bytes)
+        rule = getattr(module, "default", None)
+        space = space.with_default(rule) if rule is not None else space.with_default(**module.DEFAULT)
+        shipped = sorted(Path(str(files(__package__) / "records")).glob(f"{self._name}-{kind}-*.jsonl"))
+        # The prefix tells it from a user's own kernel of the same name, which has decisions of its own.
+        return Tuned(f"kernelkeep.{self._name}", template, space, shipped=shipped, **self._settings)

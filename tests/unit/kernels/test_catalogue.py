@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.kernels.catalogue import SHIPPED, find_kernel, problem_from
+from kernelkeep.kernels.catalogue import SHIPPED, find_kernel, parse_problem
 from kernelkeep.variants.overview import known_problems, records_in
 from kernelkeep.variants.records import Choice, Record, Records
 
 
 def test_a_problem_as_it_is_typed() -> None:
-    assert problem_from("m=256, n=-3,x=0.5,mode=fast") == {"m": 256, "n": -3, "x": 0.5, "mode": "fast"}
+    assert parse_problem("m=256, n=-3,x=0.5,mode=fast") == {"m": 256, "n": -3, "x": 0.5, "mode": "fast"}
     for text in ("", "m", "m=", "=3", "m=1,,n=2", "m=1,m=2"):
         with pytest.raises(kk.ArgumentError):
-            problem_from(text)
+            parse_problem(text)
 
 
 def test_common_problems_are_whole() -> None:

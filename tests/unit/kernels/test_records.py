@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+import kernelkeep.kernels
 from kernelkeep.devices.base import Capabilities
-from kernelkeep.kernels.conv2d import operation as conv2d_operation
-from kernelkeep.kernels.gemm import operation as gemm_operation
+from kernelkeep.kernels.conv2d.operation import CONV2D
+from kernelkeep.kernels.gemm.operation import GEMM
 from kernelkeep.variants.definition import source_digest
 from kernelkeep.variants.record import Record, decode_lines
 
-RECORDS = Path(gemm_operation.__file__).parents[1] / "records"
+RECORDS = Path(kernelkeep.kernels.__file__).parent / "records"
 FILES = sorted(RECORDS.glob("*.jsonl"))
 LANGUAGES = {"cuda": "cuda", "opencl": "opencl", "opengl": "glsl"}
 EVERYTHING = Capabilities(float_atomics=True, float64=True, int64=True, int8=True)
@@ -29,9 +30,8 @@ def test_there_are_some_for_a_gpu_and_for_a_cpu() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_one_is_of_todays_template(path: Path) -> None:
-    kernel, way = path.stem.split("-")[:2]
-    operation = {"gemm": gemm_operation, "conv2d": conv2d_operation}[kernel]
-    tuned = operation._tuned(way, 1 << 20)
+    kernel, kind = path.stem.split("-")[:2]
+    tuned = {"gemm": GEMM, "conv2d": CONV2D}[kernel].tuned(kind, 1 << 20)
     with path.open("rb") as lines:
         records, bad = decode_lines(lines)
     assert records and not bad

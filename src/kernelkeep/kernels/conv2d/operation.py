@@ -1,24 +1,22 @@
-"""What `conv2d` does: checks, the choice of the template for a device, the launch."""
+"""What `conv2d` does: checks, the result's array, the launch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache as remembered
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import ArgumentError, VariantError
-from ..operands import MOST_ELEMENTS, brought, device_of, given_back, target_for
-from ..templates import check_rounds, plain_instead, tuned_kernel, way_of
+from ...errors import ArgumentError
+from ..operands import MAX_ELEMENTS, device_of, like_input, output_array, to_device
+from ..templates import KernelTemplates
 
 if TYPE_CHECKING:
     from ...cache.program_cache import ProgramCache
-    from ...variants.tuned import Tuned
 
-__all__ = ["TOLERANCE", "reference", "run", "tuned_for"]
+__all__ = ["CONV2D", "TOLERANCE", "reference", "run"]
 
 TOLERANCE = 1e-5
 
@@ -36,27 +34,6 @@ def reference(
             seen = padded[:, :, i : i + (oh - 1) * stride_y + 1 : stride_y, j : j + (ow - 1) * stride_x + 1 : stride_x]
             y += weights[:, :, i, j] @ seen.reshape(n, c, oh * ow)
     return y.reshape(n, k, oh, ow)
-
-
-def tuned_for(device: Any) -> Tuned:
-    """The tuned kernel for a kind of device."""
-    return _tuned(way_of(device), device.capabilities.shared_bytes)
-
-
-@remembered
-def _tuned(way: str, most_shared_bytes: int) -> Tuned:
-    return tuned_kernel(
-        "conv2d",
-        way,
-        __package__,
-        most_shared_bytes,
-        arrays={"x": ("n", "c", "h", "w"), "weights": ("k", "c", "r", "s"), "y": ("n", "k", "oh", "ow")},
-        reference=reference,
-        tolerance=TOLERANCE,
-        work=_work,
-        example=_problem((1, 4, 8, 8), (4, 4, 3, 3), (1, 1), (1, 1)),
-        derived=_output,
-    )
 
 
 def _problem(
@@ -80,6 +57,18 @@ def _work(problem: Mapping[str, Any]) -> float:
     return 2.0 * float(problem["n"] * problem["k"] * size["oh"] * size["ow"] * taps)
 
 
+CONV2D = KernelTemplates(
+    "conv2d",
+    __package__,
+    arrays={"x": ("n", "c", "h", "w"), "weights": ("k", "c", "r", "s"), "y": ("n", "k", "oh", "ow")},
+    reference=reference,
+    tolerance=TOLERANCE,
+    work=_work,
+    example=_problem((1, 4, 8, 8), (4, 4, 3, 3), (1, 1), (1, 1)),
+    derived=_output,
+)
+
+
 def run(
     cache: ProgramCache,
     x: Any,
@@ -90,22 +79,18 @@ def run(
     explore: float | bool,
     deterministic: bool | None,
 ) -> Any:
-    """`conv2d`, with everything said."""
+    """`conv2d` with every option resolved to a value."""
     device = device_of(cache)
-    images, filters = brought(device, x, "x", 4), brought(device, w, "w", 4)
+    images, filters = to_device(device, x, "x", 4), to_device(device, w, "w", 4)
     try:
         problem, shape = _planned(images.shape, filters.shape, padding, stride)
     except TypeError:  # lists
         problem, shape = _plan(images.shape, filters.shape, padding, stride)
-    target = target_for(device, out, shape, (images, filters))
+    target = output_array(device, out, shape, (images, filters))
     if target.size:
-        check_rounds(device, __package__, problem)
-        arguments: dict[str, Any] = {"x": images, "weights": filters, "y": target}
-        try:
-            tuned_for(device).run(cache, problem, explore=explore, deterministic=deterministic, **arguments)
-        except VariantError as error:
-            plain_instead(error, device, _tuned).run(cache, problem, deterministic=deterministic, **arguments)
-    return out if out is not None else given_back(target, x)
+        arguments = {"x": images, "weights": filters, "y": target}
+        CONV2D.run(cache, problem, arguments, explore, deterministic)
+    return out if out is not None else like_input(target, x)
 
 
 def _plan(
@@ -117,7 +102,7 @@ def _plan(
         raise ArgumentError(f"x has {c} channels, and the filters in w have {channels}")
     if not (c and r and s):
         raise ArgumentError(f"a convolution needs channels and taps, and w has the shape {filters}")
-    if prod(images) + c * height * width > MOST_ELEMENTS:  # the last image is read past its end before it is cut off
+    if prod(images) + c * height * width > MAX_ELEMENTS:  # the last image is read past its end before it is cut off
         raise ArgumentError(f"x has {prod(images):,} elements; kernels count them with 32 bits")
     strides = _pair(stride, "stride", 1)
     pads = _padding(padding, (r, s), strides)
@@ -129,7 +114,7 @@ def _plan(
     return problem, (n, k, size["oh"], size["ow"])
 
 
-# True and 1 are equal, and only one of them is a stride: hence by types, too.
+# By types, too: True and 1 are equal, and only 1 is a stride.
 _planned = lru_cache(maxsize=1024, typed=True)(_plan)
 
 
@@ -141,12 +126,12 @@ def _padding(padding: Any, filters: tuple[int, int], strides: tuple[int, int]) -
             raise ArgumentError('padding="same" is for stride 1 and filters of odd size: give the numbers')
         return filters[0] // 2, filters[1] // 2
     if isinstance(padding, str):
-        raise ArgumentError(f'padding is a number, two of them, "same" or "valid", not {padding!r}')
+        raise ArgumentError(f'padding must be a number, two of them, "same" or "valid", got {padding!r}')
     return _pair(padding, "padding", 0)
 
 
 def _pair(value: Any, name: str, least: int) -> tuple[int, int]:
     several = tuple(value) if isinstance(value, tuple | list) else (value, value)
     if len(several) != 2 or any(isinstance(v, bool) or not hasattr(v, "__index__") or v < least for v in several):
-        raise ArgumentError(f"{name} is an integer of at least {least}, or two of them, not {value!r}")
+        raise ArgumentError(f"{name} must be an integer of at least {least}, or two of them, got {value!r}")
     return int(several[0]), int(several[1])
