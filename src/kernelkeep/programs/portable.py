@@ -36,7 +36,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from ..errors import ArgumentError, Unsupported
-from .languages import Language, find_language, known_languages
+from .languages import Language, find_language, reserved_in
 from .signature import DTYPES, KernelSignature, Parameter
 from .source import Source
 
@@ -109,9 +109,8 @@ def _check_parameter(name: str, dtype: Any) -> str:
         raise ArgumentError(
             f"the parameter name {name} is reserved, as all that begin with kk_ or __: choose another one"
         )
-    for language in map(find_language, known_languages()):
-        if language.reserves(name):
-            raise ArgumentError(f"the parameter name {name} is reserved in {language.title}: choose another one")
+    if (language := reserved_in(name)) is not None:
+        raise ArgumentError(f"the parameter name {name} is reserved in {language}: choose another one")
     if isinstance(dtype, str) and dtype in DTYPES:
         return dtype
     import numpy as np
@@ -182,7 +181,7 @@ class PortableKernel:
         object.__setattr__(self, "params", tuple(self.params))
         object.__setattr__(self, "_sources", {})
 
-    @property
+    @cached_property
     def signature(self) -> KernelSignature:
         """What the kernel takes, the same on every backend."""
         group = (self.group,) if isinstance(self.group, int) else tuple(self.group)
@@ -219,9 +218,10 @@ class PortableKernel:
             language, capabilities, lacking = find_language(device), None, device
         else:
             language, capabilities, lacking = find_language(device.language), device.capabilities, "this device"
-        if capabilities is not None and self._items > capabilities.max_group_items:
+        items = math.prod(self.signature.group or ())
+        if capabilities is not None and items > capabilities.max_group_items:
             most = f"this device takes at most {capabilities.max_group_items}"
-            raise ArgumentError(f"kernel {self.name} has groups of {self._items} work-items, and {most}")
+            raise ArgumentError(f"kernel {self.name} has groups of {items} work-items, and {most}")
         for dtype in self._dtypes.values():
             needed, words = _NEEDS.get(dtype, ("", ""))
             if needed and not (dtype in language.types and getattr(capabilities, needed, True)):
@@ -231,10 +231,6 @@ class PortableKernel:
                 message = f"kernel {self.name} uses kk_atomic_{operation} on float {target}, which {lacking} lacks"
                 raise Unsupported("float_atomics", message)
         return language
-
-    @cached_property
-    def _items(self) -> int:
-        return math.prod(self.signature.group or (1,))
 
     @cached_property
     def _dtypes(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,11 +38,12 @@ class Toy(Language):
 
 
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> Language:
+def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Language]:
     monkeypatch.setattr(languages, "_loaded", dict(languages._loaded))
     language = Toy()
     register_language(language)
-    return language
+    yield language
+    languages.reserved_in.cache_clear()
 
 
 def test_every_shipped_language_says_what_portable_kernels_and_tests_need() -> None:

@@ -6,6 +6,7 @@ A further language is one file: a subclass of `Language`, and its instance as `L
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import import_module
 
 from ...errors import ArgumentError
@@ -18,6 +19,7 @@ __all__ = [
     "find_language",
     "known_languages",
     "register_language",
+    "reserved_in",
     "source_suffixes",
 ]
 
@@ -46,6 +48,13 @@ def register_language(language: Language) -> None:
     if not isinstance(language, Language) or not isinstance(getattr(language, "name", None), str):
         raise ArgumentError(f"language must be an instance of a subclass of Language with a name, got {language!r}")
     _loaded[language.name] = language
+    reserved_in.cache_clear()
+
+
+@lru_cache(maxsize=1024)
+def reserved_in(name: str) -> str | None:
+    """The title of a language in which no parameter can have this name, if there is one."""
+    return next((found.title for found in map(find_language, known_languages()) if found.reserves(name)), None)
 
 
 def source_suffixes() -> dict[str, str]:

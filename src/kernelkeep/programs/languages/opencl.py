@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 from .base import NO_DEVICE_CLOCK, Language, Pointers
@@ -45,7 +46,12 @@ _OVERLOAD = "__attribute__((overloadable))"
 _FLOAT_ATOMICS = {"add": "seen + v", "sub": "seen - v", "min": "fmin(seen, v)", "max": "fmax(seen, v)", "exchange": "v"}
 
 
-def _atomics() -> Iterator[str]:
+@cache
+def _atomics() -> str:
+    return "".join(_atomic_lines())
+
+
+def _atomic_lines() -> Iterator[str]:
     operations = ("add", "sub", "min", "max", "and", "or", "xor", "exchange")
     native = {"exchange": "xchg"}
     for operation in operations:
@@ -126,7 +132,7 @@ inline void OVERLOAD kk_store(__local float* p, float4 v) { *(__local float4*)p 
         x, y, z = kernel.group
         return write_c(
             kernel,
-            prelude=_PRELUDE + ("".join(_atomics()) if kernel.uses_atomics else ""),
+            prelude=_PRELUDE + (_atomics() if kernel.uses_atomics else ""),
             head=f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void",
             buffer="__global ",
             shared="__local __attribute__((aligned(16)))" if kernel.uses_vectors else "__local",
