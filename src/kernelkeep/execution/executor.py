@@ -75,7 +75,7 @@ class Executor:
 
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[Any] = loop.create_future()
-        future = self._engine.submit_aside(self._checked(job), batch)
+        future = self._engine.submit_deferred(self._checked(job), batch)
 
         def arrive(done: Future[Any]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody is waiting any more

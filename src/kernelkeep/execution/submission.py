@@ -13,77 +13,19 @@ import numpy as np
 
 from ..devices.arguments import dimensions
 from ..devices.array import Array, parse_dtype
-from ..devices.base import Device, Fence, Kernel
+from ..devices.base import Device, Fence
 from ..devices.guests import is_guest
 from ..devices.lanes import Block, Lanes, Mark
-from ..devices.prepared import Prepared
 from ..errors import ArgumentError, OutOfMemory
 from .copying import Copier
-from .job import Job, check_outputs
+from .job import Job
 from .pool import Pool
 
 if TYPE_CHECKING:
-    from ..cache.lease import Lease
     from ..programs.signature import Parameter
+    from .binding import Binding
 
-__all__ = ["Binding", "Result", "Submission", "ordered_batch"]
-
-_GRIDS_KEPT = 16
-
-
-class Binding:
-    """A job on an executor: a lease on its program, and its launches bound to the compute lane."""
-
-    def __init__(self, job: Job, device: Device) -> None:
-        if job.cache.device is not device:
-            raise ArgumentError(
-                f"job {job.name} has a cache of {job.cache.device.spec}, the executor runs {device.spec}"
-            )
-        self.lease: Lease = job.cache.get(job.source)
-        try:
-            self.kernel: Kernel = self.lease.kernel(job.kernel)
-            self.params: tuple[Parameter, ...] = self.kernel.params or ()
-            check_outputs(job, {param.name for param in self.params if param.kind in ("buffer", "any")})
-        except BaseException:
-            self.lease.release()
-            raise
-        self.names = {param.name: index for index, param in enumerate(self.params)}
-        self._prepared: dict[Any, Prepared] = {}
-
-    def launch_of(self, submission: Submission, handles: Mapping[int, Any], lanes: Lanes) -> Prepared:
-        """The launch of a submission, bound. Only its arguments change from submission to submission, as a rule."""
-        job, kernel = submission.job, self.kernel
-        prepared = self._prepared.get(submission.grid)
-        if prepared is None:
-            args = tuple(self._stand_in(i, param, submission, handles) for i, param in enumerate(self.params))
-            if len(self._prepared) >= _GRIDS_KEPT:
-                self._prepared.clear()
-            prepared = kernel.prepare(
-                submission.grid, args, job.group, queue=lanes.compute.queue, shared_bytes=job.shared_bytes
-            )
-            self._prepared[submission.grid] = prepared
-            return prepared
-        if prepared.revoked:  # the cache was closed meanwhile, and the program with it
-            prepared.refuse()
-        for index, value in submission.values.items():
-            prepared.bind(index, value)
-        for index, handle in handles.items():
-            prepared.bind(index, handle)
-        return prepared
-
-    def _stand_in(self, index: int, param: Parameter, submission: Submission, handles: Mapping[int, Any]) -> Any:
-        """An argument of the first launch: what `prepare` takes, with the handle that the launch is to have."""
-        if index not in handles and index not in submission.on_device:
-            return submission.originals[index]
-        dtype = np.dtype(param.dtype or "u1")
-        # Somebody else owns the memory, which is what a guest stands for. Not the caller's own array either: when that
-        # one is closed, the launch would be revoked for all batches to come.
-        handle = handles[index] if index in handles else submission.values[index]
-        return Array(self.kernel.device, (1,), dtype, handle, guest=self)
-
-    def close(self) -> None:
-        self._prepared.clear()
-        self.lease.release()
+__all__ = ["Result", "Submission", "ordered_batch"]
 
 
 class Result:
