@@ -5,9 +5,9 @@
  * where this module was not built.
  *
  *     class Launch(BoundCall):
- *         def _failed(self, status): ...       # called when the function returns anything but 0
+ *         def call_failed(self, status): ...       # called when the function returns anything but 0
  *
- *     launch = Launch(); launch._aim(address, (function, 4, 1, 1, 256, 1, 1, 0, stream, 0, extra)); launch()
+ *     launch = Launch(); launch.bind_function(address, (function, 4, 1, 1, 256, 1, 1, 0, stream, 0, extra)); launch()
  *
  * Every argument is an integer or a pointer and is passed as 64 bits, which is how the C calling conventions of 64-bit
  * Linux on x86 and ARM take them; elsewhere this file does not compile, and the twin is used.
@@ -29,7 +29,7 @@ typedef int (*Function)(U, U, U, U, U, U, U, U, U, U, U);
 
 typedef struct {
     PyObject_HEAD
-    Function function; /* NULL: not aimed, or not to be called any more */
+    Function function; /* NULL: unbound */
     U arguments[MOST];
     Py_ssize_t calls; /* under way, in any thread; changed with the interpreter's lock held */
 } BoundCall;
@@ -45,7 +45,7 @@ call(PyObject *self, PyObject *args, PyObject *kwargs)
     }
     bound->calls++;
     if (bound->function != NULL) {
-        /* A copy, because another thread may aim anew while this one is in the driver. Functions that take fewer
+        /* A copy, because another thread may bind another function while this one is in the driver. Functions that take fewer
          * arguments do not look at the rest. */
         const Function function = bound->function;
         U a[MOST];
@@ -58,18 +58,18 @@ call(PyObject *self, PyObject *args, PyObject *kwargs)
         bound->calls--;
         Py_RETURN_NONE;
     }
-    PyObject *result = PyObject_CallMethod(self, "_failed", "i", status);
+    PyObject *result = PyObject_CallMethod(self, "call_failed", "i", status);
     bound->calls--;
     return result;
 }
 
 static PyObject *
-aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
+bind_function(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     BoundCall *bound = (BoundCall *)self;
     U arguments[MOST] = {0};
     if (count != 2 || !PyTuple_Check(args[1]) || PyTuple_GET_SIZE(args[1]) > MOST) {
-        PyErr_Format(PyExc_TypeError, "_aim takes an address and a tuple of at most %d integers", MOST);
+        PyErr_Format(PyExc_TypeError, "bind_function takes an address and a tuple of at most %d integers", MOST);
         return NULL;
     }
     const uint64_t address = PyLong_AsUnsignedLongLong(args[0]);
@@ -86,13 +86,13 @@ aim(PyObject *self, PyObject *const *args, Py_ssize_t count)
 }
 
 static PyMethodDef methods[] = {
-    {"_aim", (PyCFunction)(void (*)(void))aim, METH_FASTCALL,
+    {"bind_function", (PyCFunction)(void (*)(void))bind_function, METH_FASTCALL,
      "Bind a function by its address, and its arguments; address 0 unbinds."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef members[] = {
-    {"_calls", T_PYSSIZET, offsetof(BoundCall, calls), READONLY, "How many calls are under way, in all threads."},
+    {"calls_under_way", T_PYSSIZET, offsetof(BoundCall, calls), READONLY, "How many calls are under way, in all threads."},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -24,7 +24,6 @@ device, and a backend replaces a default where its driver does better.
 | open_lanes, new_replay, Kernel.bind_launch | one lane; a loop; launch by launch       |
 | pinned_empty                          | an ordinary NumPy array                       |
 | guests                                | memory is not shared with other libraries     |
-| foreign_cache_folders                 | none                                          |
 | Kernel.fast_launch                    | none: launches go through `enqueue`           |
 
 The base does what is the same everywhere, above all the checks before a driver call. A backend works in its driver's own
@@ -46,13 +45,11 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from ..errors import ArgumentError, DeviceError, OutOfMemory, Unsupported
+from ..errors import ArgumentError, DeviceError, OutOfMemory
 from ..programs.source import Source
 from . import forks
 from .arguments import LocalMemory
@@ -60,10 +57,12 @@ from .array import Array, host_view, parse_dtype, parse_shape
 from .binary import Binary
 from .fingerprint import Fingerprint, cpu_vectors
 from .guests import Guests
+from .info import Capabilities, DeviceInfo, MemoryInfo
+from .kernel import FastLaunch, Kernel
 from .lanes import Lanes
 from .memory import MemoryHandle
 from .prepared import LaunchOptions
-from .program import FastLaunch, Kernel, Program
+from .program import Program
 from .recycling import Recycler
 from .replay import Replay, Step
 from .synchronization import Fence, PassedFence, Queue, Timer
@@ -83,59 +82,6 @@ __all__ = [
     "Queue",
     "Timer",
 ]
-
-
-@dataclass(frozen=True)
-class DeviceInfo:
-    """A device as it is listed, before it is opened."""
-
-    spec: str
-    backend: str
-    name: str
-    vendor: str
-    driver: str
-    is_gpu: bool
-    index: int = 0
-    memory_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """What a device can do; what it cannot is refused by name with `Unsupported`."""
-
-    cooperative: bool = False  # a launch whose groups are all resident and may wait for each other
-    device_clock: bool = False  # a kernel can read a clock
-    mapped_ring: bool = False  # host memory a running kernel reads and writes while the host does
-    forward_progress: bool = False  # groups that are resident all make progress
-    float_atomics: bool = False  # 32-bit float add and exchange
-    float64: bool = False
-    int64: bool = False
-    int8: bool = False  # 8- and 16-bit integers
-    queues: bool = False  # more than one queue
-    pinned_memory: bool = False  # host memory the device copies from and to directly
-    program_binaries: bool = True  # a compiled program can be read back
-    ripening_binaries: bool = False  # a binary read back after a launch holds more native code than before
-    timestamps: bool = False  # the device tells when work began and ended
-    cheap_polling: bool = False  # asking whether work is done takes less than a microsecond or two
-    wide_vectors: bool = False  # kernels may use float8 and float16, and gain by it
-    max_loop_rounds: int | None = None  # loops end, silently, after so many rounds of a work-item
-    max_group_items: int = 1024
-    max_group: tuple[int, int, int] = (1024, 1024, 64)
-    max_grid: tuple[int, int, int] = (65535, 65535, 65535)
-    shared_bytes: int = 0
-
-    def require(self, name: str) -> None:
-        """Raise `Unsupported` unless the device has the capability `name`."""
-        if not getattr(self, name):
-            raise Unsupported(name, f"this device cannot do that: capabilities.{name} is False")
-
-
-@dataclass(frozen=True)
-class MemoryInfo:
-    """Device memory; `free_bytes` is None where the driver does not say."""
-
-    total_bytes: int
-    free_bytes: int | None
 
 
 class _Reliever(Protocol):
@@ -295,10 +241,6 @@ class Device(ABC):
         step, which is a third of the time of a small launch and the wait for it.
         """
         return contextlib.nullcontext()
-
-    def foreign_cache_folders(self) -> tuple[Path, ...]:
-        """Folders in which the driver keeps a cache of its own that belongs to this device."""
-        return ()
 
     # --- programs
 

@@ -17,7 +17,7 @@ from ..errors import ArgumentError, DeviceError
 from .array import Array
 
 if TYPE_CHECKING:
-    from .program import Kernel
+    from .kernel import Kernel
     from .synchronization import Queue
 
 __all__ = ["LaunchOptions", "Prepared", "PreparedObserver"]
@@ -80,7 +80,8 @@ class Prepared:
 
     def on_device_queue(self) -> Callable[[], None]:
         """This launch as a call on the device's own queue, also where it was prepared for another."""
-        return self if self.options.queue is None else lambda: self._enqueue(self.options._replace(queue=None))
+        options = LaunchOptions(None, self.options.shared_bytes, self.options.cooperative)
+        return self if self.options.queue is None else lambda: self._enqueue(options)
 
     def update(self, which: int | str, value: Any) -> None:
         """Exchange one argument, by its place or its name, for the launches from now on.

@@ -27,7 +27,7 @@ from .trial_pool import TrialPool
 
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
-    from ..devices.program import Kernel
+    from ..devices.kernel import Kernel
     from .call import Call
     from .case import Case
     from .kernel_records import KernelRecords

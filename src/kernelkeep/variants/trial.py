@@ -19,7 +19,7 @@ from ..programs.signature import Parameter
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
     from ..devices.base import Device
-    from ..devices.program import Kernel
+    from ..devices.kernel import Kernel
     from ..programs.source import Source
     from .case import Case
 

@@ -130,7 +130,7 @@ def _native_prepared() -> type[CudaPrepared] | None:
         driver = ctypes.CDLL("libcuda.so.1")
     except (ImportError, OSError):
         return None
-    if not hasattr(BoundCall, "_calls"):  # built from an older file
+    if not hasattr(BoundCall, "calls_under_way"):  # built from an older file
         return None
     addresses: dict[str, int] = {
         name: ctypes.cast(getattr(driver, name), ctypes.c_void_p).value or 0
@@ -142,19 +142,19 @@ def _native_prepared() -> type[CudaPrepared] | None:
 
         def arm(self) -> None:
             if self._bind_to_driver():
-                self._aim(0, ())  # `_failed` is called instead
+                self.bind_function(0, ())  # `call_failed` is called instead
                 return
             name, arguments = self._call()
-            self._aim(addresses[name], tuple(int(value) for value in arguments))
+            self.bind_function(addresses[name], tuple(int(value) for value in arguments))
 
         def disarm(self) -> None:
-            self._aim(0, ())
+            self.bind_function(0, ())
             patience = time.monotonic() + _PATIENCE_SECONDS
-            while self._calls and not self._device.lost and time.monotonic() < patience:
+            while self.calls_under_way and not self._device.lost and time.monotonic() < patience:
                 time.sleep(10e-6)  # calls of other threads are made before anything is freed
             self.values = self.open_values()
 
-        def _failed(self, status: int) -> None:
+        def call_failed(self, status: int) -> None:
             if self.revoked:
                 self.refuse()
             if self._shared:

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,7 +28,7 @@ from .lanes import OpenCLLanes
 from .library import find_devices, info_of, install_fast_kernel_lookup, load_pyopencl, new_kernel
 from .memory import buffer_class
 from .pocl import choose_method, is_pocl
-from .pocl_folder import folder_in_use, require_folder
+from .pocl_folder import require_folder
 from .program import OpenCLProgram
 from .replay import new_replay
 from .silence import silence_in_forked_child
@@ -293,10 +292,6 @@ class OpenCLDevice(Device):
     def synchronize(self) -> None:
         self.check_open()
         self.call(self.cl_queue.finish)
-
-    def foreign_cache_folders(self) -> tuple[Path, ...]:
-        folder = folder_in_use() if self.is_pocl else None
-        return () if folder is None else (folder,)
 
     def shut_down(self) -> None:
         self.call(self.cl_queue.finish)

@@ -15,7 +15,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -324,9 +323,6 @@ class OpenGLDevice(Device):
             gl.glFinish()
             self.check_errors(gl, "waiting")
             self.batch_size = 1
-
-    def foreign_cache_folders(self) -> tuple[Path, ...]:
-        return () if self.driver_cache_dir is None else (self.driver_cache_dir,)
 
     def shut_down(self) -> None:
         with self.context.current() as gl:

@@ -31,7 +31,7 @@ class Call(BoundCall):
     def __init__(self) -> None:
         self.statuses: list[int] = []
 
-    def _failed(self, status: int, /) -> None:
+    def call_failed(self, status: int, /) -> None:
         self.statuses.append(status)
 
 
@@ -39,9 +39,9 @@ def test_a_function_of_the_c_library() -> None:
     buffer = ctypes.create_string_buffer(8)
     call = Call()
     # fflush(NULL) returns 0; getentropy writes to a buffer and returns 0.
-    call._aim(address("fflush"), (0,))
+    call.bind_function(address("fflush"), (0,))
     assert call() is None  # type: ignore[func-returns-value]
-    call._aim(address("getentropy"), (ctypes.addressof(buffer), 8))
+    call.bind_function(address("getentropy"), (ctypes.addressof(buffer), 8))
     seen = set()
     for _ in range(20):
         call()
@@ -52,9 +52,9 @@ def test_a_function_of_the_c_library() -> None:
 
 def test_a_status_is_told() -> None:
     call = Call()
-    call._aim(address("abs"), (7,))
+    call.bind_function(address("abs"), (7,))
     call()
-    call._aim(address("abs"), ((1 << 64) - 9,))  # −9 in 64 bits, of which C takes 32
+    call.bind_function(address("abs"), ((1 << 64) - 9,))  # −9 in 64 bits, of which C takes 32
     call()
     call()
     assert call.statuses == [7, 9, 9]
@@ -62,37 +62,37 @@ def test_a_status_is_told() -> None:
 
 def test_what_failed_raises_is_raised_and_what_it_returns_is_returned() -> None:
     class Strict(BoundCall):
-        def _failed(self, status: int, /) -> Any:
+        def call_failed(self, status: int, /) -> Any:
             if status == 5:
                 raise KeyError(status)
             return "another try"
 
     call = Strict()
-    call._aim(address("abs"), (5,))
+    call.bind_function(address("abs"), (5,))
     with pytest.raises(KeyError, match="5"):
         call()
-    call._aim(address("abs"), (6,))
+    call.bind_function(address("abs"), (6,))
     assert call() == "another try"  # type: ignore[func-returns-value]
 
 
-def test_a_class_without_failed() -> None:
+def test_a_class_without_call_failed_raises() -> None:
     call = BoundCall()
-    call._aim(address("abs"), (0,))
+    call.bind_function(address("abs"), (0,))
     call()
-    call._aim(address("abs"), (1,))
-    with pytest.raises(AttributeError, match="_failed"):
+    call.bind_function(address("abs"), (1,))
+    with pytest.raises(AttributeError, match="call_failed"):
         call()
 
 
-@pytest.mark.parametrize("was_aimed", [False, True])
-def test_aimed_at_nothing(was_aimed: bool) -> None:
+@pytest.mark.parametrize("was_bound", [False, True])
+def test_an_unbound_call_fails(was_bound: bool) -> None:
     call = Call()
-    if was_aimed:
-        call._aim(address("fflush"), (0,))
-        call._aim(0, ())
+    if was_bound:
+        call.bind_function(address("fflush"), (0,))
+        call.bind_function(0, ())
     call()
     assert call.statuses == [-1]
-    call._aim(address("fflush"), (0,))
+    call.bind_function(address("fflush"), (0,))
     call()
     assert call.statuses == [-1], "it may be aimed again"
 
@@ -109,9 +109,9 @@ def test_every_argument_arrives_in_its_place() -> None:
     target = ctypes.cast(function, ctypes.c_void_p).value or 0
     call = Call()
     values = tuple((1 << 63) + 1000 * k for k in range(11))
-    call._aim(target, values)
+    call.bind_function(target, values)
     call()
-    call._aim(target, values[:3])  # those left out are zeros, not what was there before
+    call.bind_function(target, values[:3])  # those left out are zeros, not what was there before
     call()
     assert seen == [values, values[:3] + (0,) * 8]
     assert call.statuses == []
@@ -129,16 +129,16 @@ def test_every_argument_arrives_in_its_place() -> None:
 )  # fmt: skip
 def test_wrong_arguments_leave_it_as_it_was(arguments: tuple[Any, ...], kind: type[Exception]) -> None:
     call = Call()
-    call._aim(address("abs"), (3,))
+    call.bind_function(address("abs"), (3,))
     with pytest.raises(kind):
-        call._aim(*arguments)
+        call.bind_function(*arguments)
     call()
     assert call.statuses == [3]
 
 
 def test_a_call_takes_no_arguments() -> None:
     call: Any = Call()
-    call._aim(address("abs"), (3,))
+    call.bind_function(address("abs"), (3,))
     for wrong, named in (((1,), {}), ((), {"x": 1})):
         with pytest.raises(TypeError, match="bound already"):
             call(*wrong, **named)
@@ -157,11 +157,11 @@ def test_other_threads_run_meanwhile() -> None:
 
     function = ctypes.CFUNCTYPE(ctypes.c_int)(meet)
     call = Call()
-    call._aim(ctypes.cast(function, ctypes.c_void_p).value or 0, ())
+    call.bind_function(ctypes.cast(function, ctypes.c_void_p).value or 0, ())
     caller = threading.Thread(target=call)
     caller.start()
     assert arrived.wait(30)
-    call._aim(0, ())  # while the call is under way
+    call.bind_function(0, ())  # while the call is under way
     go_on.set()
     caller.join(30)
     assert not caller.is_alive() and call.statuses == []
@@ -169,25 +169,25 @@ def test_other_threads_run_meanwhile() -> None:
 
 def test_nothing_is_leaked() -> None:
     call, arguments = Call(), (0,)
-    call._aim(address("fflush"), arguments)
+    call.bind_function(address("fflush"), arguments)
     held = sys.getrefcount(call), sys.getrefcount(arguments)
     for _ in range(10_000):
-        call._aim(address("fflush"), arguments)
+        call.bind_function(address("fflush"), arguments)
         call()
     assert (sys.getrefcount(call), sys.getrefcount(arguments)) == held
 
 
 def test_calls_under_way_are_counted() -> None:
     call = Call()
-    assert call._calls == 0
-    call._aim(address("usleep"), (300_000,))
+    assert call.calls_under_way == 0
+    call.bind_function(address("usleep"), (300_000,))
     thread = threading.Thread(target=call)
     thread.start()
-    while call._calls == 0 and thread.is_alive():
+    while call.calls_under_way == 0 and thread.is_alive():
         pass
-    assert call._calls == 1
+    assert call.calls_under_way == 1
     thread.join()
-    assert call._calls == 0
-    call._aim(0, ())
+    assert call.calls_under_way == 0
+    call.bind_function(0, ())
     call()
-    assert (call._calls, call.statuses) == (0, [-1])
+    assert (call.calls_under_way, call.statuses) == (0, [-1])

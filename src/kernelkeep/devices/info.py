@@ -1,0 +1,62 @@
+"""What is known about a device: DeviceInfo, Capabilities, MemoryInfo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import Unsupported
+
+__all__ = ["Capabilities", "DeviceInfo", "MemoryInfo"]
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device as it is listed, before it is opened."""
+
+    spec: str
+    backend: str
+    name: str
+    vendor: str
+    driver: str
+    is_gpu: bool
+    index: int = 0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a device can do; what it cannot is refused by name with `Unsupported`."""
+
+    cooperative: bool = False  # a launch whose groups are all resident and may wait for each other
+    device_clock: bool = False  # a kernel can read a clock
+    mapped_ring: bool = False  # host memory a running kernel reads and writes while the host does
+    forward_progress: bool = False  # groups that are resident all make progress
+    float_atomics: bool = False  # 32-bit float add and exchange
+    float64: bool = False
+    int64: bool = False
+    int8: bool = False  # 8- and 16-bit integers
+    queues: bool = False  # more than one queue
+    pinned_memory: bool = False  # host memory the device copies from and to directly
+    program_binaries: bool = True  # a compiled program can be read back
+    ripening_binaries: bool = False  # a binary read back after a launch holds more native code than before
+    timestamps: bool = False  # the device tells when work began and ended
+    cheap_polling: bool = False  # asking whether work is done takes less than a microsecond or two
+    wide_vectors: bool = False  # kernels may use float8 and float16, and gain by it
+    max_loop_rounds: int | None = None  # loops end, silently, after so many rounds of a work-item
+    max_group_items: int = 1024
+    max_group: tuple[int, int, int] = (1024, 1024, 64)
+    max_grid: tuple[int, int, int] = (65535, 65535, 65535)
+    shared_bytes: int = 0
+
+    def require(self, name: str) -> None:
+        """Raise `Unsupported` unless the device has the capability `name`."""
+        if not getattr(self, name):
+            raise Unsupported(name, f"this device cannot do that: capabilities.{name} is False")
+
+
+@dataclass(frozen=True)
+class MemoryInfo:
+    """Device memory; `free_bytes` is None where the driver does not say."""
+
+    total_bytes: int
+    free_bytes: int | None
