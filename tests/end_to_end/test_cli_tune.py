@@ -214,7 +214,7 @@ def measured(cache: Path) -> int:
         (("{file}:scale", "--problem", "n=1", "--budget", "soon"), "--budget"),
         (("gemm", "--problem", "m=1"), "needs n, k"),
         (("gemm", "--problem", "m=1,n=1,k=1,q=1"), "does not have q"),
-        (("gemm", "--problem", "m=1,n=1,k=0"), "a whole number from 1 on, not 0"),
+        (("gemm", "--problem", "m=1,n=1,k=0"), "a whole number of at least 1, got 0"),
         (("conv2d", "--problem", "c=1,h=2,w=2,k=1,r=9,pad=0"), "larger than the images"),
         (("--show", "--forget"), "--show and --forget do not go together"),
         (("--show", "--force"), "--force is for tuning"),
