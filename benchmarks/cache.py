@@ -426,9 +426,9 @@ def _resident_bytes() -> int:
 
 
 def section_scale(rows: list[list[Any]]) -> None:
-    from kernelkeep.cache.disk import DiskTier
     from kernelkeep.cache.entry import Entry, Facts
     from kernelkeep.cache.key import Key
+    from kernelkeep.testing.disk_chain import DiskChain
 
     rng = np.random.default_rng(1)
 
@@ -449,18 +449,18 @@ def section_scale(rows: list[list[Any]]) -> None:
             results[what] = statistics.median(times) * 1e6
 
         with tempfile.TemporaryDirectory() as name:
-            tier = DiskTier(Path(name), "gpu", {}, 1 << 40)
+            tier = DiskChain(Path(name), "gpu", {}, 1 << 40)
             stored = [entry(number) for number in range(count)]
             for item in stored:
                 tier.put(item)
-            timed("open", lambda: DiskTier(Path(name), "gpu", {}, 1 << 40))
+            timed("open", lambda: DiskChain(Path(name), "gpu", {}, 1 << 40))
             order = iter(rng.permutation(count).tolist() * 3)
             timed("get", lambda: tier.get((facts := stored[next(order)].facts).key.digest, facts.name))
             timed("get, a miss", lambda: tier.get(rng.bytes(32).hex(), "p1"))
             new = iter([entry(count + number) for number in range(15)])
             timed("put", lambda: tier.put(next(new)))
             timed("prune, nothing to remove", lambda: tier.prune(max_age_days=30, max_bytes=1 << 40))
-            timed("prune, one entry to remove", lambda: tier.prune(None, tier.folder.count()[1] - 1))
+            timed("prune, one entry to remove", lambda: tier.prune(None, tier.folder.manifest.count()[1] - 1))
         return results
 
     few, many = measure(100), measure(10_000)

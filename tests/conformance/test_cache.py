@@ -78,13 +78,11 @@ def test_closing_saves_what_ripened_under_a_lease_still_held(pocl: str, tmp_path
 
 QUEUED = """
 import sys, threading
-from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import kernelkeep as kk
 with kk.open_device(sys.argv[1]) as device, kk.ProgramCache(device, sys.argv[2], max_programs=1) as cache:
     gate = threading.Event()
-    cache._savers = ThreadPoolExecutor(1)
-    cache._savers.submit(gate.wait)  # saving is slow today
+    cache.saver.executor.submit(gate.wait)  # saving is slow today
     leases = [cache.get(kk.Source(sys.argv[3] + f"// {n}", name=f"ripening{n}")) for n in range(3)]
     x, y = device.array(np.arange(100, dtype="i4")), device.empty(100, "i4")
     for lease in leases:
@@ -92,7 +90,7 @@ with kk.open_device(sys.argv[1]) as device, kk.ProgramCache(device, sys.argv[2],
         lease.release()
     print(cache.stats().programs, cache.stats().over_bound)
     gate.set()
-    cache._finish_saving()
+    cache.finish_saving()
     print(cache.stats().programs, cache.stats().over_bound, cache.stats().ripened)
 """
 

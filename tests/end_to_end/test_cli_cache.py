@@ -389,12 +389,6 @@ def test_prune_by_age(copy: Path) -> None:
     old, young = entries(copy)
     then = time.time() - 40 * 86400
     os.utime(old, (then, then))
-    (diary,) = copy.glob("*/diary/*")
-    lines = [line.split(" ", 2) for line in diary.read_text().splitlines()]
-    for _, digest, name in lines:
-        if name == old.name:
-            day = time.strftime("%Y-%m-%d", time.gmtime(then))
-            (diary.parent / day).write_text(f"{then:.0f} {digest} {name}\n")
     assert "0 programs" in kernelkeep("prune", "--max-age-days", "60", "--cache-dir", copy).stdout
     assert "1 program," in kernelkeep("prune", "--dry-run", "--cache-dir", copy).stdout
     done = kernelkeep("prune", "--cache-dir", copy)

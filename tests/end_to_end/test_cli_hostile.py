@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernelkeep.cache.disk import DiskTier
 from kernelkeep.cache.entry import Entry
 from kernelkeep.cache.key import Key
 from kernelkeep.cache.log import log
@@ -18,6 +17,7 @@ from kernelkeep.cache.progress import progress_bar
 from kernelkeep.cache.report import Difference, Explanation, PreloadFailure
 from kernelkeep.cli import main
 from kernelkeep.escaping import escaped
+from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.testing.entries import sample_entry
 from kernelkeep.testing.warned import one_warning
 
@@ -28,7 +28,7 @@ SHOWN = r"\x1b[31mred\x1b]0;title\x07\x9b2J\u202egnp.exe\u2066\x7f\r\nforged lin
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
     root = tmp_path / "cache"
-    tier = DiskTier(root, "opencl_\x1b[31m_0123456789ab", {"model": BAD}, 1 << 30)
+    tier = DiskChain(root, "opencl_\x1b[31m_0123456789ab", {"model": BAD}, 1 << 30)
     entry = sample_entry(1)
     fields = {BAD: BAD, "language": "opencl"}
     facts = msgspec.structs.replace(
@@ -88,7 +88,7 @@ def test_reports_logs_warnings_and_progress_are_escaped(
     folder = tmp_path / "\x1b[31m"
     folder.write_text("")
     with one_warning(r"\x1b[31m"):
-        DiskTier(folder, "gpu", {}, 1 << 30)
+        DiskChain(folder, "gpu", {}, 1 << 30)
 
 
 def found_on_disk(explained: Explanation) -> Explanation:

@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.cache.disk import DiskTier, gpu_folders
 from kernelkeep.cache.stats import add_to_file, read_file
+from kernelkeep.cache.tiers.disk import gpu_folders
 from kernelkeep.cache.upkeep import clear_root, prune_root, verify_root
 from kernelkeep.testing import open_or_skip, run_python
+from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.testing.entries import sample_entry
 
 GPU = "opencl_gpu_driver_compiler_0123456789ab"
@@ -52,14 +53,14 @@ def stopped_holder(*paths: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_stopped_process_holds_nobody_up_and_no_count_is_lost(tmp_path: Path) -> None:
     root = tmp_path / "cache"
-    tier = DiskTier(root, GPU, {"model": "GPU"}, 1 << 30)
+    tier = DiskChain(root, GPU, {"model": "GPU"}, 1 << 30)
     stats = root / "cache_stats.json"
     for number in range(3):
         assert tier.put(sample_entry(number))
     assert add_to_file(stats, {"compiles": 3})
     with stopped_holder(root / GPU / "locks" / "folder.lock", root / ".cache_stats.json.lock"):
         start = time.monotonic()
-        again = DiskTier(root, GPU, {"model": "GPU"}, 1 << 30)
+        again = DiskChain(root, GPU, {"model": "GPU"}, 1 << 30)
         for number in range(3, 6):
             assert again.put(sample_entry(number))
             assert again.get(sample_entry(number).facts.key.digest, f"program{number}") == sample_entry(number)
@@ -69,7 +70,7 @@ def test_a_stopped_process_holds_nobody_up_and_no_count_is_lost(tmp_path: Path) 
         assert again.prune(max_bytes=again.count()[1] - 1).entries == 1
         assert prune_root(root, max_age_days=0).entries == 4
         assert again.put(sample_entry(7))
-        other = DiskTier(root, "opencl_other_driver_compiler_0123456789ab", {"model": "new"}, 1 << 30)
+        other = DiskChain(root, "opencl_other_driver_compiler_0123456789ab", {"model": "new"}, 1 << 30)
         assert other.put(sample_entry(8))
         assert verify_root(root, repair=True).entries == 2
         # One call alone took 10 to 30 s before.
@@ -80,7 +81,7 @@ def test_a_stopped_process_holds_nobody_up_and_no_count_is_lost(tmp_path: Path) 
     assert (manifest["entries"], json.loads(stats.read_text())["compiles"]) == (2, 7)
     assert json.loads(stats.read_text())["compile_seconds"] == 1.5
     assert not list(root.rglob("*.note")), "all was added up"
-    assert tier.folder.recount() == tier.count()
+    assert tier.recount() == tier.count()
 
 
 KILLED = """
@@ -153,7 +154,7 @@ def test_no_count_is_lost_while_the_cache_is_cleared(tmp_path: Path) -> None:
 
 def test_a_manifest_that_claims_too_much_removes_nothing(tmp_path: Path) -> None:
     root = tmp_path / "cache"
-    tier = DiskTier(root, GPU, {"model": "GPU"}, 1 << 30)
+    tier = DiskChain(root, GPU, {"model": "GPU"}, 1 << 30)
     for number in range(5):
         assert tier.put(sample_entry(number))
     driver = tier.folder.path / "driver"
@@ -164,12 +165,12 @@ def test_a_manifest_that_claims_too_much_removes_nothing(tmp_path: Path) -> None
     true = json.loads(path.read_text())
     for claimed in (3 << 30, 1 << 59):
         path.write_text(json.dumps(true | {"bytes": claimed, "entries": claimed}))
-        other = DiskTier(root, "opencl_other_driver_compiler_0123456789ab", {}, 1 << 30)
+        other = DiskChain(root, "opencl_other_driver_compiler_0123456789ab", {}, 1 << 30)
         assert other.put(sample_entry(100)), "this is what used to wipe it"
         assert tier.put(sample_entry(5))
         assert all(tier.get(sample_entry(n).facts.key.digest, f"program{n}") for n in range(6))
         assert (driver / "shader").exists()
-        assert tier.folder.count() == tier.folder.recount(), "the claim is mended"
+        assert tier.folder.manifest.count() == tier.recount(), "the claim is mended"
 
 
 # --- clearing
@@ -178,7 +179,7 @@ def test_a_manifest_that_claims_too_much_removes_nothing(tmp_path: Path) -> None
 def test_clear_leaves_folders_that_are_not_the_cache_s(tmp_path: Path) -> None:
     """A folder that looks like one of ours in all but its schema and fingerprint."""
     root = tmp_path / "cache"
-    DiskTier(root, GPU, {"model": "GPU"}, 1 << 30).put(sample_entry(1))
+    DiskChain(root, GPU, {"model": "GPU"}, 1 << 30).put(sample_entry(1))
     foreign = root / "extension"
     for name in ("programs/abc", "driver", "names", "tmp"):
         (foreign / name).mkdir(parents=True)
@@ -195,7 +196,7 @@ def test_clear_leaves_folders_that_are_not_the_cache_s(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_a_damaged_manifest_is_still_ours_to_clear(tmp_path: Path) -> None:
-    tier = DiskTier(tmp_path, GPU, {"model": "GPU"}, 1 << 30)
+    tier = DiskChain(tmp_path, GPU, {"model": "GPU"}, 1 << 30)
     tier.put(sample_entry(1))
     (tier.folder.path / "manifest.json").write_bytes(b"\0" * 100)
     went = clear_root(tmp_path)
@@ -207,7 +208,7 @@ STUCK = """
 import os, sys
 from pathlib import Path
 import encodings.ascii, encodings.idna, zoneinfo
-from kernelkeep.cache.disk import DiskTier
+from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.cli import main
 from kernelkeep.testing.entries import sample_entry
 for arguments in (["--json"], []):  # loads all that this user can no longer read below
@@ -217,7 +218,7 @@ if os.geteuid() == 0:
     os.setgid(12345)
     os.setuid(12345)
 root = Path(sys.argv[1])
-tier = DiskTier(root, sys.argv[2], {}, 1 << 30)
+tier = DiskChain(root, sys.argv[2], {}, 1 << 30)
 for number in range(4):
     assert tier.put(sample_entry(number))
 stuck = root / sys.argv[2] / "programs" / sample_entry(0).facts.key.digest[:3]
@@ -246,7 +247,7 @@ def test_clear_says_what_really_went_and_fails_when_something_stays(reachable_pa
 
 def test_a_lock_that_is_held_survives_clearing(tmp_path: Path) -> None:
     """Or two processes would compile the same program."""
-    tier = DiskTier(tmp_path, GPU, {}, 1 << 30)
+    tier = DiskChain(tmp_path, GPU, {}, 1 << 30)
     with tier.alone("0" * 64, 1) as locked:
         assert locked
         clear_root(tmp_path)
@@ -261,24 +262,23 @@ def test_a_lock_that_is_held_survives_clearing(tmp_path: Path) -> None:
 IN_PLACE = """
 import os, sys, socket
 from pathlib import Path
-from kernelkeep.cache.disk import DiskTier
+from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.cache.stats import add_to_file, read_file
 from kernelkeep.cache.upkeep import clear_root, list_entries, prune_root, survey_root, verify_root
 from kernelkeep.devices.opengl import driver_cache
 from kernelkeep.storage.files import remove
 from kernelkeep.testing.entries import sample_entry
 root, gpu, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-tier = DiskTier(root, gpu, {"model": "GPU"}, 1 << 30)
+tier = DiskChain(root, gpu, {"model": "GPU"}, 1 << 30)
 one = sample_entry(1)
 tier.put(one)
 add_to_file(root / "cache_stats.json", {"misses": 1})
 driver_cache.remember(root, {"mesa": "opengl_x"})
 folder = root / gpu
 (entry,) = folder.glob("programs/*/*.bin")
-(page,) = (folder / "diary").iterdir()
 (folder / "locks").mkdir(exist_ok=True)
 for path in (
-    folder / "manifest.json", folder / "names" / "program1", page, page.with_name(page.name + ".done"), entry,
+    folder / "manifest.json", folder / "names" / "program1", folder / "diary", entry,
     entry.with_suffix(".meta"), folder / "locks" / "folder.lock", folder / "locks" / f"{one.facts.key.digest}.lock",
     root / "cache_stats.json", root / ".cache_stats.json.lock", root / "opengl-devices.json", folder / "tmp" / "x",
     root / ".cache_stats.json.1-2.note", folder / ".manifest.json.1-2.note",
@@ -295,7 +295,7 @@ for path in (
         path.symlink_to("/dev/zero")
     else:
         path.mkdir()
-    tier = DiskTier(root, gpu, {"model": "GPU"}, 1 << 30)
+    tier = DiskChain(root, gpu, {"model": "GPU"}, 1 << 30)
     add_to_file(root / "cache_stats.json", {"misses": 1})
     read_file(root / "cache_stats.json")
     tier.get(one.facts.key.digest, "program1")

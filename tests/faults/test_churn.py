@@ -50,7 +50,7 @@ with kk.open_device(spec) as device:
                     cache.trim(0)
                 kernel.launch(1, (y,))
                 right = (y.numpy() == expected[number]).all()
-                most = max(most, len(cache._memory))
+                most = max(most, len(cache.loaded))
             return right
 
         def go(length, least_rounds, least_evictions):
@@ -61,10 +61,10 @@ with kk.open_device(spec) as device:
             def end_round():
                 global rounds
                 nonlocal enough
-                cache._memory.shrink()
-                left.append(len(cache._memory))
+                cache.loaded.shrink()
+                left.append(len(cache.loaded))
                 rounds += 1
-                enough = rounds >= least_rounds and cache._memory.evictions >= least_evictions
+                enough = rounds >= least_rounds and cache.loaded.evictions >= least_evictions
                 enough = enough and time.monotonic() >= until
 
             together = threading.Barrier(THREADS, end_round, timeout=60)
@@ -94,8 +94,8 @@ with kk.open_device(spec) as device:
         loaded_before = cache.stats().hits_disk
         results += go(seconds * 0.7, 4, 51)
         after = resident_bytes()
-        cache._finish_saving()
-        cache._memory.shrink()
+        cache.finish_saving()
+        cache.loaded.shrink()
         stats = cache.stats()
         print(json.dumps({
             "uses": sum(uses for uses, _ in results), "wrong": sum(wrong for _, wrong in results),

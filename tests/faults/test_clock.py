@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelkeep.cache.disk import DiskTier
+from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.testing.entries import sample_entry
 
 DAY = 86400.0
@@ -27,11 +27,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def open_tier(root: Path, max_bytes: int = 1 << 30) -> DiskTier:
-    return DiskTier(root, "gpu", {}, max_bytes)
+def open_tier(root: Path, max_bytes: int = 1 << 30) -> DiskChain:
+    return DiskChain(root, "gpu", {}, max_bytes)
 
 
-def held(tier: DiskTier, numbers: range) -> list[int]:
+def held(tier: DiskChain, numbers: range) -> list[int]:
     return [n for n in numbers if tier.get(sample_entry(n).facts.key.digest, f"program{n}") == sample_entry(n)]
 
 
@@ -46,7 +46,7 @@ def test_entries_are_served_across_a_jump(tmp_path: Path, clock: Clock, jump: fl
         assert held(tier, range(start + 3)) == list(range(start + 3))
         with tier.alone("0" * 64, 1) as locked:
             assert locked
-    assert tier.corrupt == 0 and tier.count()[0] == 15
+    assert tier.rejected == 0 and tier.count()[0] == 15
 
 
 @pytest.mark.parametrize("jump", [-30 * DAY, 30 * DAY])

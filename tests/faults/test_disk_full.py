@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelkeep.cache import disk as disk_module
-from kernelkeep.cache.disk import DiskTier
+from kernelkeep.cache.tiers.disk import DiskTier
 from kernelkeep.errors import CacheWarning
 from kernelkeep.testing import run_python
+from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.testing.entries import sample_entry
 
 
@@ -41,7 +41,7 @@ def fill(path: Path) -> None:
             file.write(b"x" * 512)
 
 
-def whole(tier: DiskTier) -> int:
+def whole(tier: DiskChain) -> int:
     """How many entries there are; a damaged one fails the test."""
     found = list(tier.scan())
     assert [stored.damage for stored in found if stored.facts is None] == []
@@ -49,8 +49,8 @@ def whole(tier: DiskTier) -> int:
 
 
 def test_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_module, "_RETRY_SECONDS", 0.05)
-    tier = DiskTier(small_disk / "cache", "gpu", {}, 1 << 30)
+    monkeypatch.setattr(DiskTier, "retry_seconds", (0.05, 0.05))
+    tier = DiskChain(small_disk / "cache", "gpu", {}, 1 << 30)
     kept = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -67,7 +67,7 @@ def test_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         entry = sample_entry(number, size=50_000)
         assert tier.get(entry.facts.key.digest, entry.facts.name) == entry
 
-    # There is no room for anything at all, not even a line in the diary.
+    # There is no room for anything at all, not even a line in a list of names.
     filler = small_disk / "filler"
     with pytest.raises(OSError, match="No space"):
         fill(filler)
@@ -76,7 +76,7 @@ def test_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tier.get(sample_entry(100).facts.key.digest, "program100") is None
     entry = sample_entry(kept[0], size=50_000)
     assert tier.get(entry.facts.key.digest, entry.facts.name) == entry, "what is there is still served"
-    DiskTier(small_disk / "cache", "gpu", {}, 1 << 30)  # opening it breaks nothing either
+    DiskChain(small_disk / "cache", "gpu", {}, 1 << 30)  # opening it breaks nothing either
 
     # Space returns.
     filler.unlink()
@@ -90,12 +90,13 @@ def test_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 LIMITED = """
 import resource, sys, warnings
 from pathlib import Path
-import kernelkeep.cache.disk as disk
+from kernelkeep.cache.tiers.disk import DiskTier
+from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.testing.entries import sample_entry
-disk._RETRY_SECONDS = 0.0
+DiskTier.retry_seconds = (0.0, 0.0)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    tier = disk.DiskTier(Path(sys.argv[1]), "gpu", {}, 1 << 30)
+    tier = DiskChain(Path(sys.argv[1]), "gpu", {}, 1 << 30)
     resource.setrlimit(resource.RLIMIT_FSIZE, (65536, resource.RLIM_INFINITY))
     print([tier.put(sample_entry(number, size=size)) for number, size in enumerate((1000, 200_000, 2000, 300_000))])
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -108,7 +109,7 @@ def test_a_write_cut_off_in_the_middle(tmp_path: Path) -> None:
     """The kernel takes 64 KiB of a file and refuses the rest: this needs no file system of our own."""
     said = run_python(LIMITED, tmp_path / "cache").stdout.splitlines()
     assert said == ["[True, False, True, False]", "True", "['CacheWarning']"]
-    tier = DiskTier(tmp_path / "cache", "gpu", {}, 1 << 30)
+    tier = DiskChain(tmp_path / "cache", "gpu", {}, 1 << 30)
     assert whole(tier) == 3
     assert not list((tier.folder.path / "tmp").iterdir())
     assert tier.count() == (3, sum(os.path.getsize(p) for p in tier.folder.path.glob("programs/*/*.bin")))  # noqa: PTH202

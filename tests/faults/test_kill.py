@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.cache.disk import DiskTier
 from kernelkeep.cache.key import key_of
 from kernelkeep.testing import open_or_skip, run_python
+from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.testing.entries import sample_entry
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 KILLING = """
 import json, os, random, signal, sys, time
 from pathlib import Path
-from kernelkeep.cache.disk import DiskTier
+from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.storage.files import Damaged
 from kernelkeep.cache.stats import add_to_file
 from kernelkeep.testing.entries import sample_entry
@@ -36,7 +36,7 @@ PROGRAMS, WRITERS = 24, 4
 rng = random.Random(20)
 
 def tier(max_bytes=1 << 30):
-    return DiskTier(root, "gpu", {"model": "GPU"}, max_bytes)
+    return DiskChain(root, "gpu", {"model": "GPU"}, max_bytes)
 
 def entry(number, size):
     return sample_entry(number, size=size, compressible=size % 2 == 0)
@@ -63,7 +63,7 @@ def read():
         for number in range(PROGRAMS):
             one = sample_entry(number)
             try:
-                reader.read(one.facts.key.digest, one.facts.name)
+                reader.read_entry(one.facts.key.digest, one.facts.name)
             except Damaged as damage:
                 print("a reader saw:", damage, flush=True)
                 os._exit(1)
@@ -124,14 +124,14 @@ def test_writers_killed_at_two_hundred_random_moments(tmp_path: Path) -> None:
     assert said["kills"] >= 200 and said["unexpected"] == 0, "no writer ended by itself"
     assert said["whole"] > 50
     assert said["slowest"] < 1, "no lock of a killed process blocks"
-    tier = DiskTier(tmp_path / "cache", "gpu", {}, 1 << 30)
-    entries, size = tier.folder.recount()
+    tier = DiskChain(tmp_path / "cache", "gpu", {}, 1 << 30)
+    entries, size = tier.recount()
     files = list(tier.folder.path.glob("programs/*/*.bin"))
     assert entries == len(files) and size == sum(path.stat().st_size for path in files)
     # What killed writers left is cleared away in time.
     for leftover in (tier.folder.path / "tmp").iterdir():
         os.utime(leftover, (time.time() - 7200,) * 2)
-    DiskTier(tmp_path / "cache", "gpu", {}, 1 << 30)
+    DiskChain(tmp_path / "cache", "gpu", {}, 1 << 30)
     assert not list((tier.folder.path / "tmp").iterdir())
     json.loads((tmp_path / "cache" / "cache_stats.json").read_text())
 

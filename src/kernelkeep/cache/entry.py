@@ -33,7 +33,7 @@ if sys.version_info >= (3, 14):  # in the standard library from there on
 else:
     from backports import zstd
 
-__all__ = ["LARGEST_PAYLOAD", "Entry", "Facts", "decode", "encode"]
+__all__ = ["LARGEST_PAYLOAD", "Entry", "Facts", "decode", "encode", "read_facts"]
 
 _HEADER = struct.Struct("<4sBBH32sIIII")
 _CHECK = 32
@@ -72,6 +72,13 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Facts)
 
 
+class _Named(msgspec.Struct):
+    name: str
+
+
+_name_decoder = msgspec.json.Decoder(_Named)
+
+
 def encode(entry: Entry) -> bytes:
     """The entry as the bytes of its file."""
     packed = zstd.compress(entry.payload, level=_LEVEL)
@@ -98,6 +105,16 @@ def decode(data: bytes, digest: str) -> Entry:
     if facts.key.digest != digest:
         raise Damaged("its facts are those of another program")
     return Entry(facts, payload)
+
+
+def read_facts(data: bytes) -> tuple[str, bytes]:
+    """The program's name and the facts as JSON, from the bytes of an entry that was verified before."""
+    start = _HEADER.size + _CHECK
+    try:
+        facts = data[start : start + _HEADER.unpack_from(data)[5]]
+        return _name_decoder.decode(facts).name, facts
+    except (struct.error, msgspec.MsgspecError) as error:
+        raise Damaged(f"its facts cannot be read: {error}") from None
 
 
 def _decompress(stored: Any, size: int) -> bytes:

@@ -21,18 +21,18 @@ __all__ = ["explain"]
 
 def explain(cache: ProgramCache, source: Source | PortableKernel) -> Explanation:
     """What `cache` would do if it were asked for `source`, and why."""
-    source, _ = cache._identify(source)
+    source, _ = cache.identify(source)
     key = cache.key(source)
     note = ""
     if not cache.device.capabilities.program_binaries:
         note = "This driver gives no program binaries, so nothing is kept on disk."
-    found = None
-    if any(slot.digest == key.digest for slot in cache._memory):
-        found = "memory"
-    elif cache._disk.get(key.digest, source.name) is not None:
-        found = "disk"
-    if found:
-        return Explanation(source.name, found, key.digest, key.fields, note=note)
+    origin = None
+    if any(loaded.digest == key.digest for loaded in cache.loaded):
+        origin = "memory"
+    elif (found := cache.chain.find(key.digest, source.name)) is not None:
+        origin = found[1]
+    if origin:
+        return Explanation(source.name, origin, key.digest, key.fields, note=note)
     nearest: Facts | None = None
     fewest: tuple[Difference, ...] = ()
     for facts in _relatives(cache, source.name):
@@ -48,11 +48,11 @@ def explain(cache: ProgramCache, source: Source | PortableKernel) -> Explanation
 
 def _relatives(cache: ProgramCache, name: str) -> Iterable[Facts]:
     """Entries saved under the same name, for this device first, then for the others."""
-    for folder in cache._disk.folders():
+    for folder in cache.disk.folders():
         for digest in folder.find_name(name):
             entry = None
             with contextlib.suppress(Exception):
-                entry = folder.read(digest, name)
+                entry = folder.read_entry(digest, name)
             if entry is not None:
                 yield entry.facts
 

@@ -26,6 +26,14 @@ class Lease:
         self.origin = origin
 
     @property
+    def loaded(self) -> LoadedProgram:
+        """The program and what the cache knows of it."""
+        loaded = self._loaded
+        if loaded is None:
+            raise DeviceError("this lease was released")
+        return loaded
+
+    @property
     def program(self) -> Any:
         """The loaded program."""
         loaded = self._loaded

@@ -41,9 +41,9 @@ class _Program(Protocol):
 class LoadedProgram:
     """A loaded program, and what is known of it: its key, size, last use, and the sources that find it on the hot path."""
 
-    __slots__ = ("__weakref__", "aliases", "digest", "extra", "nbytes", "on_release", "owner", "program", "tick")
+    __slots__ = ("__weakref__", "aliases", "digest", "nbytes", "on_release", "owner", "program", "save_state", "tick")
 
-    def __init__(self, owner: LoadedPrograms, digest: str, program: Any, extra: Any = None) -> None:
+    def __init__(self, owner: LoadedPrograms, digest: str, program: Any, save_state: Any = None) -> None:
         self.owner = owner
         self.digest = digest
         self.program = program
@@ -51,7 +51,7 @@ class LoadedProgram:
         self.tick: float = 0
         self.aliases: list[Hashable] = []
         self.on_release: Callable[[LoadedProgram], None] | None = None
-        self.extra = extra
+        self.save_state = save_state
 
 
 class LoadedPrograms:
@@ -125,7 +125,7 @@ class LoadedPrograms:
                 for alias in loaded.aliases:
                     self.hot.pop(alias, None)
 
-    def grew(self, loaded: LoadedProgram) -> None:
+    def update_size(self, loaded: LoadedProgram) -> None:
         """The program's size changed."""
         with self._lock:
             if self._by_digest.get(loaded.digest) is loaded:

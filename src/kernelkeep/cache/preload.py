@@ -14,7 +14,6 @@ from ..errors import ArgumentError, BinaryRejected
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
 from .lease import Lease
-from .loaded_programs import LoadedProgram
 from .progress import progress_bar
 from .report import PreloadFailure, PreloadReport
 
@@ -28,7 +27,7 @@ def preload(
     cache: ProgramCache, items: Iterable[Source | PortableKernel | str], progress: bool, workers: int | None
 ) -> PreloadReport:
     """Bring every item into `cache`; a program that fails does not stop the others."""
-    cache._check_open()
+    cache.check_open()
     if isinstance(items, str) or not isinstance(items, Iterable):
         raise ArgumentError("preload takes a list of sources and names")
     wanted = list(items)
@@ -68,34 +67,19 @@ def _make_resident(cache: ProgramCache, lease: Lease, item: Source | PortableKer
             lease.program.make_resident()
             return lease.origin
         except BinaryRejected as error:
-            slot = lease._loaded
-            if lease.origin != "disk" or slot is None or isinstance(item, str):
+            if lease.origin not in ("disk", "remote") or isinstance(item, str):
                 raise
-            cache._disk.reject(slot.digest, slot.extra.facts.name, str(error))
-            cache._memory.forget(slot)
+            cache.reject(lease, str(error))
     with cache.get(item) as again:
         again.program.make_resident()
         return again.origin
 
 
 def _bring_named(cache: ProgramCache, name: str) -> list[Lease]:
-    digests = cache._disk.find_name(name)
     found = []
-    for digest in digests:
-        slot = cache._memory.find(digest, (name, digest))
-        if slot is not None:
-            found.append(Lease(slot, "memory"))
-            continue
-
-        def load(digest: str = digest) -> tuple[LoadedProgram, str]:
-            loaded = cache._from_disk(digest, name, (name, digest), only_named=True)
-            if loaded is None:
-                raise LookupError(digest)
-            return loaded, "disk"
-
-        with contextlib.suppress(LookupError):  # pruned, or damaged and set aside
-            (slot, origin), _ = cache._flights.join(digest, load, cache._compile_wait_seconds)
-            found.append(Lease(slot, origin))
+    for digest in cache.disk.find_name(name):
+        with contextlib.suppress(LookupError):  # pruned, rejected, or saved under another name
+            found.append(cache.get_saved(digest, name))
     if not found:
         raise ArgumentError(f"no program named {name!r} is on disk for {cache.device.spec}")
     return found

@@ -7,21 +7,20 @@ that another user could have written to is an `OSError` that says so.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from ..errors import ArgumentError
 from ..storage.private import Trust, default_trust
-from .disk import Pruned, gpu_folders, room_for_entries
-from .folder import GpuFolder, Stored, slug
+from .gpu_folder import GpuFolder, Stored, Use, slug
 from .stats import CacheStats, read_file, typed_counts
+from .tiers.disk import Pruned, gpu_folders, room_for_entries
 
 __all__ = [
     "CacheSurvey",
@@ -29,6 +28,7 @@ __all__ = [
     "Verified",
     "clear_root",
     "find_entries",
+    "is_gone_from",
     "list_entries",
     "prune_root",
     "survey_root",
@@ -37,6 +37,13 @@ __all__ = [
 
 _DAY_SECONDS = 86400.0
 _DIGEST_START = re.compile(r"[0-9a-f]{6,64}\Z")
+
+
+class _Fingerprint(Protocol):
+    """What is needed here of a device's fingerprint."""
+
+    @property
+    def folder(self) -> str: ...
 
 
 class FolderSurvey(msgspec.Struct, frozen=True):
@@ -120,8 +127,8 @@ def survey_root(root: Path, only: Collection[str] | None = None) -> CacheSurvey:
 
 
 def _survey(folder: GpuFolder) -> FolderSurvey:
-    manifest = folder.manifest()
-    entries, size = folder.count()
+    manifest = folder.manifest.read()
+    entries, size = folder.manifest.count()
     used, fingerprint = manifest.get("last_used"), manifest.get("fingerprint")
     return FolderSurvey(
         folder=folder.path.name,
@@ -144,7 +151,7 @@ def verify_root(root: Path, *, repair: bool = False, only: Collection[str] | Non
             if stored.facts is None:
                 damaged.append(stored)
                 if repair:
-                    folder.repair(stored)
+                    folder.set_file_aside(stored.path)
         if repair:
             folder.recount()
     return Verified(number, size, tuple(damaged), repair)
@@ -162,7 +169,7 @@ def _remove(folders: Collection[GpuFolder]) -> Pruned:
         sum(one.bytes for one in removed),
         tuple(folder.path.name for folder, one in zip(folders, removed, strict=True) if not one.left),
         tuple(path for one in removed for path in one.left),
-        tuple(folder.path.name for folder, one in zip(folders, removed, strict=True) if one.driver_stays),
+        tuple(folder.path.name for folder, one in zip(folders, removed, strict=True) if one.foreign_held),
     )
 
 
@@ -192,7 +199,7 @@ def prune_root(
     leaving = [f for f in folders if gone is not None and f.path != in_use and gone(f)]
     staying = [f for f in folders if f not in leaving]
     if dry_run:
-        counts = [folder.count() for folder in leaving]
+        counts = [folder.manifest.count() for folder in leaving]
         size = sum(held for _, held in counts) + sum(folder.foreign.nbytes() for folder in leaving)
         left = Pruned(sum(number for number, _ in counts), size, tuple(folder.path.name for folder in leaving))
     else:
@@ -202,36 +209,61 @@ def prune_root(
     return Pruned(left.entries + number, left.bytes + size, left.folders, left.left, left.in_use)
 
 
+def is_gone_from(here: Mapping[str, Collection[_Fingerprint]]) -> Callable[[GpuFolder], bool]:
+    """A function that says of a GPU's folder whether this machine used it and no longer has that GPU, driver or compiler.
+
+    `here` has the fingerprints of this machine's devices by backend. A backend that is missing in it, because it is not
+    installed or its driver is down, is not taken for gone.
+    """
+    names = {backend: {found.folder for found in all_of_it} for backend, all_of_it in here.items()}
+
+    def is_gone(folder: GpuFolder) -> bool:
+        backend = folder.path.name.partition("_")[0]
+        return folder.manifest.used_here and backend in names and folder.path.name not in names[backend]
+
+    return is_gone
+
+
 def _prune(
     folders: list[GpuFolder], before: float | None, max_bytes: int | None, in_use: Path | None
 ) -> tuple[int, int]:
     number = size = 0
     if before is not None:
-        last_day = time.strftime("%Y-%m-%d", time.gmtime(before))
         for folder in folders:
-            for day in folder.days():
-                if day <= last_day:
-                    went = folder.prune_day(day, before, None)
-                    number, size = number + went[0], size + went[1]
+            went = folder.remove_entries(sorted(use for use in folder.uses() if use.used < before))
+            number, size = number + went[0], size + went[1]
             if folder.path != in_use:
                 size += folder.foreign.prune(before)
     if max_bytes is not None and _held(folders) > max_bytes:
-        # Nothing is removed because of what a manifest says: counts drift and files are damaged. Counting again also
-        # writes the diaries anew, which may have lost lines.
-        entries = sum(folder.recount()[1] for folder in folders)
-        size += _prune_drivers(folders, entries, max_bytes, in_use)
+        # Nothing is removed because of what a manifest says, which may be wrong: count first.
+        uses = sorted(((use, folder) for folder in folders for use in folder.recount()), key=lambda pair: pair[0])
+        entries = sum(use.nbytes for use, _ in uses)
+        size += _prune_foreign(folders, entries, max_bytes, in_use)
         room = room_for_entries(max_bytes, sum(folder.foreign.nbytes() for folder in folders))
-        went = _prune_oldest(folders, entries - room)
-        number, size = number + went[0], size + went[1]
+        oldest = _oldest(uses, None, entries - room)
+        for folder in folders:
+            went = folder.remove_entries(use for use, where in oldest if where is folder)
+            number, size = number + went[0], size + went[1]
     return number, size
 
 
+def _oldest(uses: list[tuple[Use, GpuFolder]], before: float | None, excess_bytes: int) -> list[tuple[Use, GpuFolder]]:
+    """The first of `uses` that were not used since `before`, or that are needed to free `excess_bytes`."""
+    chosen = []
+    for use, folder in uses:
+        if not (excess_bytes > 0 or (before is not None and use.used < before)):
+            break
+        chosen.append((use, folder))
+        excess_bytes -= use.nbytes
+    return chosen
+
+
 def _held(folders: list[GpuFolder]) -> int:
-    return sum(folder.count()[1] + folder.foreign.nbytes() for folder in folders)
+    return sum(folder.manifest.count()[1] + folder.foreign.nbytes() for folder in folders)
 
 
-def _prune_drivers(folders: list[GpuFolder], entries: int, max_bytes: int, in_use: Path | None) -> int:
-    """If all together is too much, the caches of drivers that were not used for a day; the bytes that went."""
+def _prune_foreign(folders: list[GpuFolder], entries: int, max_bytes: int, in_use: Path | None) -> int:
+    """If all together is too much, remove foreign cache folders that were not used for a day; how many bytes went."""
     size = 0
     excess = entries + sum(folder.foreign.nbytes() for folder in folders) - max_bytes
     for folder in sorted(folders, key=lambda folder: folder.foreign.last_used() or 0.0):
@@ -240,40 +272,18 @@ def _prune_drivers(folders: list[GpuFolder], entries: int, max_bytes: int, in_us
     return size
 
 
-def _prune_oldest(folders: list[GpuFolder], excess: int) -> tuple[int, int]:
-    """What went by the diaries, entries and bytes, to be rid of so many bytes."""
-    number = size = 0
-    for day in sorted({day for folder in folders for day in folder.days()}):
-        # The pages of one day side by side: always go on with the one whose next line is the oldest.
-        while excess - size > 0:
-            uses = [(use, index) for index, folder in enumerate(folders) if (use := folder.next_use(day)) is not None]
-            if not uses:
-                break
-            (_, index), *later = sorted(uses)
-            until = later[0][0] if later else math.inf
-            went = folders[index].prune_day(day, None, excess - size, until)
-            number, size = number + went[0], size + went[1]
-    return number, size
-
-
 def _would_prune(
     folders: list[GpuFolder], before: float | None, max_bytes: int | None, in_use: Path | None
 ) -> tuple[int, int]:
-    number = size = driver = 0
-    held: list[tuple[float, int]] = []
+    size = foreign = 0
     for folder in folders:
-        driver_size, driver_used = folder.foreign.nbytes(), folder.foreign.last_used()
-        if before is not None and folder.path != in_use and driver_used is not None and driver_used < before:
-            size += driver_size
+        held, used = folder.foreign.nbytes(), folder.foreign.last_used()
+        if before is not None and folder.path != in_use and used is not None and used < before:
+            size += held
         else:
-            driver += driver_size
-        for path in folder.files():
-            with contextlib.suppress(OSError):
-                found = path.lstat()
-                held.append((found.st_mtime, found.st_size))
-    excess = -1 if max_bytes is None else sum(nbytes for _, nbytes in held) - room_for_entries(max_bytes, driver)
-    for used, nbytes in sorted(held):
-        if not (excess > 0 or (before is not None and used < before)):
-            break
-        number, size, excess = number + 1, size + nbytes, excess - nbytes
-    return number, size
+            foreign += held
+    uses = sorted(((use, folder) for folder in folders for use in folder.uses()), key=lambda pair: pair[0])
+    entries = sum(use.nbytes for use, _ in uses)
+    excess = -1 if max_bytes is None else entries - room_for_entries(max_bytes, foreign)
+    oldest = _oldest(uses, before, excess)
+    return len(oldest), size + sum(use.nbytes for use, _ in oldest)

@@ -12,11 +12,18 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from ..cache.disk import Pruned
-from ..cache.folder import Stored
-from ..cache.program_cache import gone_from_here
+from ..cache.gpu_folder import Stored
 from ..cache.stats import human_bytes
-from ..cache.upkeep import clear_root, find_entries, list_entries, prune_root, survey_root, verify_root
+from ..cache.tiers.disk import Pruned
+from ..cache.upkeep import (
+    clear_root,
+    find_entries,
+    is_gone_from,
+    list_entries,
+    prune_root,
+    survey_root,
+    verify_root,
+)
 from ..errors import ArgumentError, KernelKeepError
 from ..escaping import escaped
 from ..observe.inventory import folders_of
@@ -188,7 +195,11 @@ def prune(
     """Remove programs that were not used for a while."""
     most = None if max_bytes is None else size_from(max_bytes)
     root, only = _where(cache_dir, device)
-    is_gone = gone_from_here(cache_dir) if gone else None
+    is_gone = None
+    if gone:
+        from ..devices.registry import fingerprints_here
+
+        is_gone = is_gone_from(fingerprints_here(cache_dir))
     went = prune_root(root, max_age_days, most, is_gone, only=only, dry_run=dry_run)
     if as_json:
         print_json({"cache_dir": root, "dry_run": dry_run, "pruned": went})

@@ -22,14 +22,15 @@ __all__ = [
     "NotRegular",
     "Untrusted",
     "append_line",
-    "carry_over",
     "check_destination",
     "create_folder",
     "make_folder",
+    "move",
     "open_regular",
+    "publish",
     "read_regular",
     "remove",
-    "replace",
+    "replace_appended",
     "size_of",
     "write_temporary",
     "write_whole",
@@ -171,7 +172,7 @@ def make_folder(path: Path) -> None:
         create_folder(path)
 
 
-def replace(temporary: Path, path: Path) -> None:
+def publish(temporary: Path, path: Path) -> None:
     """Rename a file to where it belongs; a foreign folder in its place is removed."""
     try:
         temporary.replace(path)
@@ -183,13 +184,22 @@ def replace(temporary: Path, path: Path) -> None:
         raise
 
 
-def carry_over(temporary: Path, path: Path, seen_bytes: int) -> None:
+def move(path: Path, target: Path) -> bool:
+    """Rename a file or folder, whatever it is; False where another process was first."""
+    try:
+        path.rename(target)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def replace_appended(temporary: Path, path: Path, seen_bytes: int) -> None:
     """Replace a file that others append to: what they added after its first `seen_bytes` is added to the new one."""
     descriptor = None
     with contextlib.suppress(OSError):
         descriptor = os.open(path, _READ)
     try:
-        replace(temporary, path)
+        publish(temporary, path)
         if descriptor is not None and stat.S_ISREG(os.fstat(descriptor).st_mode):
             added = os.pread(descriptor, max(0, os.fstat(descriptor).st_size - seen_bytes), seen_bytes)
             if added:

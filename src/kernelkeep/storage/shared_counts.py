@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .files import Damaged, read_regular, replace, write_temporary
+from .files import Damaged, publish, read_regular, write_temporary
 from .locks import FileLock, LockHeld, LockUnavailable
 from .private import Trust
 
@@ -63,7 +63,7 @@ class SharedCounts:
         """Add to the numbers; `OSError` where neither the file nor a note can be written."""
         if not self._change(lambda found: _add(found, amounts)):
             note = write_temporary(self.path.parent, json.dumps(amounts).encode(), self._prefix)
-            replace(note, note.with_name(f"{note.name}.note"))
+            publish(note, note.with_name(f"{note.name}.note"))
             with contextlib.suppress(OSError):
                 self._change(None)  # the holder may have looked for notes just before
 
@@ -126,7 +126,7 @@ class SharedCounts:
         if notes:
             found[_TAKEN] = list(notes)
         temporary = write_temporary(self.path.parent, json.dumps(found, indent=2).encode(), self._prefix)
-        replace(temporary, self.path)
+        publish(temporary, self.path)
         for name in notes:
             with contextlib.suppress(OSError):
                 self.path.with_name(name).unlink()

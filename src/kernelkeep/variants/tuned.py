@@ -238,7 +238,7 @@ class Tuned:
     def _records(self, cache: ProgramCache) -> KernelRecords:
         if not isinstance(cache, ProgramCache):
             raise ArgumentError(f"cache must be a kk.ProgramCache, got a {type(cache).__name__}")
-        cache._check_open()
+        cache.check_open()
         return KernelRecords(self.definition, cache)
 
     def __repr__(self) -> str:

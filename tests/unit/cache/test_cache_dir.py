@@ -10,10 +10,10 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep import settings
-from kernelkeep.cache.disk import DiskTier
 from kernelkeep.cache.program_cache import ProgramCache
 from kernelkeep.devices.opengl import driver_cache
 from kernelkeep.testing import open_or_skip, run_python
+from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.testing.entries import sample_entry
 from kernelkeep.testing.warned import one_warning
 
@@ -85,12 +85,12 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path, kind: object) -> None:
     named = kind(tmp_path)  # type: ignore[operator]
     before = sorted(tmp_path.rglob("*"))
     with one_warning("memory only"):
-        tier = DiskTier(settings.cache_dir(named), "gpu", {}, 1 << 30)
+        tier = DiskChain(settings.cache_dir(named), "gpu", {}, 1 << 30)
         for _ in range(2):
             assert tier.get(DIGEST, "program1") is None and not tier.put(ENTRY)
         assert tier.count() == (0, 0) and list(tier.scan()) == [] and tier.find_name("program1") == []
-        assert tier.prune(max_age_days=0, max_bytes=0).entries == 0 and tier.folders() == []
-        assert not tier.add_to_sums({"misses": 1}) and tier.read_sums()["misses"] == 0
+        assert tier.prune(max_age_days=0, max_bytes=0).entries == 0 and tier.disk.folders() == []
+        assert not tier.disk.add_to_sums({"misses": 1}) and tier.disk.read_sums()["misses"] == 0
         with tier.alone(DIGEST, 1) as locked:
             assert not locked
     assert sorted(tmp_path.rglob("*")) == before
@@ -101,7 +101,7 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path, kind: object) -> None:
 def test_a_deep_folder_works(tmp_path: Path) -> None:
     """Deeper than Python may recurse; making it must not."""
     top = tmp_path / "top"
-    tier = DiskTier(settings.cache_dir(f"{top}/" + "a/" * 1100), "gpu", {}, 1 << 30)
+    tier = DiskChain(settings.cache_dir(f"{top}/" + "a/" * 1100), "gpu", {}, 1 << 30)
     try:
         assert tier.put(ENTRY) and tier.get(DIGEST, "program1") == ENTRY
     finally:  # pytest's own clearing away recurses
@@ -110,7 +110,7 @@ def test_a_deep_folder_works(tmp_path: Path) -> None:
 
 def test_a_link_that_leads_nowhere_is_made_to_lead_somewhere(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("there/cache")
-    tier = DiskTier(tmp_path / "link", "gpu", {}, 1 << 30)
+    tier = DiskChain(tmp_path / "link", "gpu", {}, 1 << 30)
     assert tier.put(ENTRY) and (tmp_path / "there" / "cache" / "gpu").is_dir()
 
 
@@ -119,7 +119,7 @@ import os, sys, warnings
 from pathlib import Path
 import encodings.ascii, pwd, kernelkeep.cache.upkeep
 from kernelkeep import settings
-from kernelkeep.cache.disk import DiskTier
+from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.testing.entries import sample_entry
 if os.geteuid() == 0:
     os.setgid(12345)
@@ -134,7 +134,7 @@ os.rmdir(base / "gone")
 for named in (base / "unsearchable" / "cache", base / "unwritable" / "cache", Path("relative")):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        tier = DiskTier(settings.cache_dir(named), "gpu", {}, 1 << 30)
+        tier = DiskChain(settings.cache_dir(named), "gpu", {}, 1 << 30)
         print(tier.put(sample_entry(1)), tier.get(sample_entry(1).facts.key.digest, "program1"), tier.count())
     print(len(caught), "memory only" in str(caught[0].message))
 """
@@ -163,7 +163,7 @@ def test_without_a_home_there_is_no_folder_to_make(tmp_path: Path) -> None:
     """A container with a user nobody knows: `~` cannot be expanded, and must not become a folder of that name."""
     tier = None
     with one_warning("home folder"):
-        tier = DiskTier(Path("~/.cache/kernelkeep"), "gpu", {}, 1 << 30)
+        tier = DiskChain(Path("~/.cache/kernelkeep"), "gpu", {}, 1 << 30)
     assert not tier.put(ENTRY) and not Path("~").exists()
 
 

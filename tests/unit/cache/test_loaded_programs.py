@@ -157,7 +157,7 @@ def test_a_program_that_grew() -> None:
     slot = tier.find("a", "a")
     assert slot is not None
     program.nbytes = 70
-    tier.grew(slot)
+    tier.update_size(slot)
     assert tier.nbytes == 70
     del slot
     tier.trim(0)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kernelkeep import ArgumentError
-from kernelkeep.cache.entry import Entry, Facts
-from kernelkeep.cache.folder import GpuFolder
+from kernelkeep.cache.entry import Entry, Facts, encode
+from kernelkeep.cache.gpu_folder import GpuFolder
 from kernelkeep.cache.key import Key
 from kernelkeep.cache.upkeep import (
     clear_root,
@@ -29,11 +29,15 @@ def entry(number: int, name: str = "program", size: int = 1000) -> Entry:
     return Entry(facts, payload)
 
 
+def write(folder: GpuFolder, one: Entry) -> None:
+    folder.write(one.facts.key.digest, encode(one))
+
+
 def fill(root: Path, gpu: str, numbers: range) -> GpuFolder:
     folder = GpuFolder(root / gpu)
     folder.prepare({"fingerprint": {"model": gpu}})
     for number in numbers:
-        folder.write(entry(number))
+        write(folder, entry(number))
     return folder
 
 
@@ -48,7 +52,7 @@ def test_survey_and_listing_cover_all_gpus_or_those_named(tmp_path: Path) -> Non
 def test_find_by_odd_names(tmp_path: Path) -> None:
     folder = fill(tmp_path, "a", range(0))
     for number, name in enumerate(("../../up", "x" * 300, "🚀", "x" * 299)):
-        folder.write(entry(number, name))
+        write(folder, entry(number, name))
     for name in ("../../up", "x" * 300, "🚀"):
         found = find_entries(tmp_path, name)
         assert [stored.facts.name for stored in found if stored.facts] == [name]
@@ -73,7 +77,7 @@ def test_prune_bounds_make_sense(tmp_path: Path) -> None:
 
 def test_pruning_goes_on_after_the_books_were_written_anew(tmp_path: Path) -> None:
     folder = fill(tmp_path, "a", range(8))
-    held = folder.count()[1]
+    held = folder.manifest.count()[1]
     assert prune_root(tmp_path, None, held // 2).entries >= 3
     folder.recount()
     prune_root(tmp_path, None, 0)
@@ -103,8 +107,8 @@ def test_clear_leaves_what_is_not_the_cache_s(tmp_path: Path) -> None:
 def test_a_folder_that_was_cleared_takes_entries_again(tmp_path: Path) -> None:
     folder = fill(tmp_path, "a", range(2))
     clear_root(tmp_path)
-    folder.write(entry(5))
-    assert folder.count()[0] == 1
+    write(folder, entry(5))
+    assert folder.manifest.count()[0] == 1
     assert verify_root(tmp_path).entries == 1
 
 
@@ -128,9 +132,9 @@ def test_pruning_by_bytes_goes_by_last_use_over_all_folders(tmp_path: Path, monk
     folders = [fill(tmp_path, gpu, range(0)) for gpu in ("a", "b")]
     for number in range(8):
         now += 60
-        folders[number % 2].write(entry(number))
+        write(folders[number % 2], entry(number))
         os.utime(next(folders[number % 2].path.glob(f"programs/*/*{number:064x}.bin")), (now, now))
-    total = sum(folder.count()[1] for folder in folders)
+    total = sum(folder.manifest.count()[1] for folder in folders)
     would = prune_root(tmp_path, max_bytes=total // 2, dry_run=True)
     went = prune_root(tmp_path, max_bytes=total // 2)
     assert (went.entries, went.bytes) == (would.entries, would.bytes)
@@ -143,6 +147,6 @@ def test_names_of_what_is_gone_are_dropped_in_time(tmp_path: Path) -> None:
     folder = fill(tmp_path, "a", range(40))
     prune_root(tmp_path, max_bytes=0)
     for number in range(100, 130):
-        folder.write(entry(number))
+        write(folder, entry(number))
     assert len(folder.find_name("program")) < 40
     assert {f"{number:064x}" for number in range(100, 130)} <= set(folder.find_name("program"))

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from ... import settings
 from ...errors import ArgumentError
-from ...storage.files import Damaged, read_regular, replace, write_temporary
+from ...storage.files import Damaged, publish, read_regular, write_temporary
 from ...storage.foreign_folder import FOREIGN
 from ...storage.private import default_trust, make_private_folder
 
@@ -129,7 +129,7 @@ def remember(root: Path, known: dict[str, str]) -> None:
     with contextlib.suppress(OSError):
         make_private_folder(root)
         text = json.dumps(_recall(root) | known, indent=2)
-        replace(write_temporary(root, text.encode(), ".opengl-devices."), root / "opengl-devices.json")
+        publish(write_temporary(root, text.encode(), ".opengl-devices."), root / "opengl-devices.json")
 
 
 def _recall(root: Path) -> dict[str, str]:

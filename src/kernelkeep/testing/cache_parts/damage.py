@@ -179,10 +179,10 @@ class DamageTests(CachePart):
         import shutil
 
         cache.get(adder(device, 1)).release()
-        cache._finish_saving()
+        cache.finish_saving()
         shutil.rmtree(cache.cache_dir)
         for term in (1, 2):
             with cache.get(adder(device, term)) as lease:
                 check_adder(device, lease, term)
-        cache._finish_saving()
+        cache.finish_saving()
         assert os.path.exists(entry_file(cache, adder(device, 2)))  # noqa: PTH110

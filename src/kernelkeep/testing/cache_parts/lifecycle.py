@@ -83,7 +83,7 @@ class LifecycleTests(CachePart):
         source = adder(device, 1)
         for _ in range(3):
             cache.get(source).release()
-        cache._finish_saving()
+        cache.finish_saving()
         cache.trim(0)
         cache.get(source).release()
         assert len(hashed) == 1
@@ -132,7 +132,7 @@ class LifecycleTests(CachePart):
         sources = [adder(device, term) for term in range(4)]
         for source in sources:
             cache.get(source).release()
-        cache._finish_saving()
+        cache.finish_saving()
         assert (cache.stats().programs, cache.stats().evictions) == (2, 2)
         with cache.get(sources[0]) as lease:
             assert lease.origin == "disk"
@@ -148,7 +148,7 @@ class LifecycleTests(CachePart):
         for term, lease in enumerate(leases):
             check_adder(device, lease, term)
             lease.release()
-        cache._finish_saving()
+        cache.finish_saving()
         stats = cache.stats()
         assert (stats.programs, stats.over_bound) == (1, False)
 
@@ -156,7 +156,7 @@ class LifecycleTests(CachePart):
         with cache.get(adder(device, 1)) as lease:
             kernel = lease.kernel()
         check_adder(device, kernel, 1)
-        cache._finish_saving()
+        cache.finish_saving()
         assert cache.trim(0) > 0
         with pytest.raises(DeviceError, match="closed"):
             check_adder(device, kernel, 1)
@@ -231,7 +231,7 @@ class LifecycleTests(CachePart):
         assert missing.found is None and missing.nearest is None and "not found" in str(missing)
         cache.get(source).release()
         assert cache.explain(source).found == "memory"
-        cache._finish_saving()
+        cache.finish_saving()
         cache.trim(0)
         assert cache.explain(source).found == "disk"
         changed = cache.explain(adder(device, "TERM", defines={"TERM": 2}))
@@ -253,7 +253,7 @@ class LifecycleTests(CachePart):
                 cache.get(sources[0]).release()
             with pytest.raises(CompileError):
                 cache.get(wrong)
-            cache._finish_saving()
+            cache.finish_saving()
             cache.trim(0)
             cache.get(sources[1]).release()
             stats = cache.stats()
@@ -326,7 +326,7 @@ class LifecycleTests(CachePart):
     def test_a_failed_allocation_evicts_idle_programs(self, device: Device, cache: ProgramCache) -> None:
         held = cache.get(adder(device, 1))
         cache.get(adder(device, 2)).release()
-        cache._finish_saving()
+        cache.finish_saving()
         assert cache.stats().programs == 2
         too_much = 1 << 50
         with pytest.raises(OutOfMemory):
@@ -342,12 +342,12 @@ class LifecycleTests(CachePart):
         """The driver's refusal is made up, since no test can fill a device with programs; the rest is real."""
         sources = [adder(device, term) for term in range(3)]
         cache.get(sources[0]).release()
-        cache._finish_saving()
+        cache.finish_saving()
         real, tries = type(device).build, []
 
         def full(self: Device, source: Source) -> Program:
-            tries.append(len(cache._memory))
-            if len(cache._memory) > 0:
+            tries.append(len(cache.loaded))
+            if len(cache.loaded) > 0:
                 raise OutOfMemory("no room for another program")
             return real(self, source)
 
@@ -363,12 +363,12 @@ class LifecycleTests(CachePart):
     def test_memory_bound_in_bytes(self, device: Device, open_cache: OpenCache) -> None:
         with open_cache() as cache:
             cache.get(adder(device, 1)).release()
-            cache._finish_saving()
+            cache.finish_saving()
             one = cache.stats().memory_bytes
         with open_cache(max_bytes=int(one * 2.5)) as cache:
             for term in range(1, 6):
                 cache.get(adder(device, term)).release()
-            cache._finish_saving()
+            cache.finish_saving()
             stats = cache.stats()
             assert stats.memory_bytes <= one * 2.5 and 1 <= stats.programs <= 3 and stats.evictions >= 2
 
@@ -419,7 +419,7 @@ class LifecycleTests(CachePart):
     def test_the_meta_file_is_for_people(self, device: Device, cache: ProgramCache) -> None:
         source = adder(device, 1, name="readable", defines={"TILE": 16})
         cache.get(source).release()
-        cache._finish_saving()
+        cache.finish_saving()
         meta = json.loads(entry_file(cache, source).with_suffix(".meta").read_text())
         assert meta["name"] == "readable" and meta["language"] == device.language
         assert meta["device"] == device.fingerprint.folder == cache.folder.name

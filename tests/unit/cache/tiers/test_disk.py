@@ -17,25 +17,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from kernelkeep.cache import disk as disk_module
-from kernelkeep.cache.diary import Diary
-from kernelkeep.cache.disk import DiskTier, gpu_folders
 from kernelkeep.cache.entry import Entry
-from kernelkeep.cache.folder import slug
+from kernelkeep.cache.gpu_folder import GpuFolder, slug
+from kernelkeep.cache.tiers.disk import DiskTier, gpu_folders
 from kernelkeep.errors import CacheWarning
 from kernelkeep.testing import run_python
+from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.testing.entries import sample_entry
 
 DAY = 86400.0
 GPU = "opencl_gpu_driver_compiler_0123456789ab"
 
 
-def open_tier(root: Path, folder: str = GPU, max_bytes: int = 1 << 30) -> DiskTier:
-    return DiskTier(root, folder, {"model": "GPU"}, max_bytes)
+def open_tier(root: Path, folder: str = GPU, max_bytes: int = 1 << 30) -> DiskChain:
+    return DiskChain(root, folder, {"model": "GPU"}, max_bytes)
 
 
 @pytest.fixture
-def tier(tmp_path: Path) -> DiskTier:
+def tier(tmp_path: Path) -> DiskChain:
     return open_tier(tmp_path / "cache")
 
 
@@ -43,11 +42,11 @@ def digest_of(entry: Entry) -> str:
     return entry.facts.key.digest
 
 
-def get(tier: DiskTier, entry: Entry) -> Entry | None:
+def get(tier: DiskChain, entry: Entry) -> Entry | None:
     return tier.get(digest_of(entry), entry.facts.name)
 
 
-def file_of(tier: DiskTier, entry: Entry) -> Path:
+def file_of(tier: DiskChain, entry: Entry) -> Path:
     (path,) = tier.folder.path.glob(f"programs/*/*-{digest_of(entry)}.bin")
     return path
 
@@ -59,7 +58,7 @@ class Clock:
         self.now = time.time()
         monkeypatch.setattr(time, "time", lambda: self.now)
 
-    def put(self, tier: DiskTier, entry: Entry) -> None:
+    def put(self, tier: DiskChain, entry: Entry) -> None:
         assert tier.put(entry)
         for path in tier.folder.path.glob(f"programs/*/*-{digest_of(entry)}.bin"):
             os.utime(path, (self.now, self.now))
@@ -73,7 +72,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 # --- layout
 
 
-def test_the_layout_a_person_finds(tier: DiskTier) -> None:
+def test_the_layout_a_person_finds(tier: DiskChain) -> None:
     entry = sample_entry(1, name="saxpy")
     assert get(tier, entry) is None
     assert tier.put(entry)
@@ -142,16 +141,16 @@ def test_names_of_every_kind(tmp_path: Path, name: str) -> None:
     assert slug(slug(name)) == slug(name)
 
 
-def test_a_name_that_cannot_be_written_down_is_not_kept(tier: DiskTier) -> None:
+def test_a_name_that_cannot_be_written_down_is_not_kept(tier: DiskChain) -> None:
     """Such names come from undecodable file names."""
     entry = sample_entry(1, name="bad\udc80name")
     assert not tier.put(entry)
     assert get(tier, entry) is None
-    assert tier.writable and tier.put(sample_entry(2)), "it is no trouble of the disk"
+    assert tier.is_writable and tier.put(sample_entry(2)), "it is no trouble of the disk"
     assert not list((tier.folder.path / "tmp").iterdir())
 
 
-def test_a_program_is_found_under_another_name(tier: DiskTier) -> None:
+def test_a_program_is_found_under_another_name(tier: DiskChain) -> None:
     entry = sample_entry(1, name="one")
     tier.put(entry)
     assert tier.get(digest_of(entry), "two") == entry
@@ -162,7 +161,7 @@ def test_a_program_is_found_under_another_name(tier: DiskTier) -> None:
     assert tier.get(digest_of(entry), "one") == renamed
 
 
-def test_putting_again_replaces(tier: DiskTier) -> None:
+def test_putting_again_replaces(tier: DiskChain) -> None:
     small, large = sample_entry(1, size=100), sample_entry(1, size=5000)
     tier.put(small)
     tier.put(large)
@@ -170,7 +169,7 @@ def test_putting_again_replaces(tier: DiskTier) -> None:
     assert tier.count() == (1, file_of(tier, large).stat().st_size)
 
 
-def test_the_meta_file_may_lie_or_be_missing(tier: DiskTier) -> None:
+def test_the_meta_file_may_lie_or_be_missing(tier: DiskChain) -> None:
     one, other = sample_entry(1), sample_entry(2)
     tier.put(one)
     tier.put(other)
@@ -180,7 +179,7 @@ def test_the_meta_file_may_lie_or_be_missing(tier: DiskTier) -> None:
     meta.write_bytes(b"\xff")
     assert get(tier, one) == one
     meta.unlink()
-    assert get(tier, one) == one and tier.corrupt == 0
+    assert get(tier, one) == one and tier.rejected == 0
 
 
 # --- what stands where an entry should be
@@ -235,31 +234,31 @@ def a_pipe(path: Path, other: Path) -> None:
     [truncated, flipped, swapped, foreign, empty, a_folder, a_link, a_dangling_link, a_pipe],
     ids=lambda f: f.__name__,
 )
-def test_a_bad_file_is_set_aside_counted_and_replaced(tier: DiskTier, spoil: Any) -> None:
+def test_a_bad_file_is_set_aside_counted_and_replaced(tier: DiskChain, spoil: Any) -> None:
     one, other = sample_entry(1), sample_entry(2)
     tier.put(one)
     tier.put(other)
     path, bytes_before = file_of(tier, one), file_of(tier, other).read_bytes()
     spoil(path, file_of(tier, other))
     assert get(tier, one) is None
-    assert tier.corrupt == 1
+    assert tier.rejected == 1
     assert not os.path.lexists(path), "it is out of the way"
     assert len(list((tier.folder.path / "set-aside").iterdir())) == 1, "and kept to look at"
     assert tier.put(one) and get(tier, one) == one
     assert file_of(tier, other).read_bytes() == bytes_before and get(tier, other) == other
-    assert tier.corrupt == 1
+    assert tier.rejected == 1
     assert tier.count()[0] == 2
     outside = tier.root.parent / "outside.bin"
     if outside.exists():
         assert outside.is_file(), "what a link pointed to is untouched"
 
 
-def test_only_the_last_few_bad_files_are_kept(tier: DiskTier) -> None:
+def test_only_the_last_few_bad_files_are_kept(tier: DiskChain) -> None:
     for number in range(30):
         tier.put(sample_entry(number))
         file_of(tier, sample_entry(number)).write_bytes(b"bad")
         assert get(tier, sample_entry(number)) is None
-    assert tier.corrupt == 30
+    assert tier.rejected == 30
     assert len(list((tier.folder.path / "set-aside").iterdir())) == 20
 
 
@@ -325,14 +324,12 @@ def test_the_bound_is_for_all_gpus_together(tmp_path: Path, clock: Clock) -> Non
     assert old.count()[0] < 10
 
 
-def test_the_bound_is_kept_when_the_diary_is_lost(tmp_path: Path) -> None:
+def test_the_bound_is_kept_in_a_folder_that_held_more(tmp_path: Path) -> None:
     large = open_tier(tmp_path / "cache")
     now = time.time()
     for number in range(30):
         large.put(sample_entry(number))
         os.utime(file_of(large, sample_entry(number)), (now - DAY * (40 - number),) * 2)
-    for page in (large.folder.path / "diary").iterdir():
-        page.write_bytes(b"torn li")
     tier = open_tier(tmp_path / "cache", max_bytes=20_000)
     for number in range(100, 105):
         tier.put(sample_entry(number))
@@ -340,7 +337,7 @@ def test_the_bound_is_kept_when_the_diary_is_lost(tmp_path: Path) -> None:
     assert all(get(tier, sample_entry(number)) for number in (*range(25, 30), *range(100, 105))), "the oldest went"
 
 
-def test_prune_by_age(tier: DiskTier, clock: Clock) -> None:
+def test_prune_by_age(tier: DiskChain, clock: Clock) -> None:
     clock.now -= 100 * DAY
     for number in range(10):
         clock.put(tier, sample_entry(number))
@@ -356,7 +353,7 @@ def test_prune_by_age(tier: DiskTier, clock: Clock) -> None:
     assert tier.prune(max_age_days=0).entries == 6, "looking was using"
 
 
-def test_prune_by_bytes(tier: DiskTier, clock: Clock) -> None:
+def test_prune_by_bytes(tier: DiskChain, clock: Clock) -> None:
     clock.now -= 10 * DAY
     for number in range(10):
         clock.put(tier, sample_entry(number))
@@ -383,22 +380,16 @@ def test_prune_what_is_gone(tmp_path: Path) -> None:
     assert (root / "not a gpu" / "precious").read_text() == "keep"
 
 
-def test_a_used_entry_is_refreshed_at_most_twice_a_day(tier: DiskTier, clock: Clock) -> None:
+def test_a_used_entry_is_refreshed_at_most_twice_a_day(tier: DiskChain, clock: Clock) -> None:
     entry = sample_entry(1)
     clock.now -= 3 * DAY
     clock.put(tier, entry)
-    lines = 1
-
-    def diary() -> int:
-        return sum(len(page.read_text().splitlines()) for page in (tier.folder.path / "diary").iterdir())
-
+    used = clock.now
     for step, refreshed in ((720, False), (21600, False), (28800, True), (720, False), (44400, True)):
         clock.now += step
         assert get(tier, entry) == entry
-        lines += refreshed
-        assert diary() == lines
-        if refreshed:
-            assert file_of(tier, entry).stat().st_mtime == pytest.approx(clock.now, abs=1)
+        used = clock.now if refreshed else used
+        assert file_of(tier, entry).stat().st_mtime == pytest.approx(used, abs=1)
 
 
 # --- cost
@@ -420,7 +411,7 @@ def seen_events() -> Counter[str]:
     return counter
 
 
-def test_no_step_grows_with_the_number_of_entries(tmp_path: Path, seen_events: Counter[str]) -> None:
+def test_no_step_but_pruning_grows_with_the_number_of_entries(tmp_path: Path, seen_events: Counter[str]) -> None:
     """Each file looked at is an event or part of a folder that is read; neither grows."""
 
     def cost(number: int) -> dict[str, dict[str, int]]:
@@ -440,7 +431,6 @@ def test_no_step_grows_with_the_number_of_entries(tmp_path: Path, seen_events: C
         measure("get", lambda: get(tier, sample_entry(5, size=50)))
         measure("miss", lambda: get(tier, sample_entry(-2, size=50)))
         measure("count", tier.count)
-        measure("prune", lambda: tier.prune(max_age_days=30))
         return costs
 
     assert cost(10) == cost(1000)
@@ -452,18 +442,24 @@ def test_pruning_by_bytes_stops_when_it_is_done(tmp_path: Path, monkeypatch: pyt
     for number in range(200):
         clock.put(tier, sample_entry(number, size=50))
         clock.now += DAY / 4
-    looked = 0
-    real = Diary._deal_with
-
-    def counted(self: Diary, *arguments: Any) -> Any:
-        nonlocal looked
-        looked += 1
-        return real(self, *arguments)
-
-    monkeypatch.setattr(Diary, "_deal_with", counted)
+    read: list[Path] = []
+    monkeypatch.setattr(GpuFolder, "look", lambda self, path: read.append(path))
     total = tier.count()[1]
     pruned = tier.prune(max_bytes=total - 1)
-    assert pruned.entries == 1 and looked == 1
+    assert pruned.entries == 1 and read == [], "entries are counted, not read"
+    assert get(tier, sample_entry(0, size=50)) is None and get(tier, sample_entry(1, size=50)) is not None
+
+
+def test_the_diary_of_an_older_version_is_removed(tier: DiskChain) -> None:
+    """Older versions kept the order of uses in a diary; the files' times, which they kept as well, are enough."""
+    tier.put(sample_entry(1))
+    (tier.folder.path / "diary").mkdir(mode=0o700)
+    (tier.folder.path / "diary" / "2026-01-01").write_text("0 x y\n")
+    manifest = tier.folder.path / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"last_used": time.time() - DAY}))
+    again = open_tier(tier.root)
+    assert not (tier.folder.path / "diary").exists()
+    assert get(again, sample_entry(1)) == sample_entry(1)
 
 
 # --- trouble
@@ -473,14 +469,14 @@ READ_ONLY = """
 import os, sys, warnings
 from pathlib import Path
 import encodings.ascii, kernelkeep.cache.upkeep  # before this user may no longer read the interpreter's folder
-from kernelkeep.cache.disk import DiskTier
+from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.testing.entries import sample_entry
 if os.getuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    tier = DiskTier(Path(sys.argv[1]), sys.argv[2], {}, 1 << 30)
+    tier = DiskChain(Path(sys.argv[1]), sys.argv[2], {}, 1 << 30)
     for number in range(1, 4):
         kept = tier.put(sample_entry(number))
         found = tier.get(sample_entry(number).facts.key.digest, f"program{number}")
@@ -563,18 +559,18 @@ def test_a_warning_that_is_an_error_breaks_nothing(tmp_path: Path) -> None:
 
 
 def test_it_is_tried_again_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_module, "_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(DiskTier, "retry_seconds", (0.05, 0.05))
     root = tmp_path / "cache"
     root.write_text("")
     with pytest.warns(CacheWarning):
         tier = open_tier(root)
-    assert not tier.writable
+    assert not tier.is_writable
     root.unlink()
     time.sleep(0.06)
-    assert tier.writable and tier.put(sample_entry(1)) and get(tier, sample_entry(1))
+    assert tier.is_writable and tier.put(sample_entry(1)) and get(tier, sample_entry(1))
 
 
-def test_a_folder_removed_under_a_running_program(tier: DiskTier) -> None:
+def test_a_folder_removed_under_a_running_program(tier: DiskChain) -> None:
     import shutil
 
     tier.put(sample_entry(1))
@@ -604,7 +600,7 @@ def test_a_folder_removed_under_a_running_program(tier: DiskTier) -> None:
     ],
     ids=range(10),
 )
-def test_a_damaged_manifest_is_survived(tier: DiskTier, content: bytes) -> None:
+def test_a_damaged_manifest_is_survived(tier: DiskChain, content: bytes) -> None:
     tier.put(sample_entry(1))
     (tier.folder.path / "manifest.json").write_bytes(content)
     tier.put(sample_entry(2))
@@ -615,12 +611,12 @@ def test_a_damaged_manifest_is_survived(tier: DiskTier, content: bytes) -> None:
     assert all(get(again, sample_entry(number)) for number in (1, 2, 3))
     assert again.count()[0] in ((3,) if b"-5" not in content else range(4))
     again.prune(max_age_days=1, max_bytes=1 << 40)
-    assert again.folder.used_here
-    again.folder.recount()
+    assert again.folder.manifest.used_here
+    again.recount()
     assert again.count()[0] == 3
 
 
-def test_what_another_version_wrote_into_the_manifest_stays(tier: DiskTier) -> None:
+def test_what_another_version_wrote_into_the_manifest_stays(tier: DiskChain) -> None:
     path = tier.folder.path / "manifest.json"
     ours = json.loads(path.read_text())
     path.write_text(json.dumps(ours | {"schema": 2, "tuned": {"a": [1, 2]}, "last_used": 0}))
@@ -631,7 +627,7 @@ def test_what_another_version_wrote_into_the_manifest_stays(tier: DiskTier) -> N
     assert after["tuned"] == {"a": [1, 2]} and after["schema"] == 2 and after["entries"] == 1
 
 
-def test_an_entry_of_a_newer_version_is_left_to_it(tier: DiskTier) -> None:
+def test_an_entry_of_a_newer_version_is_left_to_it(tier: DiskChain) -> None:
     """A newer schema cannot be read here; it is set aside like any other file we do not understand, and never loaded."""
     entry = sample_entry(1)
     tier.put(entry)
@@ -642,7 +638,7 @@ def test_an_entry_of_a_newer_version_is_left_to_it(tier: DiskTier) -> None:
     assert get(tier, entry) is None
 
 
-def test_temporary_files_of_killed_writers_are_cleared_away(tier: DiskTier) -> None:
+def test_temporary_files_of_killed_writers_are_cleared_away(tier: DiskChain) -> None:
     tmp = tier.folder.path / "tmp"
     (tmp / "old").write_text("x")
     (tmp / "new").write_text("x")
@@ -651,7 +647,7 @@ def test_temporary_files_of_killed_writers_are_cleared_away(tier: DiskTier) -> N
     assert [path.name for path in tmp.iterdir()] == ["new"], "one may be under way"
 
 
-def test_scan_finds_what_is_whole_and_what_is_not(tier: DiskTier) -> None:
+def test_scan_finds_what_is_whole_and_what_is_not(tier: DiskChain) -> None:
     for number in range(4):
         tier.put(sample_entry(number))
     file_of(tier, sample_entry(2)).write_bytes(b"bad")

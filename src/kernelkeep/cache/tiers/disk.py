@@ -1,0 +1,241 @@
+"""The disk tier: the folder of this GPU, and the bound and upkeep of the whole cache folder.
+
+A folder that another user could have written to is not used: nothing is read from it, because what a cache holds is executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from ...storage.locks import FileLock
+from ...storage.private import NotPrivate, Trust, default_trust, make_private_folder
+from ..gpu_folder import GpuFolder
+from ..log import log
+from ..stats import COUNTERS, add_to_file, read_file
+from .tier import NotStored, NotWritable, Tier
+
+__all__ = ["DiskTier", "Pruned", "gpu_folders", "room_for_entries"]
+
+_TRIES = 10  # to write, while other processes clear the folder
+_ROOM = 0.9  # pruning by bytes goes down to this share of the bound, so that it is not needed again at once
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """What was removed; `left` has a path and a reason for each file that could not be.
+
+    `in_use` names the folders whose foreign cache folder stays, because a running process holds it.
+    """
+
+    entries: int = 0
+    bytes: int = 0
+    folders: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    in_use: tuple[str, ...] = ()
+
+
+def gpu_folders(root: Path, only: Collection[str] | None = None, trust: Trust | None = None) -> list[GpuFolder]:
+    """The folders of all GPUs in a cache, or of those named, in order. Folders that are not the cache's are left out.
+
+    So are those that another user could have written to. Whether the cache folder itself is private was checked before.
+    """
+    trust = trust or default_trust()
+    try:
+        names = sorted(path.name for path in root.iterdir())
+    except (OSError, ValueError):
+        return []
+    found = []
+    for name in names:
+        if only is None or name in only:
+            folder = GpuFolder(root / name, trust)
+            with contextlib.suppress(OSError):
+                folder.check_private()
+                if folder.path.is_dir() and folder.is_ours():
+                    found.append(folder)
+    return found
+
+
+def room_for_entries(max_bytes: int, foreign_bytes: int) -> int:
+    """How much of the bound is left for programs beside the foreign cache folders; at least half of it.
+
+    A foreign cache folder that is in use cannot be made smaller from outside (OpenGL drivers bound theirs at 256 MiB). It
+    must not push out all programs.
+    """
+    return max(max_bytes - foreign_bytes, max_bytes // 2)
+
+
+class DiskTier(Tier):
+    """Entries of one device in its folder, within the bound of the cache folder `root`."""
+
+    name = "disk"
+    origin: ClassVar[str] = "disk"
+    retry_seconds: ClassVar[tuple[float, float]] = (30.0, 30.0)
+
+    def __init__(
+        self, root: Path, folder: str, fingerprint: dict[str, Any], max_bytes: int, trust: Trust | None = None
+    ) -> None:
+        self.root = root
+        self.max_bytes = max_bytes
+        self.trust = trust or default_trust()
+        self.folder = GpuFolder(root / folder, self.trust)
+        self._facts = {"fingerprint": fingerprint}
+        self._root_usable = False  # the path to the cache folder was checked and is private
+        self.usable = False  # the path to this GPU's folder too: it may be read
+        self._refusal: OSError | None = None  # why the folder is not to be read
+        self._other_bytes = 0  # programs of other devices, as of the last look
+        self._foreign_bytes = 0  # foreign cache folders, likewise
+
+    @property
+    def location(self) -> str:
+        """The cache folder."""
+        return str(self.root)
+
+    def open(self) -> None:
+        """Check that the folder is private, and make it ready."""
+        for tries in range(1, _TRIES + 1):
+            self.usable, self._refusal = False, None
+            try:
+                make_private_folder(self.root, self.trust)
+                self._root_usable = True
+                self._check_folder()
+                self.usable = True
+                self.folder.prepare(self._facts)
+                self._look_elsewhere()
+                return
+            except FileNotFoundError as error:  # somebody clears the cache
+                if tries == _TRIES:
+                    self._fail_to_open(error)
+            except OSError as error:
+                self._fail_to_open(error)
+
+    def _fail_to_open(self, error: OSError) -> None:
+        if self.usable:
+            raise NotWritable(error.strerror or str(error)) from error
+        self._refuse(error)
+
+    def _refuse(self, error: OSError) -> None:
+        """Read nothing more until `open` succeeds; where others may write to the cache folder, not even its counts."""
+        self.usable, self._refusal = False, error
+        if isinstance(error, NotPrivate):
+            self._root_usable = False
+        raise error
+
+    def _check_usable(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _check_folder(self) -> None:
+        make_private_folder(self.folder.path, self.trust)
+        self.folder.check_private()
+
+    # --- entries
+
+    def get(self, digest: str) -> bytes | None:
+        """The bytes of an entry. One file that cannot be read is a miss and no failure of the tier."""
+        return self.get_named(digest, "")
+
+    def get_named(self, digest: str, name: str) -> bytes | None:
+        """The same, found faster under the name it was saved under."""
+        self._check_usable()
+        try:
+            return self.folder.read(digest, name)
+        except NotPrivate as error:
+            self._refuse(error)
+        except OSError as error:
+            log(name or digest[:12], "cannot be read from disk: %s", error)
+        return None
+
+    def put(self, digest: str, data: bytes) -> None:
+        """Publish an entry, and keep the cache folder within its bound."""
+        for tries in range(1, _TRIES + 1):
+            try:
+                self._check_folder()  # somebody may have removed the folder, and somebody else made one
+                self.folder.write(digest, data)
+                break
+            except FileNotFoundError as error:
+                if tries == _TRIES:
+                    raise NotStored(f"other processes keep clearing the folder ({error})") from None
+            except NotPrivate as error:
+                self._refuse(error)
+        room = room_for_entries(self.max_bytes, self._foreign_bytes)
+        if self.folder.manifest.count()[1] + self._other_bytes > room or len(data) > room:
+            self.prune(max_bytes=int(self.max_bytes * _ROOM))
+
+    def delete(self, digest: str) -> None:
+        """Remove an entry."""
+        self._check_usable()
+        self.folder.delete(digest)
+
+    def reject(self, digest: str) -> None:
+        """Set an entry aside, to be looked at; only the last few are kept."""
+        self._check_usable()
+        self.folder.set_aside(digest)
+
+    def scan(self) -> Iterator[str]:
+        """The digests of this device's entries."""
+        self._check_usable()
+        return self.folder.digests()
+
+    def lock(self, digest: str) -> FileLock | None:
+        """The lock file of a key."""
+        return self.folder.lock(digest) if self.usable else None
+
+    def find_name(self, name: str) -> list[str]:
+        """The digests of the entries saved under a name."""
+        return self.folder.find_name(name) if self.usable else []
+
+    def folders(self) -> list[GpuFolder]:
+        """The folders of all GPUs in the cache, this one first."""
+        if not self.usable:
+            return []
+        return [self.folder, *(f for f in gpu_folders(self.root, None, self.trust) if f.path != self.folder.path)]
+
+    # --- statistics of all processes
+
+    def add_to_sums(self, counts: dict[str, float]) -> bool:
+        """Add to the counts of all processes; False where they cannot be kept now."""
+        return self._root_usable and add_to_file(self.root / "cache_stats.json", counts, self.trust)
+
+    def read_sums(self) -> dict[str, float]:
+        """The counts of all processes so far."""
+        if not self._root_usable:
+            return dict.fromkeys(COUNTERS, 0.0)
+        return read_file(self.root / "cache_stats.json", self.trust)
+
+    # --- upkeep
+
+    def count(self) -> tuple[int, int]:
+        """Entries and bytes of this device, with its foreign cache folder."""
+        if not self.usable:
+            return 0, 0
+        entries, size = self.folder.manifest.count()
+        return entries, size + self.folder.foreign.nbytes()
+
+    def prune(
+        self,
+        max_age_days: float | None = None,
+        max_bytes: int | None = None,
+        gone: Callable[[GpuFolder], bool] | None = None,
+    ) -> Pruned:
+        """Remove folders that `gone` names, entries not used for `max_age_days`, and the oldest down to `max_bytes`."""
+        from ..upkeep import prune_root  # rarely needed, and start-up counts
+
+        if not self.usable:
+            return Pruned()
+        try:
+            pruned = prune_root(self.root, max_age_days, max_bytes, gone, in_use=self.folder.path, trust=self.trust)
+            self._look_elsewhere()
+        except OSError as error:
+            log(self.folder.path.name, "pruning stopped: %s", error)
+            return Pruned()
+        return pruned
+
+    def _look_elsewhere(self) -> None:
+        folders = gpu_folders(self.root, None, self.trust)
+        others = [folder for folder in folders if folder.path != self.folder.path]
+        self._other_bytes = sum(folder.manifest.count()[1] for folder in others)
+        self._foreign_bytes = sum(folder.foreign.nbytes() for folder in folders)
