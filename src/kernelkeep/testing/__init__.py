@@ -15,9 +15,11 @@ from .cache_tests import CacheTests
 from .device_tests import DeviceTests
 from .dispatch_tests import DispatchTests
 from .executor_tests import ExecutorTests
+from .faulty_tier import FaultyTier
 from .process import run_python
 from .skipped import note_skipped, open_or_skip, skip_backend, skipped_backends
 from .strategy_tests import StrategyTests
+from .tier_tests import TierTests
 from .variant_tests import VariantTests
 
 __all__ = [
@@ -25,7 +27,9 @@ __all__ = [
     "DeviceTests",
     "DispatchTests",
     "ExecutorTests",
+    "FaultyTier",
     "StrategyTests",
+    "TierTests",
     "VariantTests",
     "note_skipped",
     "open_or_skip",

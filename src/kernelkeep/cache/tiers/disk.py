@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -72,8 +72,8 @@ class DiskTier(Tier):
     """Entries of one device in its folder, within the bound of the cache folder `root`."""
 
     name = "disk"
-    origin: ClassVar[str] = "disk"
-    retry_seconds: ClassVar[tuple[float, float]] = (30.0, 30.0)
+    origin = "disk"
+    retry_seconds = (30.0, 30.0)
 
     def __init__(
         self, root: Path, folder: str, fingerprint: dict[str, Any], max_bytes: int, trust: Trust | None = None

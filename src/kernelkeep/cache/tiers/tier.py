@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 __all__ = ["CompileLock", "NotStored", "NotWritable", "Tier"]
 
@@ -33,14 +33,14 @@ class CompileLock(Protocol):
 class Tier(ABC):
     """A place for entries. Its methods are called from several threads at once.
 
-    Any exception means that the tier does not work at the moment. The chain then does without it for a while: after `open` or
-    `get` altogether, after `put` or `delete` for writing. The pause is the first of `retry_seconds` and doubles with each
-    further failure up to the second.
+    Any exception means that the tier does not work at the moment. The chain then does without it for a while: after `open`,
+    `get` or `lock` altogether, after `put` for writing. The pause is the first of `retry_seconds` and doubles with each further
+    failure up to the second.
     """
 
     name: str
-    origin: ClassVar[str] = "remote"  # what `Lease.origin` says of programs from here: "disk" or "remote"
-    retry_seconds: ClassVar[tuple[float, float]] = (1.0, 60.0)
+    origin: str = "remote"  # what `Lease.origin` says of programs from here: "disk" or "remote"
+    retry_seconds: tuple[float, float] = (1.0, 60.0)
 
     @property
     @abstractmethod
