@@ -16,7 +16,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.cli import main
-from kernelkeep.variants.overview import known_problems, records_in
+from kernelkeep.observe.tuning_overview import known_problems, records_in
 
 SOURCES = str(Path(kk.__file__).parents[1])
 # Half of the variants of `scale` are wrong, every one of `broken` is, and `many` takes a while.

@@ -103,7 +103,7 @@ def test_damage_of_every_kind_breaks_nothing(healthy: bytes, tmp_path: Path) -> 
             aside = (folder / "tuning.sqlite.damaged").exists()
             # Only a schema number that some newer version may have cannot be told from damage.
             assert not in_memory or "newer" in str(said[0].message), f"seed {seed}"
-            texts = [str(warning.message) for warning in said if "set aside" in str(warning.message)]
+            texts = [str(warning.message) for warning in said if "moved aside" in str(warning.message)]
             assert len(texts) == aside, f"seed {seed}: {texts}"
             with Records(folder) as records:
                 # What was written before somebody damaged the file may be lost with it.
@@ -172,7 +172,7 @@ def test_damage_that_sqlite_does_not_call_so(
     path.write_bytes(healthy)
     (tmp_path / "victim").write_text("mine")
     damage[1](path)
-    with one_warning("it is set aside as tuning.sqlite.damaged"), Records(tmp_path) as records:
+    with one_warning("it is moved aside as tuning.sqlite.damaged"), Records(tmp_path) as records:
         use(records)
         assert records.problems == 1 and not records.in_memory
     with Records(tmp_path) as records:
@@ -223,7 +223,7 @@ def test_a_healthy_file_is_not_set_aside(
 
     def work(connection: sqlite3.Connection) -> int:
         nonlocal failures
-        if failures and connection is database._file:
+        if failures and connection is database.connection:
             failures -= 1
             if error[1] is None:
                 raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "made up")
@@ -293,7 +293,7 @@ def test_what_another_user_could_have_written_is_not_read(
     if where != ".":
         (folder / where).touch(0o600)
     change(folder / where)
-    with one_warning("cannot be kept in"), Records(folder) as records:
+    with one_warning("cannot be stored in"), Records(folder) as records:
         assert records.of_device("gemm", DEVICE) == [] and records.choices() == []
         records.add(record(1))
         assert len(records.of_device("gemm", DEVICE)) == 1 and records.in_memory

@@ -131,7 +131,7 @@ FINDING_DAMAGE = "import warnings; warnings.simplefilter('ignore')" + WRITING
 
 @pytest.mark.slow
 def test_a_damaged_file_that_many_find_is_set_aside_once(tmp_path: Path) -> None:
-    """Whoever comes second must not set aside what the first began."""
+    """Whoever comes second must not move aside what the first created."""
     tmp_path.joinpath("tuning.sqlite").write_bytes(b"garbage" * 1000)
     start = time.time() + 1.0
     with ThreadPoolExecutor(6) as pool:
@@ -284,7 +284,7 @@ DAMAGE = {
 def test_a_damaged_file_is_set_aside(tmp_path: Path, damage: str, first: str) -> None:
     path = filled(tmp_path)
     DAMAGE[damage](path)
-    with one_warning("is set aside as tuning.sqlite.damaged, and a new one is begun"), Records(tmp_path) as records:
+    with one_warning("is moved aside as tuning.sqlite.damaged, and a new one is created"), Records(tmp_path) as records:
         if first == "read":
             assert numbers(records) == []
         else:
@@ -310,7 +310,7 @@ def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
 
 def test_a_file_damaged_while_it_is_open(tmp_path: Path) -> None:
     path = filled(tmp_path)
-    with one_warning("set aside"), Records(tmp_path) as records, Records(tmp_path) as others:
+    with one_warning("moved aside"), Records(tmp_path) as records, Records(tmp_path) as others:
         assert len(numbers(records)) == len(numbers(others)) == 300
         with path.open("r+b") as file:
             file.write(random.Random(2).randbytes(path.stat().st_size))
@@ -324,7 +324,7 @@ def test_a_file_damaged_while_it_is_open(tmp_path: Path) -> None:
 
 
 def test_a_log_cut_off_while_it_is_open(tmp_path: Path) -> None:
-    with one_warning("set aside"), Records(tmp_path) as records, Records(tmp_path) as others:
+    with one_warning("moved aside"), Records(tmp_path) as records, Records(tmp_path) as others:
         assert numbers(others) == []
         for number in range(200):
             records.add(record(number))

@@ -15,8 +15,8 @@ from ..cache.program_cache import ProgramCache
 from ..devices.registry import open_device
 from ..errors import ArgumentError, VariantError
 from ..kernels.catalogue import SHIPPED, CatalogueEntry, find_kernel, parse_problem
+from ..observe.tuning_overview import KnownProblem, known_problems, records_in
 from ..pictures.file import check_picture
-from ..variants.overview import Known, known_problems, records_in
 from ..variants.records import Records
 from ..variants.report import TuneReport
 from ..variants.select import Selection
@@ -240,7 +240,7 @@ def _selection(tuned: Tuned, cache: ProgramCache, problem: Problem) -> Selection
         return error  # others may have something that runs
 
 
-def _show(root: Path, kernel: str | None, known: list[Known], as_json: bool) -> None:
+def _show(root: Path, kernel: str | None, known: list[KnownProblem], as_json: bool) -> None:
     if as_json:
         print_json({"cache_dir": root, "known": known})
         return

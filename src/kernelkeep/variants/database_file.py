@@ -1,7 +1,7 @@
-"""The sqlite file of tuning results: made for its owner alone, opened with care, checked, and moved aside.
+"""The sqlite file of tuning results: created for its owner alone, opened, checked, and moved aside when damaged.
 
-Nothing here opens the file itself once it exists: closing any descriptor of it would drop all locks that sqlite has on it in
-this process. So it is looked at by its path. Nobody else can change what lies there: the folder is private.
+Nothing here opens the file itself once it exists, because closing any descriptor of it would drop all locks that sqlite has
+on it in this process. It is examined by its path instead; nobody else can replace it, because the folder is private.
 """
 
 from __future__ import annotations
@@ -17,33 +17,26 @@ from pathlib import Path
 from ..storage.files import remove
 from ..storage.locks import FileLock, LockUnavailable
 from ..storage.private import NotPrivate, Trust, make_private_folder
-from .schema import DamagedDatabase, Newer, check_pages, is_busy, prepare, probe_writing
+from .schema import check_pages, prepare, probe_writing
+from .sqlite_errors import DamagedDatabase, is_busy, is_corrupt, is_file_at_fault
 
 __all__ = ["connect", "identity_of", "in_memory", "locked", "move_aside", "open_file"]
 
 Identity = tuple[int, int]
 
-_BESIDE = ("-wal", "-shm", "-journal")  # sqlite's own files
+_SIDE_FILES = ("-wal", "-shm", "-journal")  # that sqlite makes
 _PRIVATE_FILE = 0o600
-# Files up to this size are checked page by page when they are opened; that takes 3 ms for 500 records (0.5 MB).
+# Smaller files are checked page by page when they are opened; that takes 3 ms for 500 records (0.5 MB).
 _CHECKED_BYTES = 1 << 20
 _MOUNTS = Path("/proc/self/mounts")
 # A write-ahead log needs memory that all its processes share, which the machines on a network do not.
 _NETWORKS = ("nfs", "cifs", "smb", "afs", "9p", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "ocfs", "fuse")
-# Trouble with the machine, not with the file.
-_OUTSIDE = (
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_PROTOCOL,
-)
 
 
 def connect(name: str, uri: bool = False) -> sqlite3.Connection:
-    """A connection for all threads, which take turns; transactions begin and end where the database says so."""
+    """A connection that all threads share by taking turns; transactions begin and end explicitly."""
     connection = sqlite3.connect(name, timeout=2.0, isolation_level=None, check_same_thread=False, uri=uri)
-    connection.text_factory = partial(str, encoding="utf-8", errors="replace")  # a damaged text is no error
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")  # a damaged text must not raise
     return connection
 
 
@@ -55,11 +48,11 @@ def in_memory() -> sqlite3.Connection:
 
 
 def open_file(path: Path, trust: Trust) -> tuple[sqlite3.Connection, Identity | None]:
-    """A connection to the file, which is made where there is none, and which file that is.
+    """Open the file, or create it; returns the connection and the file's identity.
 
-    `NotPrivate` where another user could have written it; `DamagedDatabase` where it is none of ours.
+    Raises `NotPrivate` where another user could have written it, and `DamagedDatabase` where it is not a regular file.
     """
-    _make(path, trust)
+    _create(path, trust)
     identity, connection = identity_of(path), connect(str(path))
     try:
         _choose_journal(connection, network=_on_network(path))
@@ -73,7 +66,7 @@ def open_file(path: Path, trust: Trust) -> tuple[sqlite3.Connection, Identity | 
 
 
 def identity_of(path: Path) -> Identity | None:
-    """Which file this is; None where there is none."""
+    """The device and inode of a file; None where there is none."""
     try:
         found = path.lstat()
     except OSError:
@@ -81,20 +74,20 @@ def identity_of(path: Path) -> Identity | None:
     return found.st_dev, found.st_ino
 
 
-def _make(path: Path, trust: Trust) -> None:
-    """An empty file that only its owner reads, unless there is one."""
+def _create(path: Path, trust: Trust) -> None:
+    """Create an empty file that only its owner can read, unless there is one."""
     make_private_folder(path.parent.absolute(), trust)
     if not os.path.lexists(path):
         with locked(path):
             if not os.path.lexists(path):
-                for suffix in _BESIDE:  # left of a file that somebody removed
+                for suffix in _SIDE_FILES:  # of a file that somebody removed
                     remove(Path(f"{path}{suffix}"))
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE_FILE)
                 try:
                     os.fchmod(descriptor, _PRIVATE_FILE)  # whatever the umask is; sqlite's own files follow it
                 finally:
                     os.close(descriptor)
-    for suffix in ("", *_BESIDE):
+    for suffix in ("", *_SIDE_FILES):
         _check(Path(f"{path}{suffix}"), trust)
 
 
@@ -104,10 +97,12 @@ def _check(path: Path, trust: Trust) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(found.st_mode):
-        raise DamagedDatabase("something that is no file stands where it should be")
+        raise DamagedDatabase("its path is not a regular file")
     objection = trust.objection(found)
     if objection is not None:
-        raise NotPrivate(f"{path.name} {objection}", "if what it holds is yours, make it so, else remove it")
+        raise NotPrivate(
+            f"{path.name} {objection}", "change its owner or mode if its contents are yours, else remove it"
+        )
     if stat.S_IMODE(found.st_mode) != _PRIVATE_FILE and found.st_uid == os.geteuid():
         with contextlib.suppress(OSError):
             path.chmod(_PRIVATE_FILE)
@@ -120,28 +115,24 @@ def _choose_journal(connection: sqlite3.Connection, network: bool) -> None:
         try:
             (mode,) = connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()
         except sqlite3.OperationalError as error:
-            if is_busy(error) or _is_damage(error) or network:
+            if is_busy(error) or is_corrupt(error) or network:
                 raise
             (mode,) = connection.execute("PRAGMA journal_mode=DELETE").fetchone()
     connection.execute(f"PRAGMA synchronous={'NORMAL' if mode == 'wal' else 'FULL'}")
-
-
-def _is_damage(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 # --- damage
 
 
 def move_aside(path: Path) -> Path | None:
-    """Rename a damaged file, whatever it is, with the logs that belong to it; to what. None where nothing is wrong with it.
+    """Rename a damaged file and its logs; returns the new path, or None where nothing is wrong with the file.
 
-    The last one that was moved aside is kept to look at.
+    The last one that was moved aside is kept for inspection.
     """
     if _is_whole(path):
         return None
     aside = path.with_name(f"{path.name}.damaged")
-    for suffix in (*_BESIDE, ""):
+    for suffix in (*_SIDE_FILES, ""):
         remove(Path(f"{aside}{suffix}"))
         with contextlib.suppress(FileNotFoundError):
             Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
@@ -150,10 +141,10 @@ def move_aside(path: Path) -> Path | None:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a file can be used after all, or none is there; looks at every page of it."""
+    """Whether every page of a file is intact, or there is no file."""
     if not os.path.lexists(path):
-        return True  # and will be made
-    for suffix in ("", *_BESIDE):
+        return True
+    for suffix in ("", *_SIDE_FILES):
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(Path(f"{path}{suffix}").lstat().st_mode):
                 return False
@@ -164,30 +155,15 @@ def _is_whole(path: Path) -> bool:
             probe_writing(connection)
             return True
     except Exception as error:
-        return not _blames_the_file(error, path)
+        return not is_file_at_fault(error, path)
 
 
-def _blames_the_file(error: Exception, path: Path) -> bool:
-    """Whether what went wrong in checking it is the file's own fault. A healthy one is never set aside for what is not."""
-    if isinstance(error, Newer | MemoryError) or is_busy(error):
-        return False
-    code = getattr(error, "sqlite_errorcode", 0)
-    if code == sqlite3.SQLITE_IOERR_SHORT_READ:  # cut off
-        return True
-    if code & 0xFF in _OUTSIDE:
-        return False
-    if code & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-        # A header that was changed may forbid writing; or the file system does.
-        return os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK)
-    return not isinstance(error, OSError)
-
-
-# --- around it
+# --- locks and file systems
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Alone among processes in making or moving the file; where there are no locks, go on all the same."""
+    """Hold the lock for creating or moving the file; where locks do not work, continue without."""
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     with contextlib.suppress(LockUnavailable):
         lock.acquire(10.0)
@@ -198,7 +174,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _on_network(path: Path) -> bool:
-    """Whether other machines may write to the file, too."""
+    """Whether the file is on a network file system, where other machines may write to it."""
     found = ("", "")
     with contextlib.suppress(OSError, ValueError):
         real = path.parent.resolve()

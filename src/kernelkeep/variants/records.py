@@ -1,10 +1,10 @@
-"""Tuning results, kept: every measurement with what it was measured on, and which variant is in use.
+"""Tuning results on disk: every measurement with what it was measured on, and which variant is in use.
 
     <cache folder>/tuning.sqlite             the results of all devices
-    <cache folder>/tuning.sqlite.damaged     the last file that could not be read, to look at
+    <cache folder>/tuning.sqlite.damaged     the last file that could not be read, for inspection
 
 Many processes and threads may read and write at the same time. What cannot be written stays in memory, with one warning
-(`database.py`); only what the caller passed raises. A file of JSON lines carries results between machines.
+(`database.py`); only wrong arguments raise. A file of JSON lines carries results between machines.
 """
 
 from __future__ import annotations
@@ -36,28 +36,12 @@ from .record import (
     merged,
     preferred,
 )
+from .rows import Count, delete, key_of, read_choices, read_counts, read_records, write_choice, write_record
 from .values import canonical
 
 __all__ = ["FILE_NAME", "Choice", "Count", "Record", "Records"]
 
 FILE_NAME = "tuning.sqlite"
-
-_record = msgspec.json.Decoder(Record)
-_choice = msgspec.json.Decoder(Choice)
-_BODY = "CAST(body AS BLOB)"  # bytes: what a damaged row holds need not be UTF-8
-
-
-class Count(msgspec.Struct, frozen=True):
-    """How much is known of a tuned kernel on a device."""
-
-    tuned: str
-    device: str
-    device_name: str
-    architecture: str
-    problems: int  # different ones
-    measured: int  # variants, each counted for every problem
-    failed: int
-    newest: float  # seconds since 1970
 
 
 class Records:
@@ -84,17 +68,17 @@ class Records:
         return self._database.problems
 
     def warn(self, kind: str, text: str) -> None:
-        """Count a problem with what is kept; the first of its kind is a warning."""
-        self._database.trouble(kind, text)
+        """Count a problem with what is stored; the first of its kind is a warning."""
+        self._database.warn(kind, text)
 
     # --- measurements
 
     def add(self, record: Record) -> None:
-        """Keep a measurement: samples are added to those of this variant; failure and success replace each other."""
+        """Store a measurement: samples are added to those of this variant; failure and success replace each other."""
         self.add_all((record,))
 
     def add_all(self, records: Iterable[Record]) -> None:
-        """Keep several measurements in one transaction: all of them or none."""
+        """Store several measurements in one transaction: all of them or none."""
         now = time.time()
         new = [
             checked_record(
@@ -105,65 +89,67 @@ class Records:
 
         def work(connection: sqlite3.Connection) -> None:
             for record in new:
-                _put(connection, measured_again(self._get(connection, record), record))
+                write_record(connection, measured_again(self._stored(connection, record), record))
 
         self._database.write(work)
 
     def find(
         self, tuned: str, source: str, device: str, problem: Mapping[str, Any], dtype: str = "f4"
     ) -> Record | None:
-        """What is known of one variant."""
-        found = self._select(tuned=tuned, device=device, problem=canonical(problem), dtype=dtype, source=source)
-        return found[0] if found else None
+        """The record of one variant."""
+        return self.known(tuned, device, problem, dtype).get(source)
 
     def known(self, tuned: str, device: str, problem: Mapping[str, Any], dtype: str = "f4") -> dict[str, Record]:
-        """All that is known of one problem, by the hash of the source."""
-        found = self._select(tuned=tuned, device=device, problem=canonical(problem), dtype=dtype)
-        return {record.source: record for record in found}
+        """All records of one problem, by the digest of the source."""
+        return {record.source: record for record in self.of_device(tuned, device, problem, dtype)}
 
     def of_device(
         self, tuned: str, device: str, problem: Mapping[str, Any] | None = None, dtype: str | None = None
     ) -> list[Record]:
         """All records of a device, or those of one problem or type."""
-        return self._select(
-            tuned=tuned, device=device, problem=None if problem is None else canonical(problem), dtype=dtype
-        )
+        return self._read(tuned=tuned, device=device, problem=_text(problem), dtype=dtype)
 
     def of_architecture(self, tuned: str, architecture: str) -> list[Record]:
         """All records of all devices of an architecture."""
-        return self._select(tuned=tuned, architecture=architecture)
+        return self._read(tuned=tuned, architecture=architecture)
+
+    def _read(self, **equal: str | None) -> list[Record]:
+        return self._database.read(lambda connection: read_records(connection, self._skipped, **equal))
 
     # --- the variant in use
 
     def choice(self, tuned: str, device: str, problem: Mapping[str, Any], dtype: str = "f4") -> Choice | None:
         """The variant in use for a problem."""
-        key = (tuned, device, canonical(problem), dtype)
-        return self._database.read(lambda connection: self._get_choice(connection, key))
+        found = self._read_choices(tuned=tuned, device=device, problem=canonical(problem), dtype=dtype)
+        return found[0] if found else None
 
     def choices(self, tuned: str | None = None, device: str | None = None) -> list[Choice]:
         """The variants in use, for all problems."""
-        return self._database.read(lambda connection: self._choices(connection, tuned, device))
+        return self._read_choices(tuned=tuned, device=device)
+
+    def _read_choices(self, **equal: str | None) -> list[Choice]:
+        return self._database.read(lambda connection: read_choices(connection, self._skipped, **equal))
 
     def choose(self, choice: Choice) -> None:
-        """Put a variant to use. Only a pin replaces a pin."""
+        """Store which variant is in use. Only a pin replaces a pin."""
         new = checked_choice(msgspec.structs.replace(choice, created=choice.created or time.time()))
 
         def work(connection: sqlite3.Connection) -> None:
-            old = self._get_choice(connection, _key(new))
+            old = self._stored_choice(connection, key_of(new))
             if new.pinned or old is None or not old.pinned:
-                _put_choice(connection, new)
+                write_choice(connection, new)
 
         self._database.write(work)
 
     def unpin(self, tuned: str, device: str, problem: Mapping[str, Any], dtype: str = "f4") -> bool:
-        """Drop a pin, so that measurements decide again; False where there is none."""
-        key = (tuned, device, canonical(problem), dtype)
+        """Remove a pin, so that measurements decide again; False where there is none."""
+        key = {"tuned": tuned, "device": device, "problem": canonical(problem), "dtype": dtype}
 
         def work(connection: sqlite3.Connection) -> bool:
-            old = self._get_choice(connection, key)
+            old = self._stored_choice(connection, key)
             if old is None or not old.pinned:
                 return False
-            connection.execute("DELETE FROM choices WHERE tuned=? AND device=? AND problem=? AND dtype=?", key)
+            delete(connection, "choices", **key)
             return True
 
         return self._database.write(work)
@@ -171,29 +157,16 @@ class Records:
     # --- all together
 
     def names(self) -> list[str]:
-        """The tuned kernels something is known of."""
+        """The tuned kernels that have records."""
         return sorted({count.tuned for count in self.counts()})
 
     def devices(self) -> dict[str, str]:
-        """The devices something is known of: fingerprint → readable name."""
+        """The devices that have records: fingerprint → readable name."""
         return {count.device: count.device_name for count in self.counts()}
 
     def counts(self) -> list[Count]:
-        """How much is known, a row for each tuned kernel and device."""
-        query = """
-            SELECT tuned, device, max(device_name), max(architecture), count(DISTINCT problem),
-                   sum(failure = ''), sum(failure != ''), max(created)
-            FROM records GROUP BY tuned, device ORDER BY tuned, max(device_name), device
-        """
-        rows = self._database.read(lambda connection: connection.execute(query).fetchall())
-        return [found for row in rows if (found := self._count(row)) is not None]
-
-    def _count(self, row: tuple[Any, ...]) -> Count | None:
-        try:
-            return msgspec.convert(dict(zip(Count.__struct_fields__, row, strict=True)), Count)
-        except msgspec.ValidationError as error:
-            self._database.trouble("row", f"a row of {self.path} is passed over: {error}")
-            return None
+        """How much is known, one row for each tuned kernel and device."""
+        return self._database.read(lambda connection: read_counts(connection, self._skipped))
 
     def forget(
         self,
@@ -203,26 +176,30 @@ class Records:
         *,
         choices: bool = True,
     ) -> int:
-        """Remove the records of a kernel, of a device, of a problem, of what fits all that is given, or all of them.
+        """Remove the records of a kernel, of a device, of a problem, of what matches all that is given, or all of them.
 
-        The choices go with them, pins among them, unless `choices` is False. Returns how many records went.
+        The choices go with them, pins among them, unless `choices` is False. Returns how many records were removed.
         """
-        condition, values = _where(tuned=tuned, device=device, problem=None if problem is None else canonical(problem))
+        equal = {"tuned": tuned, "device": device, "problem": _text(problem)}
 
         def work(connection: sqlite3.Connection) -> int:
             if choices:
-                connection.execute(f"DELETE FROM choices{condition}", values)
-            return connection.execute(f"DELETE FROM records{condition}", values).rowcount
+                delete(connection, "choices", **equal)
+            return delete(connection, "records", **equal)
 
         return self._database.write(work)
+
+    # --- files
 
     def export(
         self, path_or_file: str | os.PathLike[str] | IO[Any], tuned: str | None = None, device: str | None = None
     ) -> int:
-        """Write records and choices as JSON lines; how many records. A file appears whole or not at all."""
+        """Write records and choices as JSON lines; returns how many records. A file appears whole or not at all."""
 
         def work(connection: sqlite3.Connection) -> tuple[list[Record], list[Choice]]:
-            return self._records(connection, tuned=tuned, device=device), self._choices(connection, tuned, device)
+            equal = {"tuned": tuned, "device": device}
+            records = read_records(connection, self._skipped, **equal)
+            return records, read_choices(connection, self._skipped, **equal)
 
         records, choices = self._database.read(work)
         data = b"".join([*map(encode_line, records), *map(encode_line, choices)])
@@ -233,9 +210,9 @@ class Records:
         return len(records)
 
     def load(self, path_or_file: str | os.PathLike[str] | IO[Any]) -> int:
-        """Take in what `export` wrote, here or elsewhere; how many records and choices are new or changed.
+        """Read what `export` wrote, here or elsewhere; returns how many records and choices are new or changed.
 
-        Reading a file again changes nothing. Bad lines are passed over, with one warning.
+        Reading a file again changes nothing. Bad lines are skipped, with one warning.
         """
         if isinstance(path_or_file, str | os.PathLike):
             name = str(path_or_file)
@@ -254,15 +231,39 @@ class Records:
         if bad:
             number, reason = bad[0]
             others = f", and so are {len(bad) - 1} more" if len(bad) > 1 else ""
-            self._database.trouble(f"load {name}", f"line {number} of {name} is passed over ({reason}){others}")
+            self.warn(f"load {name}", f"line {number} of {name} is skipped ({reason}){others}")
 
-        def work(connection: sqlite3.Connection) -> int:
-            return sum(self._merge(connection, item) for item in items)
+        return self._database.write(lambda connection: sum(self._merge(connection, item) for item in items))
 
-        return self._database.write(work)
+    def _merge(self, connection: sqlite3.Connection, item: Record | Choice) -> bool:
+        """Merge something from a file into what is stored; returns whether that changed anything."""
+        if isinstance(item, Record):
+            old = self._stored(connection, item)
+            new = merged(old, item)
+            if new != old:
+                write_record(connection, new)
+            return new != old
+        stored = self._stored_choice(connection, key_of(item))
+        winner = preferred(stored, item)
+        if winner != stored:
+            write_choice(connection, winner)
+        return winner != stored
+
+    def _stored(self, connection: sqlite3.Connection, record: Record) -> Record | None:
+        found = read_records(connection, self._skipped, **key_of(record), source=record.source)
+        return found[0] if found else None
+
+    def _stored_choice(self, connection: sqlite3.Connection, key: dict[str, str]) -> Choice | None:
+        found = read_choices(connection, self._skipped, **key)
+        return found[0] if found else None
+
+    def _skipped(self, reason: str) -> None:
+        self.warn("row", f"a row of {self.path} is skipped: {reason}")
+
+    # --- the end
 
     def close(self) -> None:
-        """Let go of the file; what was kept in memory only is gone."""
+        """Close the file; what was in memory only is lost."""
         self._database.close()
 
     def __enter__(self) -> Records:
@@ -276,85 +277,6 @@ class Records:
     def __repr__(self) -> str:
         return f"<Records in {'memory' if self.in_memory else self.path}>"
 
-    # --- rows
 
-    def _select(self, **equal: str | None) -> list[Record]:
-        return self._database.read(lambda connection: self._records(connection, **equal))
-
-    def _records(self, connection: sqlite3.Connection, **equal: str | None) -> list[Record]:
-        condition, values = _where(**equal)
-        rows = connection.execute(f"SELECT {_BODY} FROM records{condition} ORDER BY rowid", values).fetchall()
-        return [found for (body,) in rows if (found := self._decode(_record, body)) is not None]
-
-    def _choices(self, connection: sqlite3.Connection, tuned: str | None, device: str | None) -> list[Choice]:
-        condition, values = _where(tuned=tuned, device=device)
-        rows = connection.execute(f"SELECT {_BODY} FROM choices{condition} ORDER BY rowid", values).fetchall()
-        return [found for (body,) in rows if (found := self._decode(_choice, body)) is not None]
-
-    def _get(self, connection: sqlite3.Connection, record: Record) -> Record | None:
-        tuned, device, problem, dtype = _key(record)
-        found = self._records(
-            connection, tuned=tuned, device=device, problem=problem, dtype=dtype, source=record.source
-        )
-        return found[0] if found else None
-
-    def _get_choice(self, connection: sqlite3.Connection, key: tuple[str, str, str, str]) -> Choice | None:
-        query = f"SELECT {_BODY} FROM choices WHERE tuned=? AND device=? AND problem=? AND dtype=?"
-        row = connection.execute(query, key).fetchone()
-        return None if row is None else self._decode(_choice, row[0])
-
-    def _decode(self, decoder: Any, body: bytes) -> Any:
-        try:
-            return decoder.decode(body)
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, MemoryError) as error:
-            self._database.trouble("row", f"a row of {self.path} is passed over: {error}")
-            return None
-
-    def _merge(self, connection: sqlite3.Connection, item: Record | Choice) -> bool:
-        """Take in something from a file; whether that changed anything."""
-        if isinstance(item, Record):
-            old = self._get(connection, item)
-            new = merged(old, item)
-            if new != old:
-                _put(connection, new)
-            return new != old
-        there = self._get_choice(connection, _key(item))
-        stands = preferred(there, item)
-        if stands != there:
-            _put_choice(connection, stands)
-        return stands != there
-
-
-def _key(item: Record | Choice) -> tuple[str, str, str, str]:
-    return item.tuned, item.device, canonical(item.problem), item.dtype
-
-
-def _put(connection: sqlite3.Connection, record: Record) -> None:
-    connection.execute(
-        "INSERT INTO records "
-        "(tuned, device, problem, dtype, source, architecture, device_name, failure, created, body) "
-        "VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET architecture=excluded.architecture, "
-        "device_name=excluded.device_name, failure=excluded.failure, created=excluded.created, body=excluded.body",
-        (
-            *_key(record),
-            record.source,
-            record.architecture,
-            record.device_name,
-            record.failure,
-            record.created,
-            msgspec.json.encode(record).decode(),
-        ),
-    )
-
-
-def _put_choice(connection: sqlite3.Connection, choice: Choice) -> None:
-    body = msgspec.json.encode(choice).decode()
-    connection.execute(
-        "INSERT OR REPLACE INTO choices (tuned, device, problem, dtype, body) VALUES (?,?,?,?,?)", (*_key(choice), body)
-    )
-
-
-def _where(**equal: str | None) -> tuple[str, list[str]]:
-    """A condition on the columns that are not None."""
-    given = {column: value for column, value in equal.items() if value is not None}
-    return (" WHERE " + " AND ".join(f"{column}=?" for column in given) if given else "", list(given.values()))
+def _text(problem: Mapping[str, Any] | None) -> str | None:
+    return None if problem is None else canonical(problem)

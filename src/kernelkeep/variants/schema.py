@@ -1,4 +1,4 @@
-"""The tables tuning results are in, and how a database comes to have them."""
+"""The tables of tuning results, and how a database gets them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,12 @@ import sqlite3
 from collections.abc import Iterator
 from functools import cache
 
-from ..errors import KernelKeepError
+from .sqlite_errors import DamagedDatabase, NewerDatabase, primary_code
 
-__all__ = [
-    "MAX_RECORDS",
-    "DamagedDatabase",
-    "Newer",
-    "begun",
-    "check_pages",
-    "copy_tables",
-    "is_busy",
-    "may_be_damage",
-    "prepare",
-    "probe_writing",
-]
+__all__ = ["MAX_RECORDS", "check_pages", "copy_tables", "prepare", "probe_writing", "transaction"]
 
-MAX_RECORDS = 50_000  # the oldest go when a database is opened; sources change, and their records would stay for ever
+# The oldest are removed when a database is opened: sources change, and their records would stay forever.
+MAX_RECORDS = 50_000
 # Each step takes a database from the schema of its number to the next.
 _STEPS = (
     """
@@ -46,68 +36,51 @@ _TABLES = {
 }
 
 
-_LARGEST_VERSION = 1000  # that anybody will ever write
-_LOOK = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
-# What a full disk, a lack of memory, a broken disk or an interrupt says.
-_OUTSIDE = (
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_INTERRUPT,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_PROTOCOL,
-    sqlite3.SQLITE_MISUSE,
-)
-
-
-class DamagedDatabase(Exception):
-    """What lies there is no database of ours. Stays inside the database."""
-
-
-class Newer(OSError):
-    """A newer kernelkeep's database, which is left alone. Stays inside the database."""
+_MAX_VERSION = 1000  # of any kernelkeep to come
+_DESCRIBE = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
 
 
 def prepare(connection: sqlite3.Connection) -> None:
-    """The newest schema, and no more records than may be."""
+    """Create or migrate the tables, and remove the oldest of too many records."""
     try:
         if _version(connection) != len(_STEPS):
-            with begun(connection, "BEGIN IMMEDIATE"):
-                for step in _STEPS[_version(connection) :]:  # another process may have been first
+            with transaction(connection, "BEGIN IMMEDIATE"):
+                for step in _STEPS[_version(connection) :]:  # another process may have done it meanwhile
                     for statement in step.split(";"):
                         connection.execute(statement)
                 connection.execute(f"PRAGMA user_version={len(_STEPS)}")
         for table, columns in _TABLES.items():
             connection.execute(f"SELECT {columns} FROM {table} LIMIT 0")
-        if not _tables_made(_STEPS) <= set(connection.execute(_LOOK)):
-            raise DamagedDatabase("its tables are not those that were made")
+        if not _tables_made(_STEPS) <= set(connection.execute(_DESCRIBE)):
+            raise DamagedDatabase("its tables are different")
     except sqlite3.OperationalError as error:
-        if _code(error) == sqlite3.SQLITE_ERROR:  # there is no such table or column, or one that is not ours
+        if primary_code(error) == sqlite3.SQLITE_ERROR:  # a table or column is missing or different
             raise DamagedDatabase(str(error)) from None
         raise
     if connection.execute("SELECT count(*) FROM records").fetchone()[0] > MAX_RECORDS:
-        with begun(connection, "BEGIN IMMEDIATE"):
+        with transaction(connection, "BEGIN IMMEDIATE"):
             oldest = "SELECT rowid FROM records ORDER BY created DESC LIMIT -1 OFFSET ?"
             connection.execute(f"DELETE FROM records WHERE rowid IN ({oldest})", (MAX_RECORDS,))
 
 
 @cache
 def _tables_made(steps: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
-    """What sqlite keeps of the tables and indexes that the steps make."""
+    """sqlite's own list of the tables and indexes that the steps create."""
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         for step in steps:
             connection.executescript(step)
-        return frozenset(connection.execute(_LOOK))
+        return frozenset(connection.execute(_DESCRIBE))
 
 
 def check_pages(connection: sqlite3.Connection) -> None:
-    """`DamagedDatabase` where a page, a row or an index does not fit the others."""
+    """Raise `DamagedDatabase` where a page, a row or an index does not fit the others."""
     (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if found != "ok":
         raise DamagedDatabase(str(found))
 
 
 def probe_writing(connection: sqlite3.Connection) -> None:
-    """Whatever sqlite raises where nothing can be written; changes nothing."""
+    """Raise what sqlite raises where nothing can be written; changes nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(f"PRAGMA user_version={len(_STEPS)}")
@@ -133,16 +106,16 @@ def copy_tables(source: sqlite3.Connection, target: sqlite3.Connection) -> bool:
 
 def _version(connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if not 0 <= version <= _LARGEST_VERSION:
+    if not 0 <= version <= _MAX_VERSION:
         raise DamagedDatabase(f"no kernelkeep writes schema {version}")
     if version > len(_STEPS):
-        raise Newer(f"a newer kernelkeep wrote it: schema {version}, this version reads {len(_STEPS)}")
+        raise NewerDatabase(f"a newer kernelkeep wrote it: schema {version}, this version reads {len(_STEPS)}")
     return int(version)
 
 
 @contextlib.contextmanager
-def begun(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
-    """A transaction for the length of a block: committed at its end, undone where it fails."""
+def transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    """A transaction for the length of a block: committed at its end, rolled back where it fails."""
     connection.execute(begin)
     try:
         yield
@@ -151,26 +124,3 @@ def begun(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
         with contextlib.suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
         raise
-
-
-def is_busy(error: Exception) -> bool:
-    """Whether another process is in the way, and trying again is the cure."""
-    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def may_be_damage(error: Exception) -> bool:
-    """Whether the file may be the trouble, and a new one the cure; looking at all of it tells.
-
-    Not what is plainly the machine's or the program's fault. Damage may show as nearly anything else: text that is not UTF-8,
-    a number where there was a text, a constraint that does not hold.
-    """
-    if isinstance(error, OSError | KernelKeepError | AssertionError | NameError | AttributeError) or is_busy(error):
-        return False
-    if isinstance(error, sqlite3.Error):
-        code = getattr(error, "sqlite_errorcode", None)
-        return code == sqlite3.SQLITE_IOERR_SHORT_READ or (code is not None and code & 0xFF not in _OUTSIDE)
-    return True
-
-
-def _code(error: Exception) -> int:
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF  # without the details

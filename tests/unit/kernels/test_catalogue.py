@@ -9,7 +9,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.kernels.catalogue import SHIPPED, find_kernel, parse_problem
-from kernelkeep.variants.overview import known_problems, records_in
+from kernelkeep.observe.tuning_overview import known_problems, records_in
 from kernelkeep.variants.records import Choice, Record, Records
 
 

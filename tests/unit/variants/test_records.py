@@ -518,7 +518,7 @@ def test_bad_lines_are_passed_over_with_one_warning(filled: Records, tmp_path: P
     path = tmp_path / "results.jsonl"
     path.write_bytes(b"\n".join([*lines[:3], *bad, json.dumps(changed).encode(), b"", *lines[3:]]))
     other = Records(None)
-    with one_warning(f"line 4 of {path} is passed over"):
+    with one_warning(f"line 4 of {path} is skipped"):
         assert other.load(path) == 12
         assert other.load(path) == 0
     assert full(other) == full(filled) and other.problems == 2

@@ -1,4 +1,4 @@
-"""All that is known from tuning, a line for each problem: what people look at. Needs no device."""
+"""All tuning results, one line for each problem, for people. Needs no device."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 import msgspec
 
-from .record import Record
-from .records import FILE_NAME, Records
-from .select import fastest
-from .values import canonical
+from ..variants.record import Record
+from ..variants.records import FILE_NAME, Records
+from ..variants.select import fastest
+from ..variants.values import canonical
 
-__all__ = ["Known", "known_problems", "records_in"]
+__all__ = ["KnownProblem", "known_problems", "records_in"]
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownProblem(msgspec.Struct, frozen=True):
     """What is known of a tuned kernel on a device for one problem.
 
     `variant` is the one in use: pinned, chosen, or else the fastest; None where every one failed. Whether the kernel's
-    template still is the one that was measured is not known here.
+    template still is the one that was measured cannot be told here.
     """
 
     tuned: str
@@ -38,12 +38,12 @@ class Known(msgspec.Struct, frozen=True):
 
 
 def records_in(root: Path) -> Records:
-    """The records in a cache folder. Where there are none nothing is made: they are in memory, and empty."""
+    """The records in a cache folder. Where there are none, no file is created."""
     return Records(root if (root / FILE_NAME).exists() else None)
 
 
-def known_problems(records: Records, tuned: str | None = None, device: str | None = None) -> list[Known]:
-    """Every problem something is known of, or those of one kernel or device (its fingerprint's digest)."""
+def known_problems(records: Records, tuned: str | None = None, device: str | None = None) -> list[KnownProblem]:
+    """Every problem that has records, or those of one kernel or device (its fingerprint's digest)."""
     found = []
     for count in records.counts():
         if tuned not in (None, count.tuned) or device not in (None, count.device):
@@ -55,7 +55,7 @@ def known_problems(records: Records, tuned: str | None = None, device: str | Non
     return found
 
 
-def _known(records: Records, group: list[Record]) -> Known:
+def _known(records: Records, group: list[Record]) -> KnownProblem:
     first = group[0]
     choice = records.choice(first.tuned, first.device, first.problem, first.dtype)
     good = [record for record in group if not record.failure]
@@ -64,7 +64,7 @@ def _known(records: Records, group: list[Record]) -> Known:
         chosen = [record for record in good if record.variant == choice.variant]
         used = chosen[-1] if chosen else None if choice.pinned else used
     variant = choice.variant if choice is not None and choice.pinned else used.variant if used is not None else None
-    return Known(
+    return KnownProblem(
         tuned=first.tuned,
         device=first.device,
         device_name=first.device_name,
