@@ -419,7 +419,8 @@ def test_a_prepared_launch_keeps_its_queue(device: kk.Device, kernel: kk.Kernel)
         device.synchronize()  # what was collected is given back
         device.queue().synchronize()
         prepared()
-    prepared.queue.synchronize()  # type: ignore[attr-defined]
+    assert prepared.options.queue is not None
+    prepared.options.queue.synchronize()
     np.testing.assert_array_equal(y.numpy(), np.full(N, 3, "f4"))
 
 
