@@ -1,12 +1,11 @@
-"""Checking a launch's arguments against the kernel's signature, before the driver sees anything.
+"""Checks a launch's arguments against the kernel's signature before the driver sees them.
 
-Each parameter has a converter from what the caller passed to what the backend needs: the array's handle for a buffer, a
-NumPy scalar for a scalar of known dtype, raw bytes where only the size is known. Whatever cannot work ends in a sentence
-a person can act on.
+Each parameter has a converter from what the caller passed to what the backend takes: the array's handle for a buffer, a
+NumPy scalar for a scalar of known dtype, bytes where only the size is known. A wrong argument raises an error that says
+what to pass instead.
 
-`launcher(…)` makes one function of checking all arguments and handing them to the driver. It is generated, as `dataclasses`
-does it, with the usual case of every argument inline: this runs on every launch, and a call for each argument would cost
-as much as the driver's launch itself.
+`launcher(…)` generates one function, as `dataclasses` does, that checks all arguments and then runs the backend's lines.
+The usual case of each argument is inline: a Python call for each would cost as much as the driver's launch.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class LocalMemory:
 
     def __init__(self, nbytes: int) -> None:
         if not isinstance(nbytes, int) or nbytes <= 0:
-            raise ArgumentError(f"local memory takes a positive number of bytes, not {nbytes!r}")
+            raise ArgumentError(f"nbytes must be a positive integer, got {nbytes!r}")
         self.nbytes = nbytes
 
 
@@ -50,42 +49,38 @@ def converters(device: Device, kernel: str, params: tuple[Parameter, ...]) -> tu
 
 
 def launcher(
-    device: Device, kernel: str, params: tuple[Parameter, ...], body: list[str], helpers: dict[str, Any]
+    device: Device, kernel: str, params: tuple[Parameter, ...], body: list[str], names: dict[str, Any]
 ) -> Launcher:
-    """A function of a launch's arguments and shape: it checks the arguments, then does what `body` says.
-
-    `body` is lines of Python in terms of v0, v1, … (the checked values), `shape` and `helpers`. On a device that shares
-    memory with other libraries, `shared` lists the arrays they use as well.
-    """
+    """A function of a launch's arguments and shape that checks the arguments and then runs `body` (see `FastLaunch`)."""
     # The kernel's name is data, not code: a GLSL kernel is called whatever its source is called.
-    names: dict[str, Any] = {
+    scope: dict[str, Any] = {
         "Array": Array,
         "ArgumentError": ArgumentError,
         "device": device,
         "kernel_name": kernel,
         "as_tuple": partial(_as_tuple, kernel),
         "shared": (),
-        **helpers,
+        **names,
     }
     for i, (param, convert) in enumerate(zip(params, converters(device, kernel, params), strict=True)):
-        names[f"c{i}"] = convert
+        scope[f"c{i}"] = convert
         if param.dtype is not None:
             dtype = np.dtype(param.dtype)
-            names[f"t{i}"] = dtype if param.kind == "buffer" else dtype.type
+            scope[f"t{i}"] = dtype if param.kind == "buffer" else dtype.type
     kinds = tuple((param.kind, param.dtype is not None) for param in params)
-    exec(_compiled(kinds, tuple(body), device.guests.supported), names)
-    made: Launcher = names.pop("launch_checked")  # or the two would hold each other
+    exec(_compiled(kinds, tuple(body), device.guests.supported), scope)
+    made: Launcher = scope.pop("launch_checked")  # or the function and its scope would hold each other
     return made
 
 
 @lru_cache(maxsize=256)
 def _compiled(params: tuple[tuple[str, bool], ...], body: tuple[str, ...], takes_guests: bool) -> CodeType:
-    """The code of a launcher; kernels whose parameters are alike share it. Compiling takes a fifth of a millisecond.
+    """The code of a launcher, shared by kernels with the same kinds of parameters: compiling takes 0.2 ms.
 
-    `params` is the kind of each and whether its dtype is known: then the usual case is told by it, inline.
+    `params` has the kind of each parameter and whether its dtype is known; a known dtype is compared inline.
     """
     count = len(params)
-    message = f'f"{{kernel_name}} takes {count} arguments, and {{len(args)}} were given"'
+    message = f'f"{{kernel_name}} takes {count} arguments, got {{len(args)}}"'
     lines = [
         "def launch_checked(args, shape):",
         "    if args.__class__ is not tuple:",
@@ -112,7 +107,7 @@ def _compiled(params: tuple[tuple[str, bool], ...], body: tuple[str, ...], takes
 
 def _as_tuple(kernel: str, args: Any) -> tuple[Any, ...]:
     if not isinstance(args, tuple | list):
-        raise ArgumentError(f"args of {kernel} is a tuple of arguments, not {_described(args)}: write args=(x, …)")
+        raise ArgumentError(f"args of {kernel} must be a tuple of arguments, got {_described(args)}: write args=(x, …)")
     return tuple(args)
 
 
@@ -122,9 +117,9 @@ def dimensions(value: Any, what: str) -> tuple[int, int, int]:
     try:
         parsed = tuple(int(size.__index__()) for size in sizes)
     except (AttributeError, TypeError):
-        raise ArgumentError(f"{what} is an integer or up to three, not {value!r}") from None
+        raise ArgumentError(f"{what} must be one to three positive integers, got {value!r}") from None
     if not 1 <= len(parsed) <= 3 or min(parsed) < 1:
-        raise ArgumentError(f"{what} is one to three positive integers, not {value!r}")
+        raise ArgumentError(f"{what} must be one to three positive integers, got {value!r}")
     x, y, z = (*parsed, 1, 1)[:3]
     return x, y, z
 
@@ -134,19 +129,21 @@ def _buffer(device: Device, label: str, param: Parameter) -> Converter:
 
     def convert(value: Any, shared: Any = None) -> Any:
         if isinstance(value, np.ndarray):
-            raise ArgumentError(f"{label} is a NumPy array in host memory: pass device.array(…) of it")
+            raise ArgumentError(
+                f"{label} must be a device array, got a NumPy array in host memory: pass device.array(…) of it"
+            )
         if not isinstance(value, Array):
             guest = device.guests.adopt(device, value)
             if guest is None:
-                raise ArgumentError(f"{label} is a buffer and takes a device array, not {_described(value)}")
+                raise ArgumentError(f"{label} must be a device array, got {_described(value)}")
             value = guest
-        handle = value.handle  # looked at once: another thread may close the array right afterwards
+        handle = value.handle  # read once: another thread may close the array right afterwards
         if handle is None:
             raise DeviceError(f"{label} is a closed array")
         if value.device is not device:
-            raise ArgumentError(f"{label} is an array on {value.device.spec}, and the kernel runs on {device.spec}")
+            raise ArgumentError(f"{label} must be an array on {device.spec}, got one on {value.device.spec}")
         if dtype is not None and value.dtype != dtype:
-            raise ArgumentError(f"{label} is {dtype.name}, and the array is {value.dtype.name}")
+            raise ArgumentError(f"{label} must be an array of {dtype.name}, got {value.dtype.name}")
         if shared is not None and value.peers is not None:
             shared.append(value)
         return handle
@@ -174,16 +171,16 @@ def _scalar(device: Device, label: str, param: Parameter) -> Converter:
         if isinstance(number, int):
             if integer:
                 if not low <= number <= high:
-                    raise ArgumentError(f"{label} is {dtype.name}, and {number} does not fit")
+                    raise ArgumentError(f"{label} must fit into {dtype.name}, got {number}")
                 return exact(number)
             if not -largest <= number <= largest:
-                raise ArgumentError(f"{label} is {dtype.name}, and so large an integer does not fit")
+                raise ArgumentError(f"{label} must fit into {dtype.name}, got a larger integer")
             return exact(number)
         if isinstance(number, float) and not integer:
             if np.isfinite(number) and abs(number) > largest:
-                raise ArgumentError(f"{label} is {dtype.name}, and {number} does not fit")
+                raise ArgumentError(f"{label} must fit into {dtype.name}, got {number}")
             return exact(number)
-        raise ArgumentError(f"{label} is {dtype.name}, not {_described(value)}")
+        raise ArgumentError(f"{label} must be {dtype.name}, got {_described(value)}")
 
     return convert
 
@@ -197,7 +194,7 @@ def _limits(dtype: str) -> tuple[int, int, float]:
 
 
 def _opaque(label: str, param: Parameter) -> Converter:
-    """A scalar whose type nobody knows (a struct by value, a typedef): right by size, or refused."""
+    """For a scalar of unknown type (a struct by value, a typedef): only the size is checked."""
 
     def convert(value: Any) -> Any:
         if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
@@ -206,23 +203,23 @@ def _opaque(label: str, param: Parameter) -> Converter:
             raw = bytes(value)
         else:
             raise ArgumentError(
-                f"{label} has a type that is not known here: pass a NumPy scalar, not {_described(value)}"
+                f"the type of {label} is not known: it must be a NumPy scalar or bytes, got {_described(value)}"
             )
         if param.nbytes and len(raw) != param.nbytes:
-            raise ArgumentError(f"{label} takes {param.nbytes} bytes, and {_described(value)} has {len(raw)}")
+            raise ArgumentError(f"{label} must have {param.nbytes} bytes, got {_described(value)} with {len(raw)}")
         return raw
 
     return convert
 
 
 def _any(device: Device, label: str, param: Parameter) -> Converter:
-    """A parameter of which only the size is known: an array where a pointer fits, else a scalar by size."""
+    """For a parameter of which only the size is known: an array if a pointer fits, else a scalar of that size."""
     as_buffer, as_scalar = _buffer(device, label, param), _opaque(label, param)
 
     def convert(value: Any, shared: Any = None) -> Any:
         if isinstance(value, Array) or is_guest(value):
             if param.nbytes not in (0, 8):
-                raise ArgumentError(f"{label} takes {param.nbytes} bytes and cannot be an array")
+                raise ArgumentError(f"{label} must have {param.nbytes} bytes, got an array, which takes 8")
             return as_buffer(value, shared)
         return as_scalar(value)
 
@@ -234,7 +231,7 @@ def _local(device: Device, label: str, param: Parameter) -> Converter:
 
     def convert(value: Any) -> Any:
         if not isinstance(value, LocalMemory):
-            raise ArgumentError(f"{label} is local memory and takes kk.LocalMemory(nbytes), not {_described(value)}")
+            raise ArgumentError(f"{label} must be kk.LocalMemory(nbytes), got {_described(value)}")
         if value.nbytes > most:
             raise ArgumentError(f"{label} must have at most {most:,} bytes on {device.spec}, got {value.nbytes:,}")
         return value

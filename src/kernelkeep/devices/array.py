@@ -1,4 +1,4 @@
-"""An array in device memory: a shape, a dtype and the driver's handle."""
+"""An array in device memory."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Array:
     The memory is freed when the array is collected, or at once by `close()`. An array that shares memory with a
     guest (a CuPy or PyTorch array) keeps the guest alive and frees nothing itself.
 
-    `peers` says who else uses the memory, if anyone does: work on the array is then ordered with theirs. `ready` is the
-    handle where a launch may take it without asking: None for an array that is closed or has peers.
+    `peers` names the other libraries that use the memory, with whose work ours is ordered; None if there are none. `ready`
+    is the handle if a launch may use it without further checks, and None if the array is closed or has peers.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class Array:
         return len(self.shape)
 
     def numpy(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        """The contents on the host, once everything launched before is done; into `out` if it is given."""
+        """Wait for everything launched before, and copy the contents to the host; into `out` if it is given."""
         handle = self.open_handle()
         if out is None:
             out = np.empty(self.shape, self.dtype)
@@ -104,12 +104,14 @@ class Array:
         return out
 
     def copy_from(self, other: Any) -> Array:
-        """Overwrite the contents from a host array, or from a device array of this device."""
+        """Overwrite the contents with those of a host array or of another array on this device."""
         handle = self.open_handle()
         if isinstance(other, Array):
             origin = other.open_handle()
             if other.device is not self.device:
-                raise ArgumentError(f"the array to copy from is on {other.device.spec}, not on {self.device.spec}")
+                raise ArgumentError(
+                    f"the array to copy from must be on {self.device.spec}, got one on {other.device.spec}"
+                )
             self._check_like(other.shape, other.dtype)
             if self.nbytes and other is not self:
                 with self.device.guests.ordered(self.device, (self, other)):
@@ -219,10 +221,10 @@ class Array:
     def _check_like(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         if dtype != self.dtype:
             raise ArgumentError(
-                f"the data is {dtype}, the array {self.dtype}; convert it with .astype({str(self.dtype)!r})"
+                f"the data must be {self.dtype}, got {dtype}; convert it with .astype({str(self.dtype)!r})"
             )
         if shape != self.shape:
-            raise ArgumentError(f"the data has shape {shape}, the array {self.shape}")
+            raise ArgumentError(f"the data must have shape {self.shape}, got {shape}")
 
 
 def host_view(data: Any) -> np.ndarray[Any, Any]:
@@ -247,24 +249,26 @@ def parse_shape(shape: Any) -> tuple[int, ...]:
     try:
         sizes = tuple(int(size.__index__()) for size in (shape if isinstance(shape, tuple | list) else (shape,)))
     except (AttributeError, TypeError):
-        raise ArgumentError(f"a shape is an integer or a tuple of integers, not {shape!r}") from None
+        raise ArgumentError(f"shape must be an integer or a tuple of integers, got {shape!r}") from None
     if any(size < 0 for size in sizes):
-        raise ArgumentError(f"a shape has no negative sizes, and this one is {sizes}")
+        raise ArgumentError(f"shape must not have negative sizes, got {sizes}")
     return sizes
 
 
 def parse_dtype(dtype: Any) -> np.dtype[Any]:
-    """A dtype the device can hold."""
+    """A dtype that a device can hold, in native byte order."""
     try:
         parsed = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):
-        raise ArgumentError(f"{dtype!r} is not a dtype") from None
+        raise ArgumentError(f"dtype must be a NumPy dtype or its name, got {dtype!r}") from None
     _check_kind(parsed)
     native: np.dtype[Any] = parsed.newbyteorder("=")
     return native
 
 
 def _check_kind(dtype: np.dtype[Any]) -> None:
-    """Anything of a fixed layout; Python objects have none, and NumPy's texts are more often a mistake than meant."""
+    """Refuse Python objects, which have no fixed layout, and NumPy's strings, which are usually a mistake."""
     if dtype.hasobject or dtype.kind == "U":
-        raise ArgumentError(f"an array of dtype {dtype} is not made of numbers and cannot go to a device")
+        raise ArgumentError(
+            f"dtype must be made of numbers or bytes, got {dtype}: a device has no Python objects and no strings"
+        )

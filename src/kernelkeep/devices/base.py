@@ -270,9 +270,11 @@ class Device(ABC):
     def _check_source(self, source: Source) -> None:
         self.check_open()
         if not isinstance(source, Source):
-            raise ArgumentError(f"a kk.Source is compiled, not a {type(source).__name__}")
+            raise ArgumentError(f"source must be a kk.Source, got a {type(source).__name__}")
         if source.language != self.language:
-            raise ArgumentError(f"source {source.name} is {source.language}, and {self.spec} takes {self.language}")
+            raise ArgumentError(
+                f"source {source.name} must be in {self.language} for {self.spec}, got {source.language}"
+            )
 
     # --- memory
 

@@ -82,7 +82,7 @@ class Kernel(ABC):
         if options.cooperative:
             self.device.capabilities.require("cooperative")
         if options.queue is not None and not self.device.capabilities.queues:
-            raise ArgumentError(f"{self.device.spec} has one queue only")
+            raise ArgumentError(f"queue must be None: {self.device.spec} has one queue only")
         if options.shared_bytes:
             raise ArgumentError(f"shared_bytes must be 0 on {self.device.spec}, got {options.shared_bytes}")
 
@@ -228,7 +228,7 @@ class Kernel(ABC):
         limits = self.device.capabilities
         wanted = dimensions(grid, "grid")
         if any(n > most for n, most in zip(wanted, limits.max_grid, strict=True)):
-            raise ArgumentError(f"grid {grid!r} is larger than {limits.max_grid}, the limit of {self.device.spec}")
+            raise ArgumentError(f"grid must be at most {limits.max_grid} on {self.device.spec}, got {grid!r}")
         checked_group = self._check_group(group)
         self.note_new_shape(wanted, checked_group)
         shape = self.native_shape(wanted, checked_group)
@@ -241,18 +241,18 @@ class Kernel(ABC):
     def _check_group(self, group: Any) -> tuple[int, int, int]:
         if group is None:
             if self.group is None:
-                raise ArgumentError(f"{self.name} does not fix its group size: pass group=…")
+                raise ArgumentError(f"group must be given: {self.name} does not fix its size")
             return self.group
         shape = dimensions(group, "group")
         if self.group is not None:
             if shape != self.group:
-                raise ArgumentError(f"{self.name} is compiled for groups of {self.group}, not {group!r}")
+                raise ArgumentError(f"group must be {self.group}, for which {self.name} is compiled, got {group!r}")
             return shape
         limits = self.device.capabilities
         too_wide = any(n > most for n, most in zip(shape, limits.max_group, strict=True))
         if too_wide or math.prod(shape) > limits.max_group_items:
-            limit = f"{limits.max_group_items} work-items, {limits.max_group}"
-            raise ArgumentError(f"group {group!r} is larger than {self.device.spec} allows ({limit})")
+            limit = f"{limits.max_group} and {limits.max_group_items} work-items"
+            raise ArgumentError(f"group must be at most {limit} on {self.device.spec}, got {group!r}")
         return shape
 
     # --- closing

@@ -207,9 +207,11 @@ class Prepared:
         try:
             index = int(which.__index__())
         except AttributeError:
-            raise ArgumentError(f"an argument goes by its place or its name, not by {which!r}") from None
+            raise ArgumentError(f"which must be the index or the name of an argument, got {which!r}") from None
         if not -len(self._args) <= index < len(self._args):
-            raise ArgumentError(f"{self.kernel.name} has {len(self._args)} arguments, and none at {index}")
+            raise ArgumentError(
+                f"which must be below {len(self._args)}, the number of arguments of {self.kernel.name}, got {index}"
+            )
         return index % len(self._args)
 
     def __repr__(self) -> str:

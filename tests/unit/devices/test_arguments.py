@@ -40,7 +40,7 @@ def test_the_count_of_arguments() -> None:
         for args in ((), (1,), (1, 2.0, 3)):
             with pytest.raises(kk.ArgumentError) as caught:
                 bind(name, two, args)
-            assert str(caught.value) == f"{name} takes 2 arguments, and {len(args)} were given"
+            assert str(caught.value) == f"{name} takes 2 arguments, got {len(args)}"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -56,7 +56,7 @@ def test_integers_up_to_the_edge(dtype: str) -> None:
     for value in (int(limits.min), int(limits.max), 0, True):
         assert scalar(dtype)(value) == value
     for value in (int(limits.min) - 1, int(limits.max) + 1, 10**30):
-        with pytest.raises(kk.ArgumentError, match=r"argument 0 \(s\) of f is u?int\d+, and .* does not fit"):
+        with pytest.raises(kk.ArgumentError, match=r"argument 0 \(s\) of f must fit into u?int\d+, got"):
             scalar(dtype)(value)
 
 
@@ -74,9 +74,9 @@ def test_floats() -> None:
     assert np.isnan(scalar("f4")(float("nan")))
     assert scalar("f8")(1e300) == 1e300
     for value in (1e39, -1e39, 10**39, 10**400):
-        with pytest.raises(kk.ArgumentError, match="does not fit"):
+        with pytest.raises(kk.ArgumentError, match="must fit into"):
             scalar("f4")(value)
-    with pytest.raises(kk.ArgumentError, match="does not fit"):
+    with pytest.raises(kk.ArgumentError, match="must fit into"):
         scalar("f8")(10**400)
 
 
@@ -102,7 +102,7 @@ def test_numpy_numbers_are_taken_as_pythons_are(dtype: str, kind: type[Any]) -> 
     ],
 )  # fmt: skip
 def test_numpy_numbers_that_do_not_fit_are_refused(dtype: str, value: Any) -> None:
-    with pytest.raises(kk.ArgumentError, match=r"argument 0 \(s\) of f is .*, and .* does not fit"):
+    with pytest.raises(kk.ArgumentError, match=r"argument 0 \(s\) of f must fit into .*, got"):
         scalar(dtype)(value)
 
 
@@ -117,7 +117,7 @@ def test_numpy_floats_are_rounded_as_pythons_are() -> None:
 )
 def test_numpy_scalars_that_are_no_numbers_are_refused(value: Any) -> None:
     for dtype in ("i4", "f4"):
-        with pytest.raises(kk.ArgumentError, match=r"argument 0 \(s\) of f is"):
+        with pytest.raises(kk.ArgumentError, match=r"argument 0 \(s\) of f must be"):
             scalar(dtype)(value)
 
 

@@ -78,9 +78,9 @@ def _toolkit_headers() -> tuple[str, ...]:
 def compile_for(source: Source, architecture: str) -> bytes:
     """Compile CUDA C for an architecture such as "sm_90"; no GPU is needed. Returns what `device.load` takes."""
     if source.language != "cuda":
-        raise ArgumentError(f"source {source.name} is {source.language}, and CUDA takes cuda")
+        raise ArgumentError(f"source {source.name} must be in cuda, got {source.language}")
     if not re.fullmatch(r"sm_\d+[af]?", architecture):
-        raise ArgumentError(f"{architecture!r} is not an architecture like sm_90")
+        raise ArgumentError(f"architecture must be like sm_90, got {architecture!r}")
     compiler_version()  # says clearly when there is no NVRTC
     nvrtc = load_bindings("nvrtc")
     text = translation_unit(source).encode()

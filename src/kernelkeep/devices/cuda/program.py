@@ -255,7 +255,7 @@ class CudaKernel(Kernel):
         device, driver = self.device, self.device.driver
         most = device.capabilities.shared_bytes
         if shared_bytes > most:
-            raise ArgumentError(f"shared_bytes {shared_bytes} is more than {device.spec} has ({most})")
+            raise ArgumentError(f"shared_bytes must be at most {most} on {device.spec}, got {shared_bytes}")
         if shared_bytes > _PLAIN_SHARED_BYTES:
             _held = self.program.hold()
             which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

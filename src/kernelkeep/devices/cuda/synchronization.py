@@ -19,7 +19,7 @@ def stream_of(queue: Queue | None, device: CudaDevice) -> Any:
     if queue is None:
         return device.cu_stream
     if not isinstance(queue, CudaQueue) or queue.device is not device:
-        raise ArgumentError(f"the queue does not belong to {device.spec}")
+        raise ArgumentError(f"queue must come from {device.spec}.queue()")
     return queue.cu_stream
 
 
@@ -39,7 +39,7 @@ class CudaQueue(Queue):
 
     def wait_for(self, fence: Fence) -> None:
         if not isinstance(fence, CudaFence):
-            raise ArgumentError("the fence does not belong to CUDA")
+            raise ArgumentError("fence must come from CUDA")
         self.device.check_open()
         self.device.call(self.device.driver.cuStreamWaitEvent, self.cu_stream, fence.event, 0)
 

@@ -28,7 +28,7 @@ __all__ = ["OpenCLKernel", "OpenCLProgram"]
 
 # Where PoCL switches from its small-grid code to its general code: the widest dimension, in work-items.
 _SMALL_GRID_ITEMS = 65535
-_NO_SHARED_BYTES = "OpenCL takes group-local memory as arguments: kk.LocalMemory(nbytes)"
+_NO_SHARED_BYTES = "shared_bytes must be 0: OpenCL takes group-local memory as arguments, kk.LocalMemory(nbytes)"
 
 
 class OpenCLProgram(Program):

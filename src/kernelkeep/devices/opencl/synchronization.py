@@ -18,7 +18,7 @@ def queue_of(queue: Queue | None, device: OpenCLDevice) -> Any:
     if queue is None:
         return device.cl_queue
     if not isinstance(queue, OpenCLQueue) or queue.device is not device:
-        raise ArgumentError(f"the queue does not belong to {device.spec}")
+        raise ArgumentError(f"queue must come from {device.spec}.queue()")
     return queue.cl_queue
 
 
@@ -35,7 +35,7 @@ class OpenCLQueue(Queue):
 
     def wait_for(self, fence: Fence) -> None:
         if not isinstance(fence, OpenCLFence):
-            raise ArgumentError("the fence does not belong to OpenCL")
+            raise ArgumentError("fence must come from OpenCL")
         self.device.call(lambda: self.device.cl.enqueue_barrier(self.cl_queue, wait_for=[fence.event]))
 
     def synchronize(self) -> None:

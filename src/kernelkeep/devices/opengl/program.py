@@ -158,7 +158,7 @@ class OpenGLKernel(Kernel):
 
     def check_options(self, options: LaunchOptions) -> None:
         if options.shared_bytes:
-            raise ArgumentError("GLSL declares its shared memory in the shader: shared_bytes has no meaning here")
+            raise ArgumentError("shared_bytes must be 0: GLSL declares its shared memory in the shader")
         super().check_options(options)
 
 

@@ -138,7 +138,7 @@ class ProgramTests(DevicePart):
         assert (y.numpy() == np.arange(9) + 5).all()
         with pytest.raises(ArgumentError) as caught:
             program.kernel().launch(1, (x, y, 5), GROUP)
-        assert str(caught.value) == f"{kernel_name} takes 4 arguments, and 3 were given"
+        assert str(caught.value) == f"{kernel_name} takes 4 arguments, got 3"
 
     @pytest.mark.parametrize(
         "name",
