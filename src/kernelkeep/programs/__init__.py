@@ -1,1 +1,1 @@
-"""WHAT runs: sources, the headers they include, kernel signatures, and portable kernels."""
+"""WHAT runs: sources and the headers they include, languages, kernel signatures, and portable kernels."""

@@ -1,9 +1,9 @@
-"""How a body calls the helpers that are macros, which decides the form it is given.
+"""Finds the helpers that must not be macros in a body, because of how the body calls them.
 
-A macro writes its arguments out as often as it needs them, and some are blocks in braces. That is as good as a function where
-an argument only computes, and where the call is a statement of its own. `not_as_macros` finds the helpers of a body of which
-that is not so: `kk_load4(x, 4 * k++)`, `if (c) kk_barrier(); else …`. Those get a form that evaluates each argument
-once and is one expression. All others keep the macros, whose text, and so whose measured speed, stays what it is.
+A macro may write an argument out more than once, and some macros are blocks in braces. That is as good as a function where
+the argument has no side effects and the call is a statement of its own. It is wrong in `kk_load4(x, 4 * k++)` and in
+`if (c) kk_barrier(); else …`: there the helper becomes an expression that evaluates each argument once
+(`Language.helper_functions`). All other bodies keep the macros, because their speed was measured with them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["not_as_macros"]
 _IDS = ("kk_global_id", "kk_local_id", "kk_group_id", "kk_group_size", "kk_group_count", "kk_global_size")
 _PURE = frozenset((*_IDS, "kk_int", "kk_uint", "kk_float", "kk_double", "min", "max", "abs"))
 _BEFORE_STATEMENTS = frozenset((";", "{", "}", ")", ":", "else", "do"))
-# The usual calls, which need no second look.
+# The most frequent calls, which are safe.
 _USUAL = re.compile(r"\bkk_\w+_(?:id|size|count)\s*\(\s*[012]\s*\)")
 _COMMENT = re.compile(r"//(?:\\\n|[^\n])*|/\*.*?\*/", re.DOTALL)
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
@@ -31,20 +31,20 @@ _ENDS_HERE = re.compile(r"\s*;(?!\s*(?:else|while)\b)")
 
 
 class _Use(NamedTuple):
-    """A helper in a text: the arguments of a call, or None where it is only named."""
+    """A helper's name in a text, with the arguments of the call, or None where it is not called."""
 
     name: str
     arguments: tuple[str, ...] | None
-    is_statement: bool  # alone, and no `else` or `while` belongs to it
+    is_statement: bool  # a statement of its own that no `else` or `while` follows
 
 
 @lru_cache(maxsize=128)
 def not_as_macros(
     language: Language, texts: tuple[str, ...], defines: tuple[tuple[str, str], ...], changing: frozenset[str]
 ) -> frozenset[str]:
-    """The helpers that the texts call in a way that a macro would get wrong in a language.
+    """The helpers that the texts call in a way that the language's macros would get wrong.
 
-    `changing` names the arrays that others may write meanwhile: read twice, they may differ.
+    `changing` names the arrays that other work-items may write: two reads of them may differ.
     """
     blocks = language.block_helpers
     repeating = language.helper_functions.keys() - blocks
@@ -52,7 +52,7 @@ def not_as_macros(
     names = [name for name in repeating | blocks if name in everything]
     if not names:
         return frozenset()
-    # Most of a text is not looked at: this is on the way to every hit.
+    # Every hit of a portable kernel comes through here, so most of a text is skipped.
     wanted = re.compile(rf"\b(?:{'|'.join(sorted(names))})\b")
     plain = [_COMMENT.sub(" ", text) for text in texts]
     lines = [line for text in plain for line in _DIRECTIVE.findall(text)]
@@ -63,9 +63,9 @@ def not_as_macros(
             misplaced = use.arguments is None or (use.name in blocks and not use.is_statement)
             if misplaced or (use.name in repeating and not macros.only_computes(_repeated(use), changing)):
                 found.add(use.name)
-    for parameters, meaning in macros.meanings(wanted):
-        for use in _uses(meaning, wanted):
-            # Where a macro is used, and with which arguments, is not looked at.
+    for parameters, replacement in macros.replacements(wanted):
+        for use in _uses(replacement, wanted):
+            # Where a macro is used, and with which arguments, is not examined.
             if (
                 use.arguments is None
                 or use.name in blocks
@@ -88,7 +88,7 @@ def _uses(text: str, wanted: re.Pattern[str]) -> Iterator[_Use]:
 
 
 def _arguments(text: str, start: int) -> tuple[tuple[str, ...], int]:
-    """The arguments of a call, from behind its opening parenthesis on, and where the call ends."""
+    """The arguments of a call whose opening parenthesis ends at `start`, and where the call ends."""
     depth, begin, found = 1, start, []
     for bracket in re.compile(r"[][(){},]").finditer(text, start):
         sign = bracket.group()
@@ -102,13 +102,13 @@ def _arguments(text: str, start: int) -> tuple[tuple[str, ...], int]:
 
 
 def _repeated(use: _Use) -> list[Token]:
-    """The arguments that a macro writes out more than once: of `kk_load4`, not the name of the array."""
+    """The arguments that a macro writes out more than once; for `kk_load4`, all but the array."""
     arguments = use.arguments or ()
     return tokens_of(" , ".join(arguments[1:] if use.name == "kk_load4" else arguments))
 
 
 class _Macros:
-    """The macros that some preprocessor lines define, read when somebody asks."""
+    """The macros that some preprocessor lines define. A definition is parsed when it is needed."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines: dict[str, list[str]] = {}
@@ -116,15 +116,15 @@ class _Macros:
             if match := re.match(r"[ \t]*#[ \t]*define[ \t]+(\w+)", line):
                 self._lines.setdefault(match.group(1), []).append(line)
 
-    def meanings(self, wanted: re.Pattern[str]) -> Iterator[tuple[frozenset[str], str]]:
-        """The parameters and meanings of macros that name a helper."""
+    def replacements(self, wanted: re.Pattern[str]) -> Iterator[tuple[frozenset[str], str]]:
+        """The parameters and the replacement text of each macro that names a helper."""
         for lines in self._lines.values():
             for line in lines:
                 if wanted.search(line) and (parts := split_define(line)) is not None:
                     yield frozenset(parts[2].parameters or ()), line[len(parts[0]) :]
 
     def only_computes(self, tokens: list[Token], changing: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
-        """Whether evaluating tokens twice gives the same twice, and changes nothing."""
+        """Whether the tokens can be evaluated twice: no side effects, and the same value each time."""
         for token, following in zip(tokens, [*tokens[1:], Token((), "end", "")], strict=True):
             name = token.text
             if name in CHANGING or name in changing or name == "{":
@@ -134,7 +134,7 @@ class _Macros:
             if name in self._lines and name not in seen:
                 for line in self._lines[name]:
                     parts = split_define(line)
-                    if parts is None or not self.only_computes(list(parts[2].meaning), changing, seen | {name}):
+                    if parts is None or not self.only_computes(list(parts[2].replacement), changing, seen | {name}):
                         return False
             elif following.text == "(" and name not in _PURE and name not in self._lines:
                 return False

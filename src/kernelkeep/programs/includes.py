@@ -1,12 +1,11 @@
-"""Which headers a source really includes, and their contents.
+"""Finds the headers that a source includes, and pastes them into its text.
 
-A cached program must not outlive a change in a header, and must not be dropped because some unrelated header
-changed. So the headers are found the way a compiler finds them (the including file's folder for the quoted form, then
-`include_dirs` in order), nested ones too, and identified by content.
+A changed header must make another key; an unrelated header must not. So headers are found as a compiler finds them (first the
+including file's folder for the quoted form, then `include_dirs` in order), nested ones too, and are identified by content.
 
-What is promised, and what is not: conditional compilation is not evaluated, so an include inside `#if` counts even
-when the condition is false (one needless recompilation at worst, never a stale binary). A file that is missing
-there is tolerated, because the compiler may never look for it. `#include MACRO` cannot be followed and is refused.
+Limits: conditions are not evaluated, so an include inside `#if` counts even when the condition is false. That costs a
+needless compile at worst, never a stale binary. A header that is missing inside `#if` is no error, because the compiler may
+never look for it. `#include MACRO` is an error.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once\b.*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Header:
-    """One included file: how it was spelled, where it was found, what it says."""
+    """One included file: the name in the `#include`, the path where it was found, its content."""
 
     spelled: str
     path: Path
@@ -51,7 +50,7 @@ class _Include:
 
 
 def without_comments(text: str) -> str:
-    """The text with comments blanked, strings and line numbers kept."""
+    """The text with every comment replaced by a space; strings and line numbers stay."""
 
     def blank(match: re.Match[str]) -> str:
         found = match.group()
@@ -64,7 +63,7 @@ def find_headers(source: Source) -> tuple[Header, ...]:
     """Every header that `source` includes, each file once, in the order a compiler would meet them."""
     found: dict[Path, Header] = {}
     if "include" not in source.text:
-        return ()  # most sources, and this is on the way to every hit on disk
+        return ()  # a short cut for most sources: every hit on disk comes through here
 
     def follow(text: str, folder: Path | None, name: str) -> None:
         for include in _includes(text, name):
@@ -80,10 +79,10 @@ def find_headers(source: Source) -> tuple[Header, ...]:
 
 
 def expand_includes(source: Source) -> str:
-    """The text with every header pasted in, so that what is compiled is exactly what was read.
+    """The text with every header pasted in, so that the compiler gets exactly what the key was made from.
 
-    GLSL compilers cannot include at all. The others could, but a header that changes between the reading and the
-    compiling would put the wrong binary under the key. `#line` keeps the compiler's line numbers the user's own.
+    GLSL compilers cannot include at all. The others can, but if a header changed between hashing and compiling, the binary
+    would be stored under the wrong key. `#line` markers keep the line numbers of the user's files.
     """
     contents = {header.path: header.content.decode("utf-8", "replace") for header in source.headers}
     if not contents:
@@ -97,7 +96,7 @@ def expand_includes(source: Source) -> str:
             path = _locate(include, folder, source)
             content = contents.get(path) if path is not None else None
             if path is None or content is None:
-                continue  # a toolkit's header, or one the compiler may never look for: leave the line to it
+                continue  # a header of the compiler, or one that it may never look for: it keeps its line
             if path in pasted_once or (path in open_files and _guard(content)):
                 lines[include.line - 1] = ""
                 continue
@@ -116,7 +115,7 @@ def expand_includes(source: Source) -> str:
 
 def _includes(text: str, name: str) -> Iterator[_Include]:
     depth = 0
-    # A comment between # and its line end was blanked; a spliced line (backslash) is rare enough to ignore.
+    # Includes that a backslash splits over two lines are not found.
     for number, line in enumerate(without_comments(text).split("\n"), start=1):
         directive = _DIRECTIVE.match(line)
         if not directive:
@@ -129,7 +128,9 @@ def _includes(text: str, name: str) -> Iterator[_Include]:
         else:
             target = _TARGET.match(rest)
             if not target:
-                raise CompileError(f"{name}, line {number}: cannot follow '#include {rest.strip()}'", line=number)
+                raise CompileError(
+                    f"{name}, line {number}: #include must name a file, got '{rest.strip()}'", line=number
+                )
             quoted, angled = target.groups()
             conditional = depth > (1 if _guard(text) else 0)
             yield _Include(quoted or angled, quoted is not None, conditional, number)

@@ -1,8 +1,8 @@
-"""How a text uses its macros, as far as rewriting an operator without expanding them has to know.
+"""Checks that `%` can be rewritten without expanding macros.
 
-C pastes a macro's meaning in before it looks at operators. A rewriter that sees only the macro's name is right where the meaning
-is one operand, such as a number or something in parentheses, and would be wrong elsewhere: that is refused, in a sentence
-that says where the parentheses are missing.
+C replaces a macro by its definition before it parses operators. A rewriter that sees only the macro's name is right where the
+definition is one operand, such as a number or an expression in parentheses. Elsewhere it would be wrong: that is an
+`ArgumentError` that says where parentheses are missing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHANGING = frozenset(("++", "--", "=", "+=", "-=", "*=", "/=", "%=", "&=", "|=",
 
 
 def is_simple(tokens: Sequence[Token]) -> bool:
-    """Whether tokens only compute with variables and numbers: no call, no element of an array, nothing changed."""
+    """Whether tokens have only variables, numbers and operators: no call, no array element, no assignment."""
     return not any(token.text == "[" for token in tokens) and _has_no_effect(tokens)
 
 
@@ -30,19 +30,19 @@ def _has_no_effect(tokens: Sequence[Token]) -> bool:
 
 
 class MacroUse:
-    """The macros of some texts, and how those and the macros themselves use them."""
+    """The macros of some texts, and every use of them in the texts and in other macros."""
 
     def __init__(self, texts: Sequence[Sequence[Token]], defines: Mapping[str, str]) -> None:
         self._macros = macros_of(texts, defines)
         functions = {name for name, each in self._macros.items() if any(macro.parameters is not None for macro in each)}
-        # Every call of a macro, and the macro in whose meaning it stands.
+        # Every call of a macro, with the name of the macro whose definition contains the call.
         self._calls: list[tuple[Call, str]] = [
             (call, "") for tokens in texts for call in calls_in(tokens, functions.__contains__)
         ]
         for name, each in self._macros.items():
             for macro in each:
-                self._calls += [(call, name) for call in calls_in(macro.meaning, functions.__contains__)]
-        self._bare: dict[str, set[str]] = {}  # parameters that are an operand as they are, without parentheses
+                self._calls += [(call, name) for call in calls_in(macro.replacement, functions.__contains__)]
+        self._bare: dict[str, set[str]] = {}  # parameters that are an operand of % without parentheses
 
     def _parameters(self, macro: str) -> set[str]:
         return {name for each in self._macros.get(macro, ()) for name in each.parameters or ()}
@@ -50,21 +50,23 @@ class MacroUse:
     # --- operands
 
     def check_operand(self, tokens: Sequence[Token], within: str) -> None:
-        """Refuse an operand that is not what it seems once its macros are expanded."""
+        """Raise `ArgumentError` for an operand that is a different one once its macros are expanded."""
         parameters = self._parameters(within)
         for name in _outermost_names(tokens):
             if name in parameters:
                 self._bare.setdefault(within, set()).add(name)
             elif self._is_compound_macro(name):
-                raise ArgumentError(f"macro {name} is an operand of % and needs parentheses around its whole meaning")
+                raise ArgumentError(
+                    f"macro {name} is an operand of % and needs parentheses around its whole definition"
+                )
 
     def check_beside(self, name: str) -> None:
-        """Refuse a macro with an open remainder after a sign that binds as strongly: `x * M` where M is `a % b`."""
+        """Raise for a macro with a `%` outside parentheses after an operator of the same precedence: `x * M`, M is `a % b`."""
         if self._has_open_remainder(name, frozenset()):
-            raise ArgumentError(f"macro {name} has a % in it and needs parentheses around its whole meaning")
+            raise ArgumentError(f"macro {name} has a % in it and needs parentheses around its whole definition")
 
     def check_arguments(self) -> None:
-        """Refuse arguments of several operands for parameters that stand beside a `%` without parentheses."""
+        """Raise for arguments of several operands whose parameter is an operand of `%` without parentheses."""
         for call, within in self._calls:
             for macro in self._macros[call.name]:
                 for parameter, argument in zip(macro.parameters or (), call.arguments, strict=False):
@@ -77,10 +79,10 @@ class MacroUse:
                             f"({parameter})"
                         )
 
-    # --- what may be written twice
+    # --- what may be evaluated twice
 
     def may_repeat(self, operands: Iterable[Sequence[Token]], within: str) -> bool:
-        """Whether operands may have to be constants, and can be evaluated twice: numbers, or a macro's parameters."""
+        """Whether operands may have to be constants and can be evaluated twice: numbers, or a macro's parameters."""
         parameters = self._parameters(within)
         for operand in operands:
             for token in operand:
@@ -89,7 +91,7 @@ class MacroUse:
         return not parameters or self._has_simple_arguments(within, frozenset())
 
     def _has_simple_arguments(self, macro: str, seen: frozenset[str]) -> bool:
-        """Whether no call of a macro does more in its arguments than read and compute."""
+        """Whether no argument in any call of a macro has side effects."""
         if macro in seen:
             return True
         for call, within in self._calls:
@@ -106,20 +108,20 @@ class MacroUse:
             return False
         return all(
             macro.parameters is None
-            and is_simple(macro.meaning)
-            and all(self._is_constant(token.text, seen | {name}) for token in macro.meaning if token.kind == "name")
+            and is_simple(macro.replacement)
+            and all(self._is_constant(token.text, seen | {name}) for token in macro.replacement if token.kind == "name")
             for macro in self._macros[name]
         )
 
-    # --- what a meaning is
+    # --- what a definition is
 
     def _is_compound_macro(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
         return name not in seen and any(
-            self._is_compound(macro.meaning, seen | {name}) for macro in self._macros.get(name, ())
+            self._is_compound(macro.replacement, seen | {name}) for macro in self._macros.get(name, ())
         )
 
     def _is_compound(self, tokens: Sequence[Token], seen: frozenset[str]) -> bool:
-        """Whether tokens are more than one operand: what stands beside them could take a part of them away."""
+        """Whether tokens are more than one operand, so that an operator beside them could bind to a part of them."""
         operand = False
         for token in _outermost(tokens):
             if token.kind != "sign" or token.text in CLOSING.values():
@@ -132,14 +134,14 @@ class MacroUse:
         if name in seen:
             return False
         return any(
-            any(token.text == "%" for token in _outermost(macro.meaning))
-            or any(self._has_open_remainder(other, seen | {name}) for other in _outermost_names(macro.meaning))
+            any(token.text == "%" for token in _outermost(macro.replacement))
+            or any(self._has_open_remainder(other, seen | {name}) for other in _outermost_names(macro.replacement))
             for macro in self._macros.get(name, ())
         )
 
 
 def _outermost(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens outside all brackets, and the brackets themselves."""
+    """The tokens outside all brackets, and the outermost brackets."""
     found, depth = [], 0
     for token in tokens:
         depth -= token.text in CLOSING.values()

@@ -1,29 +1,29 @@
 """One kernel body for every backend.
 
-A `PortableKernel` is typed parameters and a C-like body. `source(device)` lowers it to CUDA C, OpenCL C or GLSL 4.30.
-The body is the part of C the three share, plus:
+A `PortableKernel` has typed parameters and a C-like body. `source(device)` lowers it, which means that it writes the kernel in
+the device's language: CUDA C, OpenCL C or GLSL 4.30. The body is written in the part of C that these share, plus:
 
-    kk_global_id(d) kk_local_id(d) kk_group_id(d)        where am I, d = 0, 1 or 2; all of type int
+    kk_global_id(d) kk_local_id(d) kk_group_id(d)        the work-item's position, d = 0, 1 or 2; all of type int
     kk_group_size(d) kk_group_count(d) kk_global_size(d)
-    kk_barrier()                                         all of the group has arrived, and sees each other's writes
-    kk_fence()                                           what was written before is seen by all before what comes after
-    kk_shared(float, tile, 16, 17);                      an array the group shares: tile[16][17];
-                                                         sizes may be macros `defines` has or the body begins with
+    kk_barrier()                                         waits for the whole group; earlier writes are visible to it afterwards
+    kk_fence()                                           all work-items see the writes before it before those after it
+    kk_shared(float, tile, 16, 17);                      an array tile[16][17] that the group shares; sizes may be macros
+                                                         from `defines` or from the first lines of the body
     kk_atomic_add(x[i], v)  sub min max and or xor exchange, kk_atomic_cas(x[i], expected, v)
                                                          on elements, not pointers; returns the old value
     kk_int(v) kk_uint(v) kk_float(v) kk_double(v)        conversions ("(int)v" is not GLSL, "int(v)" is not OpenCL C)
     kk_float4 v = kk_make_float4(a, b, c, d);            four floats, v.x v.y v.z v.w
     kk_load4(x, i)  kk_store4(x, i, v)                   elements i … i+3 of a float buffer or one-dimensional shared
                                                          array in one access; i is a multiple of 4
-    kk_unroll                                            before a `for` of constant length: write out its rounds, so
-                                                         that the arrays it indexes can live in registers
+    kk_unroll                                            unrolls the `for` of constant length that follows, so that
+                                                         arrays it indexes can stay in registers
 
 A buffer that is a view into another must start at a multiple of 16 bytes for kk_load4 and kk_store4.
 
-Two habits keep a body portable: conditions are comparisons (`if (n != 0)`), and helper math goes by its OpenCL name
-(`fabs`, `fmin`, `sqrt`, `exp`, `pow`, `fma`, …; the C names with f, `sqrtf`, work too).
+Two habits keep a body portable: conditions are comparisons (`if (n != 0)`), and mathematical functions have their OpenCL
+names (`fabs`, `fmin`, `sqrt`, `exp`, `pow`, `fma`, …; C's names with f, such as `sqrtf`, work too).
 
-The body is put behind a `#line 1`, so a compiler's complaint names the line of the body the user wrote.
+A `#line 1` stands before the body, so that an error of the compiler names the line of the body as the user wrote it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class Buffer:
-    """A device array the kernel reads ("r"), writes ("w") or both ("rw")."""
+    """A device array that the kernel reads ("r"), writes ("w") or both ("rw")."""
 
     name: str
     dtype: str
@@ -87,12 +87,12 @@ class Buffer:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", _check_parameter(self.name, self.dtype))
         if self.access not in ("r", "w", "rw"):
-            raise ArgumentError(f"access of buffer {self.name} is 'r', 'w' or 'rw', not {self.access!r}")
+            raise ArgumentError(f"access of buffer {self.name} must be 'r', 'w' or 'rw', got {self.access!r}")
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """A single value passed with each launch."""
+    """One value, passed with each launch."""
 
     name: str
     dtype: str
@@ -102,9 +102,9 @@ class Scalar:
 
 
 def _check_parameter(name: str, dtype: Any) -> str:
-    """The dtype's short name; NumPy's other ways to say it (np.float32, "float32") are understood too."""
+    """The dtype's short name. NumPy's other names (np.float32, "float32") are accepted too."""
     if not isinstance(name, str) or not _NAME.match(name):
-        raise ArgumentError(f"{name!r} is not a parameter name")
+        raise ArgumentError(f"the name of a parameter must be an identifier, got {name!r}")
     if name.startswith(("kk_", "__")):
         raise ArgumentError(
             f"the parameter name {name} is reserved, as all that begin with kk_ or __: choose another one"
@@ -120,17 +120,17 @@ def _check_parameter(name: str, dtype: Any) -> str:
     except (TypeError, ValueError, SyntaxError):
         short = ""
     if short not in DTYPES:
-        raise ArgumentError(f"dtype {dtype!r} of parameter {name} is not one of {', '.join(DTYPES)}")
+        raise ArgumentError(f"dtype of parameter {name} must be one of {', '.join(DTYPES)}, got {dtype!r}")
     return short
 
 
 @dataclass(frozen=True, eq=False)
 class PortableKernel:
-    """Typed parameters and one body, lowered to the language of each device.
+    """Typed parameters and one body, translated to the language of each device.
 
-    `group` is the number of work-items in a group, fixed at compile time on every backend: an int or up to three.
-    `nonnegative_remainders` promises that no operand of `%` is ever negative: OpenGL then uses the driver's own `%`, whose
-    result is undefined for those.
+    `group` is the number of work-items in a group, fixed at compile time on every backend: an int, or up to three.
+    `nonnegative_remainders` promises that no operand of `%` is ever negative. OpenGL then uses the driver's `%`, which is
+    undefined for negative operands.
 
     Two parameters are for code that generates kernels. `functions` is called with a `Language` and returns the text that
     stands before the kernel in that language: functions and macros that the body uses. `first_line` is the number that
@@ -153,16 +153,20 @@ class PortableKernel:
                 f"a kernel's name must be a letter followed by letters, digits and _, got {self.name!r}"
             )
         if isinstance(self.params, str) or not isinstance(self.params, Iterable):
-            raise ArgumentError(f"params of kernel {self.name} is a list of kk.Buffer and kk.Scalar")
+            raise ArgumentError(
+                f"params of kernel {self.name} must be a list of kk.Buffer and kk.Scalar, got {self.params!r}"
+            )
         for param in self.params:
             if not isinstance(param, Buffer | Scalar):
-                raise ArgumentError(f"params of kernel {self.name} are kk.Buffer or kk.Scalar, not {param!r}")
+                raise ArgumentError(f"params of kernel {self.name} must be kk.Buffer or kk.Scalar, got {param!r}")
         if not isinstance(self.body, str):
-            raise ArgumentError(f"the body of kernel {self.name} is a str, not {type(self.body).__name__}")
+            raise ArgumentError(f"body of kernel {self.name} must be a str, got {type(self.body).__name__}")
         if isinstance(self.options, str):
-            raise ArgumentError(f"options of kernel {self.name} is a sequence of separate options")
+            raise ArgumentError(
+                f"options of kernel {self.name} must be a sequence of single options, got {self.options!r}"
+            )
         if re.search(r"\bkk_shared\b(?!\s*\()", self.body):
-            raise ArgumentError(f"kernel {self.name}: a shared array is written kk_shared(float, tile, 16);")
+            raise ArgumentError(f"kernel {self.name}: write a shared array as kk_shared(float, tile, 16);")
         if re.search(r"\bkk_atomic_\w+\s*\(\s*&", self.body):
             raise ArgumentError(f"kernel {self.name}: atomics take an element, kk_atomic_add(x[i], v), not its address")
         names = [param.name for param in self.params]
@@ -171,7 +175,9 @@ class PortableKernel:
                 raise ArgumentError(f"kernel {self.name} has two parameters named {name}")
         group = tuple(self.group) if isinstance(self.group, tuple | list) else (self.group,)
         if not 1 <= len(group) <= 3 or any(not isinstance(n, int) or n < 1 for n in group):
-            raise ArgumentError(f"group of kernel {self.name} is one to three positive integers, not {self.group!r}")
+            raise ArgumentError(
+                f"group of kernel {self.name} must be one to three positive integers, got {self.group!r}"
+            )
         if self.functions is not None and not callable(self.functions):
             raise ArgumentError(
                 f"functions of kernel {self.name} must be called with a Language and return a text, got {self.functions!r}"
@@ -183,7 +189,7 @@ class PortableKernel:
 
     @cached_property
     def signature(self) -> KernelSignature:
-        """What the kernel takes, the same on every backend."""
+        """The kernel's parameters and group size, the same on every backend."""
         group = (self.group,) if isinstance(self.group, int) else tuple(self.group)
         x, y, z = (*group, 1, 1)[:3]
         params = tuple(
@@ -234,7 +240,7 @@ class PortableKernel:
 
     @cached_property
     def _dtypes(self) -> dict[str, str]:
-        """The types of the parameters and of the shared arrays."""
+        """The type of each parameter and each shared array."""
         shared = {name: _SHARED_TYPES.get(kind, "i4") for kind, name, _ in SHARED_ARRAY.findall(self.body)}
         return {p.name: p.dtype for p in self.params} | shared
 

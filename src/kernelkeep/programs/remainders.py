@@ -1,12 +1,12 @@
 """C's `%` in GLSL, where the remainder of negative numbers is undefined: on Mesa -7 % 3 is 0 and 7 % -3 is 7.
 
-C's division cuts towards zero, and so do GLSL's drivers, so the remainder is `a - a / b * b`. Where a constant is wanted,
-or may be (an array's size, a `case`, a macro made of numbers), that is what `a % b` becomes. Everywhere else it becomes a
-call, `kk_remainder(a, b)`, which evaluates its operands once, and `a %= b` becomes `kk_set_remainder(a, b)`. Both forms do
-right by unsigned operands.
+Division truncates towards zero in C and in GLSL's drivers, so the remainder is `a - a / b * b`. Where a constant is needed,
+or may be (an array's size, a `case`, a macro of numbers), `a % b` becomes that expression. Everywhere else it becomes the call
+`kk_remainder(a, b)`, which evaluates its operands once, and `a %= b` becomes `kk_set_remainder(a, b)`. Both forms are right for
+unsigned operands.
 
-The text is read as tokens, and what an operand is follows from C's precedence. Macros are not expanded: `macro_use.py` refuses
-those whose expansion would tear an operand apart.
+The text is read as tokens, and C's precedence decides what an operand is. Macros are not expanded: `macro_use.py` raises an
+error for those whose expansion would split an operand.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Macros = tuple[tuple[str, str], ...]
 
 @lru_cache(maxsize=128)
 def with_c_remainders(texts: tuple[str, ...], defines: Macros) -> tuple[tuple[str, ...], Macros, bool]:
-    """The texts and the macros that stand before them with every `%` as C means it, and whether they call the functions.
+    """The texts and the macros defined before them with C's meaning of every `%`, and whether they call `FUNCTIONS`.
 
     Raises `ArgumentError` where macros hide what an operand is.
     """
@@ -50,13 +50,13 @@ def with_c_remainders(texts: tuple[str, ...], defines: Macros) -> tuple[tuple[st
     writers = [_Writer(macros, tokens) for tokens in split]
     written = tuple(writer.text() for writer in writers)
     values = [_Writer(macros, tokens_of(value), name) for name, value in defines]
-    meanings = tuple((name, value.text()) for (name, _), value in zip(defines, values, strict=True))
+    replacements = tuple((name, value.text()) for (name, _), value in zip(defines, values, strict=True))
     macros.check_arguments()
-    return written, meanings, any(writer.calls for writer in (*writers, *values))
+    return written, replacements, any(writer.calls for writer in (*writers, *values))
 
 
 class _Writer:
-    """Writes tokens with other remainders. `macro` is the macro that they are the meaning of, if they are one's."""
+    """Writes tokens with every `%` replaced. `macro` is the macro that the tokens define, if they define one."""
 
     def __init__(self, macros: MacroUse, tokens: Sequence[Token], macro: str = "") -> None:
         self._macros = macros
@@ -77,13 +77,13 @@ class _Writer:
         if parts is None:
             return line
         head, name, macro = parts
-        writer = _Writer(self._macros, macro.meaning, name)
-        meaning = writer.text()
+        writer = _Writer(self._macros, macro.replacement, name)
+        replacement = writer.text()
         self.calls |= writer.calls
-        return head + meaning
+        return head + replacement
 
     def _take(self) -> str:
-        """The present token as it is; the next one becomes present."""
+        """The current token as it is; the next one becomes the current one."""
         token = self._tokens[self._at]
         self._at += 1
         return self._before(token) + token.text
@@ -152,7 +152,7 @@ class _Writer:
         return text + (self._take() if self._tokens[self._at].text == closing else "")
 
     def _remainder(self, left: list[str], first: int, stops: frozenset[str], *, constant: bool, fixed: bool) -> str:
-        """`left % …` or `left %= …`; the sign is the present token, and `first` the first one of `left`."""
+        """`left % …` or `left %= …`; the operator is the current token, and `first` the first one of `left`."""
         sign = self._at
         assigns = self._tokens[sign].text == "%="
         space = self._before(self._tokens[sign])
@@ -175,14 +175,14 @@ class _Writer:
         simple = all(is_simple(operand) for operand in operands)
         if simple and (constant or fixed or self._macros.may_repeat(operands, self._macro)):
             a, b = _enclosed(text), _enclosed(right)
-            lines = "".join(_LINE_BREAK.findall(text + space + right))  # those after it keep their numbers
-            # Shifted, which changes nothing and is refused for floats, as C refuses their remainder.
+            lines = "".join(_LINE_BREAK.findall(text + space + right))  # the lines after it keep their numbers
+            # A shift by 0 changes no integer, and is an error for floats, as their remainder is in C.
             return f"{before}(({a} - {a} / {b} * {b}) << 0{lines})"
         self.calls = True
         return f"{before}kk_remainder({text}{space},{right})"
 
     def _operand(self, *, constant: bool) -> str:
-        """One operand: signs before it, a name, a number or a group, and what is applied to that."""
+        """One operand: prefix operators, then a name, a number or a group, then calls, indices and postfix operators."""
         text = ""
         while self._tokens[self._at].text in _PREFIXES:
             text += self._take()

@@ -1,12 +1,11 @@
-"""What a kernel takes: its parameters, so that a wrong argument is an error before the launch, not after.
+"""Kernel signatures: the parameters of a kernel, so that a wrong argument is found before the launch.
 
-A signature comes from one of three places, the first that speaks:
+A signature comes from the first of these that has one:
 
-1. A declaration comment in the text, which portable kernels always carry and any author may write:
+1. A declaration comment in the text. Portable kernels always have it, and any author may write it:
        //kk: kernel saxpy group(256,1,1) x:buffer:f4:r y:buffer:f4:rw a:scalar:f4 n:scalar:i4
 2. The driver's own reflection (OpenCL argument info, GL program interface queries).
-3. Reading the `__global__` or `__kernel` function's head, best effort: a type this does not know stays unknown, and
-   an unknown type is simply not checked.
+3. The head of the `__global__` or `__kernel` function, best effort: an unknown type stays None and is not checked.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ __all__ = [
 # The types that kernels take, by NumPy's short names, and their sizes in bytes.
 DTYPES = {"i1": 1, "u1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "i8": 8, "u8": 8, "f4": 4, "f8": 8}
 
-# How people spell these types, once `const`, `restrict` and the like are gone.
+# How these types are spelled in C, without `const`, `restrict` and other qualifiers.
 CTYPES: dict[str, str] = {
     "char": "i1", "signed char": "i1", "int8_t": "i1", "cl_char": "i1",
     "unsigned char": "u1", "uchar": "u1", "uint8_t": "u1",
@@ -53,7 +52,7 @@ CTYPES: dict[str, str] = {
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One parameter. `dtype` is None where it is unknown; `nbytes` is the size of a scalar, 0 where unknown."""
+    """One parameter. `dtype` is None where it is unknown; `nbytes` is the size of a scalar, 0 where it is unknown."""
 
     name: str
     kind: str  # "buffer" | "scalar" | "local" | "any" (only the size is known)
@@ -65,7 +64,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class KernelSignature(msgspec.Struct, frozen=True):
-    """One kernel. `params` is None where nothing is known of them; `group` where the launch decides it."""
+    """One kernel. `params` is None where they are unknown, `group` is None where the launch chooses it."""
 
     name: str
     params: tuple[Parameter, ...] | None = None
@@ -73,15 +72,15 @@ class KernelSignature(msgspec.Struct, frozen=True):
     symbol: str = ""  # the name the driver knows it by, where it differs
 
 
-# Names that mean nothing in any language. The shipped kernels have them, and their records count for the measured text only.
+# Names without a meaning in any language. The shipped kernels keep them: their records are valid for the measured text only.
 _FREE_NAMES = frozenset(("conv2d", "gemm"))
 _PLAIN_SYMBOL = re.compile(r"[A-Za-z0-9_]{1,64}\Z", re.ASCII)
 
 
 def entry_symbol(name: str) -> str:
-    """What a portable kernel's function is called in CUDA C and OpenCL C.
+    """The name of a portable kernel's function in CUDA C and OpenCL C.
 
-    Not `name` itself: `step`, `main`, `half` or `NAN` mean something there already.
+    Not `name` itself: `step`, `main`, `half` and `NAN` have a meaning there already.
     """
     if name in _FREE_NAMES:
         return name
@@ -114,7 +113,7 @@ def declaration(signature: KernelSignature) -> str:
 
 
 def declared(text: str) -> dict[str, KernelSignature]:
-    """The signatures declared by comments in the text. `CompileError` for a declaration that makes no sense."""
+    """The signatures declared by comments in the text. `CompileError` for a declaration that cannot be read."""
     found = {}
     for match in _DECLARATION.finditer(text):
         name, x, y, z, rest = match.groups()
@@ -123,7 +122,9 @@ def declared(text: str) -> dict[str, KernelSignature]:
             param = _declared_parameter(word)
             if param is None:
                 line = text.count("\n", 0, match.start()) + 1
-                raise CompileError(f"line {line}: {word!r} declares no parameter; write name:buffer:f4:rw", line=line)
+                raise CompileError(
+                    f"line {line}: a parameter must be declared like name:buffer:f4:rw, got {word!r}", line=line
+                )
             params.append(param)
         group = (int(x), int(y), int(z)) if x else None
         found[name] = KernelSignature(name, tuple(params), group)
@@ -187,5 +188,5 @@ def _read_parameter(piece: str) -> Parameter:
 
 
 def same_kernel(symbol: str, name: str) -> bool:
-    """Whether a driver's symbol is the kernel a person calls `name`; C++ mangles `axpy` to `_Z4axpyPff`."""
+    """Whether a driver's symbol is the kernel `name`; C++ mangles `axpy` to `_Z4axpyPff`."""
     return symbol == name or re.match(rf"_Z{len(name)}{re.escape(name)}(?![a-z0-9]*\d*_Z)", symbol) is not None

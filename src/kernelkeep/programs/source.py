@@ -1,4 +1,4 @@
-"""A `Source`: everything the user says about a program before any device is involved."""
+"""`Source`: a program's text and how to compile it; no device is involved yet."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 class Source:
     """A program's text and how it is to be compiled.
 
-    `name` is a label for people: it appears in tables and file names and never decides identity. For GLSL, whose
-    only entry point is `main`, it is also the name of the kernel.
+    `name` is a label: it appears in tables and file names and is not part of the key. In GLSL, whose only entry point is
+    `main`, it is also the name of the kernel, and then it is part of the key.
 
-    Values of `defines`: str, int and float are written as they are, True is 1, and False or None leave the macro
-    undefined and defined-without-value respectively.
+    Values of `defines`: a str, an int or a float is written as it is, True is 1, None defines the macro without a value, and
+    False leaves it undefined.
     """
 
     text: str
@@ -43,38 +43,42 @@ class Source:
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
-            raise ArgumentError(f"a source's text is a str, not {type(self.text).__name__}")
+            raise ArgumentError(f"text must be a str, got {type(self.text).__name__}")
         if self.text and "\n" not in self.text and self.text.endswith(tuple(source_suffixes())):
-            raise ArgumentError(f"{self.text!r} is a path, not a text: use kk.Source.from_file")
+            raise ArgumentError(f"text must be the program itself, got the path {self.text!r}; use kk.Source.from_file")
         if "\0" in self.text:
-            raise ArgumentError("a source's text has a NUL character in it")
+            raise ArgumentError("text must not contain a NUL character")
         find_language(self.language)
         if not isinstance(self.name, str) or not self.name:
-            raise ArgumentError("a source's name is a non-empty str")
+            raise ArgumentError(f"name must be a non-empty str, got {self.name!r}")
         if isinstance(self.options, str) or not isinstance(self.options, Iterable):
-            raise ArgumentError("options is a sequence of separate options, for example ('-cl-fast-relaxed-math',)")
+            raise ArgumentError(
+                f"options must be a sequence of single options, such as ('-O2', '-g'), got {self.options!r}"
+            )
         for option in self.options:
             _check_option(option)
         if not isinstance(self.defines, Mapping):
-            raise ArgumentError(f"defines is a mapping of macro names to values, not {type(self.defines).__name__}")
+            raise ArgumentError(
+                f"defines must be a mapping of macro names to values, got {type(self.defines).__name__}"
+            )
         for macro, value in self.defines.items():
             if not isinstance(macro, str) or not _IDENTIFIER.match(macro):
-                raise ArgumentError(f"define {macro!r} is not a macro name")
+                raise ArgumentError(f"defines must have names of macros as keys, got {macro!r}")
             if value is not None and not isinstance(value, str | int | float) and not hasattr(value, "__index__"):
-                raise ArgumentError(
-                    f"the value of define {macro} is a str, a number, True, False or None, not {value!r}"
-                )
+                raise ArgumentError(f"defines[{macro!r}] must be a str, a number, True, False or None, got {value!r}")
             if isinstance(value, str) and ("\n" in value or not _encodable(value)):
-                raise ArgumentError(f"the value of define {macro} has a line break or a character no compiler takes")
+                raise ArgumentError(
+                    f"defines[{macro!r}] must not contain a line break or a character that no compiler accepts"
+                )
         if not isinstance(self.include_dirs, Iterable | Path):
-            raise ArgumentError(f"include_dirs is a sequence of folders, not {type(self.include_dirs).__name__}")
+            raise ArgumentError(f"include_dirs must be a sequence of folders, got {type(self.include_dirs).__name__}")
         object.__setattr__(self, "options", tuple(self.options))
         object.__setattr__(self, "defines", MappingProxyType(dict(self.defines)))
         object.__setattr__(self, "include_dirs", tuple(Path(folder) for folder in _several(self.include_dirs)))
 
     @classmethod
     def from_file(cls, path: str | Path, **fields: Any) -> Source:
-        """Read a source file. Its own folder is searched first for headers; the suffix tells the language."""
+        """Read a source file. Its folder is the first of `include_dirs`; its suffix decides the language."""
         path = Path(path)
         try:
             with open_regular(path) as file, io.TextIOWrapper(file, encoding="utf-8") as lines:
@@ -87,14 +91,16 @@ class Source:
         if "language" not in fields:
             suffixes = source_suffixes()
             if path.suffix not in suffixes:
-                raise ArgumentError(f"cannot tell the language of {path}: name it, or use {', '.join(suffixes)}")
+                raise ArgumentError(
+                    f"cannot tell the language of {path}: pass language=, or use one of the suffixes {', '.join(suffixes)}"
+                )
             fields["language"] = suffixes[path.suffix]
         fields["include_dirs"] = (path.parent, *_several(fields.get("include_dirs", ())))
         return cls(text, **fields)
 
     @cached_property
     def macros(self) -> dict[str, str]:
-        """The defines as the compiler sees them, in the order of their names; "" is defined without a value."""
+        """The macros that `defines` defines, sorted by name; "" is a macro without a value."""
         macros = {}
         for name in sorted(self.defines):
             value = self.defines[name]
@@ -105,7 +111,7 @@ class Source:
 
     @cached_property
     def headers(self) -> tuple[Header, ...]:
-        """The headers this source really includes, nested ones too, with their contents, read once."""
+        """The headers that this source includes, nested ones too, with their contents; read once."""
         from .includes import find_headers
 
         return find_headers(self)
@@ -119,14 +125,16 @@ _INCLUDES = re.compile(r"(-I|-include|--include|--pre-include|-isystem|-iquote|-
 
 def _check_option(option: object) -> None:
     if not isinstance(option, str) or not _encodable(option):
-        raise ArgumentError(f"option {option!r} is not a str that a compiler takes")
+        raise ArgumentError(f"options must be of type str without NUL or undecodable characters, got {option!r}")
     if _INCLUDES.match(option.strip()):
-        # A header that only the compiler finds would not be part of the program's identity.
-        raise ArgumentError(f"option {option!r} names headers: use include_dirs for that, so that their contents count")
+        # The contents of a header that only the compiler finds would not be part of the key.
+        raise ArgumentError(
+            f"options must not name headers, got {option!r}; use include_dirs, so that their contents are part of the key"
+        )
 
 
 def _encodable(text: str) -> bool:
-    """Whether a text can be handed to a C library: no NUL, and no half characters from an undecodable file name."""
+    """Whether a C library accepts a text: no NUL, and no surrogates from an undecodable file name."""
     return "\0" not in text and not re.search("[\ud800-\udfff]", text)
 
 

@@ -1,7 +1,7 @@
-"""A body as tokens: names, numbers and operators, and the macros it defines.
+"""Splits a body into tokens, and finds the macros it defines.
 
-Enough of C for lowering to find its way through expressions, and no more: no macro is expanded and no condition is
-evaluated. Joining the tokens gives back the text, character for character.
+Enough of C to find the operands of an operator, and no more: macros are not expanded and conditions are not evaluated.
+Joining the tokens gives the text again, character for character.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DEFINE = re.compile(r"([ \t]*#[ \t]*define[ \t]+(\w+)(?:\(([^)]*)\))?)(.*)", re
 
 
 class Token(NamedTuple):
-    """One token, with what stands before it: space, comments and preprocessor lines, each a piece."""
+    """One token, and the pieces before it: white space, comments and preprocessor lines."""
 
     before: tuple[str, ...]
     kind: str  # "name" | "number" | "text" | "sign" | "end"
@@ -38,10 +38,10 @@ class Token(NamedTuple):
 
 
 class Macro(NamedTuple):
-    """One definition of a macro. `parameters` is None where it is no function."""
+    """One definition of a macro. `parameters` is None for a macro without parentheses."""
 
     parameters: tuple[str, ...] | None
-    meaning: tuple[Token, ...]
+    replacement: tuple[Token, ...]
 
 
 class Call(NamedTuple):
@@ -49,12 +49,12 @@ class Call(NamedTuple):
 
     name: str
     arguments: tuple[tuple[Token, ...], ...]
-    first: int  # where the name is among the tokens
-    last: int  # where the closing parenthesis is
+    first: int  # index of the name
+    last: int  # index of the closing parenthesis
 
 
 def tokens_of(text: str) -> list[Token]:
-    """The tokens; the last is the end of the text."""
+    """The tokens of a text. The last one is the end of the text."""
     found: list[Token] = []
     before: list[str] = []
     for match in _TOKEN.finditer(text):
@@ -68,23 +68,23 @@ def tokens_of(text: str) -> list[Token]:
 
 
 def is_directive(piece: str) -> bool:
-    """Whether what stands before a token is a preprocessor line."""
+    """Whether a piece before a token is a preprocessor line."""
     return piece.lstrip().startswith("#")
 
 
 def split_define(directive: str) -> tuple[str, str, Macro] | None:
-    """A `#define` as its head, the macro's name and its definition; None for any other line."""
+    """The head, the macro's name and the definition of a `#define`; None for any other line."""
     match = _DEFINE.match(directive)
     if match is None:
         return None
-    head, name, listed, meaning = match.groups()
+    head, name, listed, replacement = match.groups()
     parameters = None if listed is None else tuple(part.strip() for part in listed.split(","))
-    return head, name, Macro(parameters, tuple(tokens_of(meaning)))
+    return head, name, Macro(parameters, tuple(tokens_of(replacement)))
 
 
 def macros_of(texts: Iterable[Sequence[Token]], defines: Mapping[str, str]) -> dict[str, list[Macro]]:
-    """Every definition of every macro, whichever of them a condition then lets stand."""
-    found = {name: [Macro(None, tuple(tokens_of(meaning)))] for name, meaning in defines.items()}
+    """Every definition of every macro, also those inside conditions."""
+    found = {name: [Macro(None, tuple(tokens_of(replacement)))] for name, replacement in defines.items()}
     for tokens in texts:
         for piece in (piece for token in tokens for piece in token.before if is_directive(piece)):
             if (parts := split_define(piece)) is not None:
@@ -93,7 +93,7 @@ def macros_of(texts: Iterable[Sequence[Token]], defines: Mapping[str, str]) -> d
 
 
 def calls_in(tokens: Sequence[Token], wanted: Callable[[str], bool]) -> Iterator[Call]:
-    """Every call of a function or macro whose name is wanted; nested ones too."""
+    """Every call of a function or macro for whose name `wanted` returns True, nested ones too."""
     for first, (token, following) in enumerate(pairwise(tokens)):
         if token.kind != "name" or following.text != "(" or not wanted(token.text):
             continue

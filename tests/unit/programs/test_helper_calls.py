@@ -33,11 +33,11 @@ from kernelkeep.programs.languages import find_language
         ("n = kk_global_id(d++);", ""),
     ],
 )
-def test_of_glsl(body: str, found: str) -> None:
+def test_glsl_helpers_that_repeat_side_effects_or_are_no_statement_become_functions(body: str, found: str) -> None:
     assert not_as_macros(find_language("glsl"), (body,), (), frozenset("y")) == frozenset(found.split())
 
 
-def test_of_the_others() -> None:
+def test_each_language_has_its_own_helpers_that_become_functions() -> None:
     body = "n = kk_global_id(d++); kk_store4(y, i++, kk_load4(x, j++)); if (c) kk_barrier(); else n = kk_local_id(n);"
     assert not_as_macros(find_language("cuda"), (body,), (), frozenset()) == {"kk_global_id"}
     assert not_as_macros(find_language("opencl"), (body,), (), frozenset()) == frozenset()

@@ -29,7 +29,7 @@ def kernel(body: str = "y[0] = x[0];", **fields: Any) -> kk.PortableKernel:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_source_carries_name_language_defines_and_signature(language: str) -> None:
+def test_a_source_has_the_kernels_name_language_defines_options_and_signature(language: str) -> None:
     made = kernel(group=(8, 4), defines={"TILE": 4}, options=["-o"])
     source = made.source(Target(language))
     assert (source.name, source.language, source.options, dict(source.defines)) == ("f", language, ("-o",), {"TILE": 4})
@@ -45,7 +45,7 @@ def test_the_body_stands_behind_line_1_as_it_was_written(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_shared_arrays_leave_the_line_numbers_alone(language: str) -> None:
+def test_shared_arrays_keep_the_line_numbers(language: str) -> None:
     body = "int i = 0;\nkk_shared(float, tile,\n  16, 16 + 1);\ny[i] = tile[0][0];"
     text = kernel(body).source(Target(language)).text
     after = text.split("\n#line 1\n")[1].split("\n")
@@ -59,13 +59,13 @@ def test_the_same_kernel_gives_the_same_text() -> None:
         assert kernel().source(Target(language)).text == kernel().source(Target(language)).text
 
 
-def test_read_only_buffers_say_so() -> None:
+def test_read_only_buffers_are_declared_read_only() -> None:
     assert "const float* x, float* y" in kernel().source(Target("cuda")).text
     assert "__global const float* x, __global float* y" in kernel().source(Target("opencl")).text
     assert "readonly buffer" in kernel().source(Target("glsl")).text
 
 
-def test_glsl_begins_with_its_version() -> None:
+def test_glsl_begins_with_its_version_line() -> None:
     assert kernel().source(Target("glsl")).text.startswith("#version 430\n")
 
 
@@ -75,7 +75,7 @@ def test_glsl_begins_with_its_version() -> None:
      "typename", "register", "threadIdx", "NULL", "readonly", "flat", "mat3x4", "ivec2", "usampler2D", "uchar", "size_t", "NAN",
      "M_PI", "INT_MAX", "get_global_id"],
 )  # fmt: skip
-def test_parameter_names_that_break_somewhere(name: str) -> None:
+def test_parameter_names_that_a_language_reserves_are_refused(name: str) -> None:
     for made in (kk.Buffer, kk.Scalar):
         with pytest.raises(kk.ArgumentError):
             made(name, "f4")
@@ -84,12 +84,12 @@ def test_parameter_names_that_break_somewhere(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["step", "min", "length", "index", "vector", "matrix", "images", "kk", "u", "gl", "event"]
 )
-def test_parameter_names_that_break_nowhere(name: str) -> None:
+def test_parameter_names_that_no_language_reserves_are_accepted(name: str) -> None:
     assert kk.Buffer(name, "f4").name == kk.Scalar(name, "f4").name == name
 
 
 @pytest.mark.parametrize("language", ["cuda", "opencl"])
-def test_the_function_of_a_kernel_has_a_symbol_that_every_driver_takes(language: str) -> None:
+def test_a_kernels_function_has_a_symbol_that_every_driver_accepts(language: str) -> None:
     symbols = set()
     for name in ("step", "long" * 75, "long" * 75 + "er", "größe", "gr__e"):
         text = kernel(name=name).source(Target(language)).text
@@ -103,29 +103,29 @@ def test_the_function_of_a_kernel_has_a_symbol_that_every_driver_takes(language:
 
 
 @pytest.mark.parametrize("dtype", ["f2", "half", "i3", "", "c8", None, 5])
-def test_dtypes_nobody_has(dtype: Any) -> None:
+def test_unknown_dtypes_are_refused(dtype: Any) -> None:
     with pytest.raises(kk.ArgumentError, match="dtype"):
         kk.Buffer("x", dtype)
 
 
-def test_wrong_access() -> None:
+def test_an_unknown_access_is_refused() -> None:
     with pytest.raises(kk.ArgumentError, match="access"):
         kk.Buffer("x", "f4", "read")
 
 
 @pytest.mark.parametrize("name", ["2f", "", "a-b", "a b", 5])
-def test_wrong_kernel_names(name: Any) -> None:
+def test_kernel_names_that_are_no_identifiers_are_refused(name: Any) -> None:
     with pytest.raises(kk.ArgumentError, match="name"):
         kernel(name=name)
 
 
 @pytest.mark.parametrize("group", [0, -1, (), (1, 2, 3, 4), (8, 0), (8, 1.5), "8"])
-def test_wrong_groups(group: Any) -> None:
+def test_groups_that_are_not_one_to_three_positive_integers_are_refused(group: Any) -> None:
     with pytest.raises(kk.ArgumentError, match="group"):
         kernel(group=group)
 
 
-def test_two_parameters_of_one_name() -> None:
+def test_two_parameters_with_one_name_are_refused() -> None:
     with pytest.raises(kk.ArgumentError, match="two parameters named x"):
         kernel(params=[kk.Buffer("x", "f4"), kk.Scalar("x", "i4")])
 
@@ -134,21 +134,21 @@ def test_two_parameters_of_one_name() -> None:
     ("dtype", "capability"), [("f8", "float64"), ("i8", "int64"), ("u8", "int64"), ("i1", "int8"), ("u2", "int8")]
 )
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_what_the_device_lacks_is_named(language: str, dtype: str, capability: str) -> None:
+def test_a_type_that_the_device_lacks_is_unsupported_by_name(language: str, dtype: str, capability: str) -> None:
     for param in (kk.Buffer("x", dtype), kk.Scalar("x", dtype)):
         with pytest.raises(kk.Unsupported, match=dtype) as caught:
             kernel("", params=[param]).source(Target(language, kk.Capabilities()))
         assert caught.value.capability == capability
 
 
-def test_shared_doubles_need_doubles() -> None:
+def test_shared_doubles_are_unsupported_without_float64() -> None:
     with pytest.raises(kk.Unsupported) as caught:
         kernel("kk_shared(double, tile, 4);").source(Target("opencl", kk.Capabilities()))
     assert caught.value.capability == "float64"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_float_atomics(language: str) -> None:
+def test_float_atomics_are_unsupported_where_device_or_language_lack_them(language: str) -> None:
     add = kernel("kk_atomic_add(y[0], 1.0f);")
     assert "kk_atomic_add(y[0], 1.0f);" in add.source(Target(language)).text
     with pytest.raises(kk.Unsupported, match="kk_atomic_add on float y") as caught:

@@ -56,7 +56,7 @@ def value_of(expression: str, values: list[int]) -> int:
 
 @settings(max_examples=200, deadline=None)
 @given(EXPRESSIONS, st.lists(st.integers(-9, 9), min_size=4, max_size=4))
-def test_any_expression_keeps_its_value(expression: str, values: list[int]) -> None:
+def test_any_expression_has_the_value_that_c_gives_it(expression: str, values: list[int]) -> None:
     try:
         expected = value_of(expression, values)
     except ZeroDivisionError:
@@ -69,7 +69,7 @@ def test_any_expression_keeps_its_value(expression: str, values: list[int]) -> N
 
 @given(st.text(alphabet="abkx01.%+-*/=()[]{};,?:<>&|!~^ \n\\#\"'", max_size=60))
 @settings(max_examples=300, deadline=None)
-def test_no_text_is_lost_or_breaks_it(text: str) -> None:
+def test_any_text_is_rewritten_or_refused_and_keeps_its_lines(text: str) -> None:
     assert "".join(str(token) for token in tokens_of(text)) == text
     try:
         made = rewritten(text)
@@ -95,7 +95,7 @@ def test_no_text_is_lost_or_breaks_it(text: str) -> None:
         ("#define W(i) ((i) % 4)\nx[W(k++)] = 1;", "#define W(i) (kk_remainder((i) , 4))\nx[W(k++)] = 1;"),
     ],
 )  # fmt: skip
-def test_what_it_becomes(text: str, made: str) -> None:
+def test_each_form_of_remainder_becomes_the_expected_text(text: str, made: str) -> None:
     assert rewritten(text) == made
 
 
@@ -123,7 +123,7 @@ def test_macros_that_hide_an_operand_are_refused(text: str, names: str) -> None:
         assert rewritten(harmless)
 
 
-def test_only_texts_with_remainders_change() -> None:
+def test_texts_without_remainders_stay_as_they_are() -> None:
     with_one = kk.PortableKernel("f", params=[kk.Scalar("n", "i4")], body="int i = n % 3;")
     assert "kk_remainder" in with_one.source(_Glsl()).text
     for same in (

@@ -29,12 +29,12 @@ FULL = KernelSignature(
     "signature",
     [FULL, KernelSignature("bare", ()), KernelSignature("no_group", FULL.params), KernelSignature("g", (), (1, 1, 1))],
 )
-def test_a_declaration_is_read_back(signature: KernelSignature) -> None:
+def test_a_written_declaration_reads_back_the_same(signature: KernelSignature) -> None:
     text = f"#version 430\n{declaration(signature)}\nvoid main() {{}}\n"
     assert declared(text) == {signature.name: signature}
 
 
-def test_a_declaration_as_a_person_writes_it() -> None:
+def test_a_declaration_with_extra_spaces_and_unknown_types_is_read() -> None:
     found = declared(
         "  //kk: kernel f   x:buffer:f4:r   n:scalar:i4\n//kk: kernel g group(8,8,1) y:buffer:?\n// kk: kernel h\n"
     )
@@ -69,18 +69,18 @@ SAXPY = [("x", "buffer", "f4"), ("y", "buffer", "f4"), ("a", "scalar", "f4"), ("
         "__kernel void saxpy(__constant float* x, __global float* y, /* scale */ float a, int n // how many\n) {",
     ],
 )
-def test_heads_people_write(head: str) -> None:
+def test_function_heads_of_cuda_and_opencl_are_read(head: str) -> None:
     assert kinds(head + " }") == {"saxpy": SAXPY}
 
 
-def test_every_c_type() -> None:
+def test_every_c_type_has_its_dtype() -> None:
     text = """__global__ void f(unsigned char a, char b, unsigned short c, short d, unsigned int e, unsigned f, uint32_t g,
         long long h, unsigned long long i, size_t j, double k, uint64_t l, int8_t m) {}"""
     dtypes = [dtype for _, _, dtype in kinds(text)["f"]]
     assert dtypes == ["u1", "i1", "u2", "i2", "u4", "u4", "u4", "i8", "u8", "u8", "f8", "u8", "i1"]
 
 
-def test_unknown_types_stay_unknown() -> None:
+def test_unknown_types_have_no_dtype() -> None:
     text = "__global__ void f(MyStruct s, float4* v, Pair<int, float> p, T* t) {}"
     assert kinds(text)["f"] == [
         ("s", "scalar", None),
@@ -90,17 +90,17 @@ def test_unknown_types_stay_unknown() -> None:
     ]
 
 
-def test_local_memory_is_told_apart() -> None:
+def test_local_memory_is_a_kind_of_its_own() -> None:
     text = "__kernel void f(__local float* tile, local int* other, __global int* x) {}"
     assert [kind for _, kind, _ in kinds(text)["f"]] == ["local", "local", "buffer"]
 
 
-def test_access_follows_const() -> None:
+def test_a_pointer_to_const_is_read_only() -> None:
     (signature,) = read_heads("__global__ void f(const int* a, int* const b, int* c) {}").values()
     assert [p.access for p in signature.params or ()] == ["r", "rw", "rw"]
 
 
-def test_several_kernels_and_none() -> None:
+def test_all_kernels_are_found_and_no_other_functions() -> None:
     text = """
     __device__ float helper(float x) { return x; }
     // __global__ void commented(int x) {}
@@ -124,5 +124,5 @@ def test_several_kernels_and_none() -> None:
         ("axpy2", "axpy", False),
     ],
 )
-def test_mangled_names(symbol: str, name: str, same: bool) -> None:
+def test_a_mangled_symbol_is_the_kernel_of_that_exact_name(symbol: str, name: str, same: bool) -> None:
     assert same_kernel(symbol, name) is same

@@ -11,26 +11,26 @@ import pytest
 import kernelkeep as kk
 
 
-def test_defaults() -> None:
+def test_a_source_has_defaults() -> None:
     source = kk.Source("text")
     assert (source.name, source.language, source.options, dict(source.defines), source.include_dirs) == (
         "program", "opencl", (), {}, (),
     )  # fmt: skip
 
 
-def test_sequences_become_tuples_and_paths(tmp_path: Path) -> None:
+def test_options_and_include_dirs_become_tuples(tmp_path: Path) -> None:
     source = kk.Source("", options=["-a", "-b"], include_dirs=[str(tmp_path), tmp_path])  # type: ignore[arg-type]
     assert source.options == ("-a", "-b")
     assert source.include_dirs == (tmp_path, tmp_path)
     assert kk.Source("", include_dirs=str(tmp_path)).include_dirs == (tmp_path,)  # type: ignore[arg-type]
 
 
-def test_macros_are_ordered_and_written_out() -> None:
+def test_macros_are_sorted_and_written_as_text() -> None:
     source = kk.Source("", defines={"B": 2, "A": 1.5, "ON": True, "OFF": False, "BARE": None, "TEXT": "float4"})
     assert list(source.macros.items()) == [("A", "1.5"), ("B", "2"), ("BARE", ""), ("ON", "1"), ("TEXT", "float4")]
 
 
-def test_a_source_does_not_change() -> None:
+def test_a_source_cannot_be_changed() -> None:
     defines = {"A": 1}
     source = kk.Source("", defines=defines)
     defines["A"] = 2
@@ -54,7 +54,7 @@ def test_a_source_does_not_change() -> None:
         ({"defines": {"A": "1\n#error"}}, "line break"),
     ],
 )
-def test_refused(fields: dict[str, Any], said: str) -> None:
+def test_wrong_arguments_are_refused(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(kk.ArgumentError, match=said):
         kk.Source(**{"text": "", **fields})
 
@@ -62,7 +62,9 @@ def test_refused(fields: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("suffix", "language"), [(".cl", "opencl"), (".cu", "cuda"), (".comp", "glsl"), (".glsl", "glsl")]
 )
-def test_from_file(tmp_path: Path, suffix: str, language: str) -> None:
+def test_from_file_reads_the_text_and_takes_name_and_language_from_the_path(
+    tmp_path: Path, suffix: str, language: str
+) -> None:
     path = tmp_path / f"blur{suffix}"
     path.write_text("text — with ünicode", encoding="utf-8")
     source = kk.Source.from_file(path, defines={"A": 1})
@@ -70,7 +72,7 @@ def test_from_file(tmp_path: Path, suffix: str, language: str) -> None:
     assert source.include_dirs == (tmp_path,)
 
 
-def test_from_file_that_cannot_be(tmp_path: Path) -> None:
+def test_from_file_refuses_what_it_cannot_read_or_place(tmp_path: Path) -> None:
     with pytest.raises(kk.ArgumentError, match="nowhere"):
         kk.Source.from_file(tmp_path / "nowhere.cl")
     (tmp_path / "kernel.txt").write_text("")

@@ -12,8 +12,13 @@ if TYPE_CHECKING:
     from ..lowering import KernelParts
     from ..source import Source
 
-__all__ = ["NO_DEVICE_CLOCK", "Language", "Pointers", "macros_behind"]
+__all__ = ["C_TYPES", "NO_DEVICE_CLOCK", "Language", "Pointers", "macros_behind"]
 
+# `types` of C on a 64-bit machine, as CUDA has them.
+C_TYPES = {
+    "i1": "signed char", "u1": "unsigned char", "i2": "short", "u2": "unsigned short", "i4": "int", "u4": "unsigned int",
+    "i8": "long long", "u8": "unsigned long long", "f4": "float", "f8": "double",
+}  # fmt: skip
 _NOT_IN_FILE_NAMES = re.compile(r"[^\w. /-]")
 # `state_helpers` of a language whose kernels cannot read a clock.
 NO_DEVICE_CLOCK = """\

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from .base import Language, Pointers
+from .base import C_TYPES, Language, Pointers
 
 if TYPE_CHECKING:
     from ..lowering import KernelParts
@@ -80,18 +80,7 @@ int i = blockIdx.x * blockDim.x + threadIdx.x;
 }}
 """
 
-    types: ClassVar[Mapping[str, str]] = {
-        "i1": "signed char",
-        "u1": "unsigned char",
-        "i2": "short",
-        "u2": "unsigned short",
-        "i4": "int",
-        "u4": "unsigned int",
-        "i8": "long long",
-        "u8": "unsigned long long",
-        "f4": "float",
-        "f8": "double",
-    }
+    types = C_TYPES
     vector_helpers = """\
 #define kk_unroll _Pragma("unroll")
 typedef float4 kk_float4;

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["LANGUAGE"]
 
 _VERSION = re.compile(r"\A(?:[ \t]*(?://[^\n]*)?\n)*[ \t]*#[ \t]*version[^\n]*\n")
+_TYPES = {"i4": "int", "u4": "uint", "i8": "int64_t", "u8": "uint64_t", "f4": "float", "f8": "double"}
 _PRELUDE = """\
 #define kk_global_id(d) int(gl_GlobalInvocationID[d])
 #define kk_local_id(d) int(gl_LocalInvocationID[d])
@@ -86,14 +87,7 @@ int i = int(gl_GlobalInvocationID.x);
         version = _VERSION.match(text)  # nothing but comments may stand before it
         return super().with_macros(text, macros) if version is None else macros_behind(version.group(), text, macros)
 
-    types: ClassVar[Mapping[str, str]] = {
-        "i4": "int",
-        "u4": "uint",
-        "i8": "int64_t",
-        "u8": "uint64_t",
-        "f4": "float",
-        "f8": "double",
-    }
+    types = _TYPES
     integer_only_atomics = Language.integer_only_atomics | {"min", "max"}
     vector_helpers = """\
 #define kk_unroll

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from .base import NO_DEVICE_CLOCK, Language, Pointers
+from .base import C_TYPES, NO_DEVICE_CLOCK, Language, Pointers
 
 if TYPE_CHECKING:
     from ..lowering import KernelParts
@@ -89,18 +89,7 @@ int i = get_global_id(0);
 }}
 """
 
-    types: ClassVar[Mapping[str, str]] = {
-        "i1": "char",
-        "u1": "unsigned char",
-        "i2": "short",
-        "u2": "unsigned short",
-        "i4": "int",
-        "u4": "unsigned int",
-        "i8": "long",
-        "u8": "ulong",
-        "f4": "float",
-        "f8": "double",
-    }
+    types: ClassVar[Mapping[str, str]] = {**C_TYPES, "i1": "char", "i8": "long", "u8": "ulong"}
     # A CPU's compiler unrolls where it pays, and takes far longer when told to. vload4 promises the alignment of one
     # float only, and then reads four times.
     vector_helpers = """\
