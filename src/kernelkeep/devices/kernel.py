@@ -84,7 +84,9 @@ class Kernel(ABC):
         if options.queue is not None and not self.device.capabilities.queues:
             raise ArgumentError(f"queue must be None: {self.device.spec} has one queue only")
         if options.shared_bytes:
-            raise ArgumentError(f"shared_bytes must be 0 on {self.device.spec}, got {options.shared_bytes}")
+            raise ArgumentError(
+                f"shared_bytes must be 0 on {self.device.spec}, which has no dynamic shared memory, got {options.shared_bytes}"
+            )
 
     def bind_launch(
         self, args: tuple[Any, ...], values: tuple[Any, ...], shape: Any, options: LaunchOptions

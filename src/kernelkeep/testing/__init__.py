@@ -15,6 +15,7 @@ from .cache_tests import CacheTests
 from .device_tests import DeviceTests
 from .dispatch_tests import DispatchTests
 from .executor_tests import ExecutorTests
+from .fake import FakeDevice
 from .faulty_tier import FaultyTier
 from .process import run_python
 from .skipped import note_skipped, open_or_skip, skip_backend, skipped_backends
@@ -27,6 +28,7 @@ __all__ = [
     "DeviceTests",
     "DispatchTests",
     "ExecutorTests",
+    "FakeDevice",
     "FaultyTier",
     "StrategyTests",
     "TierTests",
