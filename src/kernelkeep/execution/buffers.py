@@ -1,4 +1,4 @@
-"""The memory of batches under way: blocks on the host, arrays on the device, and results that are lent to the user."""
+"""The memory of batches: blocks on the host, arrays on the device, and results that are lent to the user."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .submission import Result, Submission
 
 __all__ = ["Buffers"]
 
-_LENT_BYTES = 1 << 18  # smaller results are copied: that is quicker than the page-locked memory they would hold on to
+_LENT_BYTES = 1 << 18  # smaller results are copied, which is faster than allocating page-locked memory again
 
 
 class Buffers:
-    """Gives flights their memory and takes it back. All of it is used again and again."""
+    """Gives submissions their memory and takes it back to use it again."""
 
     def __init__(self, device: Device, lanes: Lanes, depth: int) -> None:
         self.blocks: Pool[Block] = Pool(lanes.block, most=4 * depth)
@@ -34,12 +34,12 @@ class Buffers:
         self._closed = False
 
     def place(self, submission: Submission) -> dict[int, Any]:
-        """Device memory for what a batch brings and what it gives: handles by argument."""
+        """Device memory for a batch's inputs and outputs: handles by the index of the argument."""
         handles: dict[int, Any] = {}
         for index, block in submission.blocks.items():
-            handles[index] = self._home(submission, block, block.nbytes)
+            handles[index] = self._allocated(submission, block, block.nbytes)
         for index, host in submission.borrowed.items():
-            handles[index] = self._home(submission, None, max(host.nbytes, 16))
+            handles[index] = self._allocated(submission, None, max(host.nbytes, 16))
         for result in submission.results:
             index = result.index
             if index in handles or index in submission.values:
@@ -50,19 +50,19 @@ class Buffers:
                     block.host.fill(0)
                 handles[index] = block.handle
             else:
-                handles[index] = self._home(submission, None, max(result.nbytes, 16))
+                handles[index] = self._allocated(submission, None, max(result.nbytes, 16))
         return handles
 
     def set_aside(self, submission: Submission, handles: dict[int, Any]) -> None:
-        """Copy results that are in the caller's own arrays: the next batch may write there before this one is downloaded."""
+        """Copy results that are in the caller's own arrays: the next batch may overwrite them before they are downloaded."""
         for result in submission.results:
             if result.index in submission.on_device and result.nbytes:
-                aside = self._home(submission, None, max(result.nbytes, 16))
+                aside = self._allocated(submission, None, max(result.nbytes, 16))
                 origin = submission.values[result.index]
                 submission.held.append(self._lanes.compute.copy(aside, origin, result.nbytes))
                 handles[result.index] = aside
 
-    def _home(self, submission: Submission, block: Block | None, nbytes: int) -> Any:
+    def _allocated(self, submission: Submission, block: Block | None, nbytes: int) -> Any:
         if block is not None and block.handle is not None:
             return block.handle
         array = self._arrays.take(nbytes)
@@ -77,22 +77,22 @@ class Buffers:
                 raise
             return self._device.empty(nbytes, "u1")
 
-    def bring_back(self, submission: Submission, result: Result, handles: Mapping[int, Any]) -> None:
-        """Have a result come down, in the block it went up in where that fits."""
+    def download(self, submission: Submission, result: Result, handles: Mapping[int, Any]) -> None:
+        """Enqueue the download of a result, to the block it was uploaded from where that fits."""
         index = result.index
         block = submission.blocks.get(index)
         if self._lanes.shares_memory and block is not None:
-            result.block = submission.blocks.pop(index)  # it came back with the others
+            result.block = submission.blocks.pop(index)  # it was downloaded with the others
             return
         if block is None or block.nbytes != max(result.nbytes, 16):
             block = self.blocks.take(max(result.nbytes, 16))
         else:
-            del submission.blocks[index]  # what went up comes down in the same block
+            del submission.blocks[index]  # it is the result's block from here on
         result.block = block
         handle = handles[index] if index in handles else submission.values[index]
         submission.held.append(self._lanes.download.download(handle, block))
 
-    def made(self, result: Result) -> np.ndarray[Any, Any]:
+    def result_array(self, result: Result) -> np.ndarray[Any, Any]:
         """The result as an array: the block itself where it may be lent, else a copy."""
         block = result.block
         assert block is not None
@@ -105,13 +105,13 @@ class Buffers:
         return made
 
     def take_back(self, block: Block) -> None:
-        """A result that was lent is not used any more. Called by the garbage collector, at any moment."""
+        """Take back a block that was lent. Called by the garbage collector, at any moment."""
         self._lent.discard(id(block))
         if not self._closed:
             self.blocks.give(block.nbytes, block)
 
     def give_blocks_back(self, submission: Submission) -> None:
-        """Each block once, though a result may be in the block it went up in."""
+        """Take back the blocks, each once: a result may be in the block it was uploaded from."""
         given = set()
         for block in (*submission.blocks.values(), *(result.block for result in submission.results)):
             if block is not None and id(block) not in given:
@@ -120,19 +120,20 @@ class Buffers:
         submission.blocks.clear()
 
     def give_arrays_back(self, submission: Submission) -> None:
+        """Take back the device arrays."""
         for nbytes, array in submission.arrays:
             self._arrays.give(nbytes, array)
         submission.arrays.clear()
 
     def forget(self, submission: Submission) -> None:
-        """The device may still write to a submission's memory: it goes, but not to somebody else."""
+        """Drop a submission's memory instead of using it again: the device may still write to it."""
         submission.blocks.clear()
         submission.arrays.clear()
         for result in submission.results:
             result.block = None
 
     def close(self) -> None:
-        """Let everything idle go; what is lent goes with the arrays of the user."""
+        """Free everything idle; what is lent is freed with the arrays of the user."""
         self._closed = True
         self.copier.close()
         self.blocks.clear()

@@ -1,4 +1,4 @@
-"""Copying host arrays with more than one core: one alone fills a fifth of what the bus could take away."""
+"""Copying host arrays with more than one core: one core alone reaches a fifth of the bandwidth of the bus."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Copier:
 
     def __init__(self) -> None:
         self._helpers = max(0, min(_MOST_HELPERS, (os.cpu_count() or 1) // 2 - 1))
-        self._orders: SimpleQueue[_Piece | None] | None = None
+        self._pieces: SimpleQueue[_Piece | None] | None = None
         self._starting = threading.Lock()
 
     def copy(self, target: np.ndarray[Any, Any], origin: np.ndarray[Any, Any]) -> None:
@@ -34,7 +34,7 @@ class Copier:
         if pieces < 2 or not origin.flags.c_contiguous or not self._started():
             np.copyto(target, origin)
             return
-        assert self._orders is not None
+        assert self._pieces is not None
         targets, origins = target.reshape(-1), origin.reshape(-1)
         step = -(-targets.size // pieces)
         done = []
@@ -42,37 +42,37 @@ class Copier:
             lock = threading.Lock()
             lock.acquire()
             done.append(lock)
-            self._orders.put((targets[at : at + step], origins[at : at + step], lock))
+            self._pieces.put((targets[at : at + step], origins[at : at + step], lock))
         np.copyto(targets[:step], origins[:step])
         for lock in done:
             lock.acquire()
 
     def _started(self) -> bool:
         with self._starting:
-            if self._orders is None:
-                orders: SimpleQueue[_Piece | None] = SimpleQueue()
+            if self._pieces is None:
+                pending: SimpleQueue[_Piece | None] = SimpleQueue()
                 try:
                     for _ in range(self._helpers):
-                        threading.Thread(target=_work, args=(orders,), name="kernelkeep-copy", daemon=True).start()
+                        threading.Thread(target=_work, args=(pending,), name="kernelkeep-copy", daemon=True).start()
                 except RuntimeError:  # the interpreter is ending, and starts no more threads
                     self._helpers = 0
                     return False
-                self._orders = orders
+                self._pieces = pending
         return True
 
     def close(self) -> None:
         """End the threads."""
-        if self._orders is not None:
+        if self._pieces is not None:
             for _ in range(self._helpers):
-                self._orders.put(None)
-            self._orders = None
+                self._pieces.put(None)
+            self._pieces = None
 
 
-def _work(orders: SimpleQueue[_Piece | None]) -> None:
-    while (piece := orders.get()) is not None:
+def _work(pending: SimpleQueue[_Piece | None]) -> None:
+    while (piece := pending.get()) is not None:
         target, origin, lock = piece
         try:
             np.copyto(target, origin)
         finally:
             lock.release()
-        del piece, target, origin, lock  # or the last copy's memory would wait for the next one
+        del piece, target, origin, lock  # or the arrays of the last copy would stay alive until the next

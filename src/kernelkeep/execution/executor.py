@@ -27,22 +27,22 @@ _open_executors: weakref.WeakSet[Executor] = weakref.WeakSet()
 class Executor:
     """Runs jobs on a device, `depth` batches at a time. Safe under threads; a context manager.
 
-    `depth=1` is the synchronous loop. `submit` waits when `depth` batches are on the device and `depth` more in the line.
-    An executor that is forgotten is closed when it is collected, or when the interpreter ends.
+    `depth=1` is the synchronous loop. `submit` waits when `depth` batches are on the device and `depth` more in the backlog.
+    An executor that nobody refers to is closed when it is collected, or when the interpreter ends.
     """
 
     def __init__(self, device: Device, depth: int = 3, *, trace: bool = True) -> None:
         if not isinstance(device, Device):
-            raise ArgumentError(f"an executor runs on a device that kk.open_device gave, not on {device!r}")
+            raise ArgumentError(f"device must be a device that kk.open_device returned, got {device!r}")
         if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
-            raise ArgumentError(f"depth is a positive number of batches, not {depth!r}")
+            raise ArgumentError(f"depth must be a positive number of batches, got {depth!r}")
         device.check_open()
         self.device = device
         self.depth = depth
         self._engine = Engine(device, depth, Timeline(device.spec, depth) if trace else None)
         self._closer = weakref.finalize(self, self._engine.abandon)
         self._closer.atexit = False  # atexit below does it in the right order, and waits
-        device.add_tenant(self._engine)  # not this handle, which may be forgotten while batches are under way
+        device.add_tenant(self._engine)  # not this handle, which may be collected while batches are under way
         _open_executors.add(self)
 
     @property
@@ -53,7 +53,7 @@ class Executor:
     def submit(self, job: Job, /, **batch: Any) -> Future[dict[str, np.ndarray[Any, Any]]]:
         """Run a job on one batch: NumPy arrays, device arrays and scalars by the names of the kernel's parameters.
 
-        Host arrays are copied before this returns, unless the job says otherwise. What goes wrong with this batch is the
+        Host arrays are copied before this returns, unless the job says otherwise. An error of this batch is the
         future's exception. The future can be cancelled until the batch is on its way to the device.
         """
         return self._engine.submit(self._checked(job), batch)
@@ -65,7 +65,7 @@ class Executor:
 
         Lazy: only a few batches are taken ahead of the results, so the iterable may be endless. A batch that fails raises
         at its turn and ends the iteration, or with `return_exceptions` yields the exception and goes on. When the
-        iterable itself raises, the results of what it gave before come first.
+        iterable itself raises, the results of the batches before come first.
         """
         return self._map(self._checked(job), iter(batches), return_exceptions, common)
 
@@ -79,7 +79,7 @@ class Executor:
 
         def arrive(done: Future[Any]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody is waiting any more
-                loop.call_soon_threadsafe(_hand_over, done, arrived)
+                loop.call_soon_threadsafe(_copy_outcome, done, arrived)
 
         future.add_done_callback(arrive)
         try:
@@ -103,7 +103,7 @@ class Executor:
                     arguments = _merged(common, next(source))
                 except StopIteration:
                     break
-                except Exception as error:  # the results of what came before go first
+                except Exception as error:  # the results of the batches before come first
                     problem = error
                     break
                 ahead.append(asyncio.ensure_future(self.run(job, **arguments)))
@@ -122,7 +122,7 @@ class Executor:
     def timeline(self) -> Timeline:
         """What ran when, of the last few thousand batches."""
         if self._engine.timeline is None:
-            raise ArgumentError("this executor was made with trace=False and kept no timeline")
+            raise ArgumentError("this executor was made with trace=False and has no timeline; pass trace=True")
         return self._engine.timeline
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
@@ -130,9 +130,9 @@ class Executor:
         self.timeline.save(path)
 
     def close(self, cancel: bool = False, timeout: float | None = None) -> None:
-        """Finish what was submitted and let everything go; with `cancel`, only what is on the device already.
+        """Finish what was submitted and free everything; with `cancel`, finish only what is on the device already.
 
-        Past `timeout` seconds it raises `DeviceError` and leaves the rest to end by itself.
+        After `timeout` seconds it raises `DeviceError` and leaves the rest to finish by itself.
         """
         self._engine.close(cancel, timeout)
         self._closer.detach()
@@ -141,7 +141,7 @@ class Executor:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        # After an error nobody waits for what has not begun.
+        # After an error, batches that have not begun are cancelled.
         self.close(cancel=kind is not None)
 
     def __repr__(self) -> str:
@@ -150,19 +150,19 @@ class Executor:
 
     def _checked(self, job: Any) -> Job:
         if not isinstance(job, Job):
-            raise ArgumentError(f"an executor runs a kk.Job, not a {type(job).__name__}")
+            raise ArgumentError(f"job must be a kk.Job, got a {type(job).__name__}")
         return job
 
     def _map(
         self, job: Job, batches: Iterator[Mapping[str, Any]], return_exceptions: bool, common: Mapping[str, Any]
     ) -> Iterator[Any]:
         ahead = self.depth + 1 if self.depth > 1 else 1
-        flying: deque[Future[Any]] = deque()
+        pending: deque[Future[Any]] = deque()
         problem: BaseException | None = None
         exhausted = False
         try:
             while True:
-                while not exhausted and len(flying) < ahead:
+                while not exhausted and len(pending) < ahead:
                     try:
                         batch = next(batches)
                     except StopIteration:
@@ -174,31 +174,31 @@ class Executor:
                     try:
                         arguments = _merged(common, batch)
                     except ArgumentError as error:
-                        flying.append(_failed(error))  # raises at its turn, like any other bad batch
+                        pending.append(_failed(error))  # raises at its turn, like any other bad batch
                     else:
-                        flying.append(self._engine.submit(job, arguments))
-                if not flying:
+                        pending.append(self._engine.submit(job, arguments))
+                if not pending:
                     break
-                first = flying.popleft()
+                first = pending.popleft()
                 try:
                     result = first.result()
                 except Exception as error:
                     if not return_exceptions:
                         raise
                     result = error
-                del first  # or a result that the caller has dropped would live for another round
+                del first  # or a result that the caller dropped would stay alive for another round
                 yield result
                 del result
             if problem is not None:
                 raise problem
         finally:
-            for future in flying:
+            for future in pending:
                 future.cancel()
 
 
 def _merged(common: Mapping[str, Any], batch: Any) -> dict[str, Any]:
     if not isinstance(batch, Mapping):
-        raise ArgumentError(f"a batch is a mapping of argument names to values, not a {type(batch).__name__}")
+        raise ArgumentError(f"a batch must be a mapping of argument names to values, got a {type(batch).__name__}")
     return {**common, **batch}
 
 
@@ -208,8 +208,8 @@ def _failed(error: Exception) -> Future[Any]:
     return future
 
 
-def _hand_over(done: Future[Any], arrived: Any) -> None:
-    """In the event loop's thread: what one future says, the other says too."""
+def _copy_outcome(done: Future[Any], arrived: Any) -> None:
+    """Copy the outcome to the event loop's future, in its thread."""
     if arrived.done():
         return
     if done.cancelled():

@@ -22,12 +22,12 @@ class Graph:
 
     CUDA takes the whole as a graph, OpenCL as a command buffer where the driver has them, and elsewhere it is one loop
     without checks. `prepared.update(…)` between replays takes effect at the next. Host arrays are read and written while
-    a replay runs: leave them alone until `device.synchronize()`.
+    a replay runs: do not change them before `device.synchronize()`.
     """
 
     def __init__(self, device: Device) -> None:
         if not isinstance(device, Device):
-            raise ArgumentError(f"a graph is made for a device that kk.open_device gave, not for {device!r}")
+            raise ArgumentError(f"device of a graph must be one that kk.open_device returned, got {device!r}")
         device.check_open()
         self.device = device
         self._steps: list[Step] = []
@@ -36,12 +36,12 @@ class Graph:
         self._suspect = False  # an array that is copied was closed
         self._lock = threading.Lock()
         self._closed = False
-        device.add_tenant(self)  # or a graph of copies alone would not learn that the device is closed
+        device.add_tenant(self)  # so that a graph of copies alone is closed with the device
 
     def add(self, prepared: Prepared) -> Self:
         """Append a prepared launch."""
         if not isinstance(prepared, Prepared):
-            raise ArgumentError(f"a graph takes what kernel.prepare(…) gave, not a {type(prepared).__name__}")
+            raise ArgumentError(f"a graph takes what kernel.prepare(…) returned, got a {type(prepared).__name__}")
         if prepared.kernel.device is not self.device:
             raise ArgumentError(
                 f"the launch is for {prepared.kernel.device.spec}, and the graph for {self.device.spec}"
@@ -57,19 +57,22 @@ class Graph:
                 if array.device is not self.device:
                     raise ArgumentError(f"an array is on {array.device.spec}, and the graph is for {self.device.spec}")
             elif not isinstance(array, np.ndarray):
-                raise ArgumentError(f"a graph copies device arrays and NumPy arrays, not a {type(array).__name__}")
+                raise ArgumentError(f"a graph copies device arrays and NumPy arrays, got a {type(array).__name__}")
             elif not array.flags.c_contiguous:
-                raise ArgumentError("a graph copies contiguous arrays only: the host array has gaps")
+                raise ArgumentError("a graph copies contiguous arrays only; pass np.ascontiguousarray(…)")
         if not isinstance(target, Array) and not isinstance(origin, Array):
-            raise ArgumentError("one side of a copy is on the device: NumPy copies from host to host")
+            raise ArgumentError(
+                "one side of a copy in a graph must be on the device; copy from host to host with NumPy"
+            )
         if isinstance(target, np.ndarray) and not target.flags.writeable:
-            raise ArgumentError("the host array to copy to is read-only")
+            raise ArgumentError("the host array that a graph copies to must be writeable")
         if target.shape != origin.shape or target.dtype != origin.dtype:
             raise ArgumentError(
-                f"the copy goes from {origin.dtype.name} {origin.shape} to {target.dtype.name} {target.shape}"
+                f"both sides of a copy in a graph must have one dtype and shape, got {origin.dtype.name} {origin.shape} and "
+                f"{target.dtype.name} {target.shape}"
             )
         if not target.nbytes or target is origin:
-            return self  # there is nothing to move
+            return self
         for array in (target, origin):
             if isinstance(array, Array):
                 array.add_observer(self)
@@ -83,7 +86,7 @@ class Graph:
         return self
 
     def launch(self) -> None:
-        """Replay everything, after all that was given to the device before."""
+        """Replay everything, after all that was enqueued before."""
         replay = self._replay
         if replay is None or self._stale or self._suspect:
             replay = self._refreshed()
@@ -103,7 +106,7 @@ class Graph:
                 if not self._replay.refresh(self._stale.pop()):
                     self._drop()
             if self._replay is None:
-                self._stale.clear()  # before: what another thread changes from here on is taken over by the next launch
+                self._stale.clear()  # before: what another thread changes from here on counts for the next launch
                 self._replay = self.device.new_replay(self._steps)
             return self._replay
 
@@ -114,7 +117,7 @@ class Graph:
         self._suspect = True
 
     def mark_lost(self, reason: str) -> None:
-        """The device is lost to a forked process: launching says so, and waits for no thread that is not here."""
+        """The device is lost to a forked process: launching raises, and waits for no thread that is not here."""
         self._lock = threading.Lock()
         self._suspect = True
 
@@ -129,7 +132,7 @@ class Graph:
             replay.close()
 
     def close(self) -> None:
-        """Give the driver back what it holds for this graph."""
+        """Free what the driver keeps for this graph."""
         with self._lock:
             self._closed = True
             self._drop()

@@ -21,15 +21,15 @@ Output = tuple[Any, Any]  # shape, dtype
 
 
 class Job:
-    """What an executor does with each batch. It holds nothing itself and may be used by several executors.
+    """What an executor does with each batch. It owns nothing itself, and several executors may use it.
 
-    `grid` is as in `kernel.launch`, or a function of the batch's arguments. `outputs` names the buffers that are brought
-    back: each with its `(shape, dtype)`, a function of the batch's arguments that gives them, or None (also: just a list
-    of names) where the buffer is passed in as well and has that shape. A buffer that is both takes the shape it is passed
-    with. A buffer that only comes out starts as zeros, unless the kernel declares it write-only.
+    `grid` is as in `kernel.launch`, or a function of the batch's arguments. `outputs` names the buffers that are
+    downloaded: each with its `(shape, dtype)`, a function of the batch's arguments that returns them, or None (also: just a
+    list of names) where the buffer is passed in as well. A buffer that is passed in keeps its shape. One that is not starts
+    as zeros, unless the kernel declares it write-only.
 
     With `copy=False` the executor may read host arrays while the batch is under way instead of copying them at `submit`:
-    the caller then leaves them alone until the result is there. It pays for arrays made by `device.pinned_empty`.
+    the caller must then not change them until the result arrives. That is faster for arrays made by `device.pinned_empty`.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Job:
         name: str | None = None,
     ) -> None:
         if not isinstance(cache, ProgramCache):
-            raise ArgumentError(f"a job takes its program from a kk.ProgramCache, not from a {type(cache).__name__}")
+            raise ArgumentError(f"cache must be a kk.ProgramCache, got a {type(cache).__name__}")
         if not isinstance(source, Source | PortableKernel):
-            raise ArgumentError(f"a job runs a kk.Source or kk.PortableKernel, not a {type(source).__name__}")
+            raise ArgumentError(f"source must be a kk.Source or kk.PortableKernel, got a {type(source).__name__}")
         self.cache = cache
         self.source = source
         self.grid = grid
@@ -82,7 +82,7 @@ def check_outputs(job: Job, buffers: set[str]) -> None:
     for name in job.outputs:
         if name not in buffers:
             known = ", ".join(sorted(buffers)) or "none"
-            raise ArgumentError(f"output {name!r} of job {job.name} is not a buffer of its kernel, which has: {known}")
+            raise ArgumentError(f"output {name!r} of job {job.name} must be a buffer of its kernel, which has: {known}")
 
 
 def _parse_outputs(outputs: Any) -> dict[str, Any]:
@@ -93,10 +93,10 @@ def _parse_outputs(outputs: Any) -> dict[str, Any]:
             outputs = dict.fromkeys(outputs)
         except TypeError:
             raise ArgumentError(
-                f"outputs is a mapping of names to (shape, dtype), or names, not a {type(outputs).__name__}"
+                f"outputs must be a mapping of names to (shape, dtype), or names, got a {type(outputs).__name__}"
             ) from None
     if not outputs:
-        raise ArgumentError("a job needs at least one output: a result is how it says that it is done")
+        raise ArgumentError("outputs must name at least one buffer: the result is how a batch reports that it is done")
     return {
         name: wanted if wanted is None or callable(wanted) else _parse_output(name, wanted)
         for name, wanted in outputs.items()
@@ -107,5 +107,5 @@ def _parse_output(name: str, wanted: Any) -> tuple[tuple[int, ...], np.dtype[Any
     try:
         shape, dtype = wanted
     except (TypeError, ValueError):
-        raise ArgumentError(f"output {name!r} is a pair of shape and dtype, not {wanted!r}") from None
+        raise ArgumentError(f"output {name!r} must be a pair of shape and dtype, got {wanted!r}") from None
     return parse_shape(shape), parse_dtype(dtype)

@@ -66,7 +66,7 @@ class Pipeline:
                 for index, block in submission.blocks.items():
                     submission.held.append(download.download(handles[index], block))
             for result in submission.results:
-                buffers.bring_back(submission, result, handles)
+                buffers.download(submission, result, handles)
             marks.append(download.mark())
             download.flush()
             if lanes.shares_memory:
@@ -75,7 +75,7 @@ class Pipeline:
 
     def results(self, submission: Submission) -> dict[str, Any]:
         """The results of a batch that has arrived."""
-        results = {result.name: self.buffers.made(result) for result in submission.results}
+        results = {result.name: self.buffers.result_array(result) for result in submission.results}
         if self._timeline is not None:
             self._timeline.add(submission, self.lanes.times(submission.marks), self.lanes)
         return results

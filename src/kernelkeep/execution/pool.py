@@ -1,7 +1,7 @@
 """Memory that is used again: blocks and device arrays, by their size.
 
-Taking and giving back are single steps of a list, so that a result's memory can come back from the garbage collector, at
-any moment, in any thread.
+Taking and giving back are single operations on a list, so that the garbage collector can give a result's memory back at any
+moment, in any thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SIZES = 16  # how many different sizes are kept at once
 
 
 class Pool(Generic[T]):
-    """Idle things of `make(nbytes)`, the last one in first out; at most `most` of each size are kept."""
+    """Idle things that `make(nbytes)` made, the last in first out; at most `most` of each size are kept."""
 
     def __init__(self, make: Callable[[int], T], most: int) -> None:
         self._make = make
@@ -47,19 +47,19 @@ class Pool(Generic[T]):
             idle.append(thing)
 
     def clear(self) -> bool:
-        """Let everything idle go; whether there was anything."""
+        """Drop everything idle; returns whether there was anything."""
         idle, self._idle = self._idle, {}
         return any(idle.values())
 
 
 class Lender(Protocol):
-    """Whose block it is."""
+    """The owner of a block."""
 
     def take_back(self, block: Block) -> None: ...
 
 
 class Loan:
-    """A block whose memory is a result that the user has. It comes back when the last array on it is gone."""
+    """A block whose memory is a result of the user. It returns to its owner when the last array on it is collected."""
 
     __slots__ = ("__array_interface__", "_block", "_lender")
 

@@ -1,4 +1,4 @@
-"""A batch on its way: what was submitted, checked and copied, before anything is on the device."""
+"""A submitted batch: its arguments are checked and its host arrays copied before anything is on the device."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Result", "Submission", "ordered_batch"]
 
 
 class Result:
-    """One output of a submission: the buffer it is in, and the block it is brought back in."""
+    """One output of a submission: the buffer it is in, and the block it is downloaded to."""
 
     __slots__ = ("block", "dtype", "index", "name", "nbytes", "shape")
 
@@ -55,7 +55,7 @@ class Submission:
         self.values: dict[int, Any] = {}  # scalars and device arrays as the driver takes them
         self.originals: dict[int, Any] = {}  # and as the caller passed them, which also keeps the arrays alive
         self.on_device: set[int] = set()  # those of them that are device arrays
-        self.fences: list[Fence] = []  # what other libraries do with those they share
+        self.fences: list[Fence] = []  # after what other libraries do with arrays that they share
         self.blocks: dict[int, Block] = {}  # copies of host arrays
         self.borrowed: dict[int, np.ndarray[Any, Any]] = {}  # host arrays that are read while under way
         self.results: list[Result] = []
@@ -83,7 +83,7 @@ class Submission:
             if param.name in batch:
                 self._take(index, param, batch[param.name], lanes, blocks, copier)
             elif param.name not in outputs:
-                raise ArgumentError(f"job {self.job.name} needs its argument {param.name!r}")
+                raise ArgumentError(f"job {self.job.name} needs its argument {param.name!r}; pass it with the batch")
             if param.name in outputs:
                 self._expect(index, param, batch)
         self.staged = (start, time.perf_counter())
@@ -106,7 +106,8 @@ class Submission:
         dtype = host.dtype if param.dtype is None else np.dtype(param.dtype)
         if host.dtype != dtype:
             raise ArgumentError(
-                f"argument {param.name!r} of job {self.job.name} is {dtype.name}, and the array is {host.dtype.name}"
+                f"argument {param.name!r} of job {self.job.name} must be {dtype.name}, got {host.dtype.name}; convert it with "
+                ".astype"
             )
         if self.job.copy or lanes.shares_memory or not host.flags.c_contiguous:
             block = self.blocks[index] = blocks.take(max(host.nbytes, 16))
@@ -125,18 +126,22 @@ class Submission:
         elif passed is not None:
             shape, dtype = tuple(passed.shape), parse_dtype(param.dtype or getattr(passed, "dtype", "u1"))
         elif wanted is None:
-            raise ArgumentError(f"{label} says neither shape nor dtype, and is not passed in either")
+            raise ArgumentError(
+                f"{label} has neither shape nor dtype: name them in outputs=, or pass the array with the batch"
+            )
         else:
             shape, dtype = wanted
             if param.dtype is not None and dtype != np.dtype(param.dtype):
-                raise ArgumentError(f"{label} is {np.dtype(param.dtype).name}, and the job says {dtype.name}")
+                raise ArgumentError(
+                    f"{label} must be {np.dtype(param.dtype).name} as in the kernel, got {dtype.name} in outputs="
+                )
             if param.access != "w":
                 self.cleared.add(index)
         if wanted is not None and dtype != wanted[1]:
-            raise ArgumentError(f"{label} is {wanted[1].name}, and the array passed in is {dtype.name}")
+            raise ArgumentError(f"{label} must be {wanted[1].name} as in outputs=, got an array of {dtype.name}")
         result = Result(param.name, index, shape, dtype)
         if result.nbytes > sys.maxsize:  # drivers and NumPy have many names for this
-            raise OutOfMemory(f"{label} would be {result.nbytes:,} bytes, more than there are addresses for")
+            raise OutOfMemory(f"{label} would be {result.nbytes:,} bytes, more than can be addressed")
         self.results.append(result)
 
 
@@ -153,9 +158,9 @@ def _host_array(value: Any, label: str) -> np.ndarray[Any, Any]:
 
 
 def ordered_batch(batch: Mapping[str, Any], device: Device) -> tuple[Mapping[str, Any], list[Fence]]:
-    """A batch with other libraries' arrays as arrays of the device, and the points after what they do with them now.
+    """A batch with other libraries' arrays as arrays of the device, and fences after what they do with them now.
 
-    Called in the caller's thread: the stream a library uses is a matter of the thread.
+    Called in the caller's thread: each thread of a library may use another stream.
     """
     adopted = dict(batch)
     shared: list[Array] = []

@@ -1,6 +1,6 @@
 """What ran when: spans of the last few thousand batches, as a Chrome trace and as the share of time each engine was busy.
 
-Times are those of the device's own clock, told in the host's, so that both can be shown side by side.
+Times are those of the device's own clock, converted to the host's, so that both can be shown side by side.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Timeline:
         self._last = (0.0, 0.0, 0.0)  # when the stages of the batch before ended
 
     def renew_lock(self) -> None:
-        """In a forked child: a thread that is not there may hold the old one."""
+        """In a forked process: a thread that does not exist there may hold the old one."""
         self._lock = threading.Lock()
 
     def add(self, submission: Submission, times: Sequence[float], lanes: Lanes) -> None:

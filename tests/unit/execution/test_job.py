@@ -69,8 +69,8 @@ def test_functions_of_the_batch(cache: kk.ProgramCache) -> None:
 @pytest.mark.parametrize(
     ("outputs", "said"),
     [
-        ([], "at least one output"), ({}, "at least one output"), (None, "not a NoneType"), (5, "not a int"),
-        (["z"], "'z' of job fill is not a buffer of its kernel, which has: x, y"), ({"n": (1, "i4")}, "'n'"),
+        ([], "at least one buffer"), ({}, "at least one buffer"), (None, "got a NoneType"), (5, "got a int"),
+        (["z"], "'z' of job fill must be a buffer of its kernel, which has: x, y"), ({"n": (1, "i4")}, "'n'"),
         ({"y": 5}, "pair of shape and dtype"), ({"y": (1, 2, 3)}, "pair of shape and dtype"),
         ({"y": (-1, "f4")}, "negative"), ({"y": (1.5, "f4")}, "shape"), ({"y": (5, "nonsense")}, "must be a NumPy dtype"),
         ({"y": (5, object)}, "must be made of numbers"),

@@ -54,10 +54,10 @@ class FailureTests(ExecutorPart):
         ("changes", "said"),
         [
             ({"x": ...}, "needs its argument 'x'"), ({"a": ...}, "needs its argument 'a'"),
-            ({"y": ...}, "output 'y' of job saxpy says neither"), ({"z": 1}, "no argument 'z'; it has: x, y, a, n"),
-            ({"x": np.zeros(ITEMS)}, "'x' of job saxpy is float32, and the array is float64"),
-            ({"y": np.zeros(ITEMS, "i4")}, "'y' of job saxpy is float32, and the array is int32"),
-            ({"x": [1, 2, 3]}, "'x' of job saxpy is float32"), ({"x": "text"}, "'x'"), ({"x": None}, "'x'"),
+            ({"y": ...}, "output 'y' of job saxpy has neither"), ({"z": 1}, "no argument 'z'; it has: x, y, a, n"),
+            ({"x": np.zeros(ITEMS)}, "'x' of job saxpy must be float32, got float64"),
+            ({"y": np.zeros(ITEMS, "i4")}, "'y' of job saxpy must be float32, got int32"),
+            ({"x": [1, 2, 3]}, "'x' of job saxpy must be float32"), ({"x": "text"}, "'x'"), ({"x": None}, "'x'"),
             ({"x": [object()]}, "'x'"), ({"a": "2"}, "argument 2 (a)"), ({"a": np.float64(1e39)}, "argument 2 (a)"),
             ({"n": np.float64(5)}, "argument 3 (n)"), ({"a": None}, "argument 2 (a)"), ({"a": np.ones(3, "f4")}, "argument 2"),
         ],
@@ -88,7 +88,7 @@ class FailureTests(ExecutorPart):
 
     @pytest.mark.parametrize(
         ("wanted", "said"),
-        [((5, "f4"), "is int32, and the job says float32"), (lambda b: 5, "pair of shape and dtype"),
+        [((5, "f4"), "must be int32 as in the kernel, got float32"), (lambda b: 5, "pair of shape and dtype"),
          (lambda b: (-5, "i4"), "negative"), (lambda b: (5, "x"), "not a dtype"), (None, "neither shape nor dtype")],
         ids=["dtype", "no-pair", "negative", "no-dtype", "nothing"],
     )  # fmt: skip
@@ -108,9 +108,9 @@ class FailureTests(ExecutorPart):
         source = handwritten_saxpy(device.language)  # what it takes is known once it is compiled
         batch = saxpy_batch(0) | {"a": np.float32(2), "n": np.int32(ITEMS)}
         bad = Job(cache, source, grid=16, outputs=["z"], group=64)
-        self.check(executor, job, bad, batch, ArgumentError, "output 'z' of job saxpy is not a buffer")
+        self.check(executor, job, bad, batch, ArgumentError, "output 'z' of job saxpy must be a buffer")
         bad = Job(cache, source, grid=16, outputs=["a"], group=64)
-        self.check(executor, job, bad, batch, ArgumentError, "output 'a' of job saxpy is not a buffer")
+        self.check(executor, job, bad, batch, ArgumentError, "output 'a' of job saxpy must be a buffer")
         bad = Job(cache, source, grid=16, outputs=["y"], kernel="daxpy", group=64)
         self.check(executor, job, bad, batch, ArgumentError, "no kernel 'daxpy'")
 
