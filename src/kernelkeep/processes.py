@@ -1,4 +1,4 @@
-"""What a child process owes its parent: to end with it."""
+"""Child processes: they find this package, and end with their parent."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ import contextlib
 import ctypes
 import os
 import signal
+from collections.abc import Mapping
+from pathlib import Path
 
-__all__ = ["ORPHANED", "end_with"]
+__all__ = ["ORPHANED", "end_with", "python_environment"]
 
 ORPHANED = 74  # the exit code of a child without a parent
 _PR_SET_PDEATHSIG = 1
+_PACKAGE_PARENT = Path(__file__).resolve().parents[1]
+
+
+def python_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables for a Python process, with a PYTHONPATH on which it finds this very package."""
+    paths = (str(_PACKAGE_PARENT), variables.get("PYTHONPATH", ""))
+    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def end_with(parent: int) -> None:

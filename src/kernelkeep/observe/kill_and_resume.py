@@ -1,4 +1,4 @@
-"""A run that is killed and goes on elsewhere: `kill -9` in the middle on one device, the rest on another.
+"""A run that is killed with `kill -9` on one device and resumed on another.
 
 `python -m kernelkeep.observe.kill_and_resume opencl:0 FILE` is the process that is killed; it uses $KERNELKEEP_CACHE_DIR.
 """
@@ -21,20 +21,20 @@ from ..continuous.runner import resume, run
 from ..devices.base import DeviceInfo
 from ..devices.registry import open_device
 from ..errors import CheckpointError, DeviceError, KernelKeepError
+from ..processes import python_environment
 from ..samples.states import SCRAMBLE
 
 __all__ = ["Survival", "kill_and_resume"]
 
-_PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 _TIMEOUT_SECONDS = 120
 _ITEMS = 4999
-_SOME = 300  # iterations that are in a checkpoint before the process is killed
-_MORE = 500
+_ITERATIONS_BEFORE = 300  # in a checkpoint, before the process is killed
+_ITERATIONS_AFTER = 500
 
 
 @dataclass(frozen=True)
 class Survival:
-    """What became of a run that was killed. Where `ok` is false, `problem` says why."""
+    """The result of a run that was killed and resumed. Where `ok` is false, `problem` says why."""
 
     killed_on: str
     resumed_on: str
@@ -47,25 +47,25 @@ class Survival:
 
 
 def kill_and_resume(devices: Sequence[DeviceInfo], cache_dir: str | os.PathLike[str] | None = None) -> Survival | None:
-    """Run on the first device, `kill -9` when some checkpoints are there, resume on a device of another backend, or on the
-    same where there is no other. The end is compared with NumPy. None where there is no device."""
+    """Run on the first device, kill the process after some checkpoints, and resume on a device of another backend, or on the
+    same where there is no other. The result is compared with NumPy's. None where there is no device."""
     if not devices:
         return None
     first = devices[0]
     second = next((info for info in devices if info.backend != first.backend), first)
     try:
         with tempfile.TemporaryDirectory(prefix="kernelkeep-demo-", ignore_cleanup_errors=True) as folder:
-            return _survive(first.spec, second.spec, Path(folder) / "scramble.kkpt", cache_dir)
+            return _run_both(first.spec, second.spec, Path(folder) / "scramble.kkpt", cache_dir)
     except (KernelKeepError, OSError, subprocess.SubprocessError) as error:
         return Survival(first.spec, second.spec, ok=False, problem=str(error))
 
 
-def _survive(first: str, second: str, path: Path, cache_dir: str | os.PathLike[str] | None) -> Survival:
+def _run_both(first: str, second: str, path: Path, cache_dir: str | os.PathLike[str] | None) -> Survival:
     start = time.perf_counter()
     _run_and_kill(first, path, cache_dir)
     with open_device(second) as device, ProgramCache(device, cache_dir) as cache:
         killed_at = newest_header(path).iteration
-        end = killed_at + _MORE
+        end = killed_at + _ITERATIONS_AFTER
         program = _program()
         with resume(path, cache, program, end) as done:
             error = SCRAMBLE.largest_error(done.state, program, end)
@@ -77,8 +77,7 @@ def _survive(first: str, second: str, path: Path, cache_dir: str | os.PathLike[s
 
 
 def _run_and_kill(spec: str, path: Path, cache_dir: str | os.PathLike[str] | None) -> None:
-    environment = dict(os.environ)
-    environment["PYTHONPATH"] = os.pathsep.join([str(_PACKAGE_PARENT), *filter(None, [environment.get("PYTHONPATH")])])
+    environment = python_environment(os.environ)
     if cache_dir is not None:
         environment["KERNELKEEP_CACHE_DIR"] = os.fspath(cache_dir)
     command = [sys.executable, "-P", "-m", __name__, spec, str(path)]
@@ -87,10 +86,8 @@ def _run_and_kill(spec: str, path: Path, cache_dir: str | os.PathLike[str] | Non
         try:
             while not _has_checkpoint(path):
                 if child.poll() is not None:
-                    said = child.stderr.read().strip().splitlines() if child.stderr else []
-                    raise DeviceError(
-                        f"the process on {spec} ended by itself: {said[-1] if said else child.returncode}"
-                    )
+                    lines = child.stderr.read().strip().splitlines() if child.stderr else []
+                    raise DeviceError(f"the process on {spec} ended early: {lines[-1] if lines else child.returncode}")
                 if time.monotonic() > deadline:
                     raise DeviceError(f"the process on {spec} made no checkpoint in {_TIMEOUT_SECONDS} seconds")
                 time.sleep(0.02)
@@ -100,7 +97,7 @@ def _run_and_kill(spec: str, path: Path, cache_dir: str | os.PathLike[str] | Non
 
 def _has_checkpoint(path: Path) -> bool:
     try:
-        return newest_header(path).iteration >= _SOME
+        return newest_header(path).iteration >= _ITERATIONS_BEFORE
     except CheckpointError:
         return False
 

@@ -8,12 +8,10 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..devices.base import Device, DeviceInfo
 from ..devices.registry import open_device
 from ..errors import KernelKeepError
-from ..samples.basic import SAMPLES, Sample
+from ..samples.basic import SAMPLES, Sample, largest_error
 
 __all__ = ["SampleRun", "run_sample", "run_samples"]
 
@@ -42,8 +40,7 @@ class SampleRun:
 def run_sample(device: Device, sample: Sample, *, launches: int = 50) -> SampleRun:
     """Compile, load and launch a sample, compare its result with the reference, then time `launches` more."""
     inputs = sample.inputs()
-    arguments = {name: device.array(v) if isinstance(v, np.ndarray) else v for name, v in inputs.items()}
-    args = tuple(arguments[param.name] for param in sample.kernel.params)
+    args, output = sample.upload(device, inputs)
     source = sample.kernel.source(device)
 
     started = time.perf_counter()
@@ -61,17 +58,15 @@ def run_sample(device: Device, sample: Sample, *, launches: int = 50) -> SampleR
             return time.perf_counter() - before
 
         first = launch()
-        # Compared before the timed launches: a kernel that updates in place has a result for one launch only.
-        difference = np.abs(arguments[sample.output].numpy() - sample.reference(inputs))
+        # Compared before the timed launches: a kernel that updates in place is right after one launch only.
+        max_error = largest_error(output.numpy(), sample.reference(inputs))
         median = statistics.median(launch() for _ in range(launches)) if launches else None
-    max_error = float(difference.max())
-    ok = max_error <= sample.tolerance  # false for NaN as well
-    problem = "" if ok else f"the result differs from NumPy's by {max_error:.3g}, and {sample.tolerance:.3g} is allowed"
+    problem = sample.what_is_wrong(max_error)
     return SampleRun(
         device=device.spec,
         device_name=device.info.name,
         sample=sample.name,
-        ok=ok,
+        ok=not problem,
         compile_seconds=compiled - started,
         load_seconds=loaded - compiled,
         first_launch_seconds=first,
@@ -89,7 +84,7 @@ def run_samples(
     launches: int = 50,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> Iterator[SampleRun]:
-    """Every sample on every device, one after the other. A failure is a run that is not ok, and the rest goes on."""
+    """Run every sample on every device, one after the other. A failure is a run that is not ok, and the rest continues."""
     samples = tuple(samples)
     for info in devices:
         try:

@@ -1,13 +1,9 @@
-"""A pipeline to look at: a few dozen batches through an executor, and the timeline of what overlapped, as a file.
-
-It is a sample of the API, not a benchmark: `benchmarks/executor.py` is one.
-"""
+"""A demo of the executor: a few dozen batches, and the timeline of what overlapped, as a file. Not a benchmark."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +17,14 @@ from ..execution.executor import Executor
 from ..execution.job import Job
 from ..execution.timeline import ENGINES, covered
 from ..programs.portable import Buffer, PortableKernel, Scalar
+from ..samples.basic import largest_error
 
 __all__ = ["TraceDemo", "run_trace_demo"]
 
 _ITEMS, _GROUP = 1 << 20, 256
 _ROUNDS = 64
 _TOLERANCE = 1e-4
-# Every round brings a value a little nearer to a half: about as much work as copying it, and easy to check.
+# Every round moves a value a little nearer to a half: about as much work as copying it, and easy to check.
 _SETTLE = PortableKernel(
     "settle",
     params=[Buffer("x", "f4", "r"), Buffer("y", "f4", "w"), Scalar("rounds", "i4"), Scalar("n", "i4")],
@@ -42,7 +39,7 @@ y[i] = v;""",
 
 @dataclass(frozen=True)
 class TraceDemo:
-    """What a traced run did. Where `ok` is false, `problem` says why; the trace is written all the same.
+    """The result of a traced run. Where `ok` is false, `problem` says why; the trace is written in any case.
 
     `busy` is the share of the whole time, first upload to last download, that each engine worked. `overlap` is the share
     of the time spent uploading during which the device computed as well.
@@ -77,21 +74,18 @@ def run_trace_demo(
         raise ArgumentError(f"there is no folder {trace.parent} to write the trace to")
     hosts = [np.random.default_rng(number).random(_ITEMS, dtype=np.float32) for number in range(4)]
     common: dict[str, Any] = {"rounds": _ROUNDS, "n": _ITEMS}
-
-    def numbered() -> Iterator[dict[str, Any]]:
-        for number in range(batches):
-            yield {"x": hosts[number % len(hosts)]}
+    inputs = ({"x": hosts[number % len(hosts)]} for number in range(batches))
 
     with ProgramCache(device, cache_dir) as cache:
         job = Job(cache, _SETTLE, grid=_ITEMS // _GROUP, outputs={"y": (_ITEMS, "f4")})
         with Executor(device, depth=depth) as executor:
-            # What is compiled or allocated once is no part of the picture.
+            # What is compiled or allocated once stays out of the timeline.
             results = [executor.submit(job, x=host, **common).result()["y"] for host in hosts]
         problem = _difference(hosts, results)
         del results
         with Executor(device, depth=depth) as executor:
             start = time.perf_counter()
-            for result in executor.map(job, numbered(), **common):
+            for result in executor.map(job, inputs, **common):
                 last = result["y"]
             seconds = time.perf_counter() - start
             if batches:
@@ -115,10 +109,10 @@ def run_trace_demo(
 
 
 def _difference(hosts: list[np.ndarray[Any, Any]], results: list[np.ndarray[Any, Any]]) -> str:
-    """What is wrong with the results; empty if nothing is."""
+    """What is wrong with the results; "" where nothing is."""
     for host, result in zip(hosts, results, strict=True):
         expected = 0.5 + (host - 0.5) * np.float64(np.float32(0.99)) ** _ROUNDS
-        off = float(np.abs(result - expected).max())
-        if not off <= _TOLERANCE:  # also for NaN
-            return f"a result differs from NumPy's by {off:.3g}, and {_TOLERANCE:.3g} is allowed"
+        error = largest_error(result, expected)
+        if not error <= _TOLERANCE:  # also for NaN
+            return f"a result differs from NumPy's by {error:.3g}, and {_TOLERANCE:.3g} is allowed"
     return ""

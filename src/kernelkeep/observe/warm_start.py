@@ -1,9 +1,9 @@
-"""What the cache is worth at start-up: the same kernels in two fresh processes, one after the other.
+"""How much time the cache saves at start-up: the same kernels in two fresh processes, one after the other.
 
-The first process starts with an empty cache folder and compiles, the second finds what the first has left. Both are real
-processes that share nothing else: other caches of drivers and libraries are turned off or start empty in each of them.
-The clock runs inside the process, from when the device is open until every kernel has given its first result and that
-result was found right. Python's start, the imports and opening the device are the same in both and not counted.
+The first process starts with an empty cache folder and compiles; the second uses the first one's folder. They share nothing
+else: other caches of drivers and libraries are turned off or start empty in each of them. The clock runs inside the process,
+from the open device until every kernel's first result was compared with the reference. Python's start, the imports and
+opening the device take the same time in both and are not counted.
 
 `python -m kernelkeep.observe.warm_start opencl:0` is such a process; it uses $KERNELKEEP_CACHE_DIR.
 """
@@ -22,20 +22,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..cache.program_cache import ProgramCache
 from ..devices.base import Device, DeviceInfo
 from ..devices.registry import open_device
 from ..errors import DeviceError, KernelKeepError
-from ..samples.basic import Sample
+from ..processes import python_environment
+from ..samples.basic import Sample, largest_error
 from ..samples.startup import STARTUP_SAMPLES
 
 __all__ = ["Start", "compare_starts", "measure_start"]
 
-_PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 _TIMEOUT_SECONDS = 120
-# Where this process's OpenGL driver keeps its shaders is not where the children's shall.
+# The children's OpenGL driver must not use the folder where this process's keeps its shaders.
 _NOT_INHERITED = ("MESA_SHADER_CACHE_DIR", "__GL_SHADER_DISK_CACHE_PATH")
 
 
@@ -83,11 +81,12 @@ def _start_process(spec: str, start: str, folder: Path) -> Start:
         "XDG_CACHE_HOME": str(elsewhere),
         "CUDA_CACHE_DISABLE": "1",
         "CUDA_CACHE_PATH": str(elsewhere),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(_PACKAGE_PARENT), os.environ.get("PYTHONPATH")])),
     }
     command = [sys.executable, "-P", "-m", __name__, spec]
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS)
+        done = subprocess.run(
+            command, env=python_environment(environment), capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
+        )
     except subprocess.TimeoutExpired:
         return Start(spec, start, ok=False, problem=f"the process took longer than {_TIMEOUT_SECONDS} s")
     try:
@@ -100,7 +99,7 @@ def _start_process(spec: str, start: str, folder: Path) -> Start:
 
 
 def measure_start(device: Device, samples: Iterable[Sample] = STARTUP_SAMPLES) -> dict[str, Any]:
-    """Bring every sample through a new `ProgramCache` to a first, checked result; the fields of a `Start`."""
+    """Run every sample through a new `ProgramCache` and check its result; returns fields of a `Start`."""
     work = []
     for sample in samples:
         inputs = sample.inputs()
@@ -111,23 +110,20 @@ def measure_start(device: Device, samples: Iterable[Sample] = STARTUP_SAMPLES) -
     with ProgramCache(device) as cache:
         for sample, inputs, expected in work:
             with cache.get(sample.kernel) as lease:
-                values = {n: device.array(v) if isinstance(v, np.ndarray) else v for n, v in inputs.items()}
-                args = tuple(values[param.name] for param in sample.kernel.params)
+                args, output = sample.upload(device, inputs)
                 lease.kernel(sample.name).launch(sample.grid, args)
-                result = values[sample.output].numpy()
+                result = output.numpy()
                 origins.append(lease.origin)
-            off = float(np.abs(result.astype(np.float64) - expected).max())
-            if not off <= sample.tolerance:  # also for NaN
-                wrong.append(f"{sample.name} differs from NumPy's result by {off:.3g}")
-        # Saving goes on in the background and at the end of the block; results are what a program waits for.
+            wrong.append(sample.what_is_wrong(largest_error(result, expected)))
+        # Saving continues in the background and at the end of the block; a program waits for results only.
         seconds = time.perf_counter() - begun
     return {
-        "ok": not wrong,
+        "ok": not any(wrong),
         "programs": len(origins),
         "compiled": origins.count("compiled"),
         "from_disk": origins.count("disk"),
         "seconds": seconds,
-        "problem": "; ".join(wrong),
+        "problem": "; ".join(filter(None, wrong)),
     }
 
 

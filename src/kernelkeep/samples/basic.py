@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..programs.portable import Buffer, PortableKernel, Scalar
 
-__all__ = ["SAMPLES", "SAXPY", "STENCIL", "Sample"]
+if TYPE_CHECKING:
+    from ..devices.array import Array
+    from ..devices.base import Device
+
+__all__ = ["SAMPLES", "SAXPY", "STENCIL", "Sample", "largest_error"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,22 @@ class Sample:
     def name(self) -> str:
         """The kernel's name."""
         return self.kernel.name
+
+    def upload(self, device: Device, inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], Array]:
+        """The kernel's arguments with the arrays on a device, and the one of them that is the output."""
+        values = {name: device.array(v) if isinstance(v, np.ndarray) else v for name, v in inputs.items()}
+        return tuple(values[param.name] for param in self.kernel.params), values[self.output]
+
+    def what_is_wrong(self, error: float) -> str:
+        """What to say about a result whose largest error this is; "" where that is within the tolerance."""
+        if error <= self.tolerance:  # false for NaN as well
+            return ""
+        return f"{self.name} differs from NumPy's result by {error:.3g}, and {self.tolerance:.3g} is allowed"
+
+
+def largest_error(result: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
+    """How far the worst element is off."""
+    return float(np.abs(result.astype("f8") - expected.astype("f8")).max())
 
 
 _SAXPY_ITEMS, _SAXPY_GROUP = 1_000_003, 256

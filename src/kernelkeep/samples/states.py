@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..continuous.program import StateProgram
+from .basic import largest_error
 
 __all__ = ["COLLATZ", "HEAT", "SCRAMBLE", "STATE_SAMPLES", "TILES", "StateSample"]
 
@@ -41,7 +42,7 @@ class StateSample:
             found = state[key] if isinstance(state[key], np.ndarray) else state[key].numpy()
             if found.shape != expected.shape or found.dtype != expected.dtype:
                 raise ValueError(f"{key} of {self.name} is {found.dtype} {found.shape}, not {expected.dtype}")
-            worst = max(worst, float(np.abs(found.astype("f8") - expected.astype("f8")).max()))
+            worst = max(worst, largest_error(found, expected))
         return worst
 
 

@@ -6,11 +6,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
+
+from ..processes import python_environment
 
 __all__ = ["run_python"]
-
-_PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 
 
 def run_python(
@@ -24,9 +23,7 @@ def run_python(
 
     With `check`, a script that fails is an AssertionError that shows what it wrote to stderr.
     """
-    variables = {**os.environ, **(environment or {})}
-    paths = [str(_PACKAGE_PARENT), variables.get("PYTHONPATH", "")]
-    variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    variables = python_environment({**os.environ, **(environment or {})})
     command = [sys.executable, "-c", script, *map(str, arguments)]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout_seconds, check=False)
     if check and done.returncode != 0:
