@@ -188,9 +188,9 @@ def test_the_folder_is_bounded(tmp_path: Path) -> None:
         program.mkdir(parents=True)
         (program / "program.bc").write_bytes(bytes(1000))
         os.utime(program / "program.bc", (now - 3600 * age, now - 3600 * age))
-    pocl_folder._bound(tmp_path, most_bytes=8000)
+    pocl_folder._limit_size(tmp_path, max_bytes=8000)
     assert all(program.exists() for program in programs), "it is not more than allowed"
-    pocl_folder._bound(tmp_path, most_bytes=7000)
+    pocl_folder._limit_size(tmp_path, max_bytes=7000)
     assert [program.exists() for program in programs] == [True] * 3 + [False] * 5, "the oldest went, down to half"
-    pocl_folder._bound(tmp_path, most_bytes=0)
+    pocl_folder._limit_size(tmp_path, max_bytes=0)
     assert [program.exists() for program in programs] == [True] + [False] * 7, "what may be in use stays"

@@ -1,8 +1,8 @@
 """The OpenCL device: compiling, loading, memory and errors.
 
-PoCL links every kernel it compiles and aborts the whole process when there is no `ld`, or no room to write. So both are looked
-for (`require_tools`) before anything that may compile, which with PoCL includes the first launch of a binary that is not ripe
-(`program.py`).
+PoCL links every kernel it compiles and aborts the whole process if there is no `ld`, or no space to write. So both are
+checked (`require_tools`) before anything that may compile. With PoCL that includes the first launch of a binary that is not
+ripe (`program.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COMPLAINTS = (
     re.compile(r":(?P<line>\d+):\d+: (?:fatal )?error: (?P<message>[^\n]*)"),  # clang, NVIDIA
     re.compile(r"error: \S*?:(?P<line>\d+):\d+(?: <Spelling=[^>]*>)?: (?P<message>[^\n]*)"),  # PoCL
 )
-# Types whose arguments are objects of the driver: given anything else, drivers crash.
+# Arguments of these types are objects of the driver: drivers crash if they get anything else.
 _OPAQUE_TYPES = {"sampler_t", "queue_t", "clk_event_t", "reserve_id_t", "event_t"}
 _TYPEDEF = re.compile(rf"\btypedef\s+(?:{'|'.join(sorted(_OPAQUE_TYPES))})\s+(\w+)\s*;")
 _LONGEST_POCL_NAME = 240  # file systems take 255, and PoCL appends to it
@@ -59,7 +59,7 @@ def open_device(
 ) -> OpenCLDevice:
     """Open a device by its place in `list_devices()`, by default the first GPU, else the first.
 
-    OpenCL binaries hold native code, so there is no driver's cache to place; PoCL works in a folder under `cache_dir`.
+    PoCL works in a folder under `cache_dir`. No driver has a cache of its own that `driver_cache_dir` could place.
     """
     devices = find_devices(cache_dir)
     if index is None:
@@ -95,7 +95,9 @@ class OpenCLDevice(Device):
         self.cl_device = device
         try:
             self.cl_context = cl.Context([device])
-            self.cl_queue = self.own_queue = cl.CommandQueue(self.cl_context)  # a timer exchanges the first
+            self.cl_queue = self.own_queue = cl.CommandQueue(
+                self.cl_context
+            )  # a timer replaces `cl_queue` for its block
         except cl.Error as error:
             raise DeviceError(f"cannot open {info.spec} ({info.name}): {error}") from None
         self._memory = buffer_class()
@@ -140,7 +142,7 @@ class OpenCLDevice(Device):
             self.build_native(program, recipe[1])
         except cl.Error as error:
             log = program.get_build_info(self.cl_device, cl.program_build_info.LOG)
-            self.require_tools()  # PoCL does not say that the disk was full
+            self.require_tools()  # a full disk is not in PoCL's message
             if (
                 error.code in (cl.status_code.BUILD_PROGRAM_FAILURE, cl.status_code.INVALID_BUILD_OPTIONS)
                 or log.strip()
@@ -158,7 +160,7 @@ class OpenCLDevice(Device):
         return OpenCLProgram(self, compiled, program)
 
     def _check_names(self, names: list[str]) -> None:
-        """PoCL names files after kernels, and ends the process when it cannot make one."""
+        """PoCL names files after kernels, and ends the process if a name is too long for the file system."""
         too_long = [name for name in names if len(name) > _LONGEST_POCL_NAME]
         if self.is_pocl and too_long:
             raise Unsupported(
@@ -169,12 +171,12 @@ class OpenCLDevice(Device):
 
     def new_program(self, *content: Any) -> Any:
         """A program of the driver's, not built yet: from a text, or from devices and binaries."""
-        # The class below pyopencl.Program: the public one keeps a cache of its own behind the user's back.
+        # Not pyopencl.Program, which has a cache of its own.
         return self.cl._cl._Program(self.cl_context, *content)
 
     def build_native(self, program: Any, options: str) -> None:
         """Have the driver compile or load a program of its own."""
-        # The call below _Program.build, which warns whenever a compiler says anything at all, as NVIDIA's always does.
+        # Not _Program.build, which warns whenever the compiler writes a message, as NVIDIA's always does.
         program._build(options=options.encode(), devices=[self.cl_device])
 
     def load_program(self, binary: bytes, *, eager: bool = True) -> OpenCLProgram:
@@ -184,7 +186,7 @@ class OpenCLDevice(Device):
             program = self.new_program([self.cl_device], [compiled.payload])
             self.build_native(program, "")
         except (self.cl.Error, ValueError) as error:
-            self.require_tools(to_build=False)  # for want of space or descriptors a good binary is refused as well
+            self.require_tools(to_build=False)  # PoCL refuses a good binary too if space or descriptors run out
             raise BinaryRejected(f"{self.spec} refuses the binary of {compiled.name}: {error}") from None
         return OpenCLProgram(self, compiled, program)
 
@@ -207,7 +209,7 @@ class OpenCLDevice(Device):
         return KernelSignature(name, params, group, symbol if symbol != name else "")
 
     def _name_of(self, symbol: str, source: Source) -> str:
-        """What the user calls a kernel. PoCL's built-in functions are macros, and make `_cl_step` of a kernel `step`."""
+        """The kernel's name in the source. PoCL's built-in functions are macros, which turn a kernel `step` into `_cl_step`."""
         name = symbol.removeprefix(_POCL_PREFIX)
         if not self.is_pocl or name == symbol:
             return symbol
@@ -215,7 +217,7 @@ class OpenCLDevice(Device):
         return name if name in written and symbol not in written else symbol
 
     def require_tools(self, *, to_build: bool = True) -> None:
-        """PoCL without a linker, disk space or descriptors ends the process; say so instead."""
+        """Raise `DeviceError` where PoCL would end the process: no linker, disk space or descriptors."""
         if self.is_pocl:
             if to_build and shutil.which("ld") is None:
                 raise DeviceError(_NO_LINKER)
@@ -224,10 +226,10 @@ class OpenCLDevice(Device):
     # --- memory
 
     def allocate(self, nbytes: int) -> Any:
-        # Some drivers allocate lazily and fail only at the first use, so the promise is checked here.
+        # Some drivers allocate at the first use and fail only then, so the stated limit is checked here.
         if nbytes > self.max_allocation_bytes:
             most = f"{self.max_allocation_bytes:,} bytes at once"
-            raise OutOfMemory(f"{self.spec} cannot allocate {nbytes:,} bytes (it gives at most {most})")
+            raise OutOfMemory(f"{self.spec} cannot allocate {nbytes:,} bytes (at most {most})")
         try:
             return self._memory(self.cl_context, self.cl.mem_flags.READ_WRITE, nbytes)
         except self.cl.Error as error:
@@ -338,15 +340,13 @@ def _reflect_argument(cl: Any, kernel: Any, index: int, opaque: set[str]) -> Par
     name = kernel.get_arg_info(index, info.NAME)
     kind = kernel.get_arg_info(index, info.TYPE_NAME)
     space = kernel.get_arg_info(index, info.ADDRESS_QUALIFIER)
-    access = kernel.get_arg_info(
-        index, info.ACCESS_QUALIFIER
-    )  # images and pipes have one, whatever their type is called
+    access = kernel.get_arg_info(index, info.ACCESS_QUALIFIER)  # images and pipes have one, also behind a typedef
     if access != cl.kernel_arg_access_qualifier.NONE or kind in opaque:
         name_of_kernel = kernel.get_info(cl.kernel_info.FUNCTION_NAME)
         raise Unsupported(
             "image parameters",
-            f"parameter {name} of kernel {name_of_kernel} has the type {kind}: kernels take arrays and numbers here, no images, "
-            "samplers, pipes, queues or events",
+            f"parameter {name} of kernel {name_of_kernel} has the type {kind}: kernelkeep passes arrays and numbers only, no "
+            "images, samplers, pipes, queues or events",
         )
     if space == cl.kernel_arg_address_qualifier.LOCAL:
         return Parameter(name, "local")

@@ -1,8 +1,8 @@
-"""Intel's OpenCL driver for CPUs from PyPI (`pip install 'kernelkeep[intel]'`), made visible to the loader.
+"""Makes Intel's OpenCL driver for CPUs from PyPI (`pip install 'kernelkeep[intel]'`) visible to the OpenCL loader.
 
-The package `intel-opencl-rt` puts `libintelocl.so` into the environment's `lib`, and beside it an .icd file that names a path on
-the machine it was built on. So the loader is shown a folder with an .icd file that names the right one, and with those of
-the system, while it looks for drivers, which it does once in a process. The folder is gone afterwards.
+The package `intel-opencl-rt` puts `libintelocl.so` into the environment's `lib`, beside an .icd file with a path of the machine
+it was built on. So while the loader looks for drivers, once in a process, it is given a temporary folder with a correct
+.icd file and links to those of the system.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["driver_library", "is_intel_for_cpus", "shown_to_loader"]
+__all__ = ["driver_library", "is_intel_for_cpus", "visible_to_loader"]
 
 _LIBRARY = "libintelocl.so"
 _VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")
@@ -40,10 +40,10 @@ def is_intel_for_cpus(cl: Any, device: Any) -> bool:
 
 
 @contextlib.contextmanager
-def shown_to_loader(library: Path | None) -> Iterator[bool]:
-    """For the block in which the loader looks for drivers, have it find this one too. Gives whether it will.
+def visible_to_loader(library: Path | None) -> Iterator[bool]:
+    """Have the loader find this driver too, if it looks for drivers inside the block. Yields whether it will.
 
-    Where the user has said where drivers are, that holds.
+    If the user has set a folder of drivers in the environment, that one is used alone.
     """
     if library is None or any(name in os.environ for name in _VARIABLES):
         yield False

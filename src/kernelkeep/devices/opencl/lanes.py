@@ -1,8 +1,8 @@
 """Upload, compute and download on OpenCL: three queues, or one where host and device share their memory.
 
-A CPU is given the host's memory itself, and neither upload nor download moves a byte. With fine-grained shared virtual memory
-there is nothing at all to do for them. Without, a block is a buffer over host memory which is *mapped* while the host has it:
-unmapping it is the upload, mapping it again the download.
+A CPU works on the host's memory, so neither upload nor download copies a byte. With fine-grained shared virtual memory they
+are no calls at all. Without it a block is a buffer over host memory which is *mapped* while the host uses it: unmapping is
+the upload, mapping it again the download.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenCLLanes"]
 
-_ALIGNMENT = 4096  # what every CPU driver takes as it is
+_ALIGNMENT = 4096  # CPU drivers use memory in place only if it is aligned
 _ANCHOR_SECONDS = 10.0
 
 
 class OpenCLMark(OpenCLFence, Mark):
-    """A marker, on a queue that keeps time where it is asked for."""
+    """A marker; it has a time if the queue records times."""
 
     def __init__(self, device: OpenCLDevice, offset: float, queue: Any) -> None:
         self._device = device
@@ -79,7 +79,7 @@ class OpenCLLane(Lane):
 
 
 class FineBlock(Block):
-    """Fine-grained shared virtual memory: host and device have it at once, and take turns by waiting for each other."""
+    """Fine-grained shared virtual memory: host and device both see it, and take turns by waiting for each other."""
 
     def __init__(self, device: OpenCLDevice, nbytes: int) -> None:
         cl, flags = device.cl, device.cl.svm_mem_flags
@@ -93,7 +93,7 @@ class FineBlock(Block):
 
 
 class SharedBlock(Block):
-    """A buffer over host memory, mapped while it is the host's turn."""
+    """A buffer over host memory, mapped while the host uses it."""
 
     def __init__(self, device: OpenCLDevice, nbytes: int, queue: Any) -> None:
         self._cl = device.cl
@@ -122,7 +122,7 @@ class SharedBlock(Block):
 
 
 class OpenCLLanes(Lanes):
-    """Queues that keep time, told in the host's."""
+    """Three queues or one, and the offset between the device's clock and the host's."""
 
     device: OpenCLDevice
 
@@ -150,13 +150,13 @@ class OpenCLLanes(Lanes):
         return super().block(nbytes)
 
     def times(self, marks: Sequence[OpenCLMark]) -> list[float]:
-        told = [mark.event.profile.end * 1e-9 + mark.offset for mark in marks]
+        times = [mark.event.profile.end * 1e-9 + mark.offset for mark in marks]
         if time.perf_counter() - self._anchored > _ANCHOR_SECONDS:
             self._anchor()
-        return told
+        return times
 
     def _anchor(self) -> None:
-        """Find out how far the host's clock is ahead of the device's. Of a few tries the shortest is the surest."""
+        """Measure how far the host's clock is ahead of the device's: the shortest of a few tries is the most exact."""
         tries = []
         for _ in range(5):
             before = time.perf_counter()

@@ -1,4 +1,4 @@
-"""pyopencl: importing it when it is needed, the devices it finds, and making kernels with it quickly."""
+"""pyopencl: imports it on demand, lists its devices, and creates kernels quickly."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from ...errors import DeviceError
 from .. import forks
 from ..base import DeviceInfo
-from .intel import driver_library, is_intel_for_cpus, shown_to_loader
+from .intel import driver_library, is_intel_for_cpus, visible_to_loader
 from .pocl import is_pocl
-from .pocl_folder import placed, withdraw
+from .pocl_folder import pocl_working_in, remove_unused_folder
 
 __all__ = [
     "find_devices",
@@ -46,15 +46,15 @@ _fast_lookup = _FastLookup()
 
 @cache
 def install_fast_kernel_lookup() -> None:
-    """Have pyopencl make kernels without generating Python code for each, in the thread and for the moment we ask for it.
+    """Have pyopencl create kernels without generating Python code for each, but only inside `new_kernel`.
 
-    That code serves `kernel(queue, …)`, which is never called here, and takes a millisecond per kernel: more than
-    loading the program. Everybody else's kernels are made as ever.
+    The generated code serves `kernel(queue, …)`, which kernelkeep never calls, and takes a millisecond per kernel: longer
+    than loading the program. Kernels of other users of pyopencl are created as before.
     """
     import pyopencl
 
-    if not _home_takes_files():
-        pyopencl._PYOPENCL_NO_CACHE = True  # its cache of that code cannot even be imported then
+    if not _can_write_to_pytools_folder():
+        pyopencl._PYOPENCL_NO_CACHE = True  # else importing its cache of that code would fail
     from pyopencl import invoker
 
     original = getattr(invoker, "generate_enqueue_and_set_args", None)
@@ -66,8 +66,8 @@ def install_fast_kernel_lookup() -> None:
         invoker.generate_enqueue_and_set_args = generate
 
 
-def _home_takes_files() -> bool:
-    """Whether pytools, on which pyopencl's own cache is built, can write where it wants to."""
+def _can_write_to_pytools_folder() -> bool:
+    """Whether the folder of pytools, on which pyopencl's own cache is built, can be written to."""
     from platformdirs import user_cache_path
 
     folder = user_cache_path("pytools", "pytools")
@@ -93,9 +93,7 @@ def new_kernel(cl: Any, program: Any, name: str) -> Any:
 
 _DESCRIPTORS_TO_LOAD = 16
 _loading = threading.Lock()
-_intel_added: bool | None = (
-    None  # whether our help brought Intel's driver in; None until the loader has looked for drivers
-)
+_intel_added: bool | None = None  # whether we made Intel's driver visible; None until drivers were loaded
 
 
 def find_platforms(cache_dir: str | os.PathLike[str] | None = None) -> list[Any]:
@@ -104,7 +102,7 @@ def find_platforms(cache_dir: str | os.PathLike[str] | None = None) -> list[Any]
 
 
 def _load_drivers(cache_dir: str | os.PathLike[str] | None) -> list[tuple[Any, list[Any]]]:
-    """Each platform with its devices. The loader looks for drivers once in a process, and PoCL for its folder."""
+    """Each platform with its devices. The loader looks for drivers only once in a process, and PoCL for its folder."""
     global _intel_added
     if _intel_added is None:
         _require_descriptors()
@@ -112,7 +110,7 @@ def _load_drivers(cache_dir: str | os.PathLike[str] | None) -> list[tuple[Any, l
     forks.before_driver("opencl")
     with _loading:
         library = intel_library() if _intel_added is None else None
-        with placed(cache_dir), shown_to_loader(library) as added:
+        with pocl_working_in(cache_dir), visible_to_loader(library) as added:
             try:
                 platforms = cl.get_platforms()
             except cl.Error as error:
@@ -121,14 +119,14 @@ def _load_drivers(cache_dir: str | os.PathLike[str] | None) -> list[tuple[Any, l
                 raise DeviceError(f"no OpenCL driver is installed ({error}); {hint}") from None
             found = [(platform, _devices_of(cl, platform)) for platform in platforms]
         if not any(is_pocl(platform) for platform in platforms):
-            withdraw()
+            remove_unused_folder()
         if _intel_added is None:
             _intel_added = added
     return found
 
 
 def _require_descriptors() -> None:
-    """The loader looks for drivers once: without descriptors it would find none for as long as the process lives."""
+    """The loader looks for drivers once: without free descriptors it would find none until the process ends."""
     held: list[int] = []
     try:
         held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
@@ -147,7 +145,7 @@ def _devices_of(cl: Any, platform: Any) -> list[Any]:
     try:
         return list(platform.get_devices())
     except cl.Error:
-        return []  # a platform without devices says so by failing
+        return []  # pyopencl raises for a platform without devices
 
 
 def intel_library() -> Path | None:

@@ -1,7 +1,7 @@
-"""Device memory on OpenCL: a buffer that lives as long as anybody holds it.
+"""Device memory on OpenCL: a buffer that lives until its last holder drops it.
 
-A launch in one thread may have taken an array's buffer while another thread closes the array. So closing lets the buffer go
-instead of releasing it: the launch still holds it, and the driver keeps it from the launch until the kernel has run.
+One thread may close an array while another has already read its buffer for a launch. So closing drops the buffer instead of
+releasing it: the launch still holds it, and then the driver does until the kernel has run.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["buffer_class"]
 
 @cache
 def buffer_class() -> Any:
-    """The class of device memory; made when pyopencl is first needed."""
+    """The class of device memory; created on first use, because it derives from a class of pyopencl."""
     cl: Any = load_pyopencl()
 
     class OpenCLMemory(cl.Buffer):  # type: ignore[misc]
-        """A buffer with a token: whoever only wants to know whether it is the same buffer as before keeps that instead."""
+        """A buffer with a token, to recognise the buffer later without keeping it alive."""
 
         __slots__ = ("token",)
 

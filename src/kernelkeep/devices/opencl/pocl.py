@@ -1,9 +1,9 @@
-"""What PoCL needs before it compiles: a way of compiling that gives right results.
+"""Chooses how PoCL compiles work-groups, so that the results are right.
 
-PoCL runs the work-items of a group in a loop, and by default has LLVM vectorise that loop (`loopvec`). LLVM 14, 15 and 20 do
-that wrongly for `c[(3 * l) & 63]` where l is the local id: they read the elements 0, 3, 6, … as one strided access and leave out
-the check that 3 * l stays below 64. So the loop is not vectorised (`loops`), unless the user has said how. LLVM 22 is right.
-PoCL reads the variable when it first compiles.
+PoCL runs the work-items of a group in a loop, and by default LLVM vectorises that loop (`loopvec`). LLVM 14, 15 and 20
+miscompile `c[(3 * l) & 63]` where l is the local id: they read the elements 0, 3, 6, … as one strided access without
+checking that 3 * l stays below 64. LLVM 22 is right. So the loop is not vectorised (`loops`) before LLVM 22, unless the user
+has set a method. PoCL reads the environment variable when it first compiles.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ def is_pocl(platform: Any) -> bool:
 
 
 def choose_method(platform_version: str) -> str:
-    """Have PoCL compile work-groups in a way that gives right results; what the user chose stays. Returns the method.
-
-    `platform_version` is what the driver says, "OpenCL 3.0 PoCL 3.0-rc2 …, LLVM 14.0.6, …".
-    """
+    """Set the method unless the user has, and return it. `platform_version` is like "OpenCL 3.0 PoCL 3.0 …, LLVM 14.0.6, …"."""
     llvm = _PLATFORM_LLVM.search(platform_version)
     if llvm is None or int(llvm.group(1)) < _FIRST_RIGHT_LLVM:
         os.environ.setdefault(_METHOD, "loops")
@@ -36,5 +33,5 @@ def choose_method(platform_version: str) -> str:
 
 
 def method_chosen() -> str:
-    """The method before PoCL has been asked for its version: the user's, else the one that is right with every LLVM."""
+    """The method before PoCL's version is known: the user's, else the one that is right with every LLVM."""
     return os.environ.get(_METHOD, "loops")

@@ -1,12 +1,12 @@
-"""PoCL's own folder: where it compiles, what it may hold, and whether PoCL can work there right now.
+"""PoCL's own folder: chooses it, limits its size, and checks before each build that PoCL can write there.
 
 PoCL writes every program it builds or loads into a folder, `~/.cache/pocl/kcache` by default, and links and loads native code
-from there. Where it cannot write, it ends the process or says nothing about why. So it is given a private folder inside the
-cache folder, or a temporary one where that cannot be used, and before it compiles or loads anything that folder is looked
-at. Others may fill the disk in the very moment in between: that is left to chance.
+from there. If it cannot write, it ends the process or fails without a reason. So it gets a private folder inside the cache
+folder, or a temporary one if that cannot be used, and the folder is checked before PoCL compiles or loads anything. If
+others fill the disk between the check and the build, PoCL still ends the process.
 
-PoCL reads `POCL_CACHE_DIR` when its devices are first asked for, and the variable is only set until then. A folder that the
-user has named there is used and never cleared up.
+PoCL reads `POCL_CACHE_DIR` when its devices are first listed, and the variable is set only until then. A folder that the
+user has named there is used and never cleaned up.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ...storage.private import make_private_folder
 from ..fingerprint import cpu_identity
 from .pocl import method_chosen
 
-__all__ = ["folder_in_use", "placed", "require_folder", "withdraw"]
+__all__ = ["folder_in_use", "pocl_working_in", "remove_unused_folder", "require_folder"]
 
 _VARIABLE = "POCL_CACHE_DIR"
-_MOST_BYTES = 64 << 20  # programs are kept in the cache as well: this folder only saves PoCL unpacking them again
-_BOUND_EVERY_SECONDS = 86400.0
-_BOUND_EVERY_BUILDS = 500
-_IN_USE_SECONDS = 600.0  # a program that was built or loaded so short a time ago stays
+_MAX_BYTES = 64 << 20  # the cache has the programs too: this folder only saves PoCL from unpacking them again
+_LIMIT_EVERY_SECONDS = 86400.0
+_LIMIT_EVERY_BUILDS = 500
+_IN_USE_SECONDS = 600.0  # a program built or loaded within this time is not removed
 _FREE_BYTES = 16 << 20
 _PROBE = bytes(1 << 20)
 _PROBE_EVERY_SECONDS = 1.0
@@ -45,11 +45,11 @@ _FREE_DESCRIPTORS = 8  # a build was seen to take two
 _TEMPORARY = "kernelkeep-pocl-"
 
 _folder: Path | None = None  # None until PoCL has been loaded
-_ours = False
-_wanted = True  # until it turns out that there is no PoCL
+_is_ours = False  # we chose the folder, not the user
+_may_be_pocl = True  # until it turns out that there is no PoCL
 _probed = -_PROBE_EVERY_SECONDS
 _builds = 0
-_unmark: Callable[[], None] | None = None
+_release_hold: Callable[[], None] | None = None
 
 
 def folder_in_use() -> Path | None:
@@ -58,10 +58,10 @@ def folder_in_use() -> Path | None:
 
 
 @contextlib.contextmanager
-def placed(cache_dir: str | os.PathLike[str] | None) -> Iterator[None]:
-    """For the block in which drivers are loaded, tell PoCL where to work. The first block of a process decides."""
-    global _folder, _ours
-    if _folder is not None or not _wanted:
+def pocl_working_in(cache_dir: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Have PoCL work in a folder under `cache_dir`, if it is loaded inside the block. The first block of a process decides."""
+    global _folder, _is_ours
+    if _folder is not None or not _may_be_pocl:
         yield
         return
     named = os.environ.get(_VARIABLE)
@@ -69,7 +69,7 @@ def placed(cache_dir: str | os.PathLike[str] | None) -> Iterator[None]:
         _folder = _folder_of_pocl()
         yield
         return
-    _folder, _ours = _choose(cache_dir), True
+    _folder, _is_ours = _choose(cache_dir), True
     os.environ[_VARIABLE] = str(_folder)
     try:
         yield
@@ -79,22 +79,22 @@ def placed(cache_dir: str | os.PathLike[str] | None) -> Iterator[None]:
             os.environ[_VARIABLE] = named
 
 
-def withdraw() -> None:
+def remove_unused_folder() -> None:
     """There is no PoCL here: remove the folder that was made for it."""
-    global _folder, _wanted
-    if _ours and _wanted and _folder is not None:
-        if _unmark is not None:
-            _unmark()
+    global _folder, _may_be_pocl
+    if _is_ours and _may_be_pocl and _folder is not None:
+        if _release_hold is not None:
+            _release_hold()
         if _folder.name == FOREIGN:
             ForeignFolder(_folder.parent).remove_if_empty()
         else:  # a temporary folder
             with contextlib.suppress(OSError):
                 _folder.rmdir()
-    _folder, _wanted = None, False
+    _folder, _may_be_pocl = None, False
 
 
 def require_folder(*, to_build: bool) -> None:
-    """Raise `DeviceError` where PoCL could not write what it is about to, with the folder and what to do."""
+    """Raise `DeviceError`, with the folder and what to do, if PoCL cannot write what it needs for a build or a load."""
     global _probed, _builds
     folder = _folder
     if folder is None:
@@ -104,8 +104,8 @@ def require_folder(*, to_build: bool) -> None:
     try:
         try:
             _probe(folder, thorough)
-        except FileNotFoundError:  # cleared meanwhile, which PoCL survives
-            if _ours:
+        except FileNotFoundError:  # somebody cleared it; PoCL goes on if it is there again
+            if _is_ours:
                 _make_folder(folder)
             else:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -114,30 +114,30 @@ def require_folder(*, to_build: bool) -> None:
         raise DeviceError(_complaint(folder, error)) from None
     if thorough:
         _probed = now
-        if _ours:
-            _keep_bounded(folder)
+        if _is_ours:
+            _limit_size_daily(folder)
     if to_build:
         _builds += 1
-        if _ours and _builds % _BOUND_EVERY_BUILDS == 0:
-            _bound(folder)
+        if _is_ours and _builds % _LIMIT_EVERY_BUILDS == 0:
+            _limit_size(folder)
 
 
 def _mark_in_use(folder: Path) -> None:
-    """Keep `kernelkeep clear` and pruning from removing the folder while this process lives: PoCL could not go on."""
-    global _unmark
+    """Keep `kernelkeep clear` and pruning from removing the folder while this process lives: PoCL needs it."""
+    global _release_hold
     with contextlib.suppress(LockUnavailable):
-        _unmark = ForeignFolder(folder.parent).hold()
+        _release_hold = ForeignFolder(folder.parent).hold()
 
 
 def _choose(cache_dir: str | os.PathLike[str] | None) -> Path:
-    # Binaries that were compiled in another way or for another CPU must not be taken for ours.
+    # PoCL must not load binaries that were compiled with another method or for another CPU.
     kind = f"{method_chosen()} {cpu_identity()}"
     name = f"opencl_pocl_{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
     try:
         folder = settings.cache_dir(cache_dir) / name / FOREIGN
         _make_folder(folder)
         _mark_in_use(folder)
-        _make_folder(folder)  # somebody may have cleared it before it was marked
+        _make_folder(folder)  # somebody may have cleared it just before
         _probe(folder, thorough=True)
         return folder
     except (OSError, ArgumentError):
@@ -154,7 +154,7 @@ def _temporary_folder() -> Path:
     try:
         folder = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{os.getpid()}-"))
     except OSError:
-        return _folder_of_pocl()  # whatever it is, the next compilation says what is wrong with it
+        return _folder_of_pocl()  # if it cannot be used either, the next build says why
     atexit.register(_remove_temporary, folder, os.getpid())
     for old in folder.parent.glob(f"{_TEMPORARY}*-*"):
         with contextlib.suppress(OSError, ValueError):
@@ -179,14 +179,14 @@ def _is_alive(process: int) -> bool:
 
 
 def _is_loaded() -> bool:
-    """Whether the program has loaded PoCL by itself."""
+    """Whether the user's program has already loaded PoCL."""
     with contextlib.suppress(OSError):
         return "libpocl" in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     return False
 
 
 def _folder_of_pocl() -> Path:
-    """Where PoCL works if nobody else decides."""
+    """Where PoCL works by default."""
     if named := os.environ.get(_VARIABLE):
         return Path(named)
     if base := os.environ.get("XDG_CACHE_HOME"):
@@ -198,7 +198,7 @@ def _folder_of_pocl() -> Path:
 
 
 def _probe(folder: Path, thorough: bool) -> None:
-    """`OSError` where there is no room, no descriptors, or, looking thoroughly, nothing can be written."""
+    """`OSError` if there is no space or no descriptors, or, if `thorough`, if writing a file fails."""
     room = os.statvfs(folder)
     if room.f_bavail * room.f_frsize < _FREE_BYTES or (room.f_files and room.f_favail < 16):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -210,7 +210,7 @@ def _probe(folder: Path, thorough: bool) -> None:
             path = folder / f"probe-{os.getpid()}-{os.urandom(4).hex()}"
             held.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             try:
-                # Quotas and limits are not seen before something is written.
+                # Quotas and limits only show when something is written.
                 if os.write(held[0], _PROBE) < len(_PROBE):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:
@@ -224,7 +224,7 @@ def _probe(folder: Path, thorough: bool) -> None:
 def _complaint(folder: Path, error: OSError) -> str:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return (
-            f"PoCL needs {_FREE_DESCRIPTORS} free file descriptors to compile and load programs, and there are fewer: "
+            f"PoCL needs {_FREE_DESCRIPTORS} free file descriptors to compile and load programs, and fewer are free: "
             "close files, or raise the limit (ulimit -n)"
         )
     elsewhere = f"start the program with {_VARIABLE} set to a folder on another disk"
@@ -239,40 +239,40 @@ def _complaint(folder: Path, error: OSError) -> str:
 # --- how much it may hold
 
 
-def _keep_bounded(folder: Path) -> None:
-    """Once a day is enough: looking at every file takes longer than starting."""
+def _limit_size_daily(folder: Path) -> None:
+    """Limit the size once a day: looking at every file takes longer than starting the program."""
     mark = folder / "bounded"
     with contextlib.suppress(OSError):
         try:
-            recent = 0 <= time.time() - mark.stat().st_mtime < _BOUND_EVERY_SECONDS
+            recent = 0 <= time.time() - mark.stat().st_mtime < _LIMIT_EVERY_SECONDS
         except FileNotFoundError:
             recent = False
         if not recent:
             mark.touch(mode=0o600)
-            _bound(folder)
+            _limit_size(folder)
 
 
-def _bound(folder: Path, most_bytes: int = _MOST_BYTES) -> None:
-    """Remove the programs that were not used for longest, down to half of what is allowed, where there is more."""
+def _limit_size(folder: Path, max_bytes: int = _MAX_BYTES) -> None:
+    """If the folder is larger than `max_bytes`, remove the least recently used programs until half of that is left."""
     now = time.time()
     programs: list[tuple[float, int, Path]] = []
     for first in _entries(folder):
         if not first.is_dir(follow_symlinks=False):
-            with contextlib.suppress(OSError):  # what a killed compiler left
+            with contextlib.suppress(OSError):  # left behind by a killed compiler
                 if (
                     first.name.startswith(("tempfile_", "probe-"))
-                    and now - first.stat().st_mtime > _BOUND_EVERY_SECONDS
+                    and now - first.stat().st_mtime > _LIMIT_EVERY_SECONDS
                 ):
                     Path(first.path).unlink()
             continue
         for second in _entries(first.path):
-            sizes, used = _survey(Path(second.path))
-            programs.append((used, sizes, Path(second.path)))
+            size, used = _size_and_last_use(Path(second.path))
+            programs.append((used, size, Path(second.path)))
     total = sum(size for _, size, _ in programs)
-    if total <= most_bytes:
+    if total <= max_bytes:
         return
     for used, size, path in sorted(programs):
-        if total <= most_bytes // 2 or now - used < _IN_USE_SECONDS:
+        if total <= max_bytes // 2 or now - used < _IN_USE_SECONDS:
             break
         shutil.rmtree(path, ignore_errors=True)
         total -= size
@@ -284,7 +284,7 @@ def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
     return []
 
 
-def _survey(program: Path) -> tuple[int, float]:
+def _size_and_last_use(program: Path) -> tuple[int, float]:
     """How many bytes a program has, and when it was last built or loaded."""
     size, used = 0, 0.0
     for inside, _, names in os.walk(program):

@@ -1,4 +1,4 @@
-"""A bound launch on OpenCL: a kernel object of its own, whose arguments stay set."""
+"""A prepared launch on OpenCL: a kernel object of its own, whose arguments stay set."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class OpenCLPrepared(Prepared):
         self._error = device.cl.Error
         for index, value in enumerate(values):
             self.bind(index, value)
-        # All that a call needs, taken in one step: what another thread closes meanwhile lives until the call is made.
+        # A call reads all it needs in one step, so that it stays alive if another thread closes it meanwhile.
         self.bound: tuple[Callable[..., Any], Any, list[Any]]
         self.arm()
 
     def __call__(self) -> None:
         enqueue, kernel, _values = self.bound
         try:
-            # The device's own queue is asked for each time: a timer puts another in its place.
+            # The device's own queue is read at each call: a timer replaces it.
             enqueue(self.cl_queue or self._device.cl_queue, kernel, self.items, self.group)
         except self._error as error:
             raise self._device.translated(error, f"launching {self.kernel.name}") from None

@@ -1,8 +1,8 @@
-"""A built program, launching its kernels, and how its binary ripens.
+"""A built program, its kernels, and how its binary ripens.
 
 PoCL compiles a kernel again for each group size, and once more for large grids, at the first launch of that kind. A binary
-read back afterwards holds that native code ("ripe") and runs at once in the next process. But a program's binary is fixed by
-the first reading, or by having been made from one: `OpenCLProgram.binary` lives with that.
+read back afterwards holds that native code (it is "ripe") and runs without compiling in the next process. But PoCL fixes a
+program's binary when it is first read, or when the program was loaded from one; `OpenCLProgram` works around that.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _NO_SHARED_BYTES = "shared_bytes must be 0: OpenCL takes group-local memory as a
 class OpenCLProgram(Program):
     """A built program.
 
-    With PoCL the binary of a program built from source can be read once, and holds the kinds of launches made until
-    then; a program made from a binary gives back just that. A riper one comes from building again: PoCL's own kernel
-    cache then contributes every kind launched so far. With that cache off, the one reading is saved for after the
-    first launch, and anything wanted before comes from a second build.
+    With PoCL the binary of a program built from source can be read once, and holds the kinds of launches made until then.
+    A program loaded from a binary returns that same binary. For a riper one the source is built again: PoCL's own kernel
+    cache then adds every kind launched so far. If that cache is off, the one read is saved until after the first launch,
+    and a binary asked for earlier comes from a second build.
     """
 
     device: OpenCLDevice
@@ -46,7 +46,7 @@ class OpenCLProgram(Program):
         super().__init__(device, compiled)
         self.cl_program = program
         self._lock = threading.Lock()
-        self._unread = not compiled.payload
+        self._unread = not compiled.payload  # the binary was not read from the driver yet
         self._launched: set[bytes] = set()
         self._kinds: set[bytes] = set()  # the kinds of launches made that the binary does not hold
 
@@ -63,7 +63,7 @@ class OpenCLProgram(Program):
     def binary(self) -> bytes:
         with self._lock:
             if not self.compiled.payload or self._kinds:
-                payload = self._ripest()
+                payload = self._read_payload()
                 missing = {kind for kind in self._kinds if kind not in payload}
                 if not self.compiled.payload or len(missing) < len(self._kinds):
                     self.compiled = msgspec.structs.replace(self.compiled, payload=payload)
@@ -71,13 +71,14 @@ class OpenCLProgram(Program):
                     self.nbytes = len(payload)
             return self.compiled.encode()
 
-    def _ripest(self) -> bytes:
+    def _read_payload(self) -> bytes:
+        """The driver's binary, as ripe as it can be."""
         device, cl = self.device, self.device.cl
         program, recipe = self.cl_program, self.compiled.recipe
         if program is None:
             raise DeviceError(f"program {self.name} is closed")
         if device.is_pocl and not _pocl_caches() and not self._unread:
-            return self.compiled.payload  # nothing riper can be had
+            return self.compiled.payload  # PoCL has nothing riper
         keep_unread = device.is_pocl and not _pocl_caches() and not self._kinds
         if recipe is not None and (keep_unread or not self._unread):
             device.require_tools()
@@ -89,12 +90,12 @@ class OpenCLProgram(Program):
         return payload
 
     def note_launch(self, kernel: str, group: tuple[int, int, int], small: bool) -> None:
-        """Before a launch: if it is the first of its kind and its native code is not in the binary, the binary can ripen."""
+        """Note a launch that is about to be made: the first of a kind that is not in the binary lets the binary ripen."""
         kind = "/{}/{}-{}-{}-goffs0{}/".format(kernel, *group, "-smallgrid" if small else "").encode()
         if kind in self._launched:
             return
         ripe = kind in self.compiled.payload
-        self.device.require_tools(to_build=not ripe)  # native code is loaded at the first launch
+        self.device.require_tools(to_build=not ripe)  # PoCL loads native code at the first launch
         self._launched.add(kind)
         if not ripe:
             self._kinds.add(kind)
@@ -120,7 +121,7 @@ class OpenCLKernel(Kernel):
         self._kernel = self.new_native()
         self._set: list[Any] = [None] * len(
             signature.params or ()
-        )  # what tells the arguments that the kernel object has
+        )  # tokens and values that are set in the kernel object
 
     def new_native(self) -> Any:
         """An object of the driver's for this kernel, with arguments of its own."""
@@ -151,11 +152,11 @@ class OpenCLKernel(Kernel):
             "refuse": self._refuse,
         }
         lines = ["try:", "    with lock:"]
-        # What tells an argument from another: of a buffer its token, because the buffer itself would stay with the kernel.
+        # A buffer is recognised by its token: keeping the buffer itself would keep its memory alive.
         for kind, call, same in (("buffer", "set_buffers", "v{}.token"), ("scalar", "set_scalars", "v{}")):
             places = [i for i, p in enumerate(params) if p.kind == kind]
             if places:
-                # The kernel object keeps its arguments; a loop on the same arrays sets them once.
+                # The kernel object keeps its arguments, so a loop on the same arrays sets them once.
                 changed = " or ".join(f"{same.format(i)} is not now[{i}]" for i in places)
                 pairs = "".join(f"{i}, v{i}, " for i in places)
                 noted = "; ".join(f"now[{i}] = {same.format(i)}" for i in places)

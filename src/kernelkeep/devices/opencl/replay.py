@@ -1,7 +1,7 @@
-"""Command buffers (`cl_khr_command_buffer`): launches and copies that the driver has recorded.
+"""Command buffers (`cl_khr_command_buffer`): launches and copies that the driver records once.
 
-pyopencl does not know the extension, so its functions are called through ctypes. The extension has no copies between host
-and device: they are ordinary commands between one command buffer and the next.
+pyopencl does not know the extension, so its functions are called through ctypes. The extension cannot copy between host and
+device: such copies are ordinary commands between two command buffers.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _CAN_SIMULTANEOUS_USE = 1 << 2  # CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_
 _FLAGS = 0x1293  # CL_COMMAND_BUFFER_FLAGS_KHR
 _SIMULTANEOUS_USE = 1 << 0
 
-# Below the first, and with PoCL above the second, a command buffer takes longer than its commands would one by one: what PoCL
-# does for one grows faster than the number of its commands.
-_FEWEST_COMMANDS, _MOST_COMMANDS = 3, 64
+# With fewer commands, or with PoCL more, a command buffer is slower than its commands one by one: PoCL's cost of a command
+# buffer grows faster than the number of its commands.
+_MIN_COMMANDS, _MAX_COMMANDS = 3, 64
 
 _POINTER, _UINT, _SIZE, _STATUS = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_size_t, ctypes.c_int32
 
 
 def new_replay(device: OpenCLDevice, steps: Sequence[Step]) -> Replay:
-    """Command buffers where the driver has them and records these steps, else a loop.
+    """Command buffers if the driver has them and records these steps, else a loop.
 
-    What a driver refuses to record it may still launch, `printf` in a kernel for one; and if it does not, the launch says
-    best what is wrong.
+    A driver may launch what it refuses to record, such as a kernel with `printf`. If it does not, the launch has the better
+    error message.
     """
     functions = _functions_of(device.cl, device.cl_device)
     if functions is not None and not _leaks(device):
@@ -55,18 +55,18 @@ def new_replay(device: OpenCLDevice, steps: Sequence[Step]) -> Replay:
 
 
 def _leaks(device: OpenCLDevice) -> bool:
-    """Intel's driver for CPUs, from 2025.2 on to 2026.2 at least, keeps two kilobytes for each command of each replay."""
+    """Intel's driver for CPUs (2025.2 to at least 2026.2) leaks two kilobytes for each command of each replay."""
     return is_intel_for_cpus(device.cl, device.cl_device)
 
 
 class OpenCLReplay(Replay):
-    """Command buffers, and between them what is not in one.
+    """Command buffers, and between them the steps that are not recorded.
 
-    That is every copy from or to the host, and every launch whose arguments were ever changed. The driver would have to
-    record it again each time, which takes longer than launching it.
+    Not recorded are copies from and to the host, and launches whose arguments were ever changed: recording one again
+    takes longer than launching it.
 
-    A command buffer keeps the memory and the programs of its commands alive, so it is given back as soon as one of them is
-    closed or exchanged. Arrays and prepared launches tell that to the replay as they tell it to the graph.
+    A command buffer keeps the memory and the programs of its commands alive, so it is released as soon as one of them is
+    closed or replaced. The replay observes arrays and prepared launches, as the graph does.
     """
 
     device: OpenCLDevice
@@ -77,12 +77,12 @@ class OpenCLReplay(Replay):
         self._steps = list(steps)
         self._lock = threading.Lock()
         self._closed = False
-        self._parts: list[int | Step] = []  # an int is a command buffer
+        self._parts: list[int | Step] = []  # an int is the handle of a command buffer
         self._recorded: set[Prepared] = set()  # the launches in command buffers
-        self._changing: set[Prepared] = set()  # those that are not to be in one
-        self._outdated = False  # the parts are to be arranged anew
-        self._copying: deque[Any] = deque()  # events of copies from and to the host: they hold its memory
-        self._arrange()
+        self._changing: set[Prepared] = set()  # launches that were changed and are not recorded again
+        self._outdated = False  # the parts must be recorded again
+        self._copying: deque[Any] = deque()  # events of copies from and to the host, which hold its memory
+        self._record_parts()
         for step in self._steps:
             if isinstance(step, Copy):
                 for end in step:
@@ -91,21 +91,21 @@ class OpenCLReplay(Replay):
             else:
                 step.add_observer(self)
 
-    def _arrange(self) -> None:
-        """Record what can be recorded."""
+    def _record_parts(self) -> None:
+        """Divide the steps into parts: command buffers and steps that are not recorded."""
         parts: list[int | Step] = []
         recorded: set[Prepared] = set()
         run: list[Step] = []
         try:
             for step in self._steps:
                 if isinstance(step, Copy):
-                    goes_in = all(isinstance(end, Array) for end in step)
+                    recordable = all(isinstance(end, Array) for end in step)
                 else:
-                    goes_in = step not in self._changing
-                if not goes_in or len(run) == _MOST_COMMANDS:
+                    recordable = step not in self._changing
+                if not recordable or len(run) == _MAX_COMMANDS:
                     self._record(run, parts, recorded)
                     run = []
-                (run if goes_in else parts).append(step)
+                (run if recordable else parts).append(step)
             self._record(run, parts, recorded)
         except BaseException:
             self._release(parts)
@@ -114,7 +114,7 @@ class OpenCLReplay(Replay):
         self._parts, self._recorded, self._outdated = parts, recorded, False
 
     def _record(self, run: list[Step], parts: list[int | Step], recorded: set[Prepared]) -> None:
-        if len(run) < _FEWEST_COMMANDS:
+        if len(run) < _MIN_COMMANDS:
             parts += run
             return
         functions = self._functions
@@ -138,7 +138,7 @@ class OpenCLReplay(Replay):
     def _release(self, parts: list[int | Step]) -> None:
         for part in parts:
             if isinstance(part, int):
-                self._functions.release(part)  # the driver keeps it for the launches that are still to run
+                self._functions.release(part)  # the driver keeps it until its launches have run
 
     def launch(self) -> None:
         device = self.device
@@ -148,13 +148,15 @@ class OpenCLReplay(Replay):
             if self._closed:
                 raise DeviceError("this graph was closed or changed by another thread")
             copying = self._copying
-            while copying and copying[0].command_execution_status <= 0:  # an event dropped earlier waits for its copy
+            while (
+                copying and copying[0].command_execution_status <= 0
+            ):  # collecting an event before that would wait for its copy
                 copying.popleft()
             try:
                 if self._outdated:
-                    self._arrange()
-                # A command buffer runs only on queues with the properties of the one it was recorded for, and the one that
-                # a timer puts in its place has others. So a timer measures the steps one by one.
+                    self._record_parts()
+                # A command buffer runs only on queues with the properties of the one it was recorded for, and a timer's
+                # queue has others. So a timer measures the steps one by one.
                 for part in self._parts if queue is device.own_queue else self._steps:
                     if isinstance(part, int):
                         self._functions.enqueue(part)
@@ -165,7 +167,6 @@ class OpenCLReplay(Replay):
 
     def _enqueue(self, queue: Any, step: Step) -> None:
         if isinstance(step, OpenCLPrepared):
-            # On the graph's queue, also where it was prepared for another; or it is refused, where something is closed.
             step.launch_on(queue)
             return
         assert isinstance(step, Copy)
@@ -179,16 +180,16 @@ class OpenCLReplay(Replay):
         with self._lock:
             self._changing.add(prepared)
             if prepared in self._recorded:
-                self._give_back()
+                self._release_parts()
 
     def revoke(self, reason: str) -> None:
         with self._lock:
-            self._give_back()
+            self._release_parts()
 
     def sharing_changed(self) -> None:
-        """Memory of OpenCL is not shared with other libraries."""
+        """Never called: memory of OpenCL is not shared with other libraries."""
 
-    def _give_back(self) -> None:
+    def _release_parts(self) -> None:
         parts, self._parts, self._outdated = self._parts, [], True
         self._recorded.clear()
         self._release(parts)
@@ -198,13 +199,13 @@ class OpenCLReplay(Replay):
             return
         with self._lock, contextlib.suppress(Exception):  # the interpreter may be half gone
             self._closed = True
-            self._give_back()
+            self._release_parts()
             while self._copying:
                 self._copying.popleft().wait()
 
 
 class _RefusedError(Exception):
-    """The driver does not do it. To be translated like an error of pyopencl's."""
+    """The driver refused a call; `device.translated` takes it like an error of pyopencl's."""
 
     def __init__(self, cl: Any, name: str, code: int) -> None:
         super().__init__(f"{name} failed: {cl.status_code.to_string(code, 'error %d')}")
@@ -219,7 +220,7 @@ class _Functions:
         self._properties = (ctypes.c_uint64 * 3)(_FLAGS, flags, 0)
         self._none = (None,) if command_properties else ()
         extra = (_POINTER,) if command_properties else ()
-        order = (_UINT, _POINTER, _POINTER, _POINTER)  # sync points and a handle: nothing that an in-order queue needs
+        order = (_UINT, _POINTER, _POINTER, _POINTER)  # sync points and a handle, which an in-order queue does not need
 
         def function(name: str, *kinds: Any, result: Any = _STATUS) -> Any:
             return ctypes.CFUNCTYPE(result, *kinds)(find(name.encode()))
@@ -271,7 +272,7 @@ class _Functions:
 
 @cache
 def _functions_of(cl: Any, device: Any) -> _Functions | None:
-    """None where a device has no command buffers, or not in a way that is known here."""
+    """None if a device has no command buffers, or a revision of the extension that was not tried."""
     if _EXTENSION not in device.extensions.split():
         return None
     try:
@@ -281,14 +282,13 @@ def _functions_of(cl: Any, device: Any) -> _Functions | None:
 
 
 def _find_functions(cl: Any, device: Any) -> _Functions:
-    # Tried were 0.9.0 and 0.9.4 (PoCL 3.1 and 6.0), 0.9.5, 0.9.7 and 1.0.0 (Intel's for CPUs). What comes after 1.0 is not
-    # known and gets the loop. Commands have properties from 0.9.5 on. Before 1.0 a command buffer can be enqueued again
-    # before it is done only if it was made for "simultaneous use", which not every device can; 1.0 asks for no more than
-    # an in-order queue.
+    # Tested: 0.9.0 and 0.9.4 (PoCL 3.1 and 6.0), 0.9.5, 0.9.7 and 1.0.0 (Intel's for CPUs). Later revisions get the loop.
+    # Commands have properties from 0.9.5 on. Before 1.0 a command buffer can be enqueued again before it is done only if
+    # it was created for "simultaneous use", which not every device supports; 1.0 needs only an in-order queue.
     revision = _revision(device)
     if not (0, 9, 0) <= revision < (1, 1, 0):
         raise LookupError(f"revision {revision} is not known")
-    # Through pyopencl's own module the very loader is found that it is linked with.
+    # pyopencl's own module leads to the loader that it is linked with.
     loader = ctypes.CDLL(cl._cl.__file__)
     flags = 0
     if revision < (1, 0, 0):

@@ -1,9 +1,9 @@
-"""Keeping pyopencl from calling the driver in a forked child.
+"""Keeps pyopencl from calling the driver in a forked child.
 
-Every object of pyopencl gives its OpenCL object back when it is collected, and some wait for the device first. In a forked
-child that could wait for ever (`devices/forks.py`), also at the very end of the process. OpenCL finds a driver's functions
-through a table that each of its objects points to, and the child has a copy of that table of its own: there, the functions
-that give something back or wait are exchanged for one that does nothing and reports success.
+Every object of pyopencl releases its OpenCL object when it is collected, and some wait for the device first. In a forked
+child that could block for ever (`devices/forks.py`), also at the end of the process. OpenCL finds a driver's functions
+through a table that each of its objects points to, and the child has its own copy of that table: there, the functions that
+release or wait are replaced by one that does nothing and reports success.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["silence_in_forked_child"]
 _RELEASES = (7, 11, 18, 24, 29, 37, 44, 95)  # context, queue, memory, sampler, program, kernel, event, device
 _WAITS = (41, 46, 47, 58)  # wait for events, flush, finish, unmap
 
-_silenced: set[int] = set()  # tables that are taken care of
+_silenced: set[int] = set()  # tables that `_silence` is registered for
 
 
 def silence_in_forked_child(platform: Any) -> None:
     """Keep collected objects of this driver from calling it in children forked from now on."""
     table = ctypes.c_void_p.from_address(platform.int_ptr).value
     c = ctypes.CDLL(None)
-    nothing = ctypes.cast(c.sched_yield, ctypes.c_void_p).value  # takes nothing, gives 0, which is CL_SUCCESS
+    nothing = ctypes.cast(c.sched_yield, ctypes.c_void_p).value  # takes no arguments and returns 0, CL_SUCCESS
     if table and nothing and table not in _silenced:
         _silenced.add(table)
         forks.keep_driver_quiet(partial(_silence, table, nothing, c.mprotect))

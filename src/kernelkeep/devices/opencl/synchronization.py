@@ -27,8 +27,8 @@ class OpenCLQueue(Queue):
 
     def __init__(self, device: OpenCLDevice, *, timed: bool = False) -> None:
         self.device = device
-        keeps_time = device.cl.command_queue_properties.PROFILING_ENABLE if timed else 0
-        self.cl_queue = device.call(lambda: device.cl.CommandQueue(device.cl_context, properties=keeps_time))
+        properties = device.cl.command_queue_properties.PROFILING_ENABLE if timed else 0
+        self.cl_queue = device.call(lambda: device.cl.CommandQueue(device.cl_context, properties=properties))
 
     def fence(self) -> OpenCLFence:
         return OpenCLFence(self.device, self.cl_queue)
@@ -66,10 +66,10 @@ class OpenCLFence(Fence):
 
 
 class OpenCLTimer(Timer):
-    """Markers on a profiling queue, which stands in for the device's own queue inside the block.
+    """Markers on a profiling queue, which replaces the device's own queue inside the block.
 
-    Profiling costs NVIDIA's driver a third more per launch, so the queue used otherwise does without. Launches of
-    other threads during the block are measured with it.
+    Profiling makes a launch a third slower with NVIDIA's driver, so the device's own queue does not profile. Launches of
+    other threads during the block are measured too.
     """
 
     device: OpenCLDevice
@@ -78,7 +78,7 @@ class OpenCLTimer(Timer):
         super().__init__(device)
         self._start: Any = None
         self._end: Any = None
-        # Nothing of the block begins before its end, so that the device does not wait for the host inside it.
+        # The block's work starts when the block ends, so that the device never waits for the host in between.
         self._gate = device.cl.UserEvent(device.cl_context) if held_back else None
 
     def start(self) -> None:
@@ -88,7 +88,7 @@ class OpenCLTimer(Timer):
             device.profiling_queue = cl.CommandQueue(
                 device.cl_context, properties=cl.command_queue_properties.PROFILING_ENABLE
             )
-        device.timing_lock.acquire()  # the queue that stands in is one for all
+        device.timing_lock.acquire()  # there is one profiling queue
         self._plain = device.cl_queue
         try:
             device.call(self._plain.finish)
@@ -105,7 +105,7 @@ class OpenCLTimer(Timer):
         try:
             if self._gate is not None:
                 self._gate.set_status(device.cl.command_execution_status.COMPLETE)
-            # Before the other queue is back: what another thread launched meanwhile comes before what it does next.
+            # Before the own queue is back: launches of other threads in the block come before their next ones.
             device.call(device.profiling_queue.finish)
         finally:
             device.cl_queue = self._plain

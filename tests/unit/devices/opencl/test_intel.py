@@ -40,7 +40,7 @@ def test_the_loader_is_shown_the_driver_and_those_of_the_system(
     system.mkdir()
     (system / "nvidia.icd").write_text("libnvidia-opencl.so.1\n")
     monkeypatch.setattr(intel, "_SYSTEM_VENDORS", system)
-    with intel.shown_to_loader(library) as added:
+    with intel.visible_to_loader(library) as added:
         assert added
         folder = Path(os.environ["OCL_ICD_VENDORS"])
         named = {path.read_text().strip() for path in folder.glob("*.icd")}
@@ -54,6 +54,6 @@ def test_what_the_user_has_set_holds(
     installed: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, str(tmp_path))
-    with intel.shown_to_loader(installed[0]) as added:
+    with intel.visible_to_loader(installed[0]) as added:
         assert not added
         assert os.environ[name] == str(tmp_path)
