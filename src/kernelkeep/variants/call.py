@@ -1,4 +1,4 @@
-"""A tuned kernel for one problem on one device, ready to be called: the variant chosen, the place of each argument known."""
+"""A tuned kernel for one problem on one device, ready to be called."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Results = Array | dict[str, Array]
 
 
 class Call:
-    """Made once for each problem; what a launch needs is computed at the first."""
+    """The chosen variant and the arguments it expects. Made once for each problem; the launch is prepared at the first call."""
 
     __slots__ = ("_arguments", "_definition", "_device", "_launch", "explorer", "problem", "selection")
 
@@ -41,14 +41,14 @@ class Call:
 
     @property
     def launch(self) -> Launch:
-        """The chosen variant's."""
+        """The chosen variant's launch."""
         if self._launch is None:
             values = self._definition.template.values(self.problem)
             self._launch = self._definition.launch(self._device, values, self.selection.variant)
         return self._launch
 
     def choose(self, selection: Selection, launch: Launch) -> None:
-        """Another variant from now on."""
+        """Run another variant from now on."""
         self.selection, self._launch = selection, launch
 
     def run(self, cache: ProgramCache, given: Mapping[str, Any]) -> Results:
@@ -60,7 +60,7 @@ class Call:
         return results(outputs)
 
     def arguments(self, given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Array]]:
-        """The kernel's arguments in order, and those of them that are outputs; arrays are brought to the device."""
+        """The kernel's arguments in order, and those of them that are outputs. Arrays are copied to the device."""
         expected = self._arguments or self._expected()
         args: list[Any] = []
         outputs: dict[str, Array] = {}
@@ -76,11 +76,11 @@ class Call:
                     raise ArgumentError(f"{self._definition.name} needs {param.name}")
                 value = self._device.empty(wanted, param.dtype)
                 if param.access == "rw":
-                    value.copy_from(np.zeros(wanted, param.dtype))  # it may be read; as in a Job
+                    value.copy_from(np.zeros(wanted, param.dtype))  # the kernel may read it; as in a Job
             elif not isinstance(value, Array):
                 value = self._device.array(value)
             if value.size != size:
-                raise ArgumentError(f"{param.name} has the shape {value.shape}, and this problem wants {wanted}")
+                raise ArgumentError(f"{param.name} must have the shape {wanted} for this problem, got {value.shape}")
             if param.access != "r":
                 outputs[param.name] = value
             args.append(value)
@@ -91,7 +91,7 @@ class Call:
         return tuple(args), outputs
 
     def _expected(self) -> list[tuple[Parameter, Any, int]]:
-        """For each parameter what is expected where nothing is given: a scalar's value, an array's shape and size."""
+        """Each parameter with a scalar's default, or an array's shape and size."""
         template = self._definition.template
         values = template.values(self.problem)
         expected: list[tuple[Parameter, Any, int]] = []

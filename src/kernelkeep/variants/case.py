@@ -1,4 +1,4 @@
-"""A problem with numbers in it: what a kernel is given, and what the reference says must come out."""
+"""A problem with numbers: the kernel's arguments, and the outputs that the reference computes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Host = np.ndarray[Any, Any]
 Reference = Callable[..., Any]
 Inputs = Callable[[Mapping[str, Any], np.random.Generator], Mapping[str, Any]]
 
-# No tile divides the first ones; the others are for sizes that the template has to know to be multiples of four.
+# No tile divides the first ones; the second ones are for templates that compile in whether a size is a multiple of four.
 _RAGGED = (67, 33, 45, 17, 29, 9, 5, 13)
 _FOURS = (68, 36, 44, 20, 28, 12, 4, 52)
 
@@ -35,7 +35,7 @@ class Case(msgspec.Struct, frozen=True):
     expected: dict[str, Host]
 
     def save(self, folder: Path) -> None:
-        """Write it where another process reads it back."""
+        """Write the arrays to a folder, for another process."""
         folder.mkdir(parents=True)
         for kind, arrays in (("in", self.inputs), ("out", self.expected)):
             for name, host in arrays.items():
@@ -43,7 +43,7 @@ class Case(msgspec.Struct, frozen=True):
 
     @staticmethod
     def load(folder: Path, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Any]) -> Case:
-        """What `save` wrote."""
+        """Read what `save` wrote."""
         arrays: dict[str, dict[str, Host]] = {"in": {}, "out": {}}
         for path in folder.glob("*.npy"):
             kind, _, name = path.stem.partition("-")
@@ -80,7 +80,7 @@ def make_case(
         if param.access != "r":
             outputs.append(param)
     if given:
-        raise ArgumentError(f"inputs gave {', '.join(given)}, which the kernel does not take")
+        raise ArgumentError(f"inputs returned {', '.join(given)}, which the kernel does not take")
     if not outputs:
         raise ArgumentError("a kernel that writes nothing cannot be verified")
     expected = {} if reference is None else _answer(reference, {**values, **scalars}, arrays, shapes, outputs)
@@ -97,7 +97,7 @@ def _numbers(shape: tuple[int, ...], param: Parameter, rng: np.random.Generator)
 def _fitting(host: Any, shape: tuple[int, ...], param: Parameter) -> Host:
     array = np.ascontiguousarray(host, param.dtype)
     if array.size != np.prod(shape, dtype=int):
-        raise ArgumentError(f"inputs gave {param.name} the shape {array.shape}, and the template says {shape}")
+        raise ArgumentError(f"inputs returned {param.name} with the shape {array.shape}; the template says {shape}")
     return array.reshape(shape)
 
 
@@ -130,7 +130,7 @@ def _answer(
         host = np.asarray(parts[param.name])
         if host.size != np.prod(shapes[param.name], dtype=int):
             raise ArgumentError(
-                f"the reference gave {param.name} the shape {host.shape}, and the kernel has {shapes[param.name]}"
+                f"the reference returned {param.name} with the shape {host.shape}; the kernel has {shapes[param.name]}"
             )
         found[param.name] = np.ascontiguousarray(host).reshape(shapes[param.name])
     return found
@@ -153,8 +153,7 @@ def _named(reference: Reference, known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ragged_problem(template: Template, problem: Mapping[str, Any]) -> dict[str, Any]:
-    """A problem like this one, small, and with sizes that no tile divides. What is compiled in stays as it is, so that it
-    is the same program that has to cope."""
+    """A small problem like this one, with sizes that no tile divides. The constants stay, so that it is the same program."""
     changed = dict(problem)
     values = template.values(problem)
     compiled_in = template.compiled_in(values)
@@ -171,5 +170,5 @@ def ragged_problem(template: Template, problem: Mapping[str, Any]) -> dict[str, 
 
 
 def _vanished(values: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
-    """Whether a size is gone, such as that of an output whose input is now smaller than a filter."""
+    """Whether a size became 0 or less, such as that of an output whose input is now smaller than a filter."""
     return any(type(value) is int and value > 0 and others[name] <= 0 for name, value in values.items())

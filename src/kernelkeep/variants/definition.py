@@ -1,4 +1,4 @@
-"""What a tuned kernel is: its template, its space of variants, and how their results are verified. Knows no records file."""
+"""What a tuned kernel is: its template, its space of variants, and how their results are verified."""
 
 from __future__ import annotations
 

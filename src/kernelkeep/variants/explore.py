@@ -1,8 +1,8 @@
-"""Trying other variants on real calls, without a call ever waiting for it and without losing more time than allowed.
+"""Trying other variants on real calls. No call waits for a trial, and the time lost is bounded.
 
-In the background the next variant is compiled and verified in a child process; only then may a real call run it instead
-of the best one. What such calls take longer than the best variant would have, and what the verification took on the
-device, is the *regret*: it stays below a share of the time of all calls so far.
+In the background the next variant is compiled and verified in a worker process; only then may a real call run it instead
+of the best one. The *regret* is the time such calls take longer than the best variant would have, plus the verification's
+time on the device: it stays below a share of the time of all calls so far.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ArgumentError, KernelKeepError, Unsupported
 from .call import Results, results
 from .definition import source_digest
-from .record import Record
 from .search import Search
 from .select import Selection, fastest
 from .space import Variant
@@ -36,7 +35,7 @@ __all__ = ["Explorer"]
 
 _log = logging.getLogger("kernelkeep")
 _SAMPLES = 5  # calls that decide about a variant
-_UNREAD = 64  # timers of calls under way; more calls than that are not measured
+_MAX_UNREAD = 64  # timers of calls that still run; more calls are not measured
 
 
 class _Runner:
@@ -69,7 +68,7 @@ class Explorer:
         self._challenger: _Runner | None = None
         self._values = self._definition.template.values(call.problem)
         self._search: Search | None = None
-        self._known: set[str] = set()  # by their sources: of an edited template nothing is known
+        self._known: set[str] = set()  # digests of sources that have records
         self.pool: TrialPool | None = None
         self._cases: list[Case] = []
         self._unread: list[tuple[_Runner, Any, Any]] = []
@@ -78,7 +77,7 @@ class Explorer:
         self._wanted = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._rival_samples: list[float] = []  # of the best one, since the challenger is there
+        self._rival_samples: list[float] = []  # of the best one, since there is a challenger
 
     @property
     def exhausted(self) -> bool:
@@ -88,9 +87,9 @@ class Explorer:
     def run(self, arguments: Mapping[str, Any]) -> Results:
         """One real call."""
         with self._lock:
-            self._read()
+            self._read_timers()
             runner = self._pick()
-            timed = self._is_of_use(runner)
+            timed = self._is_worth_timing(runner)
             if not timed:
                 self.total_ms += self._best.milliseconds
         args, outputs = self._call.arguments(arguments)
@@ -112,21 +111,21 @@ class Explorer:
                 kernel.launch(runner.launch.grid, args, runner.launch.group)
 
     def _drop(self, runner: _Runner, error: Exception) -> None:
-        """A challenger that cannot run is no concern of the caller's."""
+        """Give up a challenger that cannot run; the caller must not notice."""
         _log.warning("%s: %s is not tried any more: %s", self._definition.name, runner.variant, error)
         with self._lock:
             if self._challenger is runner:
                 self._challenger = None
 
-    def _is_of_use(self, runner: _Runner) -> bool:
-        """Whether a call's time tells anything. Taking it costs: some drivers then wait for the launch."""
-        if len(self._unread) >= _UNREAD:
+    def _is_worth_timing(self, runner: _Runner) -> bool:
+        """Whether a call's time is of use. Timing costs: some drivers then wait for the launch."""
+        if len(self._unread) >= _MAX_UNREAD:
             return False
         return runner is not self._best or self._challenger is not None or len(runner.samples) < _SAMPLES
 
     def _launch_timed(self, runner: _Runner, kernel: Kernel, args: tuple[Any, ...]) -> None:
         device = self._cache.device
-        with device.timing_lock:  # another thread's launch between the two points in time would count as this one's
+        with device.timing_lock:  # another thread's launch in between would be timed too
             timer = device.timer()
             with timer:
                 kernel.launch(runner.launch.grid, args, runner.launch.group)
@@ -134,8 +133,8 @@ class Explorer:
         with self._lock:
             self._unread.append((runner, timer, fence))
 
-    def _read(self) -> None:
-        """Take in the times of calls that are done by now."""
+    def _read_timers(self) -> None:
+        """Read the times of calls that are done."""
         waiting = []
         unread, self._unread = self._unread, []
         for runner, timer, fence in unread:
@@ -165,7 +164,7 @@ class Explorer:
         pending = sum(1 for runner, _, _ in self._unread if runner is self._challenger)  # their cost is not known yet
         taken = len(self._challenger.samples) + pending
         if taken > len(self._rival_samples) + len(self._unread) - pending or taken >= 2 * _SAMPLES:
-            return self._best  # in turn, so that what is compared is of the same minutes
+            return self._best  # in turn, so that samples of the same minutes are compared
         more = max(0.0, self._challenger.milliseconds - self._best.milliseconds)
         allowed = self.share * self.total_ms - self.regret_ms
         return self._challenger if more * (1 + pending) <= allowed else self._best
@@ -177,11 +176,11 @@ class Explorer:
             return
         self.busy = True
         if self._thread is None:
-            # One for all: children end with the thread that started them. A daemon: nobody waits for it at the end.
+            # One thread for all: workers end with the thread that started them. A daemon: Python does not wait for it at exit.
             thread = threading.Thread(target=self._try_all, name="kernelkeep-explore", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # there can be no more threads; the calls go on without
+            except RuntimeError:  # no more threads can be started; calls continue without exploring
                 self._exhausted = True
                 return
             self._thread = thread
@@ -197,15 +196,15 @@ class Explorer:
             except Exception as error:
                 # The cache or the device was closed, no process can be started, or the user's reference fails.
                 _log.warning("%s explores no more: %r", self._definition.name, error)
-                break  # calls go on with the best known
+                break  # calls continue with the best known
             finally:
-                self.busy = False  # a candidate is being verified
+                self.busy = False
         self._exhausted = True
         if self.pool is not None:
             self.pool.close()
 
     def _next_new(self) -> Variant | None:
-        if self._search is None:  # here, because a large space takes its time, and no call is to wait for it
+        if self._search is None:  # here, because listing a large space takes long, and no call must wait for it
             self._known = {*self._records.by_source(self._problem), source_digest(self._call.launch.source)}
             self._search = Search(self._definition.space, self._values, [])
         variant = self._search.next()
@@ -230,7 +229,7 @@ class Explorer:
         began = time.perf_counter()
         outcome = self.pool.attempt(launches, cases)
         if self._exhausted:
-            return  # closed meanwhile: that the child was ended says nothing about the variant
+            return  # closed meanwhile: that the worker was killed says nothing about the variant
         milliseconds = outcome.seconds * 1e3
         spent = (time.perf_counter() - began) * 1e3 if outcome.failure == "hung" else 2 * len(launches) * milliseconds
         with self._lock:
@@ -239,50 +238,47 @@ class Explorer:
         if outcome.failure == "transient":
             return
         if outcome.failure:
-            self._records.add(self._record(variant, launches[-1], [], outcome.failure, outcome.detail))
+            self._store_failure(variant, launches[-1], [], outcome.failure, outcome.detail)
             return
         why = too_slow(milliseconds, best)
         if why:
-            self._records.add(self._record(variant, launches[-1], [milliseconds], "slow", why))
+            self._store_failure(variant, launches[-1], [milliseconds], "slow", why)
             return
         with self._lock:
             self._challenger = _Runner(variant, launches[-1], milliseconds)
             self._rival_samples = []
 
+    def _store_failure(self, variant: Variant, launch: Launch, samples: list[float], failure: str, detail: str) -> None:
+        self._records.add(self._records.record(self._problem, variant, launch, samples, failure, detail))
+
     def close(self) -> None:
-        """Try nothing more."""
+        """Stop trying variants."""
         self._exhausted = True
         self._wanted.release()
         if self.pool is not None:
             self.pool.close()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(10.0)  # it uses the cache, which may be gone in a moment
-        self._call.explorer = None  # what it knows, and the numbers of the checks, go with it
+            self._thread.join(10.0)  # it uses the cache, which may be closed next
+        self._call.explorer = None  # frees the explorer and its cases
         self._cases = []
 
     # --- results
 
-    def _record(
-        self, variant: Variant, launch: Launch, samples: list[float], failure: str = "", detail: str = ""
-    ) -> Record:
-        device = self._cache.device
-        return self._definition.record(device, self._problem, variant, launch.source, samples, failure, detail)
-
     def _settle(self, challenger: _Runner) -> None:
-        """Enough is known of the challenger: it takes over where it is faster, and no mere tie."""
+        """Decide between the best one and the challenger, which wins where it is faster by more than a tie."""
         best = self._best
         if self._search is not None:
             self._search.tell(challenger.variant, challenger.milliseconds)
-        # Calls of the two took turns, so these samples are of the same minutes.
+        # Their calls took turns, so the samples are of the same minutes.
         both = [
-            self._record(runner.variant, runner.launch, samples)
+            self._records.record(self._problem, runner.variant, runner.launch, samples)
             for runner, samples in ((best, self._rival_samples), (challenger, challenger.samples))
         ]
         self._records.add(*both)
         winner = fastest(both, best.variant)
         if winner is None or best.variant == winner.variant:
-            stays = f"{best.variant} is the fastest on real calls so far: {best.milliseconds:.4g} ms"
-            self._call.choose(Selection(best.variant, stays, best.milliseconds, 0.0, "exact"), best.launch)
+            reason = f"{best.variant} is the fastest on real calls so far: {best.milliseconds:.4g} ms"
+            self._call.choose(Selection(best.variant, reason, best.milliseconds, 0.0, "exact"), best.launch)
             return
         self._best = challenger
         reason = f"faster than {best.variant} on real calls: {challenger.milliseconds:.4g} against {best.milliseconds:.4g} ms"

@@ -1,11 +1,11 @@
-"""The stored records of one tuned kernel on one device: what explains a choice, and where new results go."""
+"""The stored records of one tuned kernel on one device: what choices are based on, and where new results go."""
 
 from __future__ import annotations
 
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..cache.program_cache import ProgramCache
@@ -15,6 +15,7 @@ from .records import FILE_NAME, Records
 
 if TYPE_CHECKING:
     from .definition import Definition, Problem
+    from .template import Launch
 
 __all__ = ["KernelRecords", "records_of"]
 
@@ -42,6 +43,18 @@ class KernelRecords:
         found = self.all.of_architecture(self.definition.name, family)
         shipped = [record for record in self.definition.shipped_records if record.architecture == family]
         return [*(record for record in found if record.device != self._fingerprint), *shipped]
+
+    def record(
+        self,
+        problem: Problem,
+        variant: Mapping[str, Any],
+        launch: Launch,
+        samples_ms: Sequence[float],
+        failure: str = "",
+        detail: str = "",
+    ) -> Record:
+        """A measurement on this device, or a failure, to be stored with `add`."""
+        return self.definition.record(self.device, problem, variant, launch.source, samples_ms, failure, detail)
 
     def add(self, *records: Record) -> None:
         """Store records in one transaction."""

@@ -88,9 +88,7 @@ class Ledger:
         return milliseconds
 
     def _record(self, candidate: Candidate, samples: list[float], failure: str = "", detail: str = "") -> Record:
-        return self._records.definition.record(
-            self._records.device, self._problem, candidate.variant, candidate.launch.source, samples, failure, detail
-        )
+        return self._records.record(self._problem, candidate.variant, candidate.launch, samples, failure, detail)
 
     def _note(
         self,

@@ -1,4 +1,4 @@
-"""What is kept of tuning: a measured variant, the variant in use, and the lines of an exported file."""
+"""What is stored of tuning: a measured variant, the variant in use, and the lines of an exported file."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""  # a sentence about the failure
     tolerance: Positive = 0.0  # what the result was verified to
     verified: bool = False
-    reference: str = ""  # a hash of the reference's code, where it could be told
-    created: Positive = 0.0  # seconds since 1970; filled in when it is kept
-    version: str = ""  # of kernelkeep; filled in when it is kept
+    reference: str = ""  # a hash of the reference's code; "" where it has none
+    created: Positive = 0.0  # seconds since 1970; filled in when it is stored
+    version: str = ""  # of kernelkeep; filled in when it is stored
 
     @property
     def median_ms(self) -> float | None:
@@ -69,7 +69,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "f4"
     pinned: bool = False
     reason: str = ""
-    created: Positive = 0.0  # seconds since 1970; filled in when it is kept
+    created: Positive = 0.0  # seconds since 1970; filled in when it is stored
 
 
 # --- checks
@@ -86,7 +86,7 @@ def _number(value: Any, what: str) -> float:
 
 
 def checked_record(record: Record) -> Record:
-    """The record as it is kept, with everything in it plain; an `ArgumentError` says what cannot be kept."""
+    """The record as it is stored, with plain values; an `ArgumentError` says what cannot be stored."""
     names = ("tuned", "source", "space", "device", "device_name", "architecture", "dtype", "failure", "version")
     changes: dict[str, Any] = {name: as_text(getattr(record, name), name) for name in names}
     samples = [_number(sample, "a sample") for sample in record.samples_ms]
@@ -104,7 +104,7 @@ def checked_record(record: Record) -> Record:
 
 
 def checked_choice(choice: Choice) -> Choice:
-    """The choice as it is kept; an `ArgumentError` says what cannot be kept."""
+    """The choice as it is stored; an `ArgumentError` says what cannot be stored."""
     return msgspec.structs.replace(
         choice,
         **{name: as_text(getattr(choice, name), name) for name in ("tuned", "device", "dtype")},
@@ -117,7 +117,7 @@ def checked_choice(choice: Choice) -> Choice:
 
 
 def _readable(text: str) -> str:
-    """A compiler's log may hold anything."""
+    """A text as UTF-8: a compiler's log may hold anything."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -125,14 +125,14 @@ def _readable(text: str) -> str:
 
 
 def measured_again(old: Record | None, new: Record) -> Record:
-    """What is kept when a variant was tried again: more samples of a success; otherwise what is true now."""
+    """The record to store when a variant was tried again: with the samples of both, or the new one where either failed."""
     if old is None or old.failure or new.failure:
         return new
-    return _together(old, new, [*old.samples_ms, *new.samples_ms])
+    return _combined(old, new, [*old.samples_ms, *new.samples_ms])
 
 
 def merged(old: Record | None, new: Record) -> Record:
-    """What is kept of a record here and one from a file, in whatever order and however often files are read.
+    """The record to store of one here and one from a file; the order of the files makes no difference.
 
     Samples that are in both are the same measurements, and count once.
     """
@@ -143,10 +143,10 @@ def merged(old: Record | None, new: Record) -> Record:
         return newer
     more = Counter(older.samples_ms)
     more.subtract(Counter(newer.samples_ms))
-    return _together(older, newer, [*(+more).elements(), *newer.samples_ms])
+    return _combined(older, newer, [*(+more).elements(), *newer.samples_ms])
 
 
-def _together(older: Record, newer: Record, samples_ms: list[float]) -> Record:
+def _combined(older: Record, newer: Record, samples_ms: list[float]) -> Record:
     tolerance = newer.tolerance if newer.verified or not older.verified else older.tolerance
     return msgspec.structs.replace(
         newer, samples_ms=samples_ms[-MAX_SAMPLES:], verified=newer.verified or older.verified, tolerance=tolerance
@@ -154,7 +154,7 @@ def _together(older: Record, newer: Record, samples_ms: list[float]) -> Record:
 
 
 def preferred(old: Choice | None, new: Choice) -> Choice:
-    """Which of two choices from different places stands: a pin before an incumbent, then the newer."""
+    """Which of two choices from different places is stored: a pin before an incumbent, then the newer."""
     if old is None:
         return new
     return max(old, new, key=lambda choice: (choice.pinned, choice.created))
@@ -177,13 +177,13 @@ _line = msgspec.json.Decoder(_Line)
 
 
 def encode_line(item: Record | Choice) -> bytes:
-    """A line that stands for itself: files may be joined, sorted and cut between lines."""
+    """A line of a file. Lines are independent: files may be joined, sorted and split."""
     line = _Line(LINE_SCHEMA, item) if isinstance(item, Record) else _Line(LINE_SCHEMA, choice=item)
     return msgspec.json.encode(line) + b"\n"
 
 
 def decode_lines(lines: Iterable[str | bytes]) -> tuple[list[Record | Choice], list[tuple[int, str]]]:
-    """What the lines hold, and (number, what is wrong) of each bad one; a line of a newer version raises."""
+    """The items in lines, and (number, reason) of each bad line. Raises for a line of a newer version."""
     good: list[Record | Choice] = []
     bad = []
     for number, text in enumerate(lines, 1):

@@ -1,4 +1,4 @@
-"""What tuning found, for people and for programs."""
+"""The result of a tuning, for people and for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Attempt", "TuneReport"]
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One variant: how long it took, or why it failed. `at_seconds` counts from the beginning of the tuning."""
+    """One variant: its time, or why it failed. `at_seconds` counts from the start of the tuning."""
 
     variant: Variant
     milliseconds: float | None
@@ -63,7 +63,7 @@ class TuneReport(msgspec.Struct, frozen=True):
 
     @property
     def seconds_to_best(self) -> float | None:
-        """When the winner had first been measured."""
+        """When the winner was first measured."""
         return next(
             (a.at_seconds for a in self.attempts if a.variant == self.best and a.milliseconds is not None), None
         )

@@ -1,6 +1,6 @@
-"""Which variant to run, and why, from what is known: this problem, one like it, a device like this one, or nothing.
+"""Which variant to run, and why. Based on records of this problem, of a similar one, or of a similar device; else the default.
 
-A record counts only while the template still renders to the very source that was measured.
+A record counts only while the template still writes the very source that was measured.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .record import Choice, Record
 from .space import Variant
 from .values import in_words
 
-__all__ = ["Selection", "distance_between", "fastest", "select"]
+__all__ = ["Knowledge", "Selection", "distance_between", "fastest", "is_tie", "select"]
 
-_OTHER_CONSTANT = 1.0  # something compiled in that differs is as far away as a size twice as large
+_OTHER_CONSTANT = 1.0  # a different constant counts as much as a size twice as large
 _TIE = 0.03
 
 
@@ -47,10 +47,10 @@ class Knowledge(msgspec.Struct, frozen=True):
     problem: Mapping[str, Any]
     here: list[Record]  # of this device
     alike: list[Record]  # of devices of the same architecture
-    choices: list[Choice]  # what was decided on this device
+    choices: list[Choice]  # on this device
     default: Variant
-    fits: Callable[[Record], bool]  # of the space, for this problem, and of the source as it renders today
-    # These are None for a problem that the kernel cannot have; it came from a record.
+    fits: Callable[[Record], bool]  # the space allows it for this problem, and its source is today's
+    # These return None for a problem of a record that the kernel cannot have.
     work: Callable[[Mapping[str, Any]], float | None]
     compiled_in: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
     failures: KnownFailures
@@ -124,7 +124,7 @@ def _unmeasured(known: Knowledge) -> Selection:
 
 
 def _fastest_fitting(records: list[Record], known: Knowledge) -> Record | None:
-    """Like `fastest`; asks about few, because to see whether one fits it is rendered."""
+    """Like `fastest`, but checks as few as possible, because that takes rendering their source."""
     for record in sorted(records, key=lambda record: record.median_ms or math.inf):
         if record.median_ms is not None and _is_usable(record, known):
             return record
@@ -136,7 +136,7 @@ def _is_usable(record: Record, known: Knowledge) -> bool:
 
 
 def fastest(records: Iterable[Record], incumbent: Variant | None = None) -> Record | None:
-    """The fastest of those that did not fail; the incumbent where it is as fast for all one can tell."""
+    """The fastest of those that did not fail; the incumbent where that is a tie."""
     measured = [record for record in records if not record.failure and record.median_ms is not None]
     if not measured:
         return None
@@ -152,7 +152,7 @@ def is_tie(one: Record, best: Record) -> bool:
 
 
 def _problems(records: list[Record], known: Knowledge) -> list[tuple[Mapping[str, Any], float]]:
-    """The problems measured, the nearest first."""
+    """The measured problems and their distances, the nearest first."""
     seen: dict[str, tuple[Mapping[str, Any], float]] = {}
     for record in records:
         if not record.failure:
@@ -186,7 +186,7 @@ def distance_between(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 
 def _found(best: Record, known: Knowledge, far: float, basis: str) -> Selection:
     variant, milliseconds = Variant(best.variant), best.median_ms or 0.0
-    there = f"{milliseconds:.4g} ms over {_times(len(best.samples_ms))}"
+    there = f"{milliseconds:.4g} ms over {_samples(len(best.samples_ms))}"
     if basis == "exact":
         reason = f"{variant} was the fastest for this problem on this device: {there}"
         choice = next((choice for choice in known.choices if choice.problem == known.problem), None)
@@ -203,10 +203,10 @@ def _found(best: Record, known: Knowledge, far: float, basis: str) -> Selection:
 
 
 def _scale(problem: Mapping[str, Any], known: Knowledge) -> float:
-    """How much more there is to do than for another problem."""
+    """How many times as much work this problem is as another."""
     here, there = known.work(known.problem), known.work(problem)
     return here / there if here and there and there > 0 else 1.0
 
 
-def _times(count: int) -> str:
+def _samples(count: int) -> str:
     return f"{count} samples" if count != 1 else "one sample"

@@ -1,4 +1,4 @@
-"""The space of variants: named parameters, the values each may take, and which of their combinations make sense."""
+"""The space of variants: named parameters, their values, and which combinations are allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Condition = Callable[[Mapping[str, Any]], bool]
 
 
 class Variant(Mapping[str, Value]):
-    """One value for each parameter. Read like a dict, never changed, and equal to a dict with the same values."""
+    """One value for each parameter: an immutable mapping, equal to a dict with the same values."""
 
     __slots__ = ("_hash", "_values")
 
@@ -61,7 +61,7 @@ class VariantSpace:
 
         space = kk.VariantSpace(TILE=[8, 16, 32], VEC=[1, 2, 4]).where(lambda v: v["TILE"] >= v["VEC"])
 
-    A space is never changed: `where` and `default` give a new one. A condition sees the parameters; when a particular
+    A space never changes: `where` and `with_default` return a new one. A condition sees the parameters; when a particular
     problem is at hand, it also sees the problem's values, so `lambda v: v.get("n", 1024) % v["TILE"] == 0` is possible.
     """
 
@@ -76,18 +76,18 @@ class VariantSpace:
     def where(self, condition: Condition) -> VariantSpace:
         """This space without the variants for which `condition` is false."""
         if not callable(condition):
-            raise ArgumentError(f"a condition is a function of a variant, not {condition!r}")
+            raise ArgumentError(f"condition must be a function of a variant, got {condition!r}")
         return self._changed(conditions=(*self._conditions, condition))
 
     def with_default(
         self, rule: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None, /, **values: Value
     ) -> VariantSpace:
-        """This space with another default: what runs where nothing is known. Parameters left out keep theirs.
+        """This space with another default, which runs where nothing is known. Parameters left out keep theirs.
 
-        A rule makes the default for a problem; it may use values that are not in the lists, and conditions do not bind it.
+        A rule returns the default for a problem; its values need not be in the lists, and conditions do not apply to it.
         """
         if rule is not None and not callable(rule):
-            raise ArgumentError(f"a rule for the default is a function of a problem, not {rule!r}")
+            raise ArgumentError(f"rule must be a function of a problem, got {rule!r}")
         for name, value in values.items():
             if name not in self.parameters:
                 raise ArgumentError(f"the space has no parameter {name}; it has: {', '.join(self.parameters)}")
@@ -108,7 +108,7 @@ class VariantSpace:
         return space
 
     def allows(self, variant: Mapping[str, Any], problem: Mapping[str, Any] | None = None) -> bool:
-        """Whether a variant is one of these, value for value and type for type, and fits the problem."""
+        """Whether the space has a variant, value for value and type for type, and allows it for the problem."""
         if variant.keys() != self.parameters.keys():
             return False
         for name, choices in self.parameters.items():
@@ -118,19 +118,19 @@ class VariantSpace:
         return all(_holds(condition, values) for condition in self._conditions)
 
     def variants(self, problem: Mapping[str, Any] | None = None) -> list[Variant]:
-        """All of them, in the order of the values given; with a problem, those that fit it."""
+        """All variants, in the order of the values; with a problem, those allowed for it."""
         return [variant for variant in self._combinations() if self.allows(variant, problem)]
 
     def default(self, problem: Mapping[str, Any] | None = None) -> Variant:
-        """What runs where nothing is known: the chosen default, or else the first variant allowed.
+        """What runs where nothing is known: the given default, or the first variant allowed.
 
-        Where the default does not fit the problem, the allowed variant that differs from it in the fewest parameters.
+        Where the problem does not allow the default, the allowed variant that differs from it in the fewest parameters.
         """
         if self._rule is not None and problem is not None:
             made = Variant(self._rule(problem))
             if made.keys() != self.parameters.keys():
                 raise ArgumentError(
-                    f"the rule for the default made {made}, and the parameters are {list(self.parameters)}"
+                    f"the rule for the default returned {made}, and the parameters are {list(self.parameters)}"
                 )
             return made
         wanted = Variant({name: self._default.get(name, values[0]) for name, values in self.parameters.items()})
@@ -152,7 +152,7 @@ class VariantSpace:
         return (variant for variant in self._around(wanted) if self.allows(variant, problem))
 
     def _around(self, wanted: Variant) -> Iterator[Variant]:
-        """All others, those that differ in the fewest parameters first."""
+        """All other variants, those that differ in the fewest parameters first."""
         for count in range(1, len(self.parameters) + 1):
             for names in itertools.combinations(self.parameters, count):
                 others = [[value for value in self.parameters[name] if value != wanted[name]] for name in names]
@@ -173,13 +173,13 @@ class VariantSpace:
 
     @property
     def digest(self) -> str:
-        """A hash of the names and values. Conditions are code and take no part."""
+        """A hash of the names and values, without the conditions."""
         text = json.dumps({name: list(values) for name, values in self.parameters.items()}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def combinations(self) -> int:
-        """How many there would be without conditions."""
+        """The number of variants without the conditions."""
         return math.prod(len(values) for values in self.parameters.values())
 
     def __iter__(self) -> Iterator[Variant]:
@@ -199,12 +199,12 @@ class VariantSpace:
 
 def _checked_values(name: str, values: Any) -> tuple[Value, ...]:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise ArgumentError(f"parameter {name} is given as a list of values, not {values!r}")
+        raise ArgumentError(f"parameter {name} must be a list of values, got {values!r}")
     plain: list[Value] = []
     for value in values:
         item = plain_number(value)
         if not isinstance(item, int | float | str):
-            raise ArgumentError(f"a value of parameter {name} is a number, a str or a bool, not {value!r}")
+            raise ArgumentError(f"a value of parameter {name} must be a number, a str or a bool, got {value!r}")
         if item not in plain:
             plain.append(item)
     if not plain:

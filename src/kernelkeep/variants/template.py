@@ -42,7 +42,7 @@ _DEFAULT_GROUP = 256
 
 
 class Launch(NamedTuple):
-    """A variant made ready for one problem on one device: everything but the arguments."""
+    """A variant for one problem on one device: everything but the arguments."""
 
     source: Source
     kernel: str | None
@@ -51,10 +51,10 @@ class Launch(NamedTuple):
 
 
 class Template:
-    """A kernel's text with holes, and how a problem becomes a launch. See the module's text for the arguments.
+    """A kernel's text with parameters, and how a problem becomes a launch. See the module's docstring for the arguments.
 
     `text` is the body of a portable kernel (with `params`), a `kk.PortableKernel`, a `kk.Source`, or a dict of them by
-    language where one text cannot serve all. `engine` is "jinja" or "defines"; by default it is seen from the text.
+    language where one text cannot serve all. `engine` is "jinja" or "defines"; by default the text decides.
     `nonnegative_remainders` is as for `kk.PortableKernel`.
     """
 
@@ -75,15 +75,15 @@ class Template:
         nonnegative_remainders: bool = False,
     ) -> None:
         if engine not in (None, "jinja", "defines"):
-            raise ArgumentError(f"a template's engine is 'jinja' or 'defines', not {engine!r}")
+            raise ArgumentError(f"engine must be 'jinja' or 'defines', got {engine!r}")
         texts = text if isinstance(text, Mapping) else {text.language if isinstance(text, Source) else "": text}
         for one in texts.values():
             if isinstance(one, str) and params is None:
-                raise ArgumentError("a template that is only a text needs params=[kk.Buffer(…), kk.Scalar(…)]")
+                raise ArgumentError("a text needs params=[kk.Buffer(…), kk.Scalar(…)]")
             if not isinstance(one, str | Source | PortableKernel):
-                raise ArgumentError(f"a template is a text, a kk.Source or a kk.PortableKernel, not {one!r}")
+                raise ArgumentError(f"text must be a str, a kk.Source or a kk.PortableKernel, got {one!r}")
         if isinstance(constants, str):
-            raise ArgumentError("constants is a list of names")
+            raise ArgumentError(f"constants must be a list of names, got {constants!r}")
         self._texts = dict(texts)
         self._params = None if params is None else tuple(params)
         self._arrays = dict(arrays or {})
@@ -105,7 +105,7 @@ class Template:
         plain = plain_problem(problem)
         derived = self._call(self._derived, plain, "derived") if self._derived is not None else {}
         if not isinstance(derived, Mapping):
-            raise ArgumentError(f"derived gives a dict of values, not {derived!r}")
+            raise ArgumentError(f"derived must return a dict of values, got {derived!r}")
         return {**plain, **derived}
 
     def shape(self, name: str, values: Values) -> tuple[int, ...]:
@@ -118,7 +118,7 @@ class Template:
         raise ArgumentError(f"the shape of buffer {name} is not known: give it in arrays={{{name!r}: (…)}}")
 
     def scalar(self, name: str, values: Values, *otherwise: Any) -> Any:
-        """The value of a scalar; `otherwise` where it has none, which is an error where that is left out."""
+        """The value of a scalar; where it has none, `otherwise`, or an error where that was not given."""
         if name in values:
             return values[name]
         if name not in self._scalars:
@@ -171,7 +171,7 @@ class Template:
         return Launch(source, kernel, self._grid_of(device.language, values, variant, group), group)
 
     def compiled_in(self, values: Values) -> dict[str, Any]:
-        """The values that are part of the text."""
+        """The values of the constants."""
         missing = [name for name in self.constants if name not in values]
         if missing:
             raise ArgumentError(f"the problem lacks {', '.join(missing)}, which the template compiles in")
@@ -249,7 +249,7 @@ class Template:
         try:
             return int(size.__index__())
         except AttributeError:
-            raise ArgumentError(f"{what} is made of integers, not {size!r}") from None
+            raise ArgumentError(f"{what} must be integers, got {size!r}") from None
 
     def _call(self, function: Any, values: Values, what: str) -> Any:
         try:
@@ -259,14 +259,14 @@ class Template:
 
 
 def plain_problem(problem: Mapping[str, Any]) -> dict[str, int | float | str]:
-    """A problem with Python's own numbers in it."""
+    """A problem with Python's own numbers."""
     if not isinstance(problem, Mapping):
-        raise ArgumentError(f"a problem is a dict of named sizes, not {problem!r}")
+        raise ArgumentError(f"problem must be a dict of named sizes, got {problem!r}")
     plain: dict[str, int | float | str] = {}
     for name, value in problem.items():
         item = plain_number(value)
         if not isinstance(name, str) or not isinstance(item, int | float | str):
-            raise ArgumentError(f"a problem is made of names with numbers or texts, not {name!r}: {value!r}")
+            raise ArgumentError(f"a problem's values must be numbers or strings, got {name!r}: {value!r}")
         plain[name] = item
     return plain
 

@@ -1,7 +1,7 @@
-"""Trying a variant once: does it compile, does it run, is what comes out right, and did it write where it should not?
+"""One trial of a variant: does it compile, run, compute the right result, and write only to its outputs?
 
-Outputs start as a pattern that no result has, so what a kernel leaves out is seen; every array is followed by a guard
-region of the same pattern, so that writing past an output is seen, and reading past an input spoils the result.
+Outputs start as a pattern that no result has, which shows elements that were not written. Behind every array lies a guard
+region of the same pattern, which shows writes past the end; reading past the end of an input spoils the result.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _NEVER_TOO_SLOW_MS = 20.0  # a single launch on a busy machine may take this lon
 
 Host = np.ndarray[Any, Any]
 _PATTERN = 0x7FC0DEAD  # as a float it is a NaN, and no computation makes this one
-_LEAST_GUARD, _LARGEST_GUARD = 4096, 1 << 20  # elements
+_MIN_GUARD, _MAX_GUARD = 4096, 1 << 20  # elements
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a trial went: no failure, or its class (`FAILURES`) and a sentence."""
+    """The outcome of a trial: "" or the class of the failure (`FAILURES`), and a sentence."""
 
     failure: str = ""
     detail: str = ""
@@ -92,7 +92,7 @@ def too_slow(milliseconds: float, best_ms: float | None) -> str:
 
 
 def default_tolerance(params: Sequence[Parameter]) -> float:
-    """What single and double precision can be held to; integers are exact."""
+    """The error that single and double precision allow; integers are exact."""
     kinds = {p.dtype for p in params if p.kind == "buffer" and p.access != "r"}
     return 1e-4 if "f4" in kinds else 1e-10 if "f8" in kinds else 0.0
 
@@ -105,7 +105,7 @@ def try_variant(
     launches: Sequence[TrialLaunch],
     tolerance: float,
 ) -> Outcome:
-    """Try a variant in this process. What the device or the compiler says no to is an outcome, not an error."""
+    """Try a variant in this process. A refusal of the device or the compiler is an outcome, not an error."""
     device = cache.device
     try:
         with cache.get(source) as lease:
@@ -124,12 +124,12 @@ def try_variant(
 def _verify(
     device: Device, kernel: Kernel, params: Sequence[Parameter], launch: TrialLaunch, tolerance: float
 ) -> Outcome:
-    """Run the kernel twice from the same start and compare what comes out with the reference, and the guards."""
+    """Run the kernel twice from the same inputs; compare the outputs with the reference, and check the guards."""
     case = launch.case
     arrays: dict[str, Any] = {}
     seconds, worst = 0.0, 0.0
     try:
-        for _ in range(2):  # a race may show in one of them only
+        for _ in range(2):  # a race may show in one run only
             for param in params:
                 if param.kind == "buffer" and (param.access != "r" or param.name not in arrays):
                     if param.name in arrays:
@@ -143,7 +143,7 @@ def _verify(
             seconds = timer.seconds
             for param in params:
                 if param.kind == "buffer":
-                    failure, detail, error = _judge(param, arrays[param.name].numpy(), case, tolerance)
+                    failure, detail, error = _check(param, arrays[param.name].numpy(), case, tolerance)
                     if failure:
                         return Outcome(failure, detail, error, seconds)
                     worst = max(worst, error)
@@ -154,9 +154,9 @@ def _verify(
 
 
 def _guarded(param: Parameter, case: Case) -> Host:
-    """A buffer's contents at the start, with the guard behind."""
+    """A buffer's contents before the launch, followed by the guard."""
     size = math.prod(case.shapes[param.name])
-    guard = min(_LARGEST_GUARD, max(_LEAST_GUARD, size // 4))
+    guard = min(_MAX_GUARD, max(_MIN_GUARD, size // 4))
     dtype = np.dtype(param.dtype)
     filled = _pattern(size + guard, dtype)
     if param.access != "w":
@@ -169,7 +169,7 @@ def _pattern(size: int, dtype: np.dtype[Any]) -> Host:
     return np.full(math.ceil(nbytes / 4), _PATTERN, "u4").view("u1")[:nbytes].view(dtype)
 
 
-def _judge(param: Parameter, found: Host, case: Case, tolerance: float) -> tuple[str, str, float]:
+def _check(param: Parameter, found: Host, case: Case, tolerance: float) -> tuple[str, str, float]:
     """The class of failure or "", a sentence, and the error."""
     shape = case.shapes[param.name]
     size = math.prod(shape)
@@ -185,8 +185,8 @@ def _judge(param: Parameter, found: Host, case: Case, tolerance: float) -> tuple
         return "", "", error
     at = ", ".join(str(int(index)) for index in place)
     untouched = result[place].tobytes() == _pattern(1, result.dtype).tobytes()
-    said = "was never written" if untouched else f"is {result[place]}"
-    return "wrong", f"{param.name}[{at}] {said} instead of {expected[place]:.8g}", error
+    found_there = "was never written" if untouched else f"is {result[place]}"
+    return "wrong", f"{param.name}[{at}] {found_there} instead of {expected[place]:.8g}", error
 
 
 def largest_error(result: Host, expected: Host) -> tuple[float, tuple[Any, ...]]:
@@ -208,5 +208,5 @@ def largest_error(result: Host, expected: Host) -> tuple[float, tuple[Any, ...]]
 
 
 def sentence(error: BaseException) -> str:
-    """What an error says, short enough to be kept."""
+    """An error's text in one line, short enough to be stored."""
     return " ".join(str(error).split())[:300]

@@ -103,13 +103,13 @@ def test_wrong_references_and_inputs() -> None:
         case(TWO, {"m": 3, "n": 5}, lambda x: x.sum(1))
     with pytest.raises(kk.ArgumentError, match="must return every output of the kernel: y"):
         case(SAXPY, {"n": 4}, lambda x: None)
-    with pytest.raises(kk.ArgumentError, match=r"gave y the shape \(3,\), and the kernel has \(4,\)"):
+    with pytest.raises(kk.ArgumentError, match=r"returned y with the shape \(3,\); the kernel has \(4,\)"):
         case(SAXPY, {"n": 4}, lambda x: x[:3])
     with pytest.raises(kk.ArgumentError, match="positional only"):
         case(SAXPY, {"n": 4}, eval("lambda x, /: x"))
-    with pytest.raises(kk.ArgumentError, match="inputs gave z, which the kernel does not take"):
+    with pytest.raises(kk.ArgumentError, match="inputs returned z, which the kernel does not take"):
         case(SAXPY, {"n": 4}, saxpy, inputs=lambda values, rng: {"z": 1})
-    with pytest.raises(kk.ArgumentError, match=r"inputs gave x the shape \(3,\)"):
+    with pytest.raises(kk.ArgumentError, match=r"inputs returned x with the shape \(3,\)"):
         case(SAXPY, {"n": 4}, saxpy, inputs=lambda values, rng: {"x": np.zeros(3)})
     nothing = kk.Template("int i;", [kk.Buffer("x", "f4", "r"), kk.Scalar("n", "i4")])
     with pytest.raises(kk.ArgumentError, match="writes nothing"):

@@ -56,7 +56,7 @@ class CallTests(VariantPart):
             ({"x": None}, "calls needs x"),
             ({"x": np.zeros(_ITEMS, "f4"), "z": 1}, "calls does not take z"),
             ({"x": np.zeros(_ITEMS, "f4"), "z": None}, "calls does not take z"),
-            ({"x": np.zeros(7, "f4")}, r"x has the shape \(7,\), and this problem wants \(1001,\)"),
+            ({"x": np.zeros(7, "f4")}, r"x must have the shape \(1001,\) for this problem, got \(7,\)"),
             ({"x": np.zeros(_ITEMS, "f8")}, r"argument 0 \(x\).*float32.*float64"),
             ({"x": np.zeros(_ITEMS, "f4"), "y": np.zeros(_ITEMS, "i4")}, r"argument 1 \(y\)"),
             ({"x": np.zeros(_ITEMS, "f4"), "n": 0.5}, r"argument 2 \(n\)"),
@@ -76,8 +76,8 @@ class CallTests(VariantPart):
             ({}, "the shape of buffer x is not known"),
             ({"n": "many"}, "the shape of buffer x is not known"),
             ({"n": -1}, "a size is not negative"),
-            ({"n": None}, "a problem is made of names with numbers or texts"),
-            (None, "a problem is a dict of named sizes"),
+            ({"n": None}, "a problem's values must be numbers or strings"),
+            (None, "problem must be a dict of named sizes"),
         ):
             with pytest.raises(ArgumentError, match=said):
                 tuned.run(programs, problem, x=x)  # type: ignore[arg-type]

@@ -192,7 +192,7 @@ class TuningTests(VariantPart):
             Tuned("unverified", kernel, VariantSpace(STEPS=[1])).tune(programs, PROBLEM)
         with pytest.raises(ArgumentError, match="scalar n has no value"):
             twice("nameless", [1]).tune(programs, {"m": 4096}, isolate=False)
-        with pytest.raises(ArgumentError, match="a problem is a dict"):
+        with pytest.raises(ArgumentError, match="problem must be a dict"):
             twice("nameless", [1]).tune(programs, 4096, isolate=False)  # type: ignore[arg-type]
 
     def test_a_mended_reference_is_heard(self, programs: ProgramCache) -> None:
