@@ -19,7 +19,7 @@ demo:  ## set up, then run `kernelkeep demo`: no GPU needed
 
 test:  ## set up with all backends, then run the tests; PYTEST_ARGS="-k name" selects
 	@scripts/setup test
-	$(PYTHON_IN_VENV) -m pytest $(PYTEST_ARGS)
+	$(PYTHON_IN_VENV) scripts/test $(PYTEST_ARGS)
 
 gpu-test:  ## conformance and fault suites on this machine's GPU, side by side, in 8 minutes; installs nothing
 	@scripts/gpu-test $(GPU_TEST_ARGS)
