@@ -307,7 +307,7 @@ for path in (
     prune_root(root, max_age_days=30, max_bytes=1 << 30)
     prune_root(root, max_bytes=10)
     verify_root(root, repair=True)
-    driver_cache._recall(root)
+    driver_cache._read_names(root)
     driver_cache.remember(root, {"mesa": "opengl_x"})
     assert tier.put(one), path
     if path.is_fifo() or path.is_symlink() or path.is_socket():

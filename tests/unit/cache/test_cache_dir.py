@@ -95,7 +95,7 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path, kind: object) -> None:
             assert not locked
     assert sorted(tmp_path.rglob("*")) == before
     driver_cache.remember(settings.cache_dir(named), {"mesa": "opengl_x"})
-    assert driver_cache._recall(settings.cache_dir(named)) == {}
+    assert driver_cache._read_names(settings.cache_dir(named)) == {}
 
 
 def test_a_deep_folder_works(tmp_path: Path) -> None:

@@ -1,17 +1,17 @@
-"""One OpenGL context, lent to one thread at a time.
+"""One OpenGL context that threads take turns with.
 
-A context belongs to one thread, and only that thread can let go of it. Ways to serve several threads that were weighed:
+A context is current in one thread, and only that thread can release it. Three designs for several threads were compared:
 
-- *A context per thread, objects shared*: what one thread launched is only seen by another after a fence and a flush on
-  every step, loose uniforms of shared programs race, and Mesa 22.3 crashes when a buffer goes away in the other context.
-- *One owner thread that others send work to*: two thread switches and the interpreter lock on every wait.
-- *One context, made current for a step and released after it*: no sharing rules at all; a switch costs 4 to 7 µs, and
-  more for what the driver must look up again.
+- *A context per thread, objects shared*: one thread sees another's work only after a fence and a flush at every step, loose
+  uniforms of shared programs race, and Mesa 22.3 crashes when a buffer is deleted in the other context.
+- *One owner thread that others send work to*: two thread switches and the interpreter lock at every wait.
+- *One context, made current for a step and released after it*: no sharing rules; a switch costs 4 to 7 µs, and more for
+  what the driver must look up again.
 
-This is the third: nothing is as sure. `OpenGLDevice` makes steps few by submitting launches in batches, so that a loop of
-launches pays next to nothing for it; a single launch and the wait for it are two steps, and pay for both.
+This is the third, because it is the safest. `OpenGLDevice` submits launches in batches, so a loop of launches has few steps; a
+single launch and the wait for it are two steps.
 
-A context of somebody else's (moderngl, a window) that was current before a step is current again after it.
+A foreign context (moderngl, a window) that was current before a step is current again after it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Context", "count_devices"]
 def _devices() -> list[Any]:
     egl = library()
     forks.before_driver("opengl")
-    if not hasattr_egl(egl, "eglQueryDevicesEXT"):
+    if not has_function(egl, "eglQueryDevicesEXT"):
         raise DeviceError("this EGL cannot list devices (EGL_EXT_device_enumeration is missing)")
     count = ctypes.c_int()
     found = (ctypes.c_void_p * 64)()
@@ -42,7 +42,7 @@ def _devices() -> list[Any]:
     return [found[i] for i in range(count.value)]
 
 
-def hasattr_egl(egl: Any, name: str) -> bool:
+def has_function(egl: Any, name: str) -> bool:
     """Whether an optional EGL function is there."""
     return name in vars(egl)
 
@@ -63,9 +63,9 @@ class Context:
         self.is_software = b"software" in (egl.eglQueryDeviceStringEXT(devices[index], C.EGL_EXTENSIONS) or b"")
         self._display = egl.eglGetPlatformDisplayEXT(C.EGL_PLATFORM_DEVICE_EXT, devices[index], None)
         if not self._display:
-            raise DeviceError(f"EGL device {index} gives no display")
-        # A look round must not end a display that others use.
-        self._ours_to_end = probing and not egl.eglQueryString(self._display, C.EGL_VERSION)
+            raise DeviceError(f"EGL device {index} has no display")
+        # Probing must not terminate a display that others use.
+        self._terminates_display = probing and not egl.eglQueryString(self._display, C.EGL_VERSION)
         initialised = egl.eglInitialize(self._display, None, None)
         vendor = (egl.eglQueryString(self._display, C.EGL_VENDOR) or b"") if initialised else b""
         note_display(vendor.decode("utf-8", "replace"), probing)
@@ -89,7 +89,7 @@ class Context:
             C.EGL_CONTEXT_MAJOR_VERSION, 4, C.EGL_CONTEXT_MINOR_VERSION, 3,
             C.EGL_CONTEXT_OPENGL_PROFILE_MASK, C.EGL_CORE_PROFILE_BIT,
         ]  # fmt: skip
-        # No EGL_KHR_context_flush_control: told not to flush when it is let go, NVIDIA's driver loses the order of work.
+        # Not EGL_KHR_context_flush_control: without the flush at release, NVIDIA's driver loses the order of work.
         values = [*wanted_version, C.NONE]
         attributes = (ctypes.c_int * len(values))(*values)
         context = egl.eglCreateContext(self._display, config if count.value else None, None, attributes)
@@ -99,7 +99,7 @@ class Context:
         return context
 
     def current(self) -> Self:
-        """For a `with` block, which has a context in this thread for its length; gives the GL functions."""
+        """For a `with` block with the context current in this thread; yields the GL functions."""
         return self
 
     def __enter__(self) -> Any:
@@ -126,7 +126,7 @@ class Context:
             self.lock.release()
 
     def _enter(self) -> tuple[Any, Any, Any, Any] | None:
-        """Make the context current; what was current and is not ours is to be put back."""
+        """Make the context current; returns the foreign context to restore afterwards, if there is one."""
         egl = self._egl
         if not self._context:
             raise DeviceError("the OpenGL context is closed")
@@ -136,13 +136,13 @@ class Context:
         foreign = None
         if before:
             foreign = (egl.eglGetCurrentDisplay(), *(egl.eglGetCurrentSurface(i) for i in _SURFACES), before)
-        egl.eglBindAPI(C.EGL_OPENGL_API)  # each thread starts out with OpenGL ES
+        egl.eglBindAPI(C.EGL_OPENGL_API)  # the default of each thread is OpenGL ES
         if not egl.eglMakeCurrent(self._display, None, None, self._context):
             raise DeviceError(f"the OpenGL context cannot be made current (EGL error 0x{egl.eglGetError():x})")
         return foreign
 
     def _leave(self, foreign: tuple[Any, Any, Any, Any] | None) -> None:
-        if not self._context:  # closed in this very step
+        if not self._context:  # closed inside this step
             return
         if foreign is not None:
             self._egl.eglMakeCurrent(*foreign)
@@ -150,7 +150,7 @@ class Context:
             self._egl.eglMakeCurrent(self._display, None, None, None)
 
     def mark_lost(self, reason: str) -> None:
-        """This process was forked from the context's: entering it is an error from here on."""
+        """The context belongs to the parent of this forked process: entering it raises from now on."""
         self._lost = reason
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class Context:
                 if self._egl.eglGetCurrentContext() == context:
                     self._egl.eglMakeCurrent(self._display, None, None, None)
                 self._egl.eglDestroyContext(self._display, context)
-                if self._ours_to_end:
+                if self._terminates_display:
                     self._egl.eglTerminate(self._display)
 
 

@@ -1,10 +1,10 @@
 """The OpenGL device: programs, memory, and launches in batches.
 
-Launches are gathered and submitted in batches, by whichever thread happens to be there. After a wait the first launch goes
-out at once, then two together, four, up to 64: the device starts early, and a tight loop pays for one step
-(`context.py`) in 64 launches. Anything that needs the results (a copy, a fence, a timer, `synchronize`) submits what is
-waiting first. A batch shares one upload of its scalar arguments, and sets what is set already only once, which is why a
-launch costs less here than the same calls made one by one.
+Launches are collected and submitted in batches, by the thread that fills a batch. After a wait the first launch is
+submitted at once, then two together, four, up to 64: the device starts early, and a tight loop pays for one step
+(`context.py`) in 64 launches. Anything that needs the results (a copy, a fence, a timer, `synchronize`) submits the
+waiting launches first. A batch uploads its scalar arguments together and skips state that is already set, so a launch costs
+less than the same OpenGL calls made one by one.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from .synchronization import OpenGLFence, OpenGLTimer
 
 __all__ = ["OpenGLDevice"]
 
-_LARGEST_BATCH = 64
-_BLOCKS_BYTES = 1 << 16
+_MAX_BATCH = 64
+_BLOCK_BUFFER_BYTES = 1 << 16
 # Mesa's software renderer (22.3) loads an element of a read-only buffer once, inside a loop whose condition reads it, and
-# takes 0 for it after the loop. Without the word it loads again.
+# uses 0 for it after the loop. Without `readonly` it loads it again.
 _READ_ONLY = re.compile(r"\breadonly\b(?=[^;{}()]*\bbuffer\b)")
 _T = TypeVar("_T")
 
@@ -65,7 +65,7 @@ class OpenGLDevice(Device):
         self.driver_cache_dir = driver_cache_of(info.vendor)
         self.waiting: list[Launch] = []
         self.batch_size = 1
-        # What is set in the context: storage buffers by binding, the program, and the block of scalars.
+        # State of the context: storage buffers by binding, the program, and the block of scalars.
         self._bound: dict[int, int] = {}
         self._used = 0
         self._block_bound: tuple[int, bytes] | None = None
@@ -126,7 +126,7 @@ class OpenGLDevice(Device):
         if self.capabilities.program_binaries:
             gl.glGetProgramiv(program, C.PROGRAM_BINARY_LENGTH, ctypes.byref(size))
         if not size.value:
-            # A driver without binary formats: the text is all there is to carry, and loading compiles it.
+            # A driver without binary formats: the text stands for the binary, and loading compiles it.
             return "glsl", 0, text.encode()
         data = ctypes.create_string_buffer(size.value)
         written = ctypes.c_int()
@@ -156,15 +156,15 @@ class OpenGLDevice(Device):
     # --- launches
 
     def submit(self) -> None:
-        """Give the driver every launch that waits, now."""
+        """Give the driver every waiting launch and have it begin."""
         with self.context.current() as gl:
             self.submit_waiting(gl)
-            gl.glFlush()  # begin now
+            gl.glFlush()
 
     def submit_waiting(self, gl: Any) -> None:
-        """Give the driver every launch that waits. The caller has the context.
+        """Give the driver every waiting launch. The caller has the context.
 
-        A loop launches one kernel on the same arrays again and again; what is set in the context already stays set.
+        A loop launches one kernel on the same arrays again and again, so state that is already set is not set again.
         """
         waiting = self.waiting
         if waiting:
@@ -193,16 +193,16 @@ class OpenGLDevice(Device):
                 dispatch(x, y, z)
                 barrier(everything)
             waiting.clear()
-            buffers = ()  # or what was closed meanwhile would stay until the next batch
-            self.batch_size = min(self.batch_size * 2, _LARGEST_BATCH)
+            buffers = ()  # or arrays closed meanwhile would stay until the next batch
+            self.batch_size = min(self.batch_size * 2, _MAX_BATCH)
             self.check_errors(gl, "launching")
         if self._discarded_buffers or self._discarded_objects:
             self._delete_discarded(gl)
 
     def _place_blocks(self, gl: Any, blocks: set[bytes]) -> None:
-        """Put scalar blocks that are not there yet into the buffer they are read from, behind those in use.
+        """Append new blocks of scalars to the buffer that kernels read them from.
 
-        A full buffer gets new storage and starts over: launches under way still read the old.
+        A full buffer gets new storage and starts over: launches that are running still read the old storage.
         """
         new = [block for block in blocks if block not in self._block_at]
         if not new:
@@ -211,16 +211,16 @@ class OpenGLDevice(Device):
         size = sum(map(len, padded))
         gl.glBindBuffer(C.UNIFORM_BUFFER, self._scalars)
         if self._blocks_end + size > self._blocks_size:
-            self._blocks_size = max(_BLOCKS_BYTES, size)
+            self._blocks_size = max(_BLOCK_BUFFER_BYTES, size)
             self._blocks_end = 0
             self._block_at.clear()
             self._block_bound = None
-            # Blocks of this batch that were there already are gone with the rest.
+            # Blocks of this batch that were in the old storage must be written again.
             if len(blocks) > len(new):
                 new = list(blocks)
                 padded = [block + b"\0" * (-len(block) % self._alignment) for block in new]
                 size = sum(map(len, padded))
-                self._blocks_size = max(_BLOCKS_BYTES, size)
+                self._blocks_size = max(_BLOCK_BUFFER_BYTES, size)
             gl.glBufferData(C.UNIFORM_BUFFER, self._blocks_size, None, C.STREAM_DRAW)
         gl.glBufferSubData(C.UNIFORM_BUFFER, self._blocks_end, size, b"".join(padded))
         for block, bytes_with_padding in zip(new, padded, strict=True):
@@ -228,11 +228,11 @@ class OpenGLDevice(Device):
             self._blocks_end += len(bytes_with_padding)
 
     def _delete_discarded(self, gl: Any) -> None:
-        dead = _emptied(self._discarded_buffers)
+        dead = _drain(self._discarded_buffers)
         if dead:
             gl.glDeleteBuffers(len(dead), (ctypes.c_uint * len(dead))(*dead))
-            self._bound.clear()  # names are used again
-        for delete in _emptied(self._discarded_objects):
+            self._bound.clear()  # OpenGL reuses the names of deleted buffers
+        for delete in _drain(self._discarded_objects):
             delete(gl)
 
     def delete_later(self, delete: Callable[[Any], None]) -> None:
@@ -245,7 +245,7 @@ class OpenGLDevice(Device):
 
     def delete_program(self, gl: Any, program: int) -> None:
         """Delete a program now."""
-        if self._used == program:  # the name may be used again at once
+        if self._used == program:  # OpenGL may reuse the name at once
             self._used = 0
             gl.glUseProgram(0)
         gl.glDeleteProgram(program)
@@ -255,7 +255,7 @@ class OpenGLDevice(Device):
     def allocate(self, nbytes: int) -> MemoryHandle:
         if nbytes > self._max_bytes:
             raise OutOfMemory(
-                f"{self.spec} cannot allocate {nbytes:,} bytes (a storage buffer holds at most {self._max_bytes:,})"
+                f"{self.spec} cannot allocate {nbytes:,} bytes (at most {self._max_bytes:,} in a storage buffer)"
             )
         with self.context.current() as gl:
             self.submit_waiting(gl)
@@ -343,8 +343,8 @@ class OpenGLDevice(Device):
             raise kind(f"{self.spec}, {doing}: OpenGL error {name}")
 
 
-def _emptied(dead: deque[_T]) -> list[_T]:
-    """What is in it, taken out one by one: other threads put more in meanwhile."""
+def _drain(dead: deque[_T]) -> list[_T]:
+    """Take everything out, one by one: other threads append meanwhile."""
     found = []
     while dead:
         found.append(dead.popleft())

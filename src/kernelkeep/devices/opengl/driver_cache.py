@@ -1,16 +1,14 @@
-"""Where an OpenGL driver keeps its own compiled shaders, decided before it starts.
+"""Sets the folder of an OpenGL driver's own shader cache, before the driver starts.
 
-An OpenGL program binary is not native code: loading one is quick, and the first launch then compiles (measured: 27 ms on
-an H200, 20 ms on llvmpipe). The native code lives in the driver's own shader cache, whose place the driver reads from
-the environment. So that cache is pointed into the folder of the GPU, where it is counted, bounded and pruned with the
-rest.
+An OpenGL program binary is not native code: it loads quickly, and the first launch compiles it (27 ms on an H200, 20 ms on
+llvmpipe). The driver keeps the native code in a shader cache of its own, whose folder it reads from the environment. So that
+cache is put into the GPU's folder, where it is counted, limited and pruned with the rest.
 
-The trouble is the order. The folder is named after model and driver, which a context tells, and the place must be set
-before the first context: NVIDIA's driver reads it once, when it is loaded; Mesa reads it whenever a display is
-initialised. So the names are remembered in the cache folder (`opengl-devices.json`) by the driver's family. Where they
-are not known yet, they are found out first: in a child process where there is an NVIDIA driver, else right here. A
-remembered name may be out of date after a driver update; then the driver's cache stays in the old folder for that one
-run, which does no harm, since drivers check what they find in it.
+The GPU's folder is named after model and driver, which only a context can tell, but the variable must be set before the
+first context: NVIDIA's driver reads it once, when it is loaded; Mesa at each initialisation of a display. So the names are
+stored in the cache folder (`opengl-devices.json`) by the driver's family. If they are not stored yet, they are found out
+first: in a child process if there is an NVIDIA driver, else in this one. After a driver update a stored name is out of date
+for one run; that is harmless, since drivers check what they find in their cache.
 """
 
 from __future__ import annotations
@@ -33,75 +31,76 @@ from ...storage.private import default_trust, make_private_folder
 __all__ = [
     "driver_cache_of",
     "family_of",
-    "must_be_placed_first",
+    "must_be_set_first",
     "note_display",
-    "place",
-    "place_by_default",
     "remember",
+    "set_default_folder",
+    "set_folder",
 ]
 
 _MAX_BYTES = 256 << 20
-_LARGEST_BOOK = 1 << 20
+_MAX_NAMES_BYTES = 1 << 20
 _lock = threading.Lock()
 _placed: dict[str, Path] = {}
-_started: set[str] = set()  # families whose place can no longer change
+_started: set[str] = set()  # families whose folder can no longer change
 _nvidia_signs = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/sys/module/nvidia/version")
 
 
 def family_of(vendor: str) -> str:
-    """ "nvidia" or "mesa", which is everybody else: each has its own variables."""
+    """ "nvidia", or "mesa" for all others: each family has its own variables."""
     return "nvidia" if "nvidia" in vendor.lower() else "mesa"
 
 
 def driver_cache_of(vendor: str) -> Path | None:
-    """Where the driver of that vendor keeps its shaders, if it was placed here."""
+    """The shader cache of that vendor's driver, if it was set here."""
     return _placed.get(family_of(vendor))
 
 
-def place(folder: str | os.PathLike[str]) -> None:
-    """Have every OpenGL driver of this process keep its shaders in `folder`, which is created."""
+def set_folder(folder: str | os.PathLike[str]) -> None:
+    """Have every OpenGL driver of this process keep its shaders in `folder`, which is created if missing."""
     path = Path(folder).expanduser().absolute()
     with _lock:
         late = [family for family in _started if _placed.get(family) != path]
         if late:
             where = _placed.get(late[0], "its own default folder")
             raise ArgumentError(
-                f"the OpenGL driver already keeps its shaders in {where}: choose before the first device"
+                f"driver_cache_dir must be set before the first OpenGL device: the driver already keeps its shaders in {where}"
             )
         try:
             _make_ready(path)
         except OSError as error:
-            raise ArgumentError(f"the OpenGL driver cannot keep its shaders in {path}: {error.strerror}") from None
+            raise ArgumentError(
+                f"driver_cache_dir must be a private folder that can be written to, got {path}: {error.strerror}"
+            ) from None
         for family in ("mesa", "nvidia"):
-            _point(family, path)
+            _set_variables(family, path)
 
 
-def place_by_default(root: str | os.PathLike[str] | None, find_out: Callable[[], dict[str, str]]) -> None:
+def set_default_folder(root: str | os.PathLike[str] | None, find_names: Callable[[], dict[str, str]]) -> None:
     """Have each driver keep its shaders in its GPU's folder under the cache folder `root`.
 
-    `find_out` opens the devices of this process and gives the folder's name for each family of drivers. What the user
-    set in the environment stays; a cache folder that cannot be written to, or that another user could have written to,
-    leaves everything as it is.
+    `find_names` opens the devices and returns the folder's name for each family of drivers. Nothing changes if the user
+    has set a folder in the environment, or if the cache folder cannot be written to or is not private.
     """
     with _lock:
-        theirs = any(
+        set_by_user = any(
             name in os.environ for family, names in _VARIABLES.items() if family not in _placed for name in names
         )
-        if theirs or (_placed and root is None):
+        if set_by_user or (_placed and root is None):
             return
     folder = settings.cache_dir(root)
-    known = _recall(folder)
+    known = _read_names(folder)
     if not known:
-        known = _ask_child() if must_be_placed_first() else find_out()
+        known = _find_names_in_child() if must_be_set_first() else find_names()
         remember(folder, known)
     with _lock:
         for family, name in known.items():
             path = folder / name / FOREIGN
             if family in _started and _placed.get(family) != path:
-                continue  # it can no longer be told
+                continue  # too late
             with contextlib.suppress(OSError):
                 _make_ready(path)
-                _point(family, path)
+                _set_variables(family, path)
 
 
 def _make_ready(path: Path) -> None:
@@ -110,48 +109,52 @@ def _make_ready(path: Path) -> None:
     default_trust().check_tree(path)
 
 
-def must_be_placed_first() -> bool:
-    """Whether even looking round fixes a driver's place: NVIDIA's driver reads it when it is loaded."""
+def must_be_set_first() -> bool:
+    """Whether listing devices already fixes the folder: NVIDIA's driver reads it when it is loaded."""
     return any(Path(sign).exists() for sign in _nvidia_signs)
 
 
 def note_display(vendor: str, probing: bool) -> None:
-    """A display of that vendor was initialised."""
+    """Note that a display of that vendor was initialised: its folder may be fixed from now on."""
     family = family_of(vendor)
     if family == "nvidia" or not probing:
         _started.add(family)
 
 
 def remember(root: Path, known: dict[str, str]) -> None:
-    """Write down which folder belongs to which family of drivers."""
+    """Store the folder's name for each family of drivers."""
     if not known:
         return
     with contextlib.suppress(OSError):
         make_private_folder(root)
-        text = json.dumps(_recall(root) | known, indent=2)
+        text = json.dumps(_read_names(root) | known, indent=2)
         publish(write_temporary(root, text.encode(), ".opengl-devices."), root / "opengl-devices.json")
 
 
-def _recall(root: Path) -> dict[str, str]:
+def _read_names(root: Path) -> dict[str, str]:
     try:
-        found = json.loads(read_regular(root / "opengl-devices.json", default_trust(), _LARGEST_BOOK)[0])
+        found = json.loads(read_regular(root / "opengl-devices.json", default_trust(), _MAX_NAMES_BYTES)[0])
     except (OSError, ValueError, RecursionError, Damaged):
         return {}
     if not isinstance(found, dict):
         return {}
-    # A name is one folder below the root, whatever the file says.
+    # Only names of folders directly below the root are accepted.
     return {
         k: v for k, v in found.items() if k in _VARIABLES and isinstance(v, str) and v == Path(v).name and v != ".."
     }
 
 
-_ASK = "import json\nfrom kernelkeep.devices.opengl.listing import folders_by_family\nprint(json.dumps(folders_by_family()))"
+_CHILD_PROGRAM = """
+import json
+from kernelkeep.devices.opengl.listing import folders_by_family
+print(json.dumps(folders_by_family()))
+"""
 
 
-def _ask_child() -> dict[str, str]:
+def _find_names_in_child() -> dict[str, str]:
     try:
-        # -P: nothing is imported from the current folder, which may be anybody's.
-        command = [sys.executable, "-P", "-c", _ASK]
+        # -P: nothing is imported from the current folder, which others may write to.
+        command = [sys.executable, "-P", "-c", _CHILD_PROGRAM]
         answer = subprocess.run(command, capture_output=True, timeout=30, check=True).stdout
         found = json.loads(answer)
     except (OSError, subprocess.SubprocessError, ValueError):
@@ -165,13 +168,13 @@ _VARIABLES = {
 }
 
 
-def _point(family: str, path: Path) -> None:
+def _set_variables(family: str, path: Path) -> None:
     _placed[family] = path
     for name in _VARIABLES[family]:
         os.environ[name] = str(path)
     if family == "nvidia":
         os.environ["__GL_SHADER_DISK_CACHE"] = "1"  # NVIDIA leaves it off for root
-        os.environ["__GL_SHADER_DISK_CACHE_SKIP_CLEANUP"] = "1"  # pruning is ours
+        os.environ["__GL_SHADER_DISK_CACHE_SKIP_CLEANUP"] = "1"  # kernelkeep prunes it
         os.environ.setdefault("__GL_SHADER_DISK_CACHE_SIZE", str(_MAX_BYTES))
     else:
         os.environ.setdefault("MESA_SHADER_CACHE_MAX_SIZE", f"{_MAX_BYTES >> 20}M")

@@ -1,8 +1,7 @@
 """Upload, compute and download on OpenGL: one queue, mapped buffers and sync objects.
 
-A block is a buffer that stays mapped while the device uses it. A GPU copies from and to it, so that the host fills and
-empties blocks while the device computes; software OpenGL works in the host's memory anyway, and there the kernel is bound
-to the block itself.
+A block is a buffer that stays mapped while the device uses it. A GPU copies from and to it, so the host fills and empties
+blocks while the device computes. Software OpenGL works in the host's memory, so there the kernel works on the block itself.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ _ANCHOR_SECONDS = 10.0
 
 
 class OpenGLMark(OpenGLFence, Mark):
-    """A sync object and a timestamp. Taken without a flush: the executor flushes once for a batch."""
+    """A sync object and a timestamp, made without a flush: the executor flushes once for a batch."""
 
     def __init__(self, device: OpenGLDevice, offset: float, timed: bool) -> None:
         self._device = device
         self._finished = False
-        self.seen = 0.0  # when it was first found passed, by the host's clock
+        self.seen = 0.0  # when it was first seen to have passed, by the host's clock
         self.offset = offset
         self.query = ctypes.c_uint()
         with device.context.current() as gl:
@@ -53,7 +52,7 @@ class OpenGLMark(OpenGLFence, Mark):
         return passed
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        # Looks with pauses: whoever waits inside GL has the context, and others could not submit meanwhile.
+        # Polls with pauses: a wait inside OpenGL would hold the context, and other threads could not submit.
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         pause = 20e-6
         while not self.done:
@@ -73,7 +72,7 @@ class OpenGLMark(OpenGLFence, Mark):
 class MappedBlock(Block):
     """A buffer that is mapped for as long as it lives."""
 
-    lendable = False  # its memory goes with the context
+    lendable = False  # its memory is freed with the context
 
     def __init__(self, device: OpenGLDevice, nbytes: int) -> None:
         self._device = device
@@ -120,7 +119,7 @@ class OpenGLLane(Lane):
             self.device.copy(block.buffer, handle, block.nbytes)
         with self.device.context.current() as gl:
             self.device.submit_waiting(gl)
-            gl.glMemoryBarrier(C.ALL_BARRIER_BITS)  # among them the one that shows mapped memory to the host
+            gl.glMemoryBarrier(C.ALL_BARRIER_BITS)  # one of them makes mapped memory visible to the host
 
     def clear(self, handle: int, nbytes: int) -> Any:
         with self.device.context.current() as gl:
@@ -137,13 +136,13 @@ class OpenGLLane(Lane):
 
 
 class OpenGLLanes(Lanes):
-    """One lane by three names, its timestamps told in the host's time."""
+    """One lane under three names, and the offset between the device's clock and the host's."""
 
     device: OpenGLDevice
 
     def __init__(self, device: OpenGLDevice, timed: bool) -> None:
         self.shares_memory = device.context.is_software
-        # Software computes inside the calls, so the host's clock tells as well.
+        # Software OpenGL computes inside the calls, so the host's clock is as good as timestamps.
         super().__init__(device, timed and not self.shares_memory)
         self._anchor()
 
@@ -156,18 +155,18 @@ class OpenGLLanes(Lanes):
     def times(self, marks: Sequence[OpenGLMark]) -> list[float]:
         if self.shares_memory:
             return [mark.seen for mark in marks]
-        told = []
+        times = []
         value = ctypes.c_uint64()
         with self.device.context.current() as gl:
             for mark in marks:
                 gl.glGetQueryObjectui64v(mark.query, C.QUERY_RESULT, ctypes.byref(value))
-                told.append(value.value * 1e-9 + mark.offset)
+                times.append(value.value * 1e-9 + mark.offset)
         if time.perf_counter() - self._anchored > _ANCHOR_SECONDS:
             self._anchor()
-        return told
+        return times
 
     def _anchor(self) -> None:
-        """Find out how far the host's clock is ahead of the device's. Of a few tries the shortest is the surest."""
+        """Measure how far the host's clock is ahead of the device's: the shortest of a few tries is the most exact."""
         tries = []
         with self.device.context.current() as gl:
             for _ in range(5):

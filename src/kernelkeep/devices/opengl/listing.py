@@ -1,4 +1,4 @@
-"""What EGL devices there are, what each is, and opening one with its driver's cache in place (`driver_cache.py`)."""
+"""Lists EGL devices and opens one, with the folder of the driver's own cache set before (`driver_cache.py`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...errors import DeviceError
 from ..base import DeviceInfo
 from ..fingerprint import Fingerprint, cpu_identity
 from .context import Context, count_devices
-from .driver_cache import family_of, must_be_placed_first, place, place_by_default, remember
+from .driver_cache import family_of, must_be_set_first, remember, set_default_folder, set_folder
 from .libgl import Constants as C
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ def fingerprint_of(info: DeviceInfo, context: Context) -> Fingerprint:
         vendor=info.vendor,
         model=info.name,
         driver=info.driver,
-        compiler=f"glsl {glsl}" if info.is_gpu else f"glsl {glsl} rw",  # what is compiled never says `readonly` there
+        compiler=f"glsl {glsl}" if info.is_gpu else f"glsl {glsl} rw",  # there `readonly` is removed before compiling
         architecture="" if info.is_gpu else cpu_identity(),
     )
 
 
 def memory_of(gl: Any) -> tuple[int, int | None]:
-    """Total and free bytes, from the driver where it says, else the host's total."""
+    """Total and free bytes, from the driver if it tells, else the host's total."""
     total = gl.integer(C.GPU_MEMORY_INFO_TOTAL_NVX)
     free = gl.integer(C.GPU_MEMORY_INFO_FREE_NVX)
     if gl.glGetError() or total <= 0:
@@ -62,7 +62,7 @@ def memory_of(gl: Any) -> tuple[int, int | None]:
     return total * 1024, free * 1024
 
 
-def _look_round() -> list[tuple[DeviceInfo, Fingerprint]]:
+def _probe_devices() -> list[tuple[DeviceInfo, Fingerprint]]:
     """Every EGL device that can do OpenGL 4.3; `DeviceError` says why there is none."""
     found = []
     reasons = []
@@ -85,17 +85,17 @@ def _look_round() -> list[tuple[DeviceInfo, Fingerprint]]:
 def folders_by_family() -> dict[str, str]:
     """The GPU folder's name for each family of drivers, by its first device."""
     try:
-        found = _look_round()
+        found = _probe_devices()
     except DeviceError:
         return {}
     return {family_of(info.vendor): fingerprint.folder for info, fingerprint in reversed(found)}
 
 
 def list_devices(cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
-    """Every EGL device that can do OpenGL 4.3. Where looking already fixes it, the driver's cache is placed first."""
-    if must_be_placed_first():
-        place_by_default(cache_dir, folders_by_family)
-    return [info for info, _ in _look_round()]
+    """Every EGL device with OpenGL 4.3. If listing fixes the folder of the driver's cache, the folder is set first."""
+    if must_be_set_first():
+        set_default_folder(cache_dir, folders_by_family)
+    return [info for info, _ in _probe_devices()]
 
 
 def open_device(
@@ -111,13 +111,13 @@ def open_device(
     from .device import OpenGLDevice  # which describes itself with this module
 
     if driver_cache_dir is not None:
-        place(driver_cache_dir)
+        set_folder(driver_cache_dir)
     else:
-        place_by_default(cache_dir, folders_by_family)
+        set_default_folder(cache_dir, folders_by_family)
     if index is None:
         index = 0
         if count_devices() > 1:
-            index = min((info for info, _ in _look_round()), key=lambda info: (not info.is_gpu, info.index)).index
+            index = min((info for info, _ in _probe_devices()), key=lambda info: (not info.is_gpu, info.index)).index
     device = OpenGLDevice(index)
     if driver_cache_dir is None:
         _remember_if_changed(device)
@@ -125,7 +125,7 @@ def open_device(
 
 
 def _remember_if_changed(device: OpenGLDevice) -> None:
-    """After a driver update the folder has another name: know it next time."""
+    """After a driver update the folder has another name: store it for the next run."""
     used = device.driver_cache_dir
     if used is not None and used.parent.name != device.fingerprint.folder and used.name == "driver":
         remember(used.parent.parent, {family_of(device.info.vendor): device.fingerprint.folder})

@@ -1,4 +1,4 @@
-"""Bound launches on OpenGL: entries for the next batch, made once, one by one or many together."""
+"""Prepared launches on OpenGL: entries of a batch that are made once, and added one by one or many together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["OpenGLPrepared", "OpenGLReplay"]
 
 
 class OpenGLPrepared(Prepared):
-    """What a launch adds to its batch: the kernel, its values sorted as GL takes them, the grid."""
+    """An entry of a batch: the kernel, its values sorted as OpenGL takes them, the grid."""
 
     kernel: OpenGLKernel
 
@@ -41,7 +41,7 @@ class OpenGLPrepared(Prepared):
 
     @property
     def entry(self) -> Any:
-        """What is added to the batch; put together when it is first needed after a change."""
+        """What a call adds to the batch; made at the first call after a change."""
         entry = self._entry
         if entry is None:
             values = self.values

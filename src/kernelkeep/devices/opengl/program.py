@@ -1,4 +1,4 @@
-"""A linked program, and a launch of its kernel as it waits for the others of its batch."""
+"""A linked program and its kernel, whose launches wait in a batch (`device.py`)."""
 
 from __future__ import annotations
 
@@ -98,12 +98,11 @@ class OpenGLKernel(Kernel):
         self.uniforms = [(p.slot, _SETTERS[p.dtype or ""]) for p in params if p.place == "uniform"]
 
     def fast_launch(self) -> FastLaunch:
-        """Sort the values as GL takes them; then wait for the others of the batch."""
         params = self.params or ()
         lines = [
             f"values = {self._sorted_values(params)}",
             "with lock:",
-            "    if program.unloaded:",  # by another thread, and its name may be another's by now
+            "    if program.unloaded:",  # by another thread, and OpenGL may have reused its name
             "        raise_closed()",
             "    waiting = device.waiting",
             "    waiting.append((kernel, values, shape))",
@@ -126,14 +125,14 @@ class OpenGLKernel(Kernel):
 
     @cached_property
     def _sorting(self) -> tuple[list[int], list[int], list[int], Callable[..., bytes]]:
-        """Which arguments are buffers, in the scalar block and loose uniforms, and how the block is packed."""
+        """The indices of buffers, of scalars in the block and of loose uniforms, and the function that packs the block."""
         params = self.params or ()
         buffers = [i for i, p in enumerate(params) if p.kind == "buffer"]
         block = sorted((i for i, p in enumerate(params) if p.place == "block"), key=lambda i: params[i].slot)
         return buffers, block, [i for i, p in enumerate(params) if p.place == "uniform"], self._pack(params)
 
     def sort_values(self, values: Sequence[Any]) -> _Values:
-        """The values of a launch as GL takes them, without generated code: for launches that are sorted once."""
+        """The values of a launch as OpenGL takes them: buffers, the block of scalars, loose uniforms."""
         buffers, block, loose, pack = self._sorting
         packed = pack(*[values[i] for i in block]) if block else b""
         return tuple([values[i] for i in buffers]), packed, tuple([values[i] for i in loose])

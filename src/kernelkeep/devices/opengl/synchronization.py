@@ -34,7 +34,7 @@ class OpenGLFence(Fence):
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        # Short looks, because other threads need the context meanwhile.
+        # Short waits, because other threads need the context in between.
         while not self.poll(1_000_000):
             if deadline is not None and time.monotonic() >= deadline:
                 return False

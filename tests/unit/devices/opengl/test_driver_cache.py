@@ -19,12 +19,12 @@ from kernelkeep.devices.opengl import driver_cache
 from kernelkeep.errors import ArgumentError
 os.umask(0)
 root, folder = Path(sys.argv[1]), "opengl_driver_0123456789ab"
-driver_cache.must_be_placed_first = lambda: False
-driver_cache.place_by_default(root, lambda: {"mesa": folder})
+driver_cache.must_be_set_first = lambda: False
+driver_cache.set_default_folder(root, lambda: {"mesa": folder})
 placed = os.environ.get("MESA_SHADER_CACHE_DIR")
 print("placed" if placed == str(root / folder / "driver") else "not placed")
 try:
-    driver_cache.place(root / folder / "driver")
+    driver_cache.set_folder(root / folder / "driver")
     print("placed")
 except ArgumentError as error:
     print(error)
@@ -89,6 +89,6 @@ def test_finding_devices_imports_nothing_from_the_current_folder(
     """That folder may be /tmp, where anybody can put a json.py."""
     (tmp_path / "json.py").write_text("open('executed', 'w').close()\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(driver_cache, "_ASK", "import json\nprint(json.dumps({'mesa': 'folder'}))")
-    assert driver_cache._ask_child() == {"mesa": "folder"}
+    monkeypatch.setattr(driver_cache, "_CHILD_PROGRAM", "import json\nprint(json.dumps({'mesa': 'folder'}))")
+    assert driver_cache._find_names_in_child() == {"mesa": "folder"}
     assert not Path("executed").exists()
