@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from .files import check_destination
+from .files import check_destination, fill_and_rename
 
 __all__ = ["link_or_rename", "remove_if_same", "remove_leftovers", "replace_durably", "sync_folder"]
 
@@ -26,20 +26,18 @@ def replace_durably(path: Path, fill: Callable[[BinaryIO], None], before_rename:
 
     Raises `OSError`, `NotRegular`, and whatever the two raise; what was at `path` is then as `before_rename` left it.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(8).hex()}.tmp")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        with os.fdopen(descriptor, "wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
+
+    def fill_and_sync(file: BinaryIO) -> None:
+        fill(file)
+        file.flush()
+        os.fsync(file.fileno())
+
+    def make_way() -> None:
         before_rename()
         check_destination(path)  # a rename would replace a device that came meanwhile
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
+
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(8).hex()}.tmp")
+    fill_and_rename(temporary, path, fill_and_sync, make_way)
     sync_folder(path.parent)
 
 

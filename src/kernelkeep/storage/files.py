@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,6 +25,8 @@ __all__ = [
     "append_line",
     "check_destination",
     "create_folder",
+    "create_private",
+    "fill_and_rename",
     "make_folder",
     "move",
     "open_regular",
@@ -209,13 +212,24 @@ def replace_appended(temporary: Path, path: Path, seen_bytes: int) -> None:
             os.close(descriptor)
 
 
-def write_temporary(folder: Path, data: bytes, prefix: str = "") -> Path:
-    """A new file with `data`, to be renamed to where it belongs."""
-    make_folder(folder)
-    path = folder / f"{prefix}{os.getpid()}-{os.urandom(8).hex()}"
+def create_private(path: Path) -> int:
+    """Create a file that only its owner may read, under any umask, and open it to write. It must not exist."""
     descriptor = os.open(path, _CREATE, _PRIVATE_FILE)
     try:
-        os.fchmod(descriptor, _PRIVATE_FILE)  # whatever the umask is
+        os.fchmod(descriptor, _PRIVATE_FILE)
+    except BaseException:
+        os.close(descriptor)
+        path.unlink(missing_ok=True)
+        raise
+    return descriptor
+
+
+def write_temporary(folder: Path, data: bytes, prefix: str = "") -> Path:
+    """Write a new private file, which `publish` then renames to where it belongs."""
+    make_folder(folder)
+    path = folder / f"{prefix}{os.getpid()}-{os.urandom(8).hex()}"
+    descriptor = create_private(path)
+    try:
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
@@ -241,13 +255,28 @@ def write_whole(path: Path, data: bytes) -> None:
         raise ArgumentError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
     temporary = path.parent / f".{path.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
     try:
-        with temporary.open("xb") as file:
-            file.write(data)
-        temporary.replace(path)
+        fill_and_rename(temporary, path, lambda file: file.write(data))
     except (OSError, ValueError) as error:
+        raise ArgumentError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+
+
+def fill_and_rename(
+    temporary: Path, path: Path, fill: Callable[[BinaryIO], object], before_rename: Callable[[], None] | None = None
+) -> None:
+    """Create `temporary` with the user's permissions, have `fill` write it, and rename it to `path`.
+
+    Whatever fails, `temporary` is removed.
+    """
+    try:
+        with os.fdopen(os.open(temporary, _CREATE, 0o666), "wb") as file:
+            fill(file)
+        if before_rename is not None:
+            before_rename()
+        temporary.replace(path)
+    except BaseException:
         with contextlib.suppress(OSError, ValueError):
             temporary.unlink(missing_ok=True)
-        raise ArgumentError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+        raise
 
 
 def append_line(path: Path, line: str) -> None:

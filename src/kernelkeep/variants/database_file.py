@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from ..storage.files import remove
+from ..storage.files import create_private, move, remove
 from ..storage.locks import FileLock, LockUnavailable
 from ..storage.private import NotPrivate, Trust, make_private_folder
 from .schema import check_pages, prepare, probe_writing
@@ -82,11 +82,7 @@ def _create(path: Path, trust: Trust) -> None:
             if not os.path.lexists(path):
                 for suffix in _SIDE_FILES:  # of a file that somebody removed
                     remove(Path(f"{path}{suffix}"))
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE_FILE)
-                try:
-                    os.fchmod(descriptor, _PRIVATE_FILE)  # whatever the umask is; sqlite's own files follow it
-                finally:
-                    os.close(descriptor)
+                os.close(create_private(path))  # sqlite's own files get its permissions
     for suffix in ("", *_SIDE_FILES):
         _check(Path(f"{path}{suffix}"), trust)
 
@@ -134,8 +130,7 @@ def move_aside(path: Path) -> Path | None:
     aside = path.with_name(f"{path.name}.damaged")
     for suffix in (*_SIDE_FILES, ""):
         remove(Path(f"{aside}{suffix}"))
-        with contextlib.suppress(FileNotFoundError):
-            Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
+        move(Path(f"{path}{suffix}"), Path(f"{aside}{suffix}"))
     remove(Path(f"{aside}-shm"))
     return aside
 
