@@ -29,6 +29,7 @@ from ...devices.base import (
     Program,
 )
 from ...devices.fingerprint import Fingerprint
+from ...devices.lanes import Block, Lane, Lanes
 from ...errors import BinaryRejected, DeviceError, OutOfMemory
 from ...programs.signature import KernelSignature
 from ...programs.source import Source
@@ -112,18 +113,30 @@ class FakeDevice(Device):
         return memory
 
     def upload(self, handle: FakeMemory, host: np.ndarray[Any, Any]) -> None:
+        self.enqueue_upload(handle, host)
+        self.synchronize()
+
+    def download(self, handle: FakeMemory, out: np.ndarray[Any, Any]) -> None:
+        self.enqueue_download(handle, out)
+        self.synchronize()
+
+    def enqueue_upload(self, handle: FakeMemory, host: np.ndarray[Any, Any]) -> None:
+        """Copy to the device, without waiting."""
+
         def work() -> None:
             self.faults.meet("upload")
             handle.data[: host.nbytes] = host.reshape(-1).view("u1")
 
-        self._wait_for(work)
+        self.enqueue_work(work)
 
-    def download(self, handle: FakeMemory, out: np.ndarray[Any, Any]) -> None:
+    def enqueue_download(self, handle: FakeMemory, out: np.ndarray[Any, Any]) -> None:
+        """Copy from the device, without waiting."""
+
         def work() -> None:
             self.faults.meet("download")
             out.reshape(-1).view("u1")[:] = handle.data[: out.nbytes]
 
-        self._wait_for(work)
+        self.enqueue_work(work)
 
     def copy(self, target: FakeMemory, origin: FakeMemory, nbytes: int) -> None:
         def work() -> None:
@@ -138,7 +151,7 @@ class FakeDevice(Device):
     # --- order
 
     def enqueue_work(self, work: Callable[[], None]) -> None:
-        """Have the device's thread do something, after all it was given before."""
+        """Have the device's thread do something, after all it was given before; the next fence raises what goes wrong."""
 
         def guarded() -> None:
             try:
@@ -151,32 +164,20 @@ class FakeDevice(Device):
     def fence(self) -> Fence:
         self.check_open()
         made = FakeFence(self)
-        self._work.put(made.pass_by)
+
+        def pass_by() -> None:
+            failure, self._failure = self._failure, None
+            made.pass_by(failure)
+
+        self._work.put(pass_by)
         return made
 
     def synchronize(self) -> None:
-        self.check_open()
         self.fence().wait()
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise DeviceError(f"work on {self.spec} failed: {failure}") from failure
 
-    def _wait_for(self, work: Callable[[], None]) -> None:
-        """Do something in the device's thread, and raise here what goes wrong."""
-        caught: list[Exception] = []
-        done = FakeFence(self)
-
-        def guarded() -> None:
-            try:
-                work()
-            except Exception as error:
-                caught.append(error)
-
-        self._work.put(guarded)
-        self._work.put(done.pass_by)
-        done.wait()
-        if caught:
-            raise caught[0]
+    def open_lanes(self, *, timed: bool = True) -> Lanes:
+        self.check_open()
+        return FakeLanes(self, timed)
 
     def shut_down(self) -> None:
         self._work.put(None)
@@ -191,21 +192,47 @@ class FakeMemory:
 
 
 class FakeFence(Fence):
-    """Passed when the device's thread comes to it."""
+    """Passed when the device's thread comes to it. Raises what went wrong since the fence before."""
 
     def __init__(self, device: FakeDevice) -> None:
         self._device = device
         self._event = threading.Event()
-        self.pass_by = self._event.set
+        self._failure: Exception | None = None
+
+    def pass_by(self, failure: Exception | None) -> None:
+        """Called by the device's thread."""
+        self._failure = failure
+        self._event.set()
 
     @property
     def done(self) -> bool:
-        self._device.check_not_lost()
-        return self._event.is_set()
+        return self.wait(0)
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
         self._device.check_not_lost()
-        return self._event.wait(timeout_seconds)
+        passed = self._event.wait(timeout_seconds)
+        if self._failure is not None:
+            raise DeviceError(f"work on {self._device.spec} failed: {self._failure}") from self._failure
+        return passed
+
+
+class FakeLane(Lane):
+    """Copies that return at once."""
+
+    device: FakeDevice
+
+    def upload_from(self, handle: FakeMemory, host: np.ndarray[Any, Any]) -> None:
+        self.device.enqueue_upload(handle, host)
+
+    def download(self, handle: FakeMemory, block: Block) -> None:
+        self.device.enqueue_download(handle, block.host)
+
+
+class FakeLanes(Lanes):
+    """One lane under three names."""
+
+    def open_lanes(self) -> None:
+        self.upload = self.compute = self.download = FakeLane(self.device)
 
 
 class FakeProgram(Program):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections import Counter
@@ -84,7 +85,7 @@ class Faults:
             met = [what for name, first, end, what in self._orders if name == call and first <= number < end]
         for what in met:
             if isinstance(what, Exception):
-                raise what
+                raise copy.copy(what)  # one that was raised before holds that traceback
             if isinstance(what, Hang):
                 what.hold()
             else:

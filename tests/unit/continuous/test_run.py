@@ -1,0 +1,107 @@
+"""What runs and strategies do when the device fails, at exactly the moment a test wants."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.testing import FakeDevice
+
+ITEMS = 8
+ITERATIONS = 40
+STRATEGIES = ("redispatch", "buffered", "mega", "checkpointed")
+COUNT = kk.StateProgram(
+    "count",
+    coupling="neighbours",
+    items=ITEMS,
+    state={"u": np.arange(ITEMS, dtype="u4")},
+    body="int i = kk_item();\nu_next[i] = u[i] * 3u + u[(i + 1) % kk_items()];",
+    group=ITEMS,
+)
+
+
+def expected(iterations: int) -> Any:
+    u = np.arange(ITEMS, dtype="u4")
+    for _ in range(iterations):
+        u = u * np.uint32(3) + np.roll(u, -1)
+    return u
+
+
+@pytest.fixture
+def device() -> Iterator[FakeDevice]:
+    with FakeDevice() as opened:
+        yield opened
+
+
+@pytest.fixture
+def cache(device: FakeDevice, tmp_path: Path) -> Iterator[kk.ProgramCache]:
+    with kk.ProgramCache(device, tmp_path / "cache") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "auto"])
+def test_every_strategy_computes_the_same(cache: kk.ProgramCache, strategy: str) -> None:
+    with kk.run(cache, COUNT, ITERATIONS, strategy) as run:
+        assert run.report.iteration == ITERATIONS
+        np.testing.assert_array_equal(run.state["u"].numpy(), expected(ITERATIONS))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "call"),
+    [*((strategy, "launch") for strategy in STRATEGIES), ("redispatch", "run"), ("checkpointed", "run")],
+)
+def test_a_launch_that_fails_ends_the_run_and_the_next_one_resumes(
+    device: FakeDevice, cache: kk.ProgramCache, tmp_path: Path, strategy: str, call: str
+) -> None:
+    path = tmp_path / "count.kkpt"
+    kk.run(cache, COUNT, ITERATIONS // 2, strategy, checkpoint=path).close()
+    device.faults.fail(call, after=1)
+    with pytest.raises(kk.DeviceError):
+        kk.run(cache, COUNT, ITERATIONS, strategy, checkpoint=path, resume=True)
+    assert kk.read_checkpoint(path).iteration >= ITERATIONS // 2
+    with kk.resume(path, cache, COUNT, ITERATIONS, strategy) as run:
+        np.testing.assert_array_equal(run.state["u"].numpy(), expected(ITERATIONS))
+
+
+def test_no_memory_for_the_state_is_an_error_before_anything_runs(device: FakeDevice, cache: kk.ProgramCache) -> None:
+    device.faults.fail("allocate")
+    with pytest.raises(kk.OutOfMemory):
+        kk.run(cache, COUNT, ITERATIONS, "redispatch")
+    assert device.faults.counts["run"] == 0
+    with kk.run(cache, COUNT, ITERATIONS, "redispatch") as run:
+        np.testing.assert_array_equal(run.state["u"].numpy(), expected(ITERATIONS))
+
+
+def test_a_program_that_does_not_compile_ends_the_run(device: FakeDevice, cache: kk.ProgramCache) -> None:
+    device.faults.fail("compile")
+    with pytest.raises(kk.CompileError):
+        kk.run(cache, COUNT, ITERATIONS, "redispatch")
+
+
+def test_a_run_waits_for_a_slow_device(device: FakeDevice, cache: kk.ProgramCache) -> None:
+    device.faults.delay("run", 0.02, times=5)
+    with kk.run(cache, COUNT, ITERATIONS, "redispatch") as run:
+        np.testing.assert_array_equal(run.state["u"].numpy(), expected(ITERATIONS))
+
+
+def test_a_device_that_hangs_and_goes_on_loses_nothing(device: FakeDevice, cache: kk.ProgramCache) -> None:
+    hang = device.faults.hang("run", after=5)
+    finished: list[Any] = []
+
+    def work() -> None:
+        with kk.run(cache, COUNT, ITERATIONS, "redispatch") as run:
+            finished.append(run.state["u"].numpy())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    hang.wait_until_reached()
+    assert not finished
+    hang.release()
+    thread.join(30)
+    np.testing.assert_array_equal(finished[0], expected(ITERATIONS))

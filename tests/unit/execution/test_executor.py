@@ -1,0 +1,114 @@
+"""What the executor decides, on a device that fails at exactly the moment a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.testing import FakeDevice
+
+ITEMS = 16
+DEPTH = 2
+TRIPLE = kk.PortableKernel(
+    "triple",
+    params=[kk.Buffer("x", "i4", "r"), kk.Buffer("y", "i4", "w")],
+    body=f"int i = kk_global_id(0);\nif (i < {ITEMS}) y[i] = 3 * x[i];",
+    group=ITEMS,
+)
+
+
+@pytest.fixture
+def device() -> Iterator[FakeDevice]:
+    with FakeDevice() as opened:
+        yield opened
+
+
+@pytest.fixture
+def job(device: FakeDevice, tmp_path: Path) -> Iterator[kk.Job]:
+    with kk.ProgramCache(device, tmp_path / "cache") as cache:
+        yield kk.Job(cache, TRIPLE, grid=1, outputs={"y": ((ITEMS,), "i4")})
+
+
+def batch(number: int) -> dict[str, Any]:
+    return {"x": np.full(ITEMS, number, "i4")}
+
+
+def results(futures: list[Any]) -> list[Any]:
+    """The first element of each result, or the name of its error."""
+    found: list[Any] = []
+    for future in futures:
+        error = future.exception(30)
+        found.append(int(future.result()["y"][0]) if error is None else type(error).__name__)
+    return found
+
+
+def test_map_takes_few_batches_ahead_of_a_device_that_hangs(device: FakeDevice, job: kk.Job) -> None:
+    taken: list[int] = []
+
+    def batches() -> Iterator[dict[str, Any]]:
+        for number in range(100):
+            taken.append(number)
+            yield batch(number)
+
+    with kk.Executor(device, depth=DEPTH) as executor:
+        mapped = executor.map(job, batches())
+        assert int(next(mapped)["y"][0]) == 0
+        hang = device.faults.hang("run")
+        hang_at = len(taken)
+        executor.submit(job, **batch(7))
+        hang.wait_until_reached()
+        assert len(taken) == hang_at <= DEPTH + 2, "nobody takes more while nobody asks for results"
+        hang.release()
+        assert [int(result["y"][0]) for result in mapped] == [3 * number for number in range(1, 100)]
+
+
+@pytest.mark.parametrize("call", ["launch", "run", "upload", "download"])
+def test_a_failure_in_the_middle_is_that_batch_alone(device: FakeDevice, job: kk.Job, call: str) -> None:
+    with kk.Executor(device, depth=DEPTH) as executor:
+        assert results([executor.submit(job, **batch(1))]) == [3], "bound and warm"
+        device.faults.fail(call, after=2)
+        futures = [executor.submit(job, **batch(number)) for number in range(6)]
+        assert results(futures) == [0, 3, "DeviceError", 9, 12, 15]
+
+
+def test_memory_that_runs_out_is_the_batchs_error(device: FakeDevice, job: kk.Job) -> None:
+    with kk.Executor(device, depth=1) as executor:
+        device.faults.fail("allocate", times=2)
+        found = results([executor.submit(job, **batch(number)) for number in range(3)])
+        assert found[0] == "OutOfMemory"
+        assert found[-1] == 6
+
+
+def test_a_program_that_does_not_compile_is_the_batchs_error(device: FakeDevice, job: kk.Job) -> None:
+    device.faults.fail("compile")
+    with kk.Executor(device) as executor:
+        assert results([executor.submit(job, **batch(1))]) == ["CompileError"]
+        assert results([executor.submit(job, **batch(1))]) == [3]
+
+
+def test_closing_gives_up_on_a_device_that_hangs(device: FakeDevice, job: kk.Job) -> None:
+    executor = kk.Executor(device, depth=DEPTH)
+    hang = device.faults.hang("run")
+    futures = [executor.submit(job, **batch(number)) for number in range(2)]
+    hang.wait_until_reached()
+    with pytest.raises(kk.DeviceError):
+        executor.close(timeout=0.1)
+    hang.release()
+    assert results(futures) == [0, 3], "what was on its way arrives"
+    executor.close()
+
+
+def test_batches_behind_one_that_hangs_can_be_cancelled(device: FakeDevice, job: kk.Job) -> None:
+    with kk.Executor(device, depth=1) as executor:
+        hang = device.faults.hang("run")
+        first = executor.submit(job, **batch(1))
+        hang.wait_until_reached()
+        first_error = first.cancel()
+        assert not first_error, "it is on the device"
+        hang.release()
+        assert results([first]) == [3]
