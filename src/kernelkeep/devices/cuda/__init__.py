@@ -1,7 +1,7 @@
 """CUDA through cuda-bindings: NVRTC compiles, the driver API runs.
 
-Compiling needs no GPU and no driver (`compile_for`): NVRTC from PyPI makes a cubin for any architecture it knows. Running uses
-the device's primary context, so memory of CuPy, PyTorch and JAX can be used as it is.
+Compiling needs no GPU and no driver (`compile_for`): NVRTC from PyPI compiles for any architecture it knows. Running uses the
+device's primary context, so memory of CuPy, PyTorch and JAX can be used without a copy.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The device's context on a thread, and what the garbage collector leaves for the next call.
+"""The device's context in a thread, and driver calls that finalisers postpone.
 
-A thread may have another context current: another library's, another device's, or none. Ours is pushed for the length of a
-call and popped again, so the thread finds everything as it left it. (Launches and copies name a stream and need no context
-with current drivers; creating and allocating do.)
+A thread may have another context current: another library's, another device's, or none. Ours is pushed for a call and popped
+after it, so the thread's own context stays as it was. (With current drivers launches and copies need no context, since they
+name a stream; creating and allocating need one.)
 
-Finalisers run at any moment in any thread. They make no driver call: they note what is to be given back, and the next call
-that allocates, synchronises or closes does it.
+Finalisers run at any moment in any thread and make no driver call: they add it to a list, and the next call that allocates,
+synchronises or closes makes it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ class Current:
     def __init__(self, driver: Any, context: Any) -> None:
         self._push, self._pop, self._context = driver.cuCtxPushCurrent, driver.cuCtxPopCurrent, context
         self._success = driver.CUresult.CUDA_SUCCESS
-        self._not_pushed: list[int] = []  # threads, once for each time
+        self._not_pushed: list[int] = []  # a thread appears once for each failed push
 
     def __enter__(self) -> None:
-        if self._push(self._context)[0] is not self._success:  # it was destroyed: the calls in the block will say so
+        if (
+            self._push(self._context)[0] is not self._success
+        ):  # the context was destroyed; the calls in the block will fail and say so
             self._not_pushed.append(threading.get_ident())
 
     def __exit__(self, *exc: object) -> None:
         if self._not_pushed and (this_thread := threading.get_ident()) in self._not_pushed:
-            self._not_pushed.remove(this_thread)  # popping would take somebody else's context
+            self._not_pushed.remove(this_thread)  # popping would remove a foreign context
             return
         self._pop()
 
 
 class Discarded:
-    """Calls that finalisers leave for later."""
+    """Driver calls that finalisers postpone."""
 
     _of: ClassVar[dict[int, Discarded]] = {}
 
@@ -49,25 +51,25 @@ class Discarded:
 
     @classmethod
     def of(cls, index: int) -> Discarded:
-        """Those of one GPU, whoever opened it: what a forgotten device left, the next one gives back."""
+        """The calls for one GPU, shared by all its devices: the next device makes those of a collected one."""
         return cls._of.setdefault(index, cls())
 
     def add(self, function: Callable[..., Any], *args: Any) -> None:
-        """Note a call. For finalisers: nothing here waits or takes a lock."""
+        """Postpone a call. For finalisers: takes no lock and never waits."""
         self._calls.append((function, args))
 
     def clear(self) -> None:
-        """Make the calls. The device's context must be current."""
+        """Make the postponed calls. The device's context must be current."""
         while self._calls:
             try:
                 function, args = self._calls.popleft()
-            except IndexError:  # another thread was quicker
+            except IndexError:  # another thread took it
                 return
             function(*args)
 
 
 class Events:
-    """Events that are used again; taking one back is no driver call, so a finaliser may do it."""
+    """A pool of events. Returning one is no driver call, so a finaliser may do it."""
 
     def __init__(self, device: Any, flags: Any) -> None:
         self._device = device
@@ -83,10 +85,10 @@ class Events:
                 return self._device.call(self._device.driver.cuEventCreate, self._flags)
 
     def give(self, event: Any) -> None:
-        """An event that nobody waits for any more on the host; streams that wait for it have noted that themselves."""
+        """Return an event that the host no longer waits for; streams that wait for it are not disturbed."""
         self._free.append(event)
 
     def close(self) -> None:
-        """Destroy those that are free."""
+        """Destroy the events in the pool."""
         while self._free:
             self._device.driver.cuEventDestroy(self._free.popleft())

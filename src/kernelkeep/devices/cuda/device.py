@@ -1,9 +1,9 @@
-"""The CUDA device: its context, its memory, and memory shared with other libraries.
+"""The CUDA device: programs, memory and streams in the device's primary context.
 
-It uses the device's primary context, so memory of CuPy, PyTorch and JAX can be used as it is.
+Other libraries (CuPy, PyTorch, JAX) use the primary context too, so their memory can be used without a copy.
 
-`load` puts all code on the device at once: code that is loaded by the first launch can wait for ever beside a kernel that
-never exits. The cache's hits leave that to the first launch, and `preload` does not.
+`load` puts all code on the device at once, because loading code at the first launch blocks for ever beside a kernel that never
+exits. A hit in the cache leaves it to the first launch; `preload` does not.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .synchronization import CudaFence, CudaQueue, CudaTimer, stream_of
 
 __all__ = ["CudaDevice", "open_device"]
 
-_PATIENCE_SECONDS = 10.0  # closing waits so long for other threads' calls: one of them may be this thread's own
+_CLOSE_TIMEOUT_SECONDS = 10.0  # for calls of other threads: one may be this thread's own, which never ends
 
 
 def open_device(
@@ -48,7 +48,7 @@ def open_device(
     driver_cache_dir: str | os.PathLike[str] | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> CudaDevice:
-    """Open a device by index, the first by default. A cubin is native code: there is no driver's cache to place."""
+    """Open a device by index, the first by default. The two folders have no use here: a cubin is native code."""
     count = count_devices(load_driver())
     index = index or 0
     if index >= count:
@@ -66,8 +66,8 @@ class CudaDevice(Device):
 
     def __init__(self, info: DeviceInfo) -> None:
         driver = self.driver = load_driver()
-        self._calls: list[None] = []  # one for each driver call under way; appending and popping are single steps
-        self._gone = False
+        self._calls: list[None] = []  # one for each driver call under way; append and pop are atomic
+        self._shutting_down = False
         self.success = driver.CUresult.CUDA_SUCCESS
         self.cu_device = self.call(driver.cuDeviceGet, info.index)
         attribute = driver.CUdevice_attribute
@@ -91,11 +91,11 @@ class CudaDevice(Device):
         with self.current:
             self.cu_stream = self.call(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self._allocations: set[int] = set()
-        self._nowhere: int | None = None
+        self._empty_address: int | None = None
         self._streams: dict[int, Any] = {}
         self.record, self.stream_wait = driver.cuEventRecord, driver.cuStreamWaitEvent
         self.queues: weakref.WeakSet[CudaQueue] = weakref.WeakSet()
-        self._forgotten: deque[Any] = deque()  # streams of queues that were collected
+        self._dropped_streams: deque[Any] = deque()  # streams of queues that were collected
         self._dropping = threading.Lock()
 
     @property
@@ -173,11 +173,11 @@ class CudaDevice(Device):
         return not (isinstance(array.handle, int) and array.handle % nbytes)
 
     def release_memory(self, number: int, at_once: bool) -> None:
-        """Free memory that nobody holds any more; not at once: by the next call that allocates, synchronises or closes."""
+        """Free memory that nobody holds: now, or at the next call that allocates, synchronises or closes."""
         if self.lost:
             return
         with contextlib.suppress(KeyError):
-            self._allocations.remove(number)  # closing the device has freed what is not there
+            self._allocations.remove(number)  # KeyError: closing the device has freed it
             if at_once:
                 with self.current:
                     self.driver.cuMemFree(number)
@@ -185,11 +185,11 @@ class CudaDevice(Device):
                 self.discarded.add(self.driver.cuMemFree, number)
 
     @property
-    def nowhere(self) -> int:
-        """An address for arrays of no elements."""
-        if self._nowhere is None:
-            self._nowhere = self._allocate_address(16)
-        return self._nowhere
+    def empty_address(self) -> int:
+        """A valid address for arrays without elements."""
+        if self._empty_address is None:
+            self._empty_address = self._allocate_address(16)
+        return self._empty_address
 
     def upload(self, handle: int, host: np.ndarray[Any, Any]) -> None:
         self.call(self.driver.cuMemcpyHtoDAsync, handle, host.ctypes.data, host.nbytes, self.cu_stream)
@@ -221,7 +221,7 @@ class CudaDevice(Device):
         return MemoryInfo(int(total), int(free))
 
     def stream_handle(self, address: int) -> Any:
-        """A stream as the bindings take it most quickly."""
+        """A stream as the type that the bindings convert fastest."""
         handle = self._streams.get(address)
         if handle is None:
             if len(self._streams) >= 256:
@@ -247,7 +247,7 @@ class CudaDevice(Device):
         return CudaReplay(self, steps, stream_of(queue, self))
 
     def exclusive(self) -> AbstractContextManager[Any]:
-        """CUDA serves all threads at once; here a block only finds our context current in its thread."""
+        """Only makes our context current in this thread: CUDA serves all threads at once."""
         self.check_open()
         return self.current
 
@@ -262,12 +262,12 @@ class CudaDevice(Device):
             self.discarded.clear()
 
     def settle(self) -> None:
-        """Wait for everything on every queue of ours, also on those that were collected."""
-        if not self.closed:  # closing has waited, and the streams are gone
+        """Wait for all work on all our streams, also on those of collected queues."""
+        if not self.closed:  # closing has waited, and the streams are destroyed
             self._wait_for_streams()
 
     def _all_streams(self) -> list[Any]:
-        return [self.cu_stream, *(queue.cu_stream for queue in list(self.queues)), *self._forgotten]
+        return [self.cu_stream, *(queue.cu_stream for queue in list(self.queues)), *self._dropped_streams]
 
     def _wait_for_streams(self) -> None:
         with self._dropping:
@@ -275,15 +275,15 @@ class CudaDevice(Device):
                 self.driver.cuStreamSynchronize(stream)
 
     def drop_stream(self, stream: Any) -> None:
-        """Destroy a collected queue's stream, but not while it has work: `settle` must be able to wait for that."""
-        self._forgotten.append(stream)
+        """Destroy the stream of a collected queue once it has no work: until then `settle` must be able to wait for it."""
+        self._dropped_streams.append(stream)
         if not self._dropping.acquire(blocking=False):
-            return  # somebody waits for it
+            return  # another thread waits for the streams or drops them
         try:
-            for _ in range(len(self._forgotten)):
-                one = self._forgotten.popleft()
+            for _ in range(len(self._dropped_streams)):
+                one = self._dropped_streams.popleft()
                 if self.driver.cuStreamQuery(one)[0] == self.driver.CUresult.CUDA_ERROR_NOT_READY:
-                    self._forgotten.append(one)
+                    self._dropped_streams.append(one)
                 else:
                     self.driver.cuStreamDestroy(one)
         finally:
@@ -291,11 +291,11 @@ class CudaDevice(Device):
 
     def shut_down(self) -> None:
         driver = self.driver
-        self._gone = True
-        patience = time.monotonic() + _PATIENCE_SECONDS
-        while self._calls and time.monotonic() < patience:  # of other threads, which use the stream
+        self._shutting_down = True
+        deadline = time.monotonic() + _CLOSE_TIMEOUT_SECONDS
+        while self._calls and time.monotonic() < deadline:  # of other threads, which use the streams
             time.sleep(20e-6)
-        # Taken away first: what is collected from now on finds nothing to free, and is not freed twice.
+        # First: memory that is collected from now on is not found here, and so not freed twice.
         pointers, self._allocations = self._allocations, set()
         with self.current:
             self._wait_for_streams()
@@ -306,7 +306,7 @@ class CudaDevice(Device):
             self.timing_events.close()
             for stream in self._all_streams():
                 driver.cuStreamDestroy(stream)
-            self._forgotten.clear()
+            self._dropped_streams.clear()
         driver.cuDevicePrimaryCtxRelease(self.cu_device)
 
     # --- calls and errors
@@ -319,7 +319,7 @@ class CudaDevice(Device):
         """A driver call's results; its errors are raised as ours."""
         self._calls.append(None)
         try:
-            if self._gone or self.lost:
+            if self._shutting_down or self.lost:
                 raise DeviceError(self.lost or f"device {self.spec} is closed")
             status, *results = function(*args)
             if status is not self.success and status != self.success:
@@ -333,7 +333,7 @@ class CudaDevice(Device):
             self._calls.pop()
 
     def _may_lack_context(self, status: Any) -> bool:
-        """Whether a driver may have refused only because this thread has no context, or another one: older ones do."""
+        """Whether the driver may have refused because this thread has no context or another one, as older drivers do."""
         results = self.driver.CUresult
         lacking = (results.CUDA_ERROR_INVALID_CONTEXT, results.CUDA_ERROR_INVALID_HANDLE)
         return status in lacking and hasattr(self, "current")
@@ -352,7 +352,7 @@ class CudaDevice(Device):
 class _Pinned:
     """Page-locked host memory, freed with the last NumPy array on it.
 
-    It goes with its context, so it keeps that one: the array may be in use after the device was closed.
+    The array may be in use after the device was closed, so it retains the context, which owns the memory.
     """
 
     def __init__(self, device: CudaDevice, nbytes: int) -> None:
@@ -374,7 +374,7 @@ class _Pinned:
             device = self._device
             if device.lost or not hasattr(self, "_pointer"):
                 return
-            if device.closed:  # nobody else comes to do it
+            if device.closed:  # no later call would do it
                 _unpin(device.driver, device.current, device.cu_device, self._pointer)
             else:
                 device.discarded.add(_unpin, device.driver, device.current, device.cu_device, self._pointer)

@@ -1,9 +1,9 @@
-"""Other libraries' arrays on CUDA: finding their memory, and keeping their work and ours in order.
+"""Other libraries' arrays on CUDA: using their memory, and ordering their work and ours.
 
-A library queues its work on a stream. Before our work our stream waits for the stream the library uses in this thread at this
-moment; after it that stream waits for ours. The host waits for neither. Which stream that is, PyTorch and CuPy tell; an array
-with `__cuda_array_interface__` names one; a producer of DLPack makes our stream wait itself. Where nobody can say on which
-stream the library will work next, the host waits for our work: slower, and right.
+A library enqueues its work on a stream. Before our work our stream waits for the stream that the library uses in this thread at
+this moment; after our work that stream waits for ours. The host waits for neither. PyTorch and CuPy tell their current
+stream, an array with `__cuda_array_interface__` names one, and a DLPack producer makes our stream wait by itself. If the
+library's next stream is not known, the host waits for our work, which is slower but right.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Peers(Protocol):
     """Who else uses an array's memory."""
 
     def streams(self, ours: Any) -> Sequence[int] | None:
-        """The streams of their work in this thread, after `ours` was made to wait where only they can do that.
+        """The streams they use in this thread; makes `ours` wait for them where only they can do that.
 
-        None: nobody knows on which stream they work next.
+        None: the stream they use next is not known.
         """
 
 
@@ -49,7 +49,7 @@ def _stream_of_torch() -> StreamOf:
     torch: Any = sys.modules["torch"]
     torch.cuda.init()  # before that there are no streams to ask for
     try:
-        find: StreamOf = torch._C._cuda_getCurrentRawStream  # a fiftieth of the time of the public way
+        find: StreamOf = torch._C._cuda_getCurrentRawStream  # fifty times faster than the public function
     except AttributeError:
         return lambda index: int(torch.cuda.current_stream(index).cuda_stream)
     return find
@@ -59,7 +59,7 @@ def _stream_of_cupy() -> StreamOf:
     current: Any = sys.modules["cupy"].cuda.get_current_stream
     try:
         current(0)
-    except TypeError:  # an old one, which tells only that of the thread's current device
+    except TypeError:  # an old CuPy: only for the thread's current device
         return lambda index: int(current().ptr)
     return lambda index: int(current(index).ptr)
 
@@ -68,7 +68,7 @@ _LIBRARIES: dict[str, Callable[[], StreamOf]] = {"torch": _stream_of_torch, "cup
 
 
 class _Library:
-    """A library that tells its current stream."""
+    """A library that tells its current stream (PyTorch, CuPy)."""
 
     def __init__(self, index: int, find: StreamOf) -> None:
         self._index = index
@@ -84,7 +84,7 @@ def _library(name: str, index: int) -> _Library:
 
 
 def _is_in_use(name: str) -> bool:
-    """Whether a library is loaded and can have work on a GPU. PyTorch is often loaded for its CPU part alone."""
+    """Whether a library is loaded and can have work on a GPU: PyTorch is often used on the CPU only."""
     module: Any = sys.modules.get(name)
     if name != "torch" or module is None:
         return module is not None
@@ -93,7 +93,7 @@ def _is_in_use(name: str) -> bool:
 
 
 class _Interface:
-    """An array that names its stream, if it has one."""
+    """The owner of an array with `__cuda_array_interface__`, which may name a stream."""
 
     def __init__(self, device: CudaDevice, guest: Any) -> None:
         self._device = device
@@ -103,12 +103,12 @@ class _Interface:
         stream = self._guest.__cuda_array_interface__.get("stream")
         if stream is not None:
             return (int(stream),)
-        _wait_for_streams(self._device, (_LEGACY,), ours)  # Numba names no stream where it works on the default one
+        _wait_for_streams(self._device, (_LEGACY,), ours)  # Numba names no stream for the default one
         return None
 
 
 class _Producer:
-    """An array that makes a consumer's stream wait by itself."""
+    """The owner of a DLPack array: it makes a consumer's stream wait by itself."""
 
     def __init__(self, guest: Any) -> None:
         self._guest = guest
@@ -118,7 +118,7 @@ class _Producer:
 
 
 class _Consumers:
-    """All that use memory which was given away; `unknown` where there may be one that does not tell its stream."""
+    """All libraries that may use an array of ours; `unknown` if one of them may not tell its stream."""
 
     def __init__(self, members: Sequence[Peers], device: CudaDevice, unknown: bool) -> None:
         self.members = members
@@ -134,10 +134,7 @@ class _Consumers:
 
 
 def _consumers_of(device: CudaDevice, stream: int | None, before: Peers | None) -> Peers:
-    """Who may use memory that is given away: the library whose stream is named, else every library that is loaded.
-
-    Those who use it already, `before`, go on doing so.
-    """
+    """Who may use an array of ours: the library whose stream is named, else every loaded library; and those in `before`."""
     loaded: list[Peers] = [_library(name, device.info.index) for name in _LIBRARIES if _is_in_use(name)]
     named = [library for library in loaded if stream in (library.streams(None) or ())]
     unknown = not (loaded if stream is None else named)
@@ -153,7 +150,7 @@ def _consumers_of(device: CudaDevice, stream: int | None, before: Peers | None) 
 def wait_for_guests(device: CudaDevice, arrays: Sequence[Array], stream: Any) -> Sequence[int] | None:
     """Have a stream of ours wait for what others do with these arrays at the moment.
 
-    Gives the streams that are to wait in turn, for `guests_wait`; None where the host has to.
+    Returns the streams that `guests_wait` makes wait in turn; None if the host must wait.
     """
     streams, known = _streams_of(_peers_of(arrays), stream)
     if streams and not _wait_for_streams(device, streams, stream):
@@ -162,7 +159,7 @@ def wait_for_guests(device: CudaDevice, arrays: Sequence[Array], stream: Any) ->
 
 
 class _InOurContext(tuple[int, ...]):
-    """Streams, for a thread that has another context current."""
+    """Streams of our context, in a thread that has another context current."""
 
 
 def _peers_of(arrays: Sequence[Array]) -> Sequence[Peers]:
@@ -170,11 +167,11 @@ def _peers_of(arrays: Sequence[Array]) -> Sequence[Peers]:
     for array in arrays:
         if array.peers is not first:
             return list({array.peers for array in arrays} - {None})  # another thread may have closed one
-    return () if first is None else (first,)  # all of one library, as a rule
+    return () if first is None else (first,)  # usually all belong to one library
 
 
 def _streams_of(peers: Sequence[Peers], ours: Any) -> tuple[Sequence[int], bool]:
-    """The streams that are known, and whether those are all."""
+    """The known streams, and whether all are known."""
     if len(peers) == 1:
         alone = peers[0].streams(ours)
         return alone or (), alone is not None
@@ -183,13 +180,13 @@ def _streams_of(peers: Sequence[Peers], ours: Any) -> tuple[Sequence[int], bool]
 
 
 def _wait_for_streams(device: CudaDevice, streams: Sequence[int], stream: Any) -> bool:
-    """Whether that worked in the context that is current."""
+    """Have `stream` wait for `streams`; returns False if that needed our context to be current."""
     event = device.events.take()
     worked = True
     for theirs in streams:
         if device.record(event, device.stream_handle(theirs))[0] is not device.success:
             worked = False
-            with device.current:  # the default stream is that of the current context
+            with device.current:  # the default stream belongs to the current context
                 device.call(device.record, event, theirs, doing="waiting for another library's stream")
         if device.stream_wait(stream, event, 0)[0] is not device.success:
             device.call(device.stream_wait, stream, event, 0)
@@ -198,12 +195,12 @@ def _wait_for_streams(device: CudaDevice, streams: Sequence[int], stream: Any) -
 
 
 def guests_wait(device: CudaDevice, streams: Sequence[int] | None, stream: Any) -> None:
-    """Have others' streams wait for what a stream of ours was given; the host, where nobody knows them."""
+    """Have other libraries' streams wait for the work on a stream of ours; with None the host waits."""
     if streams is None:
         device.call(device.driver.cuStreamSynchronize, stream)
         return
     if streams.__class__ is _InOurContext:
-        # With another GPU's context, that one's default stream would wait, and without an error.
+        # In another GPU's context, the default stream of that GPU would wait instead, without an error.
         with device.current:
             return guests_wait(device, tuple(streams), stream)
     event = device.events.take()
@@ -239,20 +236,20 @@ def _adopted(device: CudaDevice, guest: Any) -> Array | None:
 
 
 def _of_torch(device: CudaDevice, tensor: Any) -> Array:
-    """Read from the tensor itself: its `__dlpack__` takes ten times as long."""
+    """Reads the tensor's own attributes: `__dlpack__` takes ten times as long."""
     if tensor.requires_grad:
         raise ArgumentError("the tensor requires a gradient, which a kernel would not compute: pass tensor.detach()")
     if tensor.layout is not sys.modules["torch"].strided or tensor.is_conj() or tensor.is_neg():
         raise ArgumentError(
-            "the tensor has no plain memory (sparse, conjugated or negated lazily): materialise it first"
+            "the tensor must have plain memory, got a sparse or lazily conjugated or negated one: materialise it first"
         )
     index = device.info.index
     if tensor.get_device() != index:
-        raise ArgumentError(f"the tensor is on cuda:{tensor.get_device()}, not on {device.spec}")
+        raise ArgumentError(f"the tensor must be on {device.spec}, got one on cuda:{tensor.get_device()}")
     if not tensor.is_contiguous():
-        raise ArgumentError("the tensor is not contiguous; make it so first (for example with .contiguous())")
+        raise ArgumentError("the tensor must be contiguous: pass tensor.contiguous()")
     dtype = _dtype_of_torch(tensor.dtype)
-    pointer = tensor.data_ptr() or device.nowhere
+    pointer = tensor.data_ptr() or device.empty_address
     return Array(device, tuple(tensor.shape), dtype, pointer, tensor, _library("torch", index))
 
 
@@ -268,15 +265,15 @@ def _of_interface(device: CudaDevice, guest: Any, interface: dict[str, Any], pee
     pointer, read_only = interface["data"]
     dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
     if read_only:
-        raise ArgumentError("the array is read-only and cannot be shared")
+        raise ArgumentError("the array must be writable to be shared, got a read-only one: copy it first")
     if not dlpack.is_contiguous(shape, interface.get("strides"), dtype.itemsize):
-        raise ArgumentError("the array is not contiguous; copy it first")
+        raise ArgumentError("the array must be contiguous: copy it first")
     if pointer:
         which = device.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         index = int(device.call(device.driver.cuPointerGetAttribute, which, pointer))
         if index != device.info.index:
-            raise ArgumentError(f"the array is on cuda:{index}, not on {device.spec}")
-    return Array(device, shape, dtype, pointer or device.nowhere, guest, peers)
+            raise ArgumentError(f"the array must be on {device.spec}, got one on cuda:{index}")
+    return Array(device, shape, dtype, pointer or device.empty_address, guest, peers)
 
 
 # --- what the device offers
@@ -306,7 +303,7 @@ class CudaGuests(Guests):
         device: Any = array.device
         peers = _consumers_of(device, None, array.peers)
         array.share(peers)
-        # The stream below is the consumer's to wait for. PyTorch does not, so the libraries that are loaded wait already.
+        # Consumers should wait for the stream below. PyTorch does not, so the loaded libraries are made to wait here.
         with device.current:
             if (streams := peers.streams(device.cu_stream)) is not None:
                 guests_wait(device, streams, device.cu_stream)

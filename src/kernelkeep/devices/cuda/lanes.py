@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CudaLanes"]
 
-_ANCHOR_SECONDS = 4.0  # events tell time in float32 milliseconds: half a microsecond after four seconds
+_ANCHOR_SECONDS = 4.0  # times of events are float32 milliseconds: exact to half a microsecond after four seconds
 
 
 class CudaMark(CudaFence, Mark):
-    """An event. Events are used again."""
+    """An event from the lanes' pool."""
 
     def __init__(self, lanes: CudaLanes, stream: Any) -> None:
         self._device = lanes.device
@@ -74,14 +74,14 @@ class CudaLane(Lane):
 
 
 class CudaLanes(Lanes):
-    """Three streams, and events that are told in the host's time by a common anchor."""
+    """Three streams, and an anchor that translates times of events to the host's clock."""
 
     device: CudaDevice
 
     def __init__(self, device: CudaDevice, timed: bool) -> None:
         driver = device.driver
         flags = driver.CUevent_flags
-        # Not CU_EVENT_BLOCKING_SYNC: on a busy host a thread that sleeps wakes up too late to keep three stages going.
+        # Not CU_EVENT_BLOCKING_SYNC: on a busy host a sleeping thread wakes up too late to keep three stages busy.
         self._event_flags = flags.CU_EVENT_DEFAULT if timed else flags.CU_EVENT_DISABLE_TIMING
         # Looked up once: these are called several times for each batch.
         self.record, self.stream_wait = driver.cuEventRecord, driver.cuStreamWaitEvent
@@ -100,13 +100,13 @@ class CudaLanes(Lanes):
 
     def times(self, marks: Sequence[CudaMark]) -> list[float]:
         call, elapsed = self.device.call, self.device.driver.cuEventElapsedTime
-        told = [mark.anchor[1] + call(elapsed, mark.anchor[0], mark.event) * 1e-3 for mark in marks]
+        times = [mark.anchor[1] + call(elapsed, mark.anchor[0], mark.event) * 1e-3 for mark in marks]
         if time.perf_counter() - self.anchor[1] > _ANCHOR_SECONDS:
             self.anchor = self._new_anchor()
-        return told
+        return times
 
     def _new_anchor(self) -> tuple[Any, float]:
-        """An event and the host's time of it. Of a few tries the shortest is the surest."""
+        """An event and its time by the host's clock: the shortest of a few tries is the most exact."""
         device, driver = self.device, self.device.driver
         event = device.timing_events.take()
         best = (float("inf"), 0.0)

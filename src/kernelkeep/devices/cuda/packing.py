@@ -12,7 +12,7 @@ _STRUCT_CODES = dict(i1="b", u1="B", i2="h", u2="H", i4="i", u4="I", i8="q", u8=
 
 
 def as_bytes(value: Any) -> Any:
-    """A handle as raw bytes, which the layout has where only the size of a parameter is known."""
+    """A handle as bytes, for a parameter of which only the size is known."""
     return value.to_bytes(8, "little") if isinstance(value, int) else value
 
 

@@ -1,7 +1,7 @@
-"""A bound launch on CUDA: the packed arguments and one driver call with nothing left to decide.
+"""A prepared launch on CUDA: packed arguments and one driver call.
 
-Two twins, chosen by what was built: with the module in C a call goes straight into the driver; in plain Python it goes
-through NVIDIA's bindings, which costs about a microsecond more.
+There are two implementations: with the C module a call goes straight into the driver; without it, it goes through NVIDIA's
+Python bindings, which costs about a microsecond more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CudaPrepared", "PlainPrepared", "new_prepared"]
 
-_PATIENCE_SECONDS = 10.0  # closing waits so long for a call under way: it may be this thread's own
+_CLOSE_TIMEOUT_SECONDS = 10.0  # for a call under way: it may be this thread's own, which never ends
 _BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE
 
 
@@ -39,7 +39,7 @@ class CudaPrepared(Prepared):
     ) -> None:
         super().__init__(kernel, args, values, shape, options)  # the buffer has addresses; `values` keeps them alive
         self._device = kernel.device
-        self._library = kernel.program.hold()  # not to be unloaded under a call in another thread
+        self._library = kernel.program.hold()  # held for calls of other threads
         self._stream = stream_of(options.queue, kernel.device)
         self._fields = [(struct.Struct("<" + code_of(p)), p.slot) for p in kernel.params]
         nbytes = struct.calcsize(layout_of(kernel.params))
@@ -50,7 +50,7 @@ class CudaPrepared(Prepared):
         # One pointer to each argument, as the driver takes them for graphs and cooperative launches …
         self._pointers = (ctypes.c_void_p * max(len(self._fields), 1))(*(address + at for _, at in self._fields))
         self.pointers = ctypes.addressof(self._pointers)
-        # … and the whole buffer at once, which is quicker.
+        # … and the whole buffer at once, which is faster.
         self._size = ctypes.c_size_t(nbytes)
         self._extra = (ctypes.c_void_p * 5)(_BUFFER_POINTER, address, _BUFFER_SIZE, ctypes.addressof(self._size), None)
         self.arm()
@@ -68,14 +68,14 @@ class CudaPrepared(Prepared):
         return "cuLaunchKernel", (*common, 0, ctypes.addressof(self._extra))
 
     def _bind_to_driver(self) -> bool:
-        """Note what a call does; whether it is ordered with other libraries' work."""
+        """Bind the driver call; returns whether it must be ordered with other libraries' work."""
         name, arguments = self._call()
         self._driver_launch = partial(getattr(self._device.driver, name), *arguments)
         self._shared = self.shared
         return bool(self._shared)
 
     def _launch_again(self) -> None:
-        """The launch was refused: perhaps only because this thread has no context, or another library's."""
+        """Launch again with our context current: the driver may have refused because of the thread's context."""
         name, arguments = self._call()
         with self._device.current:
             (status,) = getattr(self._device.driver, name)(*arguments)
@@ -83,7 +83,7 @@ class CudaPrepared(Prepared):
             self.kernel.refuse(status)
 
     def _launch_in_order(self) -> None:
-        """A launch with arrays of other libraries: after their work, and before what they do next."""
+        """Launch after other libraries' work on the shared arrays, and before what they do next."""
         device, stream = self._device, self._stream
         streams = wait_for_guests(device, self._shared, stream)
         status = self._driver_launch()[0]
@@ -93,7 +93,7 @@ class CudaPrepared(Prepared):
 
 
 class PlainPrepared(CudaPrepared):
-    """The twin in plain Python."""
+    """A call through NVIDIA's Python bindings."""
 
     _launch: Callable[[], tuple[Any, ...]]
 
@@ -114,14 +114,14 @@ class PlainPrepared(CudaPrepared):
     def disarm(self) -> None:
         self._launch = self.refuse
         if not self._device.lost:
-            with self._lock:  # a call of another thread that has begun is made before anything is freed
+            with self._lock:  # wait for a call under way in another thread before anything is freed
                 pass
         self.values = self.open_values()
 
 
 @cache
 def _native_prepared() -> type[CudaPrepared] | None:
-    """The twin in C, or None where it was not built."""
+    """The class that uses the C module, or None if that was not built."""
     if not settings.native():
         return None
     try:
@@ -138,7 +138,7 @@ def _native_prepared() -> type[CudaPrepared] | None:
     }
 
     class NativePrepared(BoundCall, CudaPrepared):
-        """The twin in C. `BoundCall` comes first, so that a call runs no Python at all."""
+        """A call in C. `BoundCall` comes first among the bases, so that a call runs no Python code."""
 
         def arm(self) -> None:
             if self._bind_to_driver():
@@ -149,9 +149,9 @@ def _native_prepared() -> type[CudaPrepared] | None:
 
         def disarm(self) -> None:
             self.bind_function(0, ())
-            patience = time.monotonic() + _PATIENCE_SECONDS
-            while self.calls_under_way and not self._device.lost and time.monotonic() < patience:
-                time.sleep(10e-6)  # calls of other threads are made before anything is freed
+            deadline = time.monotonic() + _CLOSE_TIMEOUT_SECONDS
+            while self.calls_under_way and not self._device.lost and time.monotonic() < deadline:
+                time.sleep(10e-6)  # wait for calls of other threads before anything is freed
             self.values = self.open_values()
 
         def call_failed(self, status: int) -> None:

@@ -1,4 +1,4 @@
-"""A loaded library of kernels, and launching them."""
+"""A loaded library of kernels, and their launches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CudaKernel", "CudaProgram", "is_whole_cubin"]
 
-_PLAIN_SHARED_BYTES = 48 * 1024  # more per group must be asked for
+_DEFAULT_SHARED_BYTES = 48 * 1024  # more per group must be requested from the driver
 # 64-bit little-endian ELF for CUDA: magic, machine 190, and where its tables of segments and sections are.
 _ELF = struct.Struct("<4sBB10x2xH4x8xQQ4x2xHHHH")
 
@@ -39,9 +39,9 @@ def is_whole_cubin(payload: bytes) -> bool:
 
 
 class _Library:
-    """A loaded library. It is unloaded once everybody has let it go who could be about to launch from it.
+    """A loaded library, unloaded when its last holder drops it.
 
-    A thread that is in the middle of a launch holds it, also while another one closes the program.
+    A thread holds it during a launch, so another thread may close the program meanwhile.
     """
 
     __slots__ = ("_device", "handle")
@@ -76,7 +76,7 @@ class CudaProgram(Program):
                 raise BinaryRejected(f"{device.spec} refuses kernel {signature.name} of {self.name}: {status.name}")
 
     def hold(self) -> _Library:
-        """What has to be kept while something of the program is used; `DeviceError` if it is closed."""
+        """The library, to be held while a kernel of it is used; `DeviceError` if the program is closed."""
         library = self._library
         if library is None:
             self.device.check_open()
@@ -102,12 +102,12 @@ class CudaProgram(Program):
 
 
 def _unload(device: CudaDevice, library: Any) -> None:
-    device.settle()  # a launch of it may still be running, and unloading does not wait for one
+    device.settle()  # a launch may still be running, and unloading does not wait for it
     device.driver.cuLibraryUnload(library)
 
 
 def _confirmed(device: CudaDevice, kernel: Any, signature: KernelSignature) -> tuple[Parameter, ...]:
-    """The signature as far as the driver agrees with it: where the sizes differ, the driver's sizes and no types."""
+    """The parameters with the driver's offsets; if the driver's sizes differ from the signature's, sizes without types."""
     driver = device.driver
     layout: list[tuple[int, int]] = []
     while True:
@@ -126,10 +126,10 @@ def _confirmed(device: CudaDevice, kernel: Any, signature: KernelSignature) -> t
 
 
 class _Packing:
-    """The buffer that the arguments of launches are packed into, and the driver's view of it; one launch at a time."""
+    """The buffer that launches pack their arguments into, one launch at a time, and the pointers the driver takes."""
 
     def __init__(self, library: _Library, params: tuple[Parameter, ...]) -> None:
-        self._library = library  # whoever packs arguments is about to launch
+        self._library = library  # held for the launch that follows
         layout = struct.Struct(layout_of(params))
         self.lock = threading.Lock()
         self.pack = layout.pack_into
@@ -154,7 +154,7 @@ class CudaKernel(Kernel):
 
     @property
     def params(self) -> tuple[Parameter, ...]:
-        # Asked of the driver when somebody wants to know: at the first launch, as a rule.
+        # The driver is asked on demand: usually at the first launch.
         if self._confirmed is None:
             if self.program.closed:
                 return self.signature.params or ()
@@ -165,7 +165,7 @@ class CudaKernel(Kernel):
 
     @cached_property
     def _packing(self) -> _Packing:
-        # Two threads may make one each at the same time; then both use the same.
+        # If two threads make one at the same time, both use the first.
         first: _Packing = self.__dict__.setdefault("_first_packing", _Packing(self.program.hold(), self.params))
         return first
 
@@ -189,7 +189,7 @@ class CudaKernel(Kernel):
             "    guests_wait(device, streams, stream)",
         ]
         names = {
-            "packing": packing,  # it owns the memory that `arguments` is the address of
+            "packing": packing,  # owns the memory at address `arguments`
             "lock": packing.lock,
             "pack": packing.pack,
             "buffer": packing.buffer,
@@ -209,7 +209,7 @@ class CudaKernel(Kernel):
         return (*grid, *group)
 
     def _launch_again(self, shape: Any, arguments: int) -> None:
-        """The launch was refused: perhaps only because this thread has no context, or another library's."""
+        """Launch again with our context current: the driver may have refused because of the thread's context."""
         stream = self.device.cu_stream
         with self.device.current:
             (status,) = self.device.driver.cuLaunchKernel(self.function, *shape, 0, stream, arguments, 0)
@@ -251,12 +251,12 @@ class CudaKernel(Kernel):
         return int(each) * count
 
     def _allow_shared(self, shared_bytes: int) -> None:
-        """Check an amount of dynamic shared memory, and ask for it where it must be asked for."""
+        """Check an amount of dynamic shared memory, and request it from the driver if it is more than the default."""
         device, driver = self.device, self.device.driver
         most = device.capabilities.shared_bytes
         if shared_bytes > most:
             raise ArgumentError(f"shared_bytes must be at most {most} on {device.spec}, got {shared_bytes}")
-        if shared_bytes > _PLAIN_SHARED_BYTES:
+        if shared_bytes > _DEFAULT_SHARED_BYTES:
             _held = self.program.hold()
             which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             with device.current:

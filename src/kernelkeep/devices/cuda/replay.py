@@ -31,11 +31,11 @@ class CudaReplay(Replay):
         self.device = device
         self._stream = stream
         self._nodes: dict[Prepared, list[Any]] = {}
-        self._kept = list(steps)  # the driver reads and writes their memory
+        self._kept = list(steps)  # keeps alive the memory that the driver reads and writes
         self._graph: Any = None
         self._executable: Any = None
-        self._lock = threading.RLock()  # other libraries are asked inside it, and may have the graph changed
-        self._broken = False  # something of it is closed
+        self._lock = threading.RLock()  # reentrant: a library that is asked for its stream may change the graph
+        self._broken = False  # an array or a program of it is closed
         with device.current:
             self._build(steps)
         self._note_shared()
@@ -61,7 +61,7 @@ class CudaReplay(Replay):
         call(driver.cuGraphUpload, self._executable, self._stream)
 
     def _note_shared(self) -> None:
-        """Which arrays of the graph other libraries use as well."""
+        """Collect the arrays of the graph that other libraries use as well."""
         self._shared = [array for step in self._kept if isinstance(step, Prepared) for array in step.shared]
         copied = (array for step in self._kept if isinstance(step, Copy) for array in step)
         self._shared += [array for array in copied if isinstance(array, Array) and array.peers is not None]
@@ -79,7 +79,7 @@ class CudaReplay(Replay):
                 guests_wait(device, streams, self._stream)
 
     def _watch(self) -> None:
-        """Be told when something of the graph is closed: its memory is freed once a launch that has begun is made."""
+        """Observe what the graph uses: closing it waits for a launch under way, and breaks the graph."""
         for step in self._kept:
             if isinstance(step, Prepared):
                 step.add_observer(self)
@@ -115,7 +115,7 @@ class CudaReplay(Replay):
         return True
 
     def _parameters(self, prepared: CudaPrepared) -> Any:
-        """A launch as a node has it. The driver copies the arguments when it is given this."""
+        """The parameters of a launch's node. The driver copies the arguments out of them."""
         driver = self.device.driver
         parameters = driver.CUDA_KERNEL_NODE_PARAMS()
         parameters.func = self.device.call(driver.cuKernelGetFunction, prepared.kernel.cu_kernel)

@@ -97,7 +97,7 @@ class GraphCopyTests(DispatchPart):
             (array, device.empty(ITEMS + 1, "u4"), "257"), (array, device.empty((ITEMS, 1), "u4"), "257"),
             (array, device.empty(ITEMS, "i4"), "int32"), (array, np.zeros(ITEMS, "u8"), "uint64"),
             (np.zeros(ITEMS - 1, "u4"), array, "256"), (np.zeros((ITEMS, 2), "u4")[:, 0], array, "contiguous"),
-            (array, np.zeros(2 * ITEMS, "u4")[::2], "contiguous"), (read_only, array, "read-only"),
+            (array, np.zeros(2 * ITEMS, "u4")[::2], "contiguous"), (read_only, array, "writeable"),
             (HOST.copy(), HOST, "host"), (array, [1] * ITEMS, "list"), (None, array, "NoneType"),
         ]  # fmt: skip
         graph = Graph(device)
