@@ -137,7 +137,7 @@ class KernelTests:
         a, b = numbers(1, 257, 700), numbers(2, 700, 301)
         check_gemm(gemm(cache, a, b), a, b)
 
-    def test_a_long_sum(self, cache: kk.ProgramCache) -> None:
+    def test_gemm_over_a_long_sum(self, cache: kk.ProgramCache) -> None:
         """llvmpipe would leave some of it out, silently."""
         a, b = numbers(1, 2, 140_000), numbers(2, 140_000, 3)
         if cache.device.info.name.startswith("llvmpipe"):
@@ -180,7 +180,7 @@ class KernelTests:
         gemm(cache, a, b, c, beta=1.0, out=out)
         check_gemm(out, a, b, c, 1.0, 1.0)
 
-    def test_gemm_of_nothing(self, cache: kk.ProgramCache) -> None:
+    def test_gemm_of_empty_matrices(self, cache: kk.ProgramCache) -> None:
         for m, n, k in ((0, 5, 3), (5, 0, 3), (0, 0, 0), (0, 5, 0)):
             found = gemm(cache, numbers(1, m, k), numbers(2, k, n))
             assert found.shape == (m, n) and found.dtype == np.float32
@@ -189,7 +189,7 @@ class KernelTests:
         np.testing.assert_array_equal(gemm(cache, numbers(1, 4, 0), numbers(2, 0, 5), c, beta=2.0), 2 * c)
         np.testing.assert_array_equal(gemm(cache, numbers(1, 4, 0), numbers(2, 0, 5), np.full_like(c, np.nan)), 0 * c)
 
-    def test_wrong_use_of_gemm(self, cache: kk.ProgramCache) -> None:
+    def test_gemm_rejects_wrong_arguments(self, cache: kk.ProgramCache) -> None:
         device, a, b, c = cache.device, numbers(1, 4, 6), numbers(2, 6, 5), numbers(3, 4, 5)
         square = device.array(numbers(1, 4, 4))
         wrong: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
@@ -232,7 +232,7 @@ class KernelTests:
         x, w = numbers(1, n, c, height, width), numbers(2, k, c, r, s)
         check_conv2d(conv2d(cache, x, w, padding, stride), x, w, padding, stride)
 
-    def test_ways_to_say_padding_and_stride(self, cache: kk.ProgramCache) -> None:
+    def test_padding_and_stride_as_numbers_pairs_and_names(self, cache: kk.ProgramCache) -> None:
         x, three, wide = numbers(1, 2, 3, 17, 19), numbers(2, 4, 3, 3, 3), numbers(2, 4, 3, 3, 5)
         check_conv2d(conv2d(cache, x, three), x, three)
         check_conv2d(conv2d(cache, x, three, "valid"), x, three)
@@ -261,14 +261,14 @@ class KernelTests:
         turned, cut = x.transpose(0, 1, 3, 2), w[:, :, ::-1]
         check_conv2d(conv2d(cache, turned, cut), np.ascontiguousarray(turned), cut)
 
-    def test_conv2d_of_nothing(self, cache: kk.ProgramCache) -> None:
+    def test_conv2d_of_empty_batches(self, cache: kk.ProgramCache) -> None:
         w = numbers(2, 4, 3, 3, 3)
         assert conv2d(cache, numbers(1, 0, 3, 8, 8), w).shape == (0, 4, 6, 6)
         assert conv2d(cache, numbers(1, 2, 3, 8, 8), w[:0]).shape == (2, 0, 6, 6)
         # Nothing but padding.
         np.testing.assert_array_equal(conv2d(cache, numbers(1, 1, 3, 0, 5), w, padding=2), np.zeros((1, 4, 2, 7)))
 
-    def test_wrong_use_of_conv2d(self, cache: kk.ProgramCache) -> None:
+    def test_conv2d_rejects_wrong_arguments(self, cache: kk.ProgramCache) -> None:
         device, x, w = cache.device, numbers(1, 2, 3, 8, 9), numbers(2, 4, 3, 3, 3)
         wrong: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
             ((x, w[:, :2]), {}, "x has 3 channels, and the filters in w have 2"),
@@ -300,7 +300,9 @@ class KernelTests:
 
     # --- both
 
-    def test_other_variants_are_right_and_keep_to_their_arrays(self, device: kk.Device, cache: kk.ProgramCache) -> None:
+    def test_every_variant_is_correct_and_writes_only_its_output(
+        self, device: kk.Device, cache: kk.ProgramCache
+    ) -> None:
         """A sample of each space: verified at ragged sizes too, with guards behind every array, and run by name."""
         count = 12 if device.info.is_gpu else 8
         a, b = numbers(1, 70, 52), numbers(2, 52, 90)
@@ -331,7 +333,7 @@ class KernelTests:
             yield variant
         assert tuned.unpin(cache, problem)
 
-    def test_exploring_and_deterministic_calls_are_as_right(self, cache: kk.ProgramCache) -> None:
+    def test_exploring_and_deterministic_calls_are_correct(self, cache: kk.ProgramCache) -> None:
         a, b = numbers(1, 40, 50), numbers(2, 50, 60)
         x, w = numbers(1, 1, 4, 12, 12), numbers(2, 8, 4, 3, 3)
         ways: tuple[dict[str, Any], ...] = ({"deterministic": True}, {"explore": 0.5})
@@ -340,7 +342,7 @@ class KernelTests:
                 check_gemm(gemm(cache, a, b, **way), a, b)
                 check_conv2d(conv2d(cache, x, w, **way), x, w)
 
-    def test_what_is_known_to_be_wrong_is_never_run(self, device: kk.Device, tmp_path: Path) -> None:
+    def test_variants_that_are_known_to_be_wrong_never_run(self, device: kk.Device, tmp_path: Path) -> None:
         """Where all variants of the device's own template failed, the plain one runs, unless it failed as well."""
         a, b = numbers(1, 5, 7), numbers(2, 7, 6)
         x, w = numbers(3, 1, 2, 8, 8), numbers(4, 3, 2, 3, 3)
@@ -375,7 +377,7 @@ class KernelTests:
                         compute(**options)
                 assert cache.stats().compiles == compiles
 
-    def test_a_closed_cache(self, device: kk.Device, cache: kk.ProgramCache) -> None:
+    def test_a_closed_cache_is_an_error(self, device: kk.Device, cache: kk.ProgramCache) -> None:
         with kk.ProgramCache(device, cache.cache_dir) as closed:
             pass
         with pytest.raises(kk.DeviceError, match="closed"):
@@ -399,7 +401,7 @@ class TestCUDA(KernelTests):
     backend = "cuda"
 
     @pytest.mark.parametrize("library", ["torch", "cupy"])
-    def test_arrays_that_live_on_the_gpu(self, device: kk.Device, cache: kk.ProgramCache, library: str) -> None:
+    def test_arrays_on_the_gpu_are_shared(self, device: kk.Device, cache: kk.ProgramCache, library: str) -> None:
         module = pytest.importorskip(library, reason=f"{library} is not installed")
         on_gpu = (lambda host: module.from_numpy(host).cuda()) if library == "torch" else module.asarray
         on_host = (lambda array: array.cpu().numpy()) if library == "torch" else module.asnumpy

@@ -83,7 +83,7 @@ def copy(tuned: tuple[Path, object], tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def test_tuning_says_what_was_found(tuned: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_tune_prints_a_report(tuned: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     _, done = tuned
     assert done.stdout.startswith("scale  n=3000  on ")
     assert "tried     4 of 4 variants" in done.stdout and "(0 known before)" in done.stdout
@@ -92,7 +92,7 @@ def test_tuning_says_what_was_found(tuned: tuple[Path, subprocess.CompletedProce
     assert "scale.svg." in done.stdout and done.stderr == ""
 
 
-def test_the_second_time_everything_is_known_unless_forced(file: Path, copy: Path, opencl_device: str) -> None:
+def test_tuning_again_measures_nothing_unless_forced(file: Path, copy: Path, opencl_device: str) -> None:
     where = ("--device", opencl_device, "--cache-dir", copy, "--json")
     done = kernelkeep("tune", f"{file}:scale", "--problem", "n=3000", *where)
     (report,) = json.loads(done.stdout)["reports"]
@@ -104,7 +104,7 @@ def test_the_second_time_everything_is_known_unless_forced(file: Path, copy: Pat
     assert done.returncode == 0 and report["remembered"] == 0 and report["measured"] == 2
 
 
-def test_show(tuned: tuple[Path, object], copy: Path, opencl_device: str) -> None:
+def test_show_lists_what_is_known(tuned: tuple[Path, object], copy: Path, opencl_device: str) -> None:
     done = kernelkeep("tune", "--show", "--cache-dir", copy)
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("scale", "n=3000", "FACTOR=2.0f", "2 wrong", "just now"):
@@ -139,7 +139,9 @@ def test_shipped_kernels_select_by_name(tmp_path: Path, opencl_device: str) -> N
     assert [found["problem"]["m"] for found in json.loads(done.stdout)["selections"]] == [64, 256, 1024]
 
 
-def test_results_travel_as_a_file(file: Path, tuned: tuple[Path, object], tmp_path: Path, opencl_device: str) -> None:
+def test_import_reads_what_export_wrote(
+    file: Path, tuned: tuple[Path, object], tmp_path: Path, opencl_device: str
+) -> None:
     done = kernelkeep("tune", "--export", tmp_path / "scale.jsonl", "--cache-dir", tuned[0])
     assert (done.returncode, done.stderr) == (0, "")
     assert f"4 records written to {tmp_path / 'scale.jsonl'}" in done.stdout
@@ -147,14 +149,14 @@ def test_results_travel_as_a_file(file: Path, tuned: tuple[Path, object], tmp_pa
     done = kernelkeep("tune", "--import", tmp_path / "scale.jsonl", *there)
     assert (done.returncode, done.stderr) == (0, "") and "taken in" in done.stdout
     done = kernelkeep("tune", "--import", tmp_path / "scale.jsonl", *there)
-    assert "holds nothing that is new" in done.stdout
+    assert "holds nothing new" in done.stdout
     done = kernelkeep("tune", f"{file}:scale", "--select", "--device", opencl_device, *there, "--json")
     assert json.loads(done.stdout)["selections"][0]["selection"]["basis"] == "exact"
     done = kernelkeep("tune", "--import", tmp_path / "no.jsonl", *there)
     assert done.returncode == 2 and "no.jsonl cannot be read" in one_sentence(done)
 
 
-def test_forgetting_asks_first(copy: Path) -> None:
+def test_forget_asks_first(copy: Path) -> None:
     done = kernelkeep("tune", "scale", "--forget", "--cache-dir", copy, typed="n\n")
     assert done.returncode == 1 and "Nothing was removed" in done.stdout and "4 records of scale" in done.stderr
     done = kernelkeep("tune", "--forget", "--cache-dir", copy, "--json")
@@ -165,7 +167,7 @@ def test_forgetting_asks_first(copy: Path) -> None:
     assert "Nothing is known" in done.stdout
 
 
-def test_a_kernel_that_is_never_right_is_1(file: Path, tmp_path: Path, opencl_device: str) -> None:
+def test_exit_code_is_1_where_every_variant_is_wrong(file: Path, tmp_path: Path, opencl_device: str) -> None:
     where = ("--device", opencl_device, "--cache-dir", tmp_path)
     done = kernelkeep("tune", f"{file}:broken", "--problem", "n=3000", *where)
     assert done.returncode == 1 and "none: every variant failed" in done.stdout and "Traceback" not in done.stderr
@@ -185,7 +187,7 @@ def test_ctrl_c_keeps_what_was_measured(file: Path, tmp_path: Path, opencl_devic
     out, err = process.communicate(timeout=60)
     done = subprocess.CompletedProcess(command, process.returncode, out, err)
     assert process.returncode == 130
-    assert "is kept, and the same command goes on from there" in one_sentence(done)
+    assert "is kept, and the same command continues there" in one_sentence(done)
     assert measured(tmp_path) > 0
 
 
@@ -197,13 +199,13 @@ def measured(cache: Path) -> int:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "which kernel?"),
+        ((), "KERNEL is missing"),
         (("nonsense",), "there is no kernel 'nonsense'"),
         (("no.py:scale",), "there is no file no.py"),
         (("{file}",), "has several: scale, broken, many, unverified"),
         (("{file}:nothing", "--problem", "n=1"), "there is none"),
         (("{file}:number", "--problem", "n=1"), "it is a int"),
-        (("{file}:scale",), "for which problem"),
+        (("{file}:scale",), "needs a problem to be tuned for"),
         (("{file}:scale", "--select", "--cache-dir", "{empty}"), "nothing is known of scale yet"),
         (("{file}:unverified", "--problem", "n=1"), "has no reference"),
         (("{file}:scale", "--problem", "n"), "written like"),
@@ -222,7 +224,7 @@ def measured(cache: Path) -> int:
         (("--export", "no/where.jsonl"), "cannot be written"),
     ],
 )
-def test_wrong_use_is_2_in_one_sentence(
+def test_wrong_arguments_exit_with_2_and_one_sentence(
     arguments: tuple[str, ...],
     words: str,
     file: Path,

@@ -82,7 +82,7 @@ def use(records: Records) -> None:
     assert records.unpin("gemm", DEVICE, PROBLEM)
 
 
-def test_damage_of_every_kind_breaks_nothing(healthy: bytes, tmp_path: Path) -> None:
+def test_damage_of_every_kind_breaks_no_call(healthy: bytes, tmp_path: Path) -> None:
     set_aside = 0
     for seed in range(FILES):
         dice, folder = random.Random(seed), tmp_path / str(seed)
@@ -165,7 +165,7 @@ def link_beside(suffix: str) -> Callable[[Path], None]:
     }.items(),
     ids=lambda item: item[0],
 )
-def test_damage_that_sqlite_does_not_call_so(
+def test_damage_that_sqlite_does_not_report_is_found(
     healthy: bytes, tmp_path: Path, damage: tuple[str, Callable[[Path], None]]
 ) -> None:
     path = tmp_path / "tuning.sqlite"
@@ -185,7 +185,7 @@ def test_damage_that_sqlite_does_not_call_so(
 @pytest.mark.parametrize(
     "value", [b"\xff\xfe", 2**62, 1e300, "\ud83d\ude00".encode("utf-16", "surrogatepass"), "x" * 100_000]
 )
-def test_values_of_other_types_are_passed_over(healthy: bytes, tmp_path: Path, column: str, value: object) -> None:
+def test_values_of_other_types_are_skipped(healthy: bytes, tmp_path: Path, column: str, value: object) -> None:
     (tmp_path / "tuning.sqlite").write_bytes(healthy)
     sql(f"UPDATE records SET {column} = ? WHERE source LIKE '%5'", value)(tmp_path / "tuning.sqlite")
     with warnings.catch_warnings():
@@ -210,7 +210,7 @@ def test_values_of_other_types_are_passed_over(healthy: bytes, tmp_path: Path, c
     ],
     ids=lambda error: error[0],
 )
-def test_a_healthy_file_is_not_set_aside(
+def test_a_healthy_file_is_not_moved_aside(
     healthy: bytes, tmp_path: Path, error: tuple[str, int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error that the machine makes, once in a while or for good, leaves the file where it is."""
@@ -283,7 +283,7 @@ def others(path: Path) -> None:
         (".", others),
     ],
 )
-def test_what_another_user_could_have_written_is_not_read(
+def test_files_another_user_could_have_written_are_not_read(
     healthy: bytes, tmp_path: Path, where: str, change: Callable[[Path], None]
 ) -> None:
     folder = tmp_path / "cache"

@@ -130,7 +130,7 @@ FINDING_DAMAGE = "import warnings; warnings.simplefilter('ignore')" + WRITING
 
 
 @pytest.mark.slow
-def test_a_damaged_file_that_many_find_is_set_aside_once(tmp_path: Path) -> None:
+def test_a_damaged_file_is_moved_aside_once_by_many_processes(tmp_path: Path) -> None:
     """Whoever comes second must not move aside what the first created."""
     tmp_path.joinpath("tuning.sqlite").write_bytes(b"garbage" * 1000)
     start = time.time() + 1.0
@@ -281,7 +281,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("first", ["read", "write"])
-def test_a_damaged_file_is_set_aside(tmp_path: Path, damage: str, first: str) -> None:
+def test_a_damaged_file_is_moved_aside(tmp_path: Path, damage: str, first: str) -> None:
     path = filled(tmp_path)
     DAMAGE[damage](path)
     with one_warning("is moved aside as tuning.sqlite.damaged, and a new one is created"), Records(tmp_path) as records:
@@ -300,7 +300,7 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, damage: str, first: str) ->
         assert 2 in numbers(records) and records.problems == 0
 
 
-def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
+def test_an_empty_file_is_used_as_a_new_one(tmp_path: Path) -> None:
     cut(0)(filled(tmp_path))
     with Records(tmp_path) as records:
         assert numbers(records) == []
@@ -308,7 +308,7 @@ def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
         assert numbers(records) == [1] and records.problems == 0
 
 
-def test_a_file_damaged_while_it_is_open(tmp_path: Path) -> None:
+def test_a_file_damaged_while_open_is_moved_aside(tmp_path: Path) -> None:
     path = filled(tmp_path)
     with one_warning("moved aside"), Records(tmp_path) as records, Records(tmp_path) as others:
         assert len(numbers(records)) == len(numbers(others)) == 300
@@ -323,7 +323,7 @@ def test_a_file_damaged_while_it_is_open(tmp_path: Path) -> None:
     assert is_sound(path)
 
 
-def test_a_log_cut_off_while_it_is_open(tmp_path: Path) -> None:
+def test_a_log_cut_off_while_open_loses_no_call(tmp_path: Path) -> None:
     with one_warning("moved aside"), Records(tmp_path) as records, Records(tmp_path) as others:
         assert numbers(others) == []
         for number in range(200):
@@ -355,7 +355,7 @@ for line in sys.stdin:
 
 
 @pytest.mark.parametrize("what", ["removed", "damaged"])
-def test_a_new_file_owes_nothing_to_who_has_the_old_one_open(tmp_path: Path, what: str) -> None:
+def test_a_new_file_is_used_by_whoever_has_the_old_one_open(tmp_path: Path, what: str) -> None:
     path = tmp_path / "tuning.sqlite"
     with running(HAVING_IT_OPEN, tmp_path, what) as ask:
         assert ask("") == "ready"
@@ -377,7 +377,7 @@ def test_a_new_file_owes_nothing_to_who_has_the_old_one_open(tmp_path: Path, wha
     assert is_sound(path)
 
 
-def test_work_that_is_broken_off_is_undone(tmp_path: Path) -> None:
+def test_interrupted_work_is_rolled_back(tmp_path: Path) -> None:
     """Ctrl-C in the middle of a transaction."""
     path = filled(tmp_path)
 
@@ -440,7 +440,7 @@ def choice() -> Choice:
     return Choice(tuned="gemm", device=DEVICE, problem=dict(PROBLEM), variant={"N": 1}, pinned=True)
 
 
-def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_breaks_no_call(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("not a folder")
     with one_warning("they are kept in memory only"), Records(tmp_path / "cache") as records:
         assert numbers(records) == [] and records.counts() == [] and records.forget() == 0
@@ -491,7 +491,7 @@ def test_where_warnings_are_errors_nothing_breaks(tmp_path: Path) -> None:
         assert numbers(records) == [1]
 
 
-def test_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_breaks_no_call(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_module, "_RETRY_SECONDS", 0.2)
     samples = tuple(float(number) for number in range(150))
     with one_warning("full"), Records(small_disk / "cache") as records:
@@ -516,14 +516,14 @@ def test_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert {len(found.samples_ms) for found in records.of_device("gemm", DEVICE)} == {150}, "none counts twice"
 
 
-def test_a_full_disk_from_the_beginning(small_disk: Path) -> None:
+def test_a_disk_that_is_full_from_the_start_breaks_no_call(small_disk: Path) -> None:
     fill(small_disk / "filler")
     with one_warning("in memory only"), Records(small_disk / "cache") as records:
         records.add(record(1))
         assert numbers(records) == [1]
 
 
-def test_a_writer_that_never_ends_holds_nobody_up_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_never_ends_delays_others_only_briefly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_module, "_BUSY_SECONDS", 0.1)
     monkeypatch.setattr(database_module, "_RETRY_SECONDS", 0.1)
     path = filled(tmp_path)
@@ -629,5 +629,5 @@ print(sorted((one.variant["N"], len(one.samples_ms)) for one in records.of_devic
 )
 
 
-def test_what_waits_to_be_saved_is_saved_once_after_a_fork(tmp_path: Path) -> None:
+def test_unsaved_records_are_saved_once_after_a_fork(tmp_path: Path) -> None:
     assert run_python(FORKING_OFFLINE, tmp_path / "cache").stdout.strip() == "[(1, 1), (2, 1), (3, 1)]"

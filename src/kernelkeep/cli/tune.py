@@ -1,4 +1,4 @@
-"""`kernelkeep tune`: measure the variants of a kernel, and look after what is known of them."""
+"""`kernelkeep tune`: measure the variants of a kernel; show, move and remove the results."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ..variants.records import Records
 from ..variants.report import TuneReport
 from ..variants.select import Selection
 from ..variants.tuned import Tuned
+from ..variants.values import in_words
 from .common import AsJson, CacheDir, Table, ago, agreed, cache_root, print_json, print_line, print_table
 from .complaint import complain
 
@@ -52,7 +53,7 @@ def tune(
     export: Annotated[
         Path | None, typer.Option("--export", metavar="FILE", help="Write what is known to a file of JSON lines.")
     ] = None,
-    import_: Annotated[Path | None, typer.Option("--import", metavar="FILE", help="Take in such a file.")] = None,
+    import_: Annotated[Path | None, typer.Option("--import", metavar="FILE", help="Read such a file.")] = None,
     forget: Annotated[bool, typer.Option("--forget", help="Remove what is known; asks first.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     cache_dir: CacheDir = None,
@@ -69,26 +70,26 @@ def tune(
     """Find the fastest variant of a kernel for some problems, verified, and remember it.
 
     Without --problem some common ones are tuned. What was measured before is not measured again, so an interrupted
-    tuning goes on where it stopped. Ends with 1 if every variant of a problem failed.
+    tuning continues where it stopped. Ends with 1 if every variant of a problem failed.
     """
     modes = {"--select": select, "--show": show, "--export": export, "--import": import_, "--forget": forget}
     asked = [name for name, value in modes.items() if value]
     if len(asked) > 1:
         raise ArgumentError(f"{asked[0]} and {asked[1]} do not go together")
     tuning = {"--budget": budget is not None, "--picture": picture is not None, "--force": force}
-    senseless = [name for name, given in tuning.items() if given and asked]
-    if senseless:
-        raise ArgumentError(f"{senseless[0]} is for tuning, and {asked[0]} measures nothing")
+    useless = [name for name, given in tuning.items() if given and asked]
+    if useless:
+        raise ArgumentError(f"{useless[0]} is for tuning, and {asked[0]} measures nothing")
     root = cache_root(cache_dir)
     if not asked or select:
         if kernel is None:
-            raise ArgumentError(f"which kernel? Name one of {', '.join(SHIPPED)}, or FILE.py:NAME for your own")
-        listed = find_kernel(kernel)
-        problems = [listed.complete(parse_problem(text)) for text in problem or ()]
+            raise ArgumentError(f"KERNEL is missing: name one of {', '.join(SHIPPED)}, or FILE.py:NAME for your own")
+        entry = find_kernel(kernel)
+        problems = [entry.complete(parse_problem(text)) for text in problem or ()]
         if select:
-            _select(listed, problems, cache_dir, device, as_json)
+            _select(entry, problems, cache_dir, device, as_json)
         else:
-            _tune(listed, problems, budget, picture, force, cache_dir, device, as_json)
+            _tune(entry, problems, budget, picture, force, cache_dir, device, as_json)
         return
     if problem:
         raise ArgumentError(f"{asked[0]} is for all problems; --problem does not go with it")
@@ -109,7 +110,7 @@ def tune(
 
 
 def _name_of(kernel: str | None) -> str | None:
-    """The name results are kept under; of a kernel that is no file, what was typed: its file may be gone."""
+    """The name that results are stored under; what was typed, where that is neither a shipped kernel nor a file."""
     if kernel in SHIPPED:
         return f"kernelkeep.{kernel}"
     return find_kernel(kernel).name if kernel is not None and ".py" in kernel else kernel
@@ -132,7 +133,7 @@ def _cache(device: str | None, cache_dir: Path | None) -> Iterator[ProgramCache]
 
 
 def _tune(
-    listed: CatalogueEntry,
+    entry: CatalogueEntry,
     problems: list[Problem],
     budget: float | None,
     picture: Path | None,
@@ -141,9 +142,9 @@ def _tune(
     device: str | None,
     as_json: bool,
 ) -> None:
-    problems = problems or list(listed.problems)
+    problems = problems or list(entry.problems)
     if not problems:
-        raise ArgumentError(f"for which problem is {listed.name} to be tuned? Say --problem NAME=VALUE,NAME=VALUE")
+        raise ArgumentError(f"{entry.name} needs a problem to be tuned for: give --problem NAME=VALUE,NAME=VALUE")
     if picture is not None:
         check_picture(picture)
     reports: list[TuneReport] = []
@@ -155,8 +156,8 @@ def _tune(
         tried += 1
 
     with _cache(device, cache_dir) as cache:
-        tuned = listed.tuned_for(cache.device)
-        # A bar is for a terminal; it would only be noise in a log.
+        tuned = entry.tuned_for(cache.device)
+        # In a log a progress bar would be noise.
         watched = not as_json and sys.stderr.isatty()
         try:
             for problem in problems:
@@ -168,9 +169,9 @@ def _tune(
                     drawn.append(_picture_of(picture, problem, several=len(problems) > 1))
                     report.save_picture(drawn[-1])
         except KeyboardInterrupt:
-            kept = f"what is known of {tried} variant{'' if tried == 1 else 's'} of {listed.name} is kept"
+            kept = f"what is known of {tried} variant{'' if tried == 1 else 's'} of {entry.name} is kept"
             complain(
-                f"interrupted; {kept if tried else 'nothing was measured yet'}, and the same command goes on from there"
+                f"interrupted; {kept if tried else 'nothing was measured yet'}, and the same command continues there"
             )
             raise typer.Exit(130) from None
     if as_json:
@@ -203,15 +204,15 @@ def _as_json(report: TuneReport) -> dict[str, Any]:
 
 
 def _select(
-    listed: CatalogueEntry, problems: list[Problem], cache_dir: Path | None, device: str | None, as_json: bool
+    entry: CatalogueEntry, problems: list[Problem], cache_dir: Path | None, device: str | None, as_json: bool
 ) -> None:
     with _cache(device, cache_dir) as cache:
-        tuned = listed.tuned_for(cache.device)
+        tuned = entry.tuned_for(cache.device)
         if not problems:
             known = known_problems(tuned.records(cache), tuned.name, cache.device.fingerprint.digest)
-            problems = [one.problem for one in known] or list(listed.problems)
+            problems = [one.problem for one in known] or list(entry.problems)
         if not problems:
-            raise ArgumentError(f"nothing is known of {listed.name} yet: say --problem NAME=VALUE,NAME=VALUE")
+            raise ArgumentError(f"nothing is known of {entry.name} yet: give --problem NAME=VALUE,NAME=VALUE")
         found = [(problem, _selection(tuned, cache, problem)) for problem in problems]
         spec = cache.device.spec
     failed = any(isinstance(selection, VariantError) for _, selection in found)
@@ -220,14 +221,14 @@ def _select(
             {"problem": problem, "error" if isinstance(selection, VariantError) else "selection": selection}
             for problem, selection in found
         ]
-        print_json({"device": spec, "kernel": listed.name, "selections": chosen})
+        print_json({"device": spec, "kernel": entry.name, "selections": chosen})
     for problem, selection in () if as_json else found:
         if isinstance(selection, VariantError):
             expected, reason = "", str(selection)
         else:
             expected = "" if selection.expected_ms is None else f", about {selection.expected_ms:.4g} ms"
             reason = selection.reason
-        print_line(f"{listed.name}  {_words(problem)}  on {spec}{expected}")
+        print_line(f"{entry.name}  {in_words(problem)}  on {spec}{expected}")
         print_line(f"  {reason}")
     if failed:
         raise typer.Exit(1)
@@ -237,7 +238,7 @@ def _selection(tuned: Tuned, cache: ProgramCache, problem: Problem) -> Selection
     try:
         return tuned.select(cache, problem)
     except VariantError as error:
-        return error  # others may have something that runs
+        return error  # other problems may have a variant that runs
 
 
 def _show(root: Path, kernel: str | None, known: list[KnownProblem], as_json: bool) -> None:
@@ -253,10 +254,10 @@ def _show(root: Path, kernel: str | None, known: list[KnownProblem], as_json: bo
         optional = ("measured", "samples", "variants")
         made = Table("kernel", "problem", "variant in use", *numbers, "measured", right=numbers, optional=optional)
         for one in (one for one in known if one.device_name == name):
-            variant = "none" if one.variant is None else _words(one.variant) + (", pinned" if one.pinned else "")
+            variant = "none" if one.variant is None else in_words(one.variant) + (", pinned" if one.pinned else "")
             made.add_row(
                 escape(one.tuned),
-                escape(_words(one.problem)),
+                escape(in_words(one.problem)),
                 escape(variant),
                 "-" if one.milliseconds is None else f"{one.milliseconds:.4g}",
                 str(one.samples),
@@ -269,39 +270,34 @@ def _show(root: Path, kernel: str | None, known: list[KnownProblem], as_json: bo
 
 def _export(records: Records, file: Path, name: str | None, digest: str | None, as_json: bool) -> None:
     count = records.export(file, name, digest)
-    if as_json:
-        print_json({"file": file, "records": count})
-    else:
-        print_line(f"{_count(count)} written to {file}")
+    _print({"file": file, "records": count}, f"{_count(count)} written to {file}", as_json)
 
 
 def _import(root: Path, file: Path, as_json: bool) -> None:
     with Records(root) as records:
         count = records.load(file)
-    if as_json:
-        print_json({"file": file, "changed": count})
-    else:
-        print_line(f"{_count(count)} taken in from {file}" if count else f"{file} holds nothing that is new")
+    text = f"{_count(count)} imported from {file}" if count else f"{file} holds nothing new"
+    _print({"file": file, "changed": count}, text, as_json)
 
 
 def _forget(records: Records, name: str | None, digest: str | None, yes: bool, as_json: bool) -> None:
     if not yes:
         if as_json:
-            raise ArgumentError("with --json nobody is asked; say --yes")
+            raise ArgumentError("--forget with --json does not ask: give --yes as well")
         known = known_problems(records, name, digest)
         held = sum(one.measured + sum(one.failures.values()) for one in known)
         if not agreed(f"Remove {_count(held)} of {name or 'all kernels'}?"):
             print_line("Nothing was removed.")
             raise typer.Exit(1)
     count = records.forget(name, digest)
+    _print({"removed": count}, f"{_count(count)} removed", as_json)
+
+
+def _print(data: dict[str, Any], text: str, as_json: bool) -> None:
     if as_json:
-        print_json({"removed": count})
+        print_json(data)
     else:
-        print_line(f"{_count(count)} removed")
-
-
-def _words(values: Problem) -> str:
-    return " ".join(f"{name}={value}" for name, value in values.items())
+        print_line(text)
 
 
 def _count(records: int) -> str:

@@ -24,7 +24,7 @@ from ..processes import end_with
 from ..programs.signature import Parameter
 from .case import Case
 from .trial import Outcome, TrialLaunch, failed, try_variant
-from .worker_messages import Begin, Compile, Reply, Try
+from .worker_messages import Begin, Compile, Try
 
 __all__ = ["main"]
 
@@ -37,7 +37,7 @@ def main() -> None:
     incoming, outgoing = Connection(int(sys.argv[1]), writable=False), Connection(int(sys.argv[2]), readable=False)
 
     def reply(outcome: Outcome) -> None:
-        outgoing.send_bytes(msgspec.msgpack.encode(Reply(outcome)))
+        outgoing.send_bytes(msgspec.msgpack.encode(outcome))
 
     with contextlib.suppress(EOFError, BrokenPipeError):
         begin = _REQUESTS.decode(incoming.recv_bytes())

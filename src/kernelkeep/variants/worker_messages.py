@@ -9,9 +9,8 @@ import msgspec
 
 from ..programs.signature import Parameter
 from ..programs.source import Source
-from .trial import Outcome
 
-__all__ = ["Begin", "Compile", "Reply", "StoredCase", "Try"]
+__all__ = ["Begin", "Compile", "StoredCase", "Try"]
 
 
 class Begin(msgspec.Struct, tag=True, frozen=True):
@@ -64,9 +63,3 @@ class Try(msgspec.Struct, tag=True, frozen=True):
     cases: tuple[StoredCase, ...]
     tolerance: float
     save_binary: bool = True  # after the launches, when it is complete
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """The outcome of a request."""
-
-    outcome: Outcome = Outcome()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .trial import FAILURES, Outcome
-from .worker_messages import Begin, Reply
+from .worker_messages import Begin
 
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["NoWorkerError", "WorkerProcess"]
 
 _START_SECONDS = 60.0
-_REPLIES = msgspec.msgpack.Decoder(Reply)
+_OUTCOMES = msgspec.msgpack.Decoder(Outcome)
 
 
 class NoWorkerError(Exception):
@@ -81,7 +81,7 @@ class WorkerProcess:
                 self.usable = False
                 self.kill()
                 return Outcome("hung", f"no result after {seconds:g} s")
-            outcome = _REPLIES.decode(self._from.recv_bytes()).outcome
+            outcome = _OUTCOMES.decode(self._from.recv_bytes())
         except (EOFError, OSError):
             how = self._how_it_ended()
             code = self._process.poll()

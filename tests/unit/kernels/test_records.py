@@ -21,7 +21,7 @@ LANGUAGES = {"cuda": "cuda", "opencl": "opencl", "opengl": "glsl"}
 EVERYTHING = Capabilities(float_atomics=True, float64=True, int64=True, int8=True)
 
 
-def test_there_are_some_for_a_gpu_and_for_a_cpu() -> None:
+def test_records_are_shipped_for_a_gpu_and_a_cpu() -> None:
     names = {path.stem for path in FILES}
     for kernel in ("gemm", "conv2d"):
         assert {f"{kernel}-tiled-h200-{backend}" for backend in LANGUAGES} <= names
@@ -29,7 +29,7 @@ def test_there_are_some_for_a_gpu_and_for_a_cpu() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_one_is_of_todays_template(path: Path) -> None:
+def test_shipped_records_match_the_templates(path: Path) -> None:
     kernel, kind = path.stem.split("-")[:2]
     tuned = {"gemm": GEMM, "conv2d": CONV2D}[kernel].tuned(kind, 1 << 20)
     with path.open("rb") as lines:

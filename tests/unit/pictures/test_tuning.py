@@ -61,14 +61,14 @@ REPORTS = {
 
 
 @pytest.mark.parametrize("which", REPORTS)
-def test_any_report_is_a_picture(which: str, tmp_path: Path) -> None:
+def test_any_report_can_be_drawn(which: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     REPORTS[which].save_picture(tmp_path / "picture.svg")
     assert (tmp_path / "picture.svg").read_bytes().startswith(b"<?xml")
     assert [path.name for path in tmp_path.iterdir()] == ["picture.svg"]
 
 
-def test_the_same_report_is_the_same_picture(tmp_path: Path) -> None:
+def test_the_same_report_gives_the_same_svg(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for name in ("one.svg", "two.svg"):
         REPORTS["some failed"].save_picture(tmp_path / name)
@@ -76,19 +76,19 @@ def test_the_same_report_is_the_same_picture(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".PNG", b"\x89PNG"), (".pdf", b"%PDF")])
-def test_the_ending_tells_the_format(suffix: str, magic: bytes, tmp_path: Path) -> None:
+def test_the_suffix_decides_the_format(suffix: str, magic: bytes, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     REPORTS["two parameters"].save_picture(str(tmp_path / f"picture{suffix}"))
     assert (tmp_path / f"picture{suffix}").read_bytes().startswith(magic)
 
 
-def test_the_parametersmost_relevant_parameters_come_first() -> None:
+def test_the_most_relevant_parameters_come_first() -> None:
     assert most_relevant_parameters(REPORTS["two parameters"]) == ["TILE", "VEC"]
     assert most_relevant_parameters(REPORTS["one variant"]) == []
 
 
 @pytest.mark.parametrize("name", ["picture.gif", "picture", ".svg", "no/picture.svg"])
-def test_what_cannot_be_written_is_one_sentence(name: str, tmp_path: Path) -> None:
+def test_save_picture_rejects_paths_that_cannot_be_written(name: str, tmp_path: Path) -> None:
     with pytest.raises(kk.ArgumentError) as error:
         REPORTS["two parameters"].save_picture(tmp_path / name)
     assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
@@ -101,7 +101,7 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch:
     assert error.value.capability == "matplotlib"
 
 
-def test_nothing_global_is_touched(tmp_path: Path) -> None:
+def test_drawing_changes_no_matplotlib_setting(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     code = """
 import sys, matplotlib

@@ -72,7 +72,7 @@ def everything(records: Records) -> list[Record]:
 # --- kept and found
 
 
-def test_another_process_finds_what_was_kept(tmp_path: Path) -> None:
+def test_another_process_finds_stored_records(tmp_path: Path) -> None:
     kept = record(created=1000.5, version="0.9", failure="wrong", detail="off by 3 at 17", dtype="f2")
     with Records(tmp_path / "cache") as records:
         records.add(kept)
@@ -131,7 +131,7 @@ def test_more_samples_do_not_take_back_a_verification(records: Records) -> None:
 @pytest.mark.parametrize(
     ("samples", "median"), [([], None), ([2.0], 2.0), ([9.0, 1.0, 2.0], 2.0), ([4.0, 1.0, 3.0, 9.0], 3.5)]
 )
-def test_the_median(samples: list[float], median: float | None) -> None:
+def test_median_ms_is_the_median_of_the_samples(samples: list[float], median: float | None) -> None:
     assert record(samples_ms=samples).median_ms == median
 
 
@@ -161,7 +161,7 @@ def test_every_part_of_the_key_tells_records_apart(records: Records) -> None:
     assert records.find("gemm", "0" * 64, DEVICE, PROBLEM) is None
 
 
-def test_numbers_of_numpy_and_the_order_of_names_make_no_difference(records: Records) -> None:
+def test_numpy_numbers_and_the_order_of_names_make_no_difference(records: Records) -> None:
     records.add(record(problem={"m": 256, "alpha": 0.5, "fused": True, "mode": "same"}, samples_ms=np.array([1.0])))
     same = {"mode": np.str_("same"), "fused": np.bool_(True), "alpha": np.float32(0.5), "m": np.int64(256)}
     records.add(record(problem=same, samples_ms=[np.float64(2.0)], variant={"TILE": np.uint8(4)}))
@@ -176,7 +176,7 @@ def test_numbers_of_numpy_and_the_order_of_names_make_no_difference(records: Rec
     [None, [1], (1, 2), {"a": 1}, b"x", 1j, float("nan"), float("-inf"), 2**63, np.arange(3), "\ud800", object()],
 )
 @pytest.mark.parametrize("field", ["problem", "variant"])
-def test_other_values_are_refused(records: Records, field: str, value: Any) -> None:
+def test_values_that_cannot_be_stored_are_refused(records: Records, field: str, value: Any) -> None:
     with pytest.raises(kk.ArgumentError, match=f"'tile' of the {field}"):
         records.add(msgspec.structs.replace(record(), **{field: {"tile": value}}))
     assert everything(records) == [] and records.problems == 0
@@ -195,7 +195,7 @@ def test_other_values_are_refused(records: Records, field: str, value: Any) -> N
         {"device": "\udcff"},
     ],
 )
-def test_what_cannot_be_kept_is_refused(records: Records, changes: dict[str, Any]) -> None:
+def test_add_refuses_records_that_cannot_be_stored(records: Records, changes: dict[str, Any]) -> None:
     with pytest.raises(kk.ArgumentError):
         records.add(record(**changes))
     with pytest.raises(kk.ArgumentError):
@@ -203,7 +203,7 @@ def test_what_cannot_be_kept_is_refused(records: Records, changes: dict[str, Any
     assert everything(records) == []
 
 
-def test_any_log_can_be_kept(records: Records) -> None:
+def test_any_compiler_log_can_be_stored(records: Records) -> None:
     records.add(record(failure="compile", detail="\udcff error \0 – ü"))
     assert everything(records)[0].detail == "? error \0 – ü"
 
@@ -211,7 +211,7 @@ def test_any_log_can_be_kept(records: Records) -> None:
 # --- asking
 
 
-def test_what_is_known_of_a_device_and_of_an_architecture(records: Records) -> None:
+def test_records_are_found_by_device_and_by_architecture(records: Records) -> None:
     records.add_all(
         [
             record(1),
@@ -245,7 +245,7 @@ def test_what_is_known_of_a_device_and_of_an_architecture(records: Records) -> N
     assert records.counts()[0].newest == 4e9
 
 
-def test_forgetting(records: Records) -> None:
+def test_forget_removes_what_matches_all_that_is_given(records: Records) -> None:
     for device in ("d", "e"):
         for tuned in ("gemm", "conv2d"):
             records.add_all([record(number, tuned=tuned, device=device) for number in range(3)])
@@ -259,7 +259,7 @@ def test_forgetting(records: Records) -> None:
     assert records.counts() == [] and records.choices() == []
 
 
-def test_five_hundred_are_read_in_a_few_milliseconds(records: Records) -> None:
+def test_five_hundred_records_are_read_in_a_few_milliseconds(records: Records) -> None:
     records.add_all(record(number, samples_ms=[number + 0.1 * sample for sample in range(20)]) for number in range(500))
     best = 1.0
     for _ in range(5):
@@ -272,7 +272,7 @@ def test_five_hundred_are_read_in_a_few_milliseconds(records: Records) -> None:
 # --- the variant in use
 
 
-def test_the_newest_choice_stands(records: Records) -> None:
+def test_a_newer_choice_replaces_an_older_one(records: Records) -> None:
     assert records.choice("gemm", DEVICE, PROBLEM) is None
     records.choose(choice(1))
     records.choose(choice(2, reason="3 % faster"))
@@ -300,7 +300,7 @@ def test_only_a_pin_replaces_a_pin(records: Records) -> None:
     assert tile() == 5
 
 
-def test_a_choice_of_odd_values_is_refused(records: Records) -> None:
+def test_choose_refuses_values_that_cannot_be_stored(records: Records) -> None:
     with pytest.raises(kk.ArgumentError, match="'TILE' of the variant"):
         records.choose(choice(variant={"TILE": None}))
     assert records.choices() == []
@@ -309,7 +309,7 @@ def test_a_choice_of_odd_values_is_refused(records: Records) -> None:
 # --- where
 
 
-def test_memory_needs_no_folder_and_no_warning() -> None:
+def test_records_in_memory_need_no_folder_and_no_warning() -> None:
     records = Records(None)
     records.add(record())
     records.choose(choice())
@@ -317,13 +317,13 @@ def test_memory_needs_no_folder_and_no_warning() -> None:
     assert records.path is None and records.in_memory and records.problems == 0
 
 
-def test_a_file_may_be_named(tmp_path: Path) -> None:
+def test_a_path_that_ends_in_sqlite_names_the_file(tmp_path: Path) -> None:
     with Records(tmp_path / "mine.sqlite") as records:
         records.add(record())
         assert records.path == tmp_path / "mine.sqlite" and records.path.is_file() and not records.in_memory
 
 
-def test_closing_tidies_up_and_is_not_the_end(records: Records) -> None:
+def test_closed_records_open_again_when_used(records: Records) -> None:
     records.add(record())
     records.close()
     assert records.path is not None
@@ -332,7 +332,7 @@ def test_closing_tidies_up_and_is_not_the_end(records: Records) -> None:
     assert len(everything(records)) == 1
 
 
-def test_everything_is_private(records: Records) -> None:
+def test_files_of_records_are_private(records: Records) -> None:
     records.add(record())
     assert records.path is not None
     found = [records.path.parent, *records.path.parent.iterdir()]
@@ -340,7 +340,7 @@ def test_everything_is_private(records: Records) -> None:
     assert not [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077]
 
 
-def test_a_file_that_somebody_removed_is_begun_anew(records: Records) -> None:
+def test_a_removed_file_is_created_again(records: Records) -> None:
     records.add(record(1))
     assert records.path is not None
     records.path.unlink()
@@ -351,7 +351,7 @@ def test_a_file_that_somebody_removed_is_begun_anew(records: Records) -> None:
     assert records.problems == 0
 
 
-def test_threads_share_one(records: Records) -> None:
+def test_threads_share_one_records_object(records: Records) -> None:
     def add(thread: int) -> int:
         for number in range(20):
             records.add(record(1000 * thread + number))
@@ -365,7 +365,7 @@ def test_threads_share_one(records: Records) -> None:
     assert shared is not None and Counter(shared.samples_ms) == Counter({float(thread): 20 for thread in range(1, 9)})
 
 
-def test_no_more_than_so_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_of_too_many_records_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Records(tmp_path) as records:
         records.add_all(record(number, created=1000.0 - number) for number in range(30))
         records.add(record(29, created=5000.0))
@@ -379,7 +379,7 @@ def mode_of(path: Path) -> Any:
         return connection.execute("PRAGMA journal_mode").fetchone()[0]
 
 
-def test_no_write_ahead_log_on_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_file_system_gets_no_write_ahead_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Records(tmp_path / "here") as records:
         records.add(record())
     assert mode_of(tmp_path / "here" / "tuning.sqlite") == "wal"
@@ -393,7 +393,7 @@ def test_no_write_ahead_log_on_a_network(tmp_path: Path, monkeypatch: pytest.Mon
         assert mode_of(tmp_path / folder / "tuning.sqlite") == "delete"
 
 
-def test_where_there_can_be_no_write_ahead_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_work_without_a_write_ahead_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some file systems have no memory to share; sqlite's own stand-in for one of them has none either."""
 
     def connect(name: str) -> sqlite3.Connection:
@@ -427,7 +427,7 @@ def test_an_older_file_is_migrated_and_a_newer_one_left_alone(tmp_path: Path, mo
     assert path.read_bytes() == before and [found.name for found in tmp_path.iterdir()] == ["tuning.sqlite"]
 
 
-def test_a_bad_row_is_passed_over(records: Records) -> None:
+def test_a_bad_row_is_skipped(records: Records) -> None:
     records.add_all([record(1), record(2)])
     records.choose(choice())
     records.close()
@@ -461,7 +461,7 @@ def filled(records: Records) -> Records:
     return records
 
 
-def test_results_travel_in_a_file(filled: Records, tmp_path: Path) -> None:
+def test_load_reads_what_export_wrote(filled: Records, tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     assert filled.export(path) == 11
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -475,7 +475,7 @@ def test_results_travel_in_a_file(filled: Records, tmp_path: Path) -> None:
     assert sorted(found.name for found in tmp_path.iterdir()) == ["cache", "results.jsonl"], "nothing else is left"
 
 
-def test_results_travel_through_open_files(filled: Records) -> None:
+def test_export_and_load_take_open_files(filled: Records) -> None:
     text, binary = io.StringIO(), io.BytesIO()
     assert filled.export(text, tuned="gemm", device="e") == 5
     assert filled.export(binary, tuned="conv2d") == 0 and binary.getvalue() == b""
@@ -485,7 +485,7 @@ def test_results_travel_through_open_files(filled: Records) -> None:
         assert Records(None).load(file) == number
 
 
-def test_files_can_be_joined(filled: Records) -> None:
+def test_exported_files_can_be_joined(filled: Records) -> None:
     first, second = io.BytesIO(), io.BytesIO()
     filled.export(first, device=DEVICE)
     filled.export(second, device="e")
@@ -508,7 +508,7 @@ def test_an_export_appears_whole_or_not_at_all(filled: Records, tmp_path: Path) 
         filled.load(tmp_path / "missing")
 
 
-def test_bad_lines_are_passed_over_with_one_warning(filled: Records, tmp_path: Path) -> None:
+def test_load_skips_bad_lines_with_one_warning(filled: Records, tmp_path: Path) -> None:
     good = io.BytesIO()
     filled.export(good)
     lines = good.getvalue().splitlines()
@@ -587,7 +587,7 @@ def test_reading_a_file_again_never_changes_anything(here: Record, there: Record
         assert merged(there, here) == once, "nor does the order"
 
 
-def test_nor_where_there_are_more_samples_than_are_kept() -> None:
+def test_reading_a_file_with_too_many_samples_again_changes_nothing() -> None:
     many = [float(number) for number in range(300)]
     for here, there in ((many[:200], many[100:]), (many[100:], many[:200]), (many[:200], [many[150], *many[200:]])):
         for created in (1.0, 2.0, 3.0):
@@ -622,7 +622,7 @@ def test_importing_kernelkeep_loads_no_sqlite() -> None:
     assert run_python(script).stdout.strip() == "[]"
 
 
-def test_nothing_is_touched_before_it_is_needed(tmp_path: Path) -> None:
+def test_no_file_is_created_before_it_is_needed(tmp_path: Path) -> None:
     Records(tmp_path / "cache").close()
     assert not (tmp_path / "cache").exists()
 

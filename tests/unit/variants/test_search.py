@@ -25,7 +25,7 @@ def asked(search: Search, time_of: Callable[[kk.Variant], float | None] = lambda
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_asks_for_each_variant_once_and_ends(seed: int) -> None:
+def test_search_proposes_each_variant_once_and_ends(seed: int) -> None:
     search = Search(SMALL, {}, [], seed)
     assert search.size == len(SMALL)
     found = asked(search, lambda variant: None if variant["A"] == 2 else float(variant["B"]))
@@ -33,7 +33,7 @@ def test_asks_for_each_variant_once_and_ends(seed: int) -> None:
     assert search.next() is None and search.size == len(SMALL)
 
 
-def test_begins_with_what_it_is_told_to_and_only_once() -> None:
+def test_search_begins_with_the_given_variants() -> None:
     default, outside = SMALL.default(), kk.Variant({"A": 9, "B": 9})
     search = Search(SMALL, {}, [default, outside, default])
     found = asked(search)
@@ -41,17 +41,17 @@ def test_begins_with_what_it_is_told_to_and_only_once() -> None:
     assert len(found) == search.size == len(SMALL) + 1
 
 
-def test_is_the_same_each_time() -> None:
+def test_search_is_deterministic() -> None:
     assert asked(Search(SMALL, {}, [], 3)) == asked(Search(SMALL, {}, [], 3)) != asked(Search(SMALL, {}, [], 4))
 
 
-def test_asks_only_for_what_fits_the_problem() -> None:
+def test_search_proposes_only_what_the_problem_allows() -> None:
     space = SMALL.where(lambda v: v["A"] < v["n"])
     assert {variant["A"] for variant in asked(Search(space, {"n": 2}, []))} == {1}
     assert asked(Search(space, {"n": 0}, [])) == []
 
 
-def test_goes_on_without_being_told() -> None:
+def test_search_continues_without_being_told_times() -> None:
     """Compiles run ahead: several are asked for before the first is known."""
     search = Search(SMALL, {}, [])
     assert len({search.next() for _ in range(len(SMALL))}) == len(SMALL)
@@ -80,14 +80,14 @@ def asks_until(wanted: dict[str, int], space: kk.VariantSpace, seed: int, limit:
     return limit
 
 
-def test_walks_towards_the_best() -> None:
+def test_search_moves_towards_the_best() -> None:
     assert len(LARGE) == 2100
     needed = [asks_until(VALLEY, LARGE, seed) for seed in range(20)]
     # At random it takes half of them on average.
     assert mean(needed) < len(LARGE) / 10, needed
 
 
-def test_a_space_too_large_to_list_is_drawn_from_and_walked() -> None:
+def test_search_samples_a_space_too_large_to_list() -> None:
     huge = kk.VariantSpace(**{name: list(range(12)) for name in "ABCDE"})
     assert huge.combinations > 100_000
     search = Search(huge, {}, [])
@@ -95,6 +95,6 @@ def test_a_space_too_large_to_list_is_drawn_from_and_walked() -> None:
     assert asks_until(VALLEY, huge, 0, limit=2000) < 1000
 
 
-def test_a_huge_space_of_which_nothing_is_allowed_ends() -> None:
+def test_search_ends_in_a_huge_space_that_allows_nothing() -> None:
     huge = kk.VariantSpace(**{name: list(range(12)) for name in "ABCDE"}).where(lambda v: False)
     assert Search(huge, {}, []).next() is None

@@ -67,34 +67,34 @@ def chosen(*here: Record, alike: Any = (), choices: Any = (), **changes: Any) ->
 # --- the order of what counts
 
 
-def test_nothing_known_is_the_default() -> None:
+def test_without_records_the_default_is_selected() -> None:
     found = chosen()
     assert (found.variant, found.basis, found.expected_ms, found.distance) == ({"TILE": 1}, "default", None, None)
     assert "TILE=1 is the default: nothing was measured on This Device" in found.reason
     assert chosen(record(8, 1.0, failure="wrong")).basis == "default"
 
 
-def test_the_fastest_for_this_problem() -> None:
+def test_the_fastest_for_this_problem_is_selected() -> None:
     found = chosen(record(8, 3.0), record(16, 1.5), record(32, 2.0))
     assert (found.variant, found.basis, found.expected_ms, found.distance) == ({"TILE": 16}, "exact", 1.5, 0.0)
     assert found.reason == "TILE=16 was the fastest for this problem on this device: 1.5 ms over 3 samples"
     assert "over one sample" in chosen(record(8, [3.0])).reason
 
 
-def test_what_failed_is_never_chosen() -> None:
+def test_failed_variants_are_never_selected() -> None:
     for failure in ("compile", "wrong", "guard", "crashed", "hung", "slow", "refused"):
         assert chosen(record(8, 0.1, failure=failure), record(16, 1.5)).variant == {"TILE": 16}
     # Nor by having been chosen once, before it was found out.
     assert chosen(record(8, 0.1, failure="wrong"), record(16, 1.5), choices=[choice(8)]).variant == {"TILE": 16}
 
 
-def test_what_does_not_fit_any_more_does_not_count() -> None:
+def test_records_of_an_old_template_do_not_count() -> None:
     found = chosen(record(8, 0.1), record(16, 1.5), fits=lambda r: r.variant["TILE"] != 8)
     assert found.variant == {"TILE": 16}
     assert chosen(record(8, 0.1), fits=lambda r: False).basis == "default"
 
 
-def test_the_nearest_problem_scaled_by_the_work() -> None:
+def test_the_time_of_the_nearest_problem_is_scaled_by_the_work() -> None:
     near, far = {"m": 128, "n": 256}, {"m": 8, "n": 8}
     found = chosen(record(8, 0.5, near), record(16, 0.7, near), record(32, 0.001, far))
     assert (found.variant, found.basis, found.expected_ms) == ({"TILE": 8}, "nearest", 1.0)
@@ -104,19 +104,19 @@ def test_the_nearest_problem_scaled_by_the_work() -> None:
     )
 
 
-def test_a_nearest_problem_of_which_nothing_fits_is_passed_over() -> None:
+def test_a_nearest_problem_without_usable_records_is_skipped() -> None:
     near, far = {"m": 128, "n": 256}, {"m": 8, "n": 8}
     found = chosen(record(8, 0.5, near), record(32, 0.001, far), fits=lambda r: r.problem != near)
     assert found.variant == {"TILE": 32} and found.basis == "nearest"
 
 
-def test_the_nearest_problem_has_its_own_decision() -> None:
+def test_the_choice_of_the_nearest_problem_counts() -> None:
     near = {"m": 128, "n": 256}
     found = chosen(record(8, 0.5, near), record(16, 0.49, near), choices=[choice(8, near)])
     assert found.variant == {"TILE": 8} and found.basis == "nearest"
 
 
-def test_other_constants_make_a_problem_farther() -> None:
+def test_different_constants_add_to_the_distance() -> None:
     one, other = {"m": 300, "n": 256}, {"m": 240, "n": 256}
     records = (record(8, 1.0, one), record(16, 1.0, other))
     assert chosen(*records).variant == {"TILE": 16}
@@ -125,12 +125,12 @@ def test_other_constants_make_a_problem_farther() -> None:
     assert fours.variant == {"TILE": 8} and fours.distance is not None and fours.distance < 1
 
 
-def test_problems_of_other_names_or_texts_say_nothing() -> None:
+def test_problems_with_other_names_or_strings_do_not_count() -> None:
     assert chosen(record(8, 1.0, {"m": 256}), record(8, 1.0, {"m": 256, "k": 256})).basis == "default"
     assert chosen(record(8, 1.0, {"m": 256, "n": "wide"})).basis == "default"
 
 
-def test_the_same_architecture() -> None:
+def test_records_of_the_same_architecture_are_used() -> None:
     theirs = dict(device=THERE, device_name="opencl_other")
     found = chosen(alike=[record(8, 3.0, **theirs), record(16, 2.0, **theirs)])
     assert (found.variant, found.basis, found.expected_ms, found.distance) == (
@@ -155,7 +155,7 @@ FAILURES = ("compile", "wrong", "guard", "crashed", "hung", "refused")
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_where_every_variant_failed_there_is_nothing_to_run(failure: str) -> None:
+def test_select_raises_where_every_variant_failed(failure: str) -> None:
     failed = [record(tile, [], failure=failure, detail=f"y[{tile}] is 3") for tile in (1, 8, 16)]
     with pytest.raises(
         kk.VariantError, match=rf"every variant of gemm failed for m=256 n=256 on This Device.*3 {failure}"
@@ -177,7 +177,7 @@ def test_where_every_variant_failed_there_is_nothing_to_run(failure: str) -> Non
     assert chosen(record(1, 90.0, failure="slow"), *failed[1:]).basis == "default"
 
 
-def test_neither_a_pin_nor_determinism_runs_what_failed() -> None:
+def test_a_failed_variant_raises_even_when_pinned_or_deterministic() -> None:
     failed = record(1, [], failure="wrong", detail="y[7] is 3")
     with pytest.raises(kk.VariantError, match=r"TILE=1, which is pinned for gemm, failed.*TILE=1: y\[7\] is 3"):
         chosen(failed, choices=[choice(1, pinned=True)])
@@ -203,7 +203,7 @@ def test_a_program_that_was_wrong_for_another_problem_is_the_last_resort() -> No
 # --- decisions
 
 
-def test_a_decision_stands_against_medians_of_other_days() -> None:
+def test_a_choice_beats_medians_of_other_days() -> None:
     records = record(8, 1.0), record(16, 0.9)
     assert chosen(*records).variant == {"TILE": 16}
     found = chosen(*records, choices=[choice(8, reason="the fastest measured")])
@@ -214,14 +214,14 @@ def test_a_decision_stands_against_medians_of_other_days() -> None:
     )
 
 
-def test_a_decision_about_another_problem_or_an_old_template_does_not_bind() -> None:
+def test_a_choice_for_another_problem_or_an_old_template_does_not_count() -> None:
     records = record(8, 1.0), record(16, 0.9)
     assert chosen(*records, choices=[choice(8, {"m": 1, "n": 1})]).variant == {"TILE": 16}
     assert chosen(*records, choices=[choice(8)], fits=lambda r: r.variant["TILE"] == 16).variant == {"TILE": 16}
     assert chosen(*records, choices=[choice(64)]).variant == {"TILE": 16}
 
 
-def test_a_pin_stands_against_everything() -> None:
+def test_a_pin_beats_every_measurement() -> None:
     found = chosen(record(8, 1.0), record(16, 5.0), choices=[choice(16, pinned=True)])
     assert (found.variant, found.basis, found.expected_ms) == ({"TILE": 16}, "pinned", 5.0)
     assert found.reason == "TILE=16 was pinned for this problem"
@@ -241,7 +241,7 @@ def test_near_ties_keep_the_incumbent() -> None:
     assert fastest([]) is None and fastest([record(8, [])]) is None
 
 
-def test_the_more_the_samples_scatter_the_wider_a_tie_is_but_not_without_end() -> None:
+def test_scattered_samples_widen_a_tie_up_to_a_limit() -> None:
     steady, scattered = record(16, [1.0, 1.0, 1.0]), record(8, [0.98, 1.08, 1.18])
     assert is_tie(scattered, steady) and not is_tie(record(8, 1.08), steady)
     wild = record(8, [0.1, 1.3, 2.5])
@@ -268,7 +268,7 @@ def test_the_median_of_samples() -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 4096), st.integers(0, 4096), st.integers(0, 4096))
-def test_distance_is_one(a: int, b: int, c: int) -> None:
+def test_distance_is_a_metric(a: int, b: int, c: int) -> None:
     def far(one: int, other: int) -> float:
         return distance_between({"n": one}, {"n": other})
 

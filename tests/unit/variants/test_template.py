@@ -42,7 +42,7 @@ def digest(made: Launch) -> str:
 
 
 @pytest.mark.parametrize("language", ["opencl", "cuda", "glsl"])
-def test_defines_become_macros_and_jinja_is_filled_in(language: str) -> None:
+def test_a_variant_is_written_as_macros_or_by_jinja(language: str) -> None:
     made = launch(kk.Template(BODY, PARAMS), device=target(language), TIMES=3)
     assert made.source.defines["TIMES"] == 3 and "x[i] * TIMES" in made.source.text
     assert made.source.language == language and made.kernel == "scale"
@@ -57,14 +57,14 @@ def test_each_variant_is_a_source_of_its_own() -> None:
         assert digest(launch(template, TIMES=1)) == digest(launch(template, TIMES=1))
 
 
-def test_variants_that_differ_in_their_launch_alone_are_told_apart_too() -> None:
+def test_variants_that_differ_only_in_their_launch_have_different_sources() -> None:
     """What is measured is remembered by its source."""
     template = kk.Template(kk.Source(RAW + "{# jinja #}"), grid=1, group="GROUP")
     one, other = launch(template, GROUP=64, TIMES=1), launch(template, GROUP=128, TIMES=1)
     assert (one.group, other.group) == ((64,), (128,)) and digest(one) != digest(other)
 
 
-def test_the_engine_is_seen_from_the_text_or_said() -> None:
+def test_the_text_decides_the_engine_unless_it_is_given() -> None:
     matrix = "float m[2][2] = {{1.0f, 2.0f}, {3.0f, 4.0f}};\n" + BODY
     assert matrix in launch(kk.Template(matrix, PARAMS), TIMES=3).source.text
     odd = "float m[1][1] = {{n}};\n" + BODY
@@ -73,13 +73,13 @@ def test_the_engine_is_seen_from_the_text_or_said() -> None:
     assert "TIMES" not in launch(kk.Template(plain, PARAMS, engine="jinja"), TIMES=3).source.defines
 
 
-def test_jinja_has_loops_and_conditions() -> None:
+def test_jinja_writes_loops_and_conditions() -> None:
     text = "{% for i in range(UNROLL) %}y[{{ i }}] = x[{{ i }}];\n{% endfor %}{%- if FAST %}// fast{% endif %}"
     made = launch(kk.Template(text, PARAMS), UNROLL=3, FAST=True).source.text
     assert "y[2] = x[2];" in made and "y[3]" not in made and "// fast" in made
 
 
-def test_a_macro_that_is_false_is_0() -> None:
+def test_a_false_value_is_the_macro_0() -> None:
     """Left undefined it would be an error in GLSL."""
     made = launch(kk.Template("#if WIDE\n#endif\n" + BODY, PARAMS), WIDE=False, TIMES=1)
     assert made.source.defines["WIDE"] == 0 and made.source.defines["WIDE"] is not False
@@ -96,7 +96,7 @@ def test_a_portable_kernel_and_a_source_keep_their_own_settings() -> None:
     assert made.source.options == ("-DX", "-DY") and made.group is None and made.grid == (4,)
 
 
-def test_texts_by_language() -> None:
+def test_a_template_may_have_a_text_for_each_language() -> None:
     template = kk.Template({"opencl": BODY, "cuda": BODY.replace("TIMES", "TIMES * 1.0f")}, PARAMS)
     assert "1.0f" in launch(template, device=target("cuda"), TIMES=1).source.text
     assert "1.0f" not in launch(template, device=target("opencl"), TIMES=1).source.text
@@ -104,7 +104,7 @@ def test_texts_by_language() -> None:
         launch(template, device=target("glsl"), TIMES=1)
 
 
-def test_a_source_is_for_its_language_alone() -> None:
+def test_a_source_is_unsupported_in_other_languages() -> None:
     template = kk.Template(kk.Source(RAW, language="opencl"), grid=1)
     for language in ("cuda", "glsl"):
         with pytest.raises(kk.Unsupported, match=f"no text for {language}; it has: opencl"):
@@ -149,7 +149,7 @@ def test_shapes_grids_and_groups_from_numbers_names_and_functions() -> None:
     assert made.grid == (10, 2) and made.group == (2, 2)
 
 
-def test_the_only_size_is_the_shape_and_the_grid_covers_the_output() -> None:
+def test_by_default_the_only_size_is_the_shape_and_the_grid_covers_it() -> None:
     template = kk.Template(BODY, PARAMS)
     assert template.shape("y", {"n": 1000}) == (1000,)
     assert launch(template, TIMES=1)[2:] == ((4,), (256,))
@@ -158,7 +158,7 @@ def test_the_only_size_is_the_shape_and_the_grid_covers_the_output() -> None:
     assert launch(template, {"n": 0}, TIMES=1).grid == (1,)
 
 
-def test_scalars_from_the_problem_or_given() -> None:
+def test_scalars_come_from_the_problem_or_from_scalars() -> None:
     template = kk.Template(BODY, [*PARAMS, kk.Scalar("a", "f4"), kk.Scalar("b", "f4")],
                            scalars={"a": 2.0, "b": lambda v: v["n"] / 2})  # fmt: skip
     values = template.values({"n": 10})
@@ -184,7 +184,7 @@ def test_numpy_numbers_in_a_problem_are_pythons() -> None:
 
 
 @pytest.mark.parametrize("problem", [None, 7, "n", [("n", 7)], {7: 7}, {"n": None}, {"n": [7]}, {"n": np.zeros(2)}])
-def test_what_is_no_problem(problem: Any) -> None:
+def test_plain_problem_rejects_what_is_not_a_problem(problem: Any) -> None:
     with pytest.raises(kk.ArgumentError, match=r"problem must be a dict|a problem's values must be"):
         plain_problem(problem)
 
@@ -192,7 +192,7 @@ def test_what_is_no_problem(problem: Any) -> None:
 # --- wrong use
 
 
-def test_wrong_templates() -> None:
+def test_template_rejects_wrong_arguments() -> None:
     with pytest.raises(kk.ArgumentError, match="needs params"):
         kk.Template(BODY)
     with pytest.raises(kk.ArgumentError, match="'jinja' or 'defines', got 'mako'"):
@@ -203,7 +203,7 @@ def test_wrong_templates() -> None:
         kk.Template(BODY, PARAMS, constants="TAPS")
 
 
-def test_names_that_are_not_known() -> None:
+def test_unknown_names_are_argument_errors() -> None:
     with pytest.raises(
         kk.ArgumentError, match="the template cannot be filled in: 'TIEMS' is undefined; it may use: TIMES"
     ):
@@ -224,7 +224,7 @@ def test_names_that_are_not_known() -> None:
         launch(kk.Template(BODY, PARAMS, derived=lambda p: {"k": p["m"]}), TIMES=3)
 
 
-def test_numbers_that_are_none() -> None:
+def test_sizes_that_cannot_be_computed_are_argument_errors() -> None:
     with pytest.raises(kk.ArgumentError, match=r"grid must be integers, got 0\.5"):
         launch(kk.Template(BODY, PARAMS, grid=0.5), TIMES=3)  # type: ignore[arg-type]
     with pytest.raises(kk.ArgumentError, match="the shape of buffer y is not known"):
@@ -233,22 +233,6 @@ def test_numbers_that_are_none() -> None:
         launch(kk.Template(kk.Source(RAW, language="opencl")), TIMES=3)
     with pytest.raises(kk.ArgumentError, match="writes nothing"):
         launch(kk.Template("int i;", [kk.Buffer("x", "f4", "r")], group=64), TIMES=3)
-
-
-def test_wrong_tuned() -> None:
-    template, space = kk.Template(BODY, PARAMS), kk.VariantSpace(TIMES=[1, 2])
-    with pytest.raises(kk.ArgumentError, match="name must be a non-empty string"):
-        kk.Tuned("", template, space)
-    with pytest.raises(kk.ArgumentError, match=r"template must be a kk\.Template, got a str"):
-        kk.Tuned("scale", BODY, space)  # type: ignore[arg-type]
-    with pytest.raises(kk.ArgumentError, match=r"space must be a kk\.VariantSpace, got a dict"):
-        kk.Tuned("scale", template, {"TIMES": [1, 2]})  # type: ignore[arg-type]
-    with pytest.raises(kk.ArgumentError, match="reference must be a function"):
-        kk.Tuned("scale", template, space, reference=7)  # type: ignore[arg-type]
-    tuned = kk.Tuned("scale", template, space)
-    for cache in (None, target()):
-        with pytest.raises(kk.ArgumentError, match=r"kk\.ProgramCache"):
-            tuned.select(cache, {"n": 7})  # type: ignore[arg-type]
 
 
 def test_jinja_that_is_not_installed_is_unsupported() -> None:
