@@ -1,4 +1,4 @@
-"""Where a run begins that does not begin with the program's own arrays: `initial_state=`."""
+"""Where a run begins: with the program's own arrays, with those of `initial_state=`, or at a checkpoint."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def parse_initial_state(program: StateProgram, initial_state: Any) -> InitialSta
     if initial_state is None:
         return InitialState.of(program)
     if isinstance(initial_state, Checkpoint):
-        return _after(program, initial_state)
+        return _from_checkpoint(program, initial_state)
     if not isinstance(initial_state, Mapping):
         raise ArgumentError(
             f"initial_state must be a mapping of names to arrays, or a checkpoint from kk.read_checkpoint, got "
@@ -52,7 +52,7 @@ def parse_initial_state(program: StateProgram, initial_state: Any) -> InitialSta
     return InitialState(_fitting("initial_state", program.name, initial_state, program.state), program.tasks)
 
 
-def _after(program: StateProgram, checkpoint: Checkpoint) -> InitialState:
+def _from_checkpoint(program: StateProgram, checkpoint: Checkpoint) -> InitialState:
     """The state, the tasks, the phase and the iteration of a checkpoint."""
     if checkpoint.coupling != program.coupling:
         raise ArgumentError(
@@ -62,7 +62,7 @@ def _after(program: StateProgram, checkpoint: Checkpoint) -> InitialState:
     iteration, phase = checkpoint.iteration, checkpoint.phase
     if not 0 <= iteration <= MAX_ITERATIONS or not 0 <= phase < 2**31:
         raise ArgumentError(
-            f"initial_state has iteration {iteration:,} and phase {phase:,}, which cannot be counted on from"
+            f"initial_state has iteration {iteration:,} and phase {phase:,}; both must be from 0 to {MAX_ITERATIONS:,}"
         )
     state = _fitting("initial_state", program.name, checkpoint.state, program.state)
     tasks = _fitting("the tasks of initial_state", program.name, checkpoint.tasks, program.tasks, any_length=True)

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP, heeded between two turns: the state is committed then, and a checkpoint can be made of it."""
+"""Ctrl-C, SIGTERM and SIGHUP are obeyed between two turns: the state is committed then, and goes to a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasat
 
 
 class Interruption:
-    """For a `with` block, in which signals are only noted. A second one waits for nothing.
+    """For a `with` block, in which a signal is only noted. A second one takes effect at once.
 
-    Signals reach the main thread only: in any other this does nothing. Ctrl-C stays ignored where it is (`nohup`), and is left
-    alone where something that is not Python handles it. SIGTERM and SIGHUP are noted where there is something to save, and
-    only in the place of the default: a handler of the caller's own stays, and so does ignoring them.
+    Signals reach the main thread only: in any other this does nothing. Ctrl-C stays ignored where it is (`nohup`), and where
+    something other than Python handles it. SIGTERM and SIGHUP are noted where there is something to save, and only where
+    they have their default effect: a handler of the caller's own stays, and so does ignoring them.
     """
 
     def __init__(self, *, saves: bool) -> None:
@@ -62,7 +62,7 @@ class Interruption:
         self._before.clear()
 
     def pass_on(self) -> None:
-        """After the block: what the signal does without it. `KeyboardInterrupt`, or the end of the process."""
+        """After the block: let the signal take effect, as `KeyboardInterrupt` or as the end of the process."""
         if self.signal is not None:
             _end_by(self.signal)
 
@@ -79,7 +79,7 @@ class EndingSignal(BaseException):
 def raise_ending_signals() -> Iterator[None]:
     """For a `with` block in the main thread SIGTERM and SIGHUP raise `EndingSignal`; after it they end the process.
 
-    As in `Interruption`, only in the place of the default.
+    As in `Interruption`, only where they have their default effect.
     """
 
     def arrived(number: int, frame: FrameType | None) -> None:

@@ -44,7 +44,7 @@ class StateProgram:
 
     `state` holds the arrays as they are at the beginning. `items` is how often the body runs in an iteration; without it there is
     an item for every element of the arrays that the body writes. For "queue", `tasks` holds the first tasks: a mapping of field
-    names to arrays of one length; `queue_capacity` is where the queue starts, and it grows.
+    names to arrays of one length; `queue_capacity` is its size at the beginning; it grows.
     """
 
     def __init__(
@@ -61,20 +61,20 @@ class StateProgram:
         group: int = 128,
     ) -> None:
         if coupling not in COUPLINGS:
-            raise ArgumentError(f"coupling is one of {', '.join(COUPLINGS)}, not {coupling!r}")
+            raise ArgumentError(f"coupling must be one of {', '.join(COUPLINGS)}, got {coupling!r}")
         if not isinstance(body, str) or not body.strip():
-            raise ArgumentError(f"state program {name} needs a body")
+            raise ArgumentError(f"body of {name} must be a text in C, got {body!r}")
         if (match := _GROUPED.search(body)) is not None:
             raise ArgumentError(
                 f"the body of {name} uses {match.group()}, but a strategy decides which group runs an item: use kk_item()"
             )
         if not isinstance(state, Mapping) or not state:
-            raise ArgumentError(f"state program {name} needs a state: a mapping of names to arrays")
+            raise ArgumentError(f"state of {name} must be a mapping of names to arrays, with at least one")
         if not isinstance(scalars, Mapping | None):
-            raise ArgumentError(f"the scalars of {name} are a mapping of names to numbers")
-        PortableKernel(name, params=[], body="")  # what no kernel can be named, no program can
+            raise ArgumentError(f"scalars of {name} must be a mapping of names to numbers, got {scalars!r}")
+        PortableKernel(name, params=[], body="")  # raises where no kernel can have this name
         if not isinstance(group, int) or isinstance(group, bool) or not 1 <= group <= 1024:
-            raise ArgumentError(f"group of {name} is a number of work-items from 1 to 1024, not {group!r}")
+            raise ArgumentError(f"group of {name} must be a number of work-items from 1 to 1024, got {group!r}")
         self.name = name
         self.coupling = coupling
         self.body = body
@@ -87,21 +87,21 @@ class StateProgram:
         self.scalars = {key: _scalar(f"scalar {key!r} of {name}", value) for key, value in (scalars or {}).items()}
         self.tasks = self._parse_tasks(tasks)
         if not isinstance(queue_capacity, int) or queue_capacity < 1:
-            raise ArgumentError(f"queue_capacity is a positive number of tasks, not {queue_capacity!r}")
+            raise ArgumentError(f"queue_capacity must be a positive number of tasks, got {queue_capacity!r}")
         self.queue_capacity = max(queue_capacity, 2 * len(next(iter(self.tasks.values()), ())))
         self.items = self._parse_items(items)
         self._check_names()
 
     @property
     def steers(self) -> bool:
-        """Whether an iteration decides something for all: then items cannot run ahead of each other."""
+        """Whether an iteration decides something for all items: then no item can run ahead of the others."""
         return bool(_STEERING.search(self.body))
 
     @cached_property
     def keeps(self) -> Mapping[str, Keep]:
-        """The arrays whose old values must be carried over first, because an iteration may leave some of them unwritten.
+        """The arrays whose old values must be copied first, because an iteration may leave some of them unwritten.
 
-        A queue's tasks work in place: there the whole state is carried over at each dispatch in any case.
+        A queue's tasks work in place: there the whole state is copied before each dispatch in any case.
         """
         if self.coupling == "queue":
             return {}
@@ -110,31 +110,31 @@ class StateProgram:
 
     @property
     def keeps_whole(self) -> tuple[str, ...]:
-        """Those of them that are carried over as a whole."""
+        """Those of them that are copied as a whole."""
         return tuple(key for key, keep in self.keeps.items() if keep is Keep.WHOLE)
 
     @property
     def layout_digest(self) -> str:
-        """What a checkpoint of this program must look like."""
+        """Identifies the layout of the state: a checkpoint with another one does not fit."""
         arrays = [[key, array.dtype.str, list(array.shape)] for key, array in self.state.items()]
         tasks = [[key, array.dtype.str] for key, array in self.tasks.items()]
         return _digest([self.coupling, self.items if self.coupling != "queue" else 0, arrays, tasks])
 
     @property
     def program_digest(self) -> str:
-        """Everything that decides what an iteration computes: another one cannot take over the work."""
+        """Identifies what an iteration computes: a checkpoint with another one cannot be resumed."""
         scalars = [[key, value.dtype.str, value.tobytes().hex()] for key, value in self.scalars.items()]
         return _digest([self.layout_digest, self.body, scalars])
 
     def _parse_items(self, items: int | None) -> int:
         if self.coupling == "queue":
             if items is not None:
-                raise ArgumentError(f"{self.name} handles tasks: its items are what is in the queue")
+                raise ArgumentError(f"items of {self.name} must be left out: its items are the tasks in the queue")
             return 0
         if items is None:
             return self._count_items()
         if not isinstance(items, int | np.integer) or isinstance(items, bool) or not 1 <= items <= MOST_ITEMS:
-            raise ArgumentError(f"items of {self.name} is an integer from 1 to {MOST_ITEMS:,}, not {items!r}")
+            raise ArgumentError(f"items of {self.name} must be an integer from 1 to {MOST_ITEMS:,}, got {items!r}")
         for key in sorted(always_written(self.body, self.state)):
             most = self.state[key].size
             if most < items:
@@ -159,21 +159,21 @@ class StateProgram:
     def _parse_tasks(self, tasks: Mapping[str, Any] | None) -> dict[str, np.ndarray[Any, Any]]:
         if self.coupling != "queue":
             if tasks is not None:
-                raise ArgumentError(f"{self.name} has no queue, so it takes no tasks")
+                raise ArgumentError(f"tasks of {self.name} must be left out: only coupling='queue' has tasks")
             return {}
         if not isinstance(tasks, Mapping) or not tasks:
-            raise ArgumentError(f"{self.name} needs its first tasks: a mapping of field names to arrays")
+            raise ArgumentError(f"tasks of {self.name} must be a mapping of field names to arrays: the first tasks")
         parsed = {key: _array(f"task field {key!r} of {self.name}", value) for key, value in tasks.items()}
         lengths = {array.shape for array in parsed.values()}
         if len(lengths) != 1 or len(next(iter(lengths))) != 1:
-            raise ArgumentError(f"the task fields of {self.name} are arrays of one dimension and one length")
+            raise ArgumentError(f"the task fields of {self.name} must be arrays of one dimension and one length")
         return parsed
 
     def _check_names(self) -> None:
         used: set[str] = set()
         for key in (*self.state, *self.tasks, *self.scalars):
             if isinstance(key, str) and key.startswith("kk"):
-                raise ArgumentError(f"{self.name} has something named {key}, and names beginning with kk are taken")
+                raise ArgumentError(f"{self.name} has something named {key}, and names that begin with kk are reserved")
         for key, array in (*self.state.items(), *self.tasks.items()):
             Buffer(key, _short(f"{key} of {self.name}", array.dtype))
             used |= {key} if key not in used else _twice(self.name, key)
@@ -212,7 +212,7 @@ def _array(label: str, value: Any) -> np.ndarray[Any, Any]:
 
 
 def _narrowed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Plain Python numbers as the kernels of most people have them: int is i4 where it fits, float f4."""
+    """Plain Python numbers with the types that most kernels use: int becomes i4 where it fits, float f4."""
     if array.dtype.kind == "i" and array.size and array.min() >= -(2**31) and array.max() < 2**31:
         return array.astype("i4")
     if array.dtype.kind != "f":
@@ -231,13 +231,13 @@ def _scalar(label: str, value: Any) -> np.ndarray[Any, Any]:
     if not isinstance(value, np.ndarray | np.generic):
         array = _narrowed(array)
     if array.ndim or array.dtype.kind not in "iuf":
-        raise ArgumentError(f"{label} is a single number, not {value!r}")
+        raise ArgumentError(f"{label} must be a single number, got {value!r}")
     return array
 
 
 def _short(label: str, dtype: np.dtype[Any]) -> str:
     if dtype.kind not in "iuf":
-        raise ArgumentError(f"{label} is {dtype}, and a state holds integers and floats")
+        raise ArgumentError(f"{label} must have integers or floats, got {dtype}")
     return dtype.str[1:]
 
 

@@ -15,7 +15,7 @@ __all__ = ["DeadlineWarning", "Measured", "RunReport"]
 
 
 class DeadlineWarning(UserWarning):
-    """A dispatch outlived `deadline_seconds`, or leaves no room for a second task; the run goes on."""
+    """A dispatch took longer than `deadline_seconds`, or leaves no time for a second task; the run goes on."""
 
 
 @dataclass
@@ -28,12 +28,12 @@ class Measured:
     gaps: list[float] = field(default_factory=list)  # seconds between two dispatches, of a sample of them
     busy: list[tuple[float, float]] = field(default_factory=list)  # busy seconds and whole seconds, of the same sample
     longest_slice: float | None = None  # seconds, of slices that had a deadline
-    late_slices: int = 0  # that outlived it
-    host_seconds: list[float] = field(default_factory=list)  # what giving the device one dispatch cost the host
+    late_slices: int = 0  # that took longer
+    host_seconds: list[float] = field(default_factory=list)  # what enqueueing one dispatch cost the host
     heartbeats: int = 0
 
     def note_slice(self, seconds: float) -> None:
-        """A slice that had a deadline."""
+        """Count a slice that had a deadline."""
         self.longest_slice = max(seconds, self.longest_slice or 0.0)
 
 
@@ -55,7 +55,7 @@ class RunReport:
     busy_share: float | None
     host_seconds_per_dispatch: float | None
     longest_slice_seconds: float | None
-    late_slices: int  # that outlived their deadline
+    late_slices: int  # that took longer than their deadline
     checkpoints: int
     checkpoint_seconds: float
     checkpoint_bytes: int

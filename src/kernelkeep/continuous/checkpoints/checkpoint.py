@@ -18,9 +18,9 @@ TASK = "task "  # begins the names of arrays that are fields of tasks
 
 
 class Checkpoint(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """A state that a run committed: its arrays, how far it is, and what it belongs to.
+    """A state that a run committed: its arrays, how far it is, and which program it belongs to.
 
-    `arrays` are those of the file, fields of tasks among them; `header` has every fact that the properties leave out.
+    `arrays` are those of the file, fields of tasks among them; `header` has the facts for which there is no property.
     """
 
     header: CheckpointHeader
@@ -78,7 +78,7 @@ class Checkpoint(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
     @property
     def finished(self) -> bool:
-        """Whether the program itself said that nothing is left to do."""
+        """Whether the program itself ended the work."""
         return self.header.finished
 
     @property
@@ -102,7 +102,7 @@ class Checkpoint(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What writing a checkpoint took: bytes of the file, bytes of the arrays, and time."""
+    """A checkpoint that was written: bytes of the file, bytes of the arrays, and the time it took."""
 
     nbytes: int
     raw_bytes: int

@@ -1,4 +1,4 @@
-"""The bytes of a checkpoint, which proves itself. `docs/checkpoint-format.md` is the specification.
+"""The bytes of a checkpoint file, with digests over all of them. `docs/checkpoint-format.md` is the specification.
 
     offset  size
     0       8     magic 89 "KKPT" 0D 0A 1A
@@ -84,7 +84,7 @@ class NoCheckpoint(Damaged):
 
 
 class NewerFormat(Damaged):
-    """A later kernelkeep wrote it."""
+    """A file that a later kernelkeep wrote."""
 
 
 class Prefix(msgspec.Struct, frozen=True):
@@ -152,7 +152,7 @@ def _storable(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _write_frames(out: _Hashed, array: np.ndarray[Any, Any]) -> None:
     raw = _as_bytes(array)
     packer = zstd.ZstdCompressor(level=_LEVEL)
-    passed = 0  # frames to go before compressing is tried again: noise stays noise
+    passed = 0  # frames until compressing is tried again: data that does not shrink rarely starts to
     for at in range(0, len(raw), _FRAME_BYTES):
         frame: Any = raw[at : at + _FRAME_BYTES]
         size = len(frame)
@@ -176,7 +176,7 @@ def _as_bytes(array: np.ndarray[Any, Any]) -> memoryview:
 
 
 def read_prefix(file: BinaryIO) -> Prefix:
-    """The first 32 bytes. Says nothing of what follows."""
+    """Read the first 32 bytes, and check only them."""
     data = file.read(_PREFIX.size)
     if data[: len(MAGIC)] != MAGIC[: len(data)] or not data:
         raise NoCheckpoint
@@ -200,7 +200,7 @@ def _check_prefix(prefix: Prefix) -> None:
 
 
 class _Checked:
-    """A file that is hashed as it is read, and knows how much of it there is."""
+    """A file that is hashed as it is read, and knows its size."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -217,7 +217,7 @@ class _Checked:
         return self._file.read(_END.size) == _END.pack(_END_MARK, self.size)
 
     def short(self, part: str) -> Damaged:
-        """Why there is less than `part` needs: it is cut off; or, where the end is in place, it is `part` that lies."""
+        """The error for a file with fewer bytes than `part` needs: it is cut off; or, where its end exists, `part` is damaged."""
         return Damaged(f"is damaged in {part}" if self.whole else f"is cut off after {self.size:,} bytes, in {part}")
 
     def read(self, nbytes: int, part: str) -> bytes:
@@ -250,7 +250,7 @@ class _Checked:
 
 
 def read_start(file: BinaryIO, *, to_the_end: bool = False) -> tuple[CheckpointHeader, Prefix, _Checked]:
-    """The header, checked, and where reading goes on. With `to_the_end` also sees that the file has its end."""
+    """Read and check the header; returns where reading continues. With `to_the_end`, also check that the file has its end."""
     file.seek(0)
     prefix = read_prefix(file)
     _check_prefix(prefix)
@@ -267,7 +267,7 @@ def read_start(file: BinaryIO, *, to_the_end: bool = False) -> tuple[CheckpointH
 
 
 def read_arrays(header: CheckpointHeader, source: _Checked) -> dict[str, np.ndarray[Any, Any]]:
-    """All arrays, every byte of the file checked."""
+    """Read all arrays, and check every byte of the file."""
     _check_size(header, source)
     arrays = {info.name: _read_array(info, source) for info in header.arrays}
     part = "its last bytes"
@@ -281,7 +281,7 @@ def read_arrays(header: CheckpointHeader, source: _Checked) -> dict[str, np.ndar
 
 
 def _check_size(header: CheckpointHeader, source: _Checked) -> None:
-    """Refuse what the file cannot hold, or memory not, before any memory is asked for."""
+    """Raise where the file or free memory is too small for the arrays, before any memory is allocated."""
     left = source.size - source.at
     for info in header.arrays:
         if info.nbytes > left << _MOST_SHRUNK:
@@ -314,7 +314,7 @@ def _read_frame(view: memoryview, source: _Checked, part: str) -> int:
     data = source.read(stored, part)
     frame = zstd.ZstdDecompressor()
     try:
-        raw = frame.decompress(data, size + 1)  # no more than was promised: a few bytes of zstd can hold gigabytes
+        raw = frame.decompress(data, size + 1)  # no more than stated: a few bytes of zstd can expand to gigabytes
     except zstd.ZstdError:
         raise Damaged(f"is damaged in {part}") from None
     if len(raw) != size or not frame.eof or frame.unused_data:

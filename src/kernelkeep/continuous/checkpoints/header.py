@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself: the standard header that all programs share, whatever their state is."""
+"""The header of a checkpoint: the same facts for every program, whatever its state is."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LONGEST_BODY = 1 << 20
 class ScalarValue(msgspec.Struct, frozen=True):
     """A scalar parameter: its value as a Python number and its dtype, such as `<f4`.
 
-    JSON has no word for values that are not finite: they are the texts `nan`, `inf` and `-inf`.
+    JSON cannot hold values that are not finite: they are the texts `nan`, `inf` and `-inf`.
     """
 
     value: bool | int | float | str
@@ -77,7 +77,7 @@ class ArrayInfo(msgspec.Struct, frozen=True):
 
 
 class CheckpointHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a state beside its arrays; the same for every program.
+    """The facts of a state beside its arrays; the same for every program.
 
     `arrays` is filled in when the checkpoint is written, from the arrays that come with it; `lineage` and `file` as well, by
     whoever writes the files of a run.
@@ -110,12 +110,12 @@ class CheckpointHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_lineage() -> str:
-    """The lineage of a run that begins: random, so that no other has it."""
+    """A random lineage for a run that begins, so that no other run has it."""
     return secrets.token_hex(16)
 
 
 def stored_body(body: str) -> str:
-    """The body as a header holds it."""
+    """The body as a header holds it: empty where it is too long."""
     return body if len(body) <= _LONGEST_BODY else ""
 
 
@@ -139,17 +139,17 @@ _decoder = msgspec.json.Decoder(CheckpointHeader)
 
 
 def encode_header(header: CheckpointHeader) -> bytes:
-    """The header as JSON; ValueError says what makes no sense in it."""
+    """The header as JSON; ValueError says what is wrong in it."""
     try:
         data = _encoder.encode(header)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise ValueError(str(error)) from None
-    decode_header(data)  # a mistake is found when a checkpoint is made, not when it is needed
+    decode_header(data)  # finds a mistake when a checkpoint is written, not when it is needed
     return data
 
 
 def decode_header(data: bytes) -> CheckpointHeader:
-    """The header of this JSON; ValueError says what makes no sense in it. Fields that are not known are passed over."""
+    """The header of this JSON; ValueError says what is wrong in it. Unknown fields are ignored."""
     try:
         header = _decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: when one begins, and the last one, however the run ends."""
+"""When the checkpoints of a run begin, and the last one, however the run ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CheckpointKeeper"]
 
 
 class CheckpointKeeper:
-    """Sees to the checkpoints of a run."""
+    """Makes the checkpoints of a run."""
 
     def __init__(self, session: Session, options: RunOptions, claim: CheckpointClaim | None) -> None:
         self._session = session
@@ -30,7 +30,7 @@ class CheckpointKeeper:
         self._ending = False
 
     def begin_if_due(self) -> None:
-        """Between two turns: send off a snapshot that arrived, and begin one that is due."""
+        """Between two turns: write a snapshot that has arrived, and begin the next one if it is due."""
         writer, options, session = self.writer, self._options, self._session
         if writer is None or self._claim is None:
             return
@@ -52,7 +52,7 @@ class CheckpointKeeper:
         self._last_iteration = self._session.iteration
 
     def end(self, *, finished: bool) -> None:
-        """The last one, which is waited for."""
+        """Make the last checkpoint, and wait for it."""
         self._ending = True
         if self.writer is None or self._claim is None:
             return
@@ -68,16 +68,16 @@ class CheckpointKeeper:
         self.close()
 
     def end_after(self, error: BaseException) -> None:
-        """The last one of a run that an error ends, which gets a note that says how far the file is.
+        """Make the last checkpoint of a run that an error ends; a note on the error says which iteration the file holds.
 
-        An error that left the device unusable leaves the file as it is.
+        Where the error left the device unusable, the file stays as it is.
         """
         session = self._session
         if session.lost:
             self._close_writer()
             return
         try:
-            session.synchronize()  # what the error found under way
+            session.synchronize()  # what was still running
             nothing_new = (session.iteration, session.taken) == self._beginning
             if self.writer is None or self._ending or nothing_new:
                 self.close()
@@ -92,7 +92,7 @@ class CheckpointKeeper:
         error.add_note(self.note())
 
     def note(self) -> str:
-        """What became of the last state, for whoever reads why the run ended; nothing where no file was asked for."""
+        """Where the last state was saved, or why not; empty without a checkpoint file."""
         if self.writer is None:
             return ""
         state = f"the state at iteration {self._session.iteration:,}"

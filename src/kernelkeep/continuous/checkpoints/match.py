@@ -1,7 +1,7 @@
-"""Whether a checkpoint fits a program: what differs, in words, and that no number in it is beyond what a device can hold.
+"""Whether a checkpoint fits a program: what differs, in words, and whether its numbers fit a device's words.
 
-Nothing in a file is trusted for being sealed: whoever can write the file can make its digests right. All of this is looked at
-before an array is read.
+Digests do not make a file trustworthy: whoever can write the file can make them right. All of this is checked before an array
+is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONGEST_SHOWN = 60
 
 
 def start_from(shown: str | os.PathLike[str], checkpoint: Checkpoint, program: StateProgram) -> InitialState:
-    """Where a run of the program begins that goes on from this checkpoint."""
+    """Where a run of the program begins that is resumed from this checkpoint."""
     header = checkpoint.header
     check_fits(shown, header, program)
     state, tasks = checkpoint.state, checkpoint.tasks
@@ -42,19 +42,19 @@ def start_from(shown: str | os.PathLike[str], checkpoint: Checkpoint, program: S
 
 
 def check_fits(shown: str | os.PathLike[str], header: CheckpointHeader, program: StateProgram) -> None:
-    """`CheckpointError` where a run of this program cannot go on from a checkpoint with this header; it says all that differs."""
+    """`CheckpointError` where a run of this program cannot be resumed from this header; it says all that differs."""
     layout, meaning = differences(header, program)
     if layout or meaning:
         told = "; ".join([*layout, *meaning])
-        way = ""
+        hint = ""
         if not layout:
-            way = (
-                f"; to go on with these changes, begin a run from its state, with another file for its checkpoints: "
+            hint = (
+                f"; to continue with these changes, start a run from its state, with another file for its checkpoints: "
                 f"kk.run(…, initial_state=kk.read_checkpoint({os.fspath(shown)!r}))"
             )
-        raise CheckpointError(f"the checkpoint {os.fspath(shown)} does not fit {program.name}: {told}{way}")
+        raise CheckpointError(f"the checkpoint {os.fspath(shown)} does not fit {program.name}: {told}{hint}")
     if problem := _out_of_range(header, program):
-        raise CheckpointError(f"the checkpoint {os.fspath(shown)} makes no sense: {problem}")
+        raise CheckpointError(f"the checkpoint {os.fspath(shown)} is not valid: {problem}")
 
 
 def differences(header: CheckpointHeader, program: StateProgram) -> tuple[list[str], list[str]]:
@@ -109,7 +109,7 @@ def _scalars(header: CheckpointHeader, program: StateProgram) -> list[str]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """To the bit, as -0.0 is not 0.0; of all that is not a number there is but one kind in a header."""
+    """Equal bit by bit, so that -0.0 is not 0.0; a header has only one kind of NaN."""
     return one.tobytes() == other.tobytes() or bool(np.isnan(one) and np.isnan(other))
 
 

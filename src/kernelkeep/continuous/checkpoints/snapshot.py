@@ -1,7 +1,7 @@
-"""Bringing the committed state to the host while the next slices run.
+"""Downloading the committed state while the next slices run.
 
 It is copied on the device first, which takes a moment, and downloaded from that copy in the background, which takes longer:
-the run goes on meanwhile, and may overwrite what the copy was made from.
+meanwhile the run goes on, and may overwrite the original.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Snapshots", "header_of"]
 
 
 def header_of(session: Session, *, finished: bool) -> CheckpointHeader:
-    """The standard header of what the session has committed."""
+    """The header of what the session has committed."""
     program, device = session.program, session.device
     return CheckpointHeader(
         program=program.name,
@@ -53,11 +53,11 @@ class Snapshots:
 
     @property
     def busy(self) -> bool:
-        """Whether one is on its way."""
+        """Whether one is being downloaded."""
         return self._under_way is not None
 
     def take(self, *, finished: bool = False) -> None:
-        """Begin one of the committed state. Nothing else is under way on the device."""
+        """Begin a snapshot of the committed state. Nothing else runs on the device."""
         assert self._under_way is None
         session, lanes = self._session, self._session.lanes
         header = header_of(session, finished=finished)
@@ -84,7 +84,7 @@ class Snapshots:
     def poll(
         self, deliver: Callable[[CheckpointHeader, dict[str, np.ndarray[Any, Any]], Callable[[object], None]], None]
     ) -> bool:
-        """Deliver the snapshot if it has arrived; the third argument of `deliver` is called when its memory is free again."""
+        """Deliver the snapshot if it has arrived; the receiver calls the third argument when it no longer needs the arrays."""
         if self._under_way is None or not self._under_way[2].done:
             return False
         header, arriving, _, _ = self._under_way

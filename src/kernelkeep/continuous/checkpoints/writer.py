@@ -1,4 +1,4 @@
-"""Writing checkpoints while the work goes on: a thread that always writes the latest state and never stops the run."""
+"""Writing checkpoints in the background: a thread that writes the latest state and never stops the run."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Outcome = Written | CheckpointError | None
 class CheckpointWriter:
     """Writes the checkpoints of a run in the background, one at a time, to the files that `claim` holds.
 
-    Only the latest state matters: a checkpoint that still waits when a newer one comes is dropped for it. What cannot be
-    written is counted, and said once as a `CheckpointWarning` in the thread that calls `submit`, `flush` or `close` next;
-    after one that was written again, the next failure is said again. The thread lives while there is something to write,
-    and Python does not end before it is done.
+    Only the latest state matters: a checkpoint that still waits when a newer one comes is dropped for it. A failure
+    is counted, and reported once as a `CheckpointWarning` in the thread that calls `submit`, `flush` or `close` next; after a
+    checkpoint that was written again, the next failure is reported again. The thread lives while there is something to
+    write, and Python does not end before it is done.
 
     `written`, `failed` and `replaced` count checkpoints; `seconds` and `nbytes` add up the time and the bytes of the files
     written; `last` is the last one written, and `problem` the last error, until one was written after it.
@@ -48,9 +48,9 @@ class CheckpointWriter:
         self.last: Written | None = None
         self.problem: CheckpointError | None = None
         self._condition = threading.Condition()
-        self._waiting: _Order | None = None
+        self._waiting: _Request | None = None
         self._thread: threading.Thread | None = None
-        self._unsaid: CheckpointError | None = None
+        self._unreported: CheckpointError | None = None
         self._closed = False
 
     def __enter__(self) -> CheckpointWriter:
@@ -72,16 +72,16 @@ class CheckpointWriter:
         arrays: Mapping[str, np.ndarray[Any, Any]],
         on_done: Callable[[Outcome], object] | None = None,
     ) -> None:
-        """Have a checkpoint written; returns at once. The arrays belong to the writer until `on_done` is called.
+        """Write a checkpoint in the background. The arrays belong to the writer until `on_done` is called.
 
         `on_done` gets what was `Written`, the `CheckpointError`, or None where a newer one came first; it is called in the
         writer's thread, or in this one, and what it raises is reported as an uncaught exception of a thread.
         """
-        order = _Order(Checkpoint(header, arrays), on_done)
+        request = _Request(Checkpoint(header, arrays), on_done)
         with self._condition:
             if self._closed:
                 raise CheckpointError(f"the writer of {self.path} is closed")
-            dropped, self._waiting = self._waiting, order
+            dropped, self._waiting = self._waiting, request
             self.replaced += dropped is not None
             if self._thread is None:
                 self._start()
@@ -102,7 +102,7 @@ class CheckpointWriter:
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Wait until everything submitted is written or has failed; False where that takes longer.
 
-        A supervised worker that waits here is alive: it says so, however long a large state takes on a slow disk.
+        A supervised worker that waits here beats, however long a large state takes on a slow disk.
         """
         done = self._wait(math.inf if timeout_seconds is None else time.monotonic() + timeout_seconds)
         self._warn()
@@ -125,15 +125,15 @@ class CheckpointWriter:
     def _work(self) -> None:
         while True:
             with self._condition:
-                order, self._waiting = self._waiting, None
-                if order is None:
+                request, self._waiting = self._waiting, None
+                if request is None:
                     self._thread = None
                     self._condition.notify_all()
                     return
-            outcome = self._write(order.checkpoint)
-            if order.on_done is not None:
+            outcome = self._write(request.checkpoint)
+            if request.on_done is not None:
                 try:
-                    order.on_done(outcome)
+                    request.on_done(outcome)
                 except Exception as error:  # the next checkpoint matters more
                     threading.excepthook(
                         threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
@@ -161,17 +161,17 @@ class CheckpointWriter:
     def _note_failure(self, problem: CheckpointError) -> None:
         self.failed += 1
         if self.problem is None:
-            self._unsaid = problem
+            self._unreported = problem
         self.problem = problem
 
     def _warn(self) -> None:
         with self._condition:
-            problem, self._unsaid = self._unsaid, None
+            problem, self._unreported = self._unreported, None
         if problem is not None:
             warnings.warn(f"{problem}; the run goes on", CheckpointWarning, stacklevel=3)
 
 
-class _Order:
+class _Request:
     def __init__(self, checkpoint: Checkpoint, on_done: Callable[[Outcome], object] | None) -> None:
         self.checkpoint = checkpoint
         self.on_done = on_done

@@ -1,11 +1,11 @@
-"""From a state program to kernels: the forms an iteration, or many, can take inside one dispatch.
+"""The forms of a state program: kernels that run an iteration, a part of one, or many in one dispatch.
 
     step   one iteration, or a part of its items; every coupling, every device
     span   many iterations, each item alone; "independent" only
     group  many iterations in one group, with barriers between them; every device, for small work
     grid   many iterations with all groups waiting for each other between them; needs a cooperative launch
-    copy   none: it carries arrays over to the copy that is written next, for the tasks of a queue to work on, or because an
-           iteration may leave a part of them unwritten
+    copy   no iteration: it copies arrays to where the next iteration writes, because the tasks of a queue work in place, or
+           because an iteration may leave a part of them unwritten
 
 Every form reads one copy of the state (role 0) and leaves the result in another (role 1); forms with many iterations go back
 and forth between role 1 and a scratch copy (role 2). What a form computes is the same; only how many iterations are in a

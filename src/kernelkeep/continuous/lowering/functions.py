@@ -1,6 +1,6 @@
-"""The body as a function, in each language, and what it may call.
+"""The body of a state program as a function, in each language, and the helpers that it may call.
 
-A function, so that the body's `return` ends an item and not the kernel. CUDA C and OpenCL C pass it pointers to the copies it
+It is a function so that its `return` ends an item and not the kernel. CUDA C and OpenCL C pass it pointers to the copies it
 reads and writes; GLSL has none, so there it is written once for each pair of roles, under macros that name the copies.
 """
 
@@ -10,7 +10,7 @@ from string import Template
 
 from ...programs.languages import Language, Pointers
 from ..body_writes import Keep
-from ..mailbox import Word
+from ..mailbox import StopRequest, Word
 from .outline import Outline
 
 __all__ = ["Functions"]
@@ -29,9 +29,8 @@ class Functions(Outline):
             Template(language.state_helpers).substitute({word.name: int(word) for word in Word}),
             *(f"#define kk_{name}() kk_{name}_" for name in ("item", "items", "iteration", "phase")),
         ]
-        control = "kkcontrol"
-        lines.append(f"#define kk_stop() kk_atomic_or({control}[{Word.STOP_ASKED:d}], 1u)")
-        lines.append(f"#define kk_set_phase(p) kk_atomic_exchange({control}[{Word.PHASE_ASKED:d}], kk_uint((p) + 1))")
+        lines.append(f"#define kk_stop() kk_atomic_or(kkcontrol[{Word.STOP_ASKED:d}], {StopRequest.BODY:d}u)")
+        lines.append(f"#define kk_set_phase(p) kk_atomic_exchange(kkcontrol[{Word.PHASE_ASKED:d}], kk_uint((p) + 1))")
         if self.queue:
             lines.append(self._push())
         if language.pointers is None:
@@ -58,7 +57,7 @@ class Functions(Outline):
         )
 
     def _keep(self) -> str:
-        """An item's own old values, carried over in case that the body does not write them."""
+        """Copy an item's own old values, in case the body does not write them."""
         program = self.program
         lines = []
         for key, keep in program.keeps.items():
@@ -72,9 +71,10 @@ class Functions(Outline):
         loads = ", ".join(f"kkin_{key}[kk_item_]" for key in self.program.tasks)
         return f"kk_push({loads});"
 
-    def _look(self, language: Language) -> list[str]:
-        """The condition, after the body of every item, whichever way that ended."""
-        return [self._fields(language), f"if ({self.condition}) kk_atomic_or(kkcontrol[{Word.STOP_ASKED:d}], 2u);", "}"]
+    def _check_condition(self, language: Language) -> list[str]:
+        """Check the condition after the body of every item, wherever the body returned."""
+        stop = f"kk_atomic_or(kkcontrol[{Word.STOP_ASKED:d}], {StopRequest.CONDITION:d}u)"
+        return [self._fields(language), f"if ({self.condition}) {stop};", "}"]
 
     def _with_pointers(self, language: Language, pointers: Pointers) -> list[str]:
         program = self.program
@@ -104,7 +104,7 @@ class Functions(Outline):
         ]
         if self.condition is not None:
             same = ", ".join(part.split()[-1].lstrip("*") for part in parts)
-            lines += [f"{head} kk_step({', '.join(parts)}) {{ kk_body({same});", *self._look(language)]
+            lines += [f"{head} kk_step({', '.join(parts)}) {{ kk_body({same});", *self._check_condition(language)]
         if self.queue:
             lines += [f"{head} kk_move({', '.join(parts)}) {{ {self._move()} }}"]
         names = ["kkcontrol"]
@@ -145,7 +145,7 @@ class Functions(Outline):
             ]
             if self.condition is not None:
                 call = f"kk_body_{r}{w}(kk_item_, kk_items_, kk_iteration_, kk_phase_);"
-                lines += [f"void kk_step_{r}{w}{head} {{ {start}{call}", *self._look(language)]
+                lines += [f"void kk_step_{r}{w}{head} {{ {start}{call}", *self._check_condition(language)]
             if self.queue:
                 lines += [f"void kk_move_{r}{w}{head} {{ {start}{self._move()} }}"]
             lines += [f"#undef {name}" for name in macros]

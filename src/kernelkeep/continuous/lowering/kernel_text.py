@@ -1,6 +1,6 @@
-"""The kernel of each form: which items and iterations it goes through, how its groups meet, and how a slice is committed.
+"""The kernel of each form: which items and iterations it runs, how its groups wait for each other, and how a slice is committed.
 
-It is a portable body: the same text for every language, in terms of macros that `functions.py` defines.
+It is a portable body: the same text for every language, with macros that `functions.py` defines.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ __all__ = ["KernelText"]
 
 
 class KernelText(Outline):
-    """Writes the kernel of one form."""
+    """Writes the kernel text of one form."""
 
     def text(self) -> str:
-        """All of it."""
-        # A run that has stopped does nothing more. That is said by empty loops: PoCL 3.0 crashes on a barrier in an `if`.
+        """The body of the kernel."""
+        # A kernel does nothing in a run that has stopped: its loops are empty, because PoCL 3.0 crashes on a barrier in an `if`.
         opening = [
             f"bool kkruns = kkcontrol[{Word.STOPPED:d}] == 0u;",
             f"int kkbase = kk_int(kkcontrol[{Word.ITERATION:d}]);",
@@ -26,7 +26,7 @@ class KernelText(Outline):
             "int kkdone = 1;",
         ]
         if self.kind == "copy":
-            # On the device, because only it knows whether the slice before this one was committed.
+            # The device copies, because only it knows whether the slice before this one was committed.
             return "\n".join([opening[0], *opening[3:5], *self._carry_over()])
         forms = {"step": self._step, "span": self._span, "group": self._many, "grid": self._many}
         return "\n".join([*opening, *forms[self.kind](), *self._commit()])
@@ -48,9 +48,9 @@ class KernelText(Outline):
         ]
 
     def _wave(self) -> list[str]:
-        """A round of the queue: the first `limit` tasks are handled, the rest is moved over.
+        """A round of the queue: the first `limit` tasks run, the rest moves to the next round.
 
-        Where the device has a clock, what has not begun at the deadline is moved over too.
+        Where the device has a clock, tasks that have not begun at the deadline move as well.
         """
         return [
             f"int kkcount = kkruns ? kk_int(kkcontrol[{Word.COUNT:d} + kk_index(0)]) : 0;",
@@ -70,7 +70,7 @@ class KernelText(Outline):
             "int kkend = kkruns ? kkitems : 0;",
             "for (int kki = kkfirst; kki < kkend; kki += kkstride) {",
             "for (int kkk = 0; kkk < kkbudget; kkk++) {",
-            _by_turns("kkbase + kkk"),
+            _step_alternating("kkbase + kkk"),
             "}",
             # An even number of iterations ends in the scratch copy.
             f"if ((kkbudget & 1) == 0) {{ {home} }}",
@@ -79,7 +79,7 @@ class KernelText(Outline):
         ]
 
     def _many(self) -> list[str]:
-        """Many iterations with everybody waiting between them."""
+        """Many iterations, with a barrier of all work-items between them."""
         grid = self.kind == "grid"
         barrier = (
             f"kk_grid_barrier_of(kkcontrol, ++kkmeeting, kk_uint({self._workers()}));" if grid else "kk_barrier();"
@@ -93,7 +93,7 @@ class KernelText(Outline):
             lines += [f"if (kk_group_id(0) < {workers}) {{"] if self.supervised else []
         lines += ["int kkgoal = kkruns ? kkbudget : 0;"]
         if self.program.keeps_whole:
-            # No barrier in an `if` for PoCL; a grid must not meet where the commit does not count it back.
+            # PoCL allows no barrier in an `if`; a grid must not wait where the commit does not reset the counter.
             lines += [*self._keep_at_first(), f"if (kkgoal != 0) {{ {barrier} }}" if grid else barrier]
         lines += ["while (kkdone < kkgoal) {"]
         if self.queue:
@@ -103,9 +103,9 @@ class KernelText(Outline):
                 "int kktake = kkcount < kklimit ? kkcount : kklimit;",
                 "for (int kki = kkfirst; kki < kkcount; kki += kkstride) {",
                 "if (kki < kktake) {",
-                _turns("KK_STEP", "kki", "kkbase + kkdone"),
+                _from_current_copy("KK_STEP", "kki", "kkbase + kkdone"),
                 "} else {",
-                _turns("KK_MOVE", "kki", "kkbase + kkdone"),
+                _from_current_copy("KK_MOVE", "kki", "kkbase + kkdone"),
                 "} }",
                 "kkdone++;",
             ]
@@ -114,7 +114,7 @@ class KernelText(Outline):
                 "int kkend = kkdone + kkchunk < kkgoal ? kkdone + kkchunk : kkgoal;",
                 "for (int kki = kkfirst; kki < kkitems; kki += kkstride) {",
                 "for (int kkk = kkdone; kkk < kkend; kkk++) {",
-                _by_turns("kkbase + kkk"),
+                _step_alternating("kkbase + kkk"),
                 "} }",
                 "kkdone = kkend;",
             ]
@@ -138,10 +138,10 @@ class KernelText(Outline):
                 lines += [f"if (kkdeadline > 0 && KK_CLOCK() - kkstart > kkdeadline * 1000ull) {stop}"]
             lines += ["}"]
         lines += [barrier]
-        # Here, and not with a barrier of its own before the iteration: PoCL 3.0 loses iterations of a loop with three.
+        # Here, without a barrier of its own before the iteration: PoCL 3.0 loses iterations of a loop with three barriers.
         lines += self._keep_for_next() if self.program.keeps_whole else []
         if self.queue or self.steers:
-            # One of all settles what the iteration asked for, while the others wait.
+            # One work-item handles what the iteration asked for, while the others wait.
             if self.queue:
                 lines += [f"int kkleft = kk_int(KK_READ(kkcontrol[{Word.COUNT:d} + kk_index(kkto)]));"]
             lines += [f"if ({leader}) {{"]
@@ -153,7 +153,7 @@ class KernelText(Outline):
             lines += [
                 f"uint kkasked = kk_atomic_exchange(kkcontrol[{Word.PHASE_ASKED:d}], 0u);",
                 f"if (kkasked != 0u) kkcontrol[{Word.PHASE_NOW:d}] = kkasked;",
-                # One word ends the slice for all: the others look at it when the next round may have begun already.
+                # One word ends the slice for all: the others may read it when the next round has begun already.
                 f"if ((kk_atomic_or(kkcontrol[{Word.STOP_ASKED:d}], 0u) | kk_atomic_or(kkcontrol[{Word.OVERFLOW:d}], 0u)) "
                 f"!= 0u) kkcontrol[{Word.STOP_AT:d}] = kk_uint(kkdone);",
                 "kk_fence(); }",
@@ -167,14 +167,14 @@ class KernelText(Outline):
         if grid or self.queue or self.steers:
             lines += [f"if (kk_uint(kkdone) >= KK_READ(kkcontrol[{Word.STOP_AT:d}])) break;"]
         lines += ["}"]
-        # Nothing done is a run that has stopped: then role 1 may be the committed copy.
-        lines += ["if (kkdone != 0 && (kkdone & 1) == 0) {", *self._bring_home(), "}"]
+        # No iteration done means that the run has stopped: then role 1 may be the committed copy.
+        lines += ["if (kkdone != 0 && (kkdone & 1) == 0) {", *self._copy_from_scratch(), "}"]
         if self.supervised:
             lines += [*self._supervise()]
         return lines
 
     def _keep_at_first(self) -> list[str]:
-        """The old values of arrays that an iteration may leave partly unwritten, before anybody writes."""
+        """Copy arrays that an iteration may leave partly unwritten, before any item writes."""
         return [
             f"int kkend_{key} = kkgoal != 0 ? kksize_{key} : 0; "
             f"for (int kki = kkfirst; kki < kkend_{key}; kki += kkstride) {key}_s1[kki] = {key}_s0[kki];"
@@ -182,7 +182,7 @@ class KernelText(Outline):
         ]
 
     def _keep_for_next(self) -> list[str]:
-        """The same for the next iteration, when all are done with this one."""
+        """The same for the next iteration, when all items have finished this one."""
 
         def carry(old: int, new: int) -> str:
             return " ".join(
@@ -195,8 +195,8 @@ class KernelText(Outline):
     def _workers(self) -> str:
         return "(kk_group_count(0) - 1)" if self.supervised else "kk_group_count(0)"
 
-    def _bring_home(self) -> list[str]:
-        """An even number of iterations ends in the scratch copy."""
+    def _copy_from_scratch(self) -> list[str]:
+        """An even number of iterations ends in the scratch copy, which must go to role 1."""
         if self.queue:
             count = f"kk_int(KK_READ(kkcontrol[{Word.COUNT:d} + kk_index(2)]))"
             return [
@@ -209,7 +209,7 @@ class KernelText(Outline):
         ]
 
     def _supervise(self) -> list[str]:
-        """The last group does no work: it watches the others, the clock and the host, and orders them to end the slice."""
+        """The last group watches the others, the clock and the host, and orders the others to end the slice."""
         return [
             # The workers' part ends here.
             f"kk_fence(); kk_barrier(); if (kk_local_id(0) == 0) kk_atomic_add(kkcontrol[{Word.FINISHED:d}], 1u);",
@@ -225,13 +225,13 @@ class KernelText(Outline):
             f"kkordered = 1u; KK_WRITE(kkcontrol[{Word.ORDER:d}], 1u); kk_fence(); }}",
             "KK_PAUSE();",
             "} }",
-            # The supervisor's group did not count along.
+            # The supervising group did not count iterations.
             f"kkdone = kk_int(KK_READ(kkcontrol[{Word.HEARTBEAT:d}]));",
         ]
 
     def _commit(self) -> list[str]:
-        """What the last group does. Each word that has to be asked for costs as much as a small iteration: only what this
-        program and this form can have said is looked at."""
+        """What the group that finishes last does. Each word that it reads costs as much as a small iteration: it reads only
+        those that this program and this form can have written."""
         step, steers = self.kind == "step", self.steers
         # Only the part with the last item commits the iteration.
         whole = " && kkupto >= kkitems" if step and not self.queue else ""
@@ -282,7 +282,7 @@ class KernelText(Outline):
         return done
 
     def _forget_tasks(self, which: str) -> list[str]:
-        """Empty the copies of the queue that are not the committed one."""
+        """Empty a copy of the queue and the scratch copy."""
         if not self.queue:
             return []
         return [
@@ -291,14 +291,14 @@ class KernelText(Outline):
         ]
 
 
-def _by_turns(iteration: str) -> str:
+def _step_alternating(iteration: str) -> str:
     return (
         f"if (kkk == 0) KK_STEP_01(kki, {iteration}); else if ((kkk & 1) != 0) KK_STEP_12(kki, {iteration}); "
         f"else KK_STEP_21(kki, {iteration});"
     )
 
 
-def _turns(what: str, item: str, iteration: str) -> str:
+def _from_current_copy(what: str, item: str, iteration: str) -> str:
     return (
         f"if (kkin == 0) {what}_01({item}, {iteration}); else if (kkin == 1) {what}_12({item}, {iteration}); "
         f"else {what}_21({item}, {iteration});"

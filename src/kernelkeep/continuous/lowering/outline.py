@@ -1,4 +1,4 @@
-"""What a form of a state program is made from: what its text depends on."""
+"""What the text of a form depends on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PAIRS = ((0, 1), (1, 2), (2, 1))  # the first iteration, and then by turns
 
 
 class Outline:
-    """A program, the form it is to take, and what follows from both. `functions.py` and `kernel_text.py` write it down."""
+    """A program, a form, and what follows from both; `functions.py` and `kernel_text.py` write the text."""
 
     def __init__(self, program: StateProgram, kind: str, supervised: bool, condition: str | None) -> None:
         self.program = program

@@ -317,7 +317,7 @@ def test_a_file_of_the_first_format_is_still_good(tmp_path: Path) -> None:
     other = kk.StateProgram(
         "heat", coupling="neighbours", state=HEAT.state, items=64, scalars=HEAT.scalars, body="u_next[kk_item()] = 1;"
     )
-    with pytest.raises(kk.CheckpointError, match="does not fit heat: the body differs; to go on"):
+    with pytest.raises(kk.CheckpointError, match="does not fit heat: the body differs; to continue"):
         resumed(tmp_path, old, other)
     # It stands alone: what is beside it may be anybody's, and it is kept when a run goes on from it.
     (tmp_path / "x.kkpt.1").write_bytes(old)
