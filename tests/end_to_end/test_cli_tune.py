@@ -147,7 +147,7 @@ def test_import_reads_what_export_wrote(
     assert f"4 records written to {tmp_path / 'scale.jsonl'}" in done.stdout
     there = ("--cache-dir", tmp_path / "there")
     done = kernelkeep("tune", "--import", tmp_path / "scale.jsonl", *there)
-    assert (done.returncode, done.stderr) == (0, "") and "taken in" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "") and "imported from" in done.stdout
     done = kernelkeep("tune", "--import", tmp_path / "scale.jsonl", *there)
     assert "holds nothing new" in done.stdout
     done = kernelkeep("tune", f"{file}:scale", "--select", "--device", opencl_device, *there, "--json")
