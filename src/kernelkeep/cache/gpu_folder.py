@@ -20,9 +20,8 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -43,49 +42,18 @@ from ..storage.locks import FileLock, LockUnavailable
 from ..storage.private import Trust, default_trust
 from ..storage.removal import remove_all
 from . import entry as entries
-from .entry import Entry, Facts
+from .entry import Entry
+from .entry_files import Stored, Use, digest_in, look_at, slug, unlink_entry, use_of
 from .manifest import REFRESH_SECONDS, Manifest
 
-__all__ = ["GpuFolder", "Removed", "Stored", "Use", "slug"]
+__all__ = ["GpuFolder", "Removed"]
 
 _KEPT_ASIDE = 20
 _OLD_DIARY = "diary"
 _PARTS = ("programs", "names", FOREIGN, "set-aside", "tmp", "locks")
 _STALE_TEMPORARY_SECONDS = 3600.0
 _OUR_NAME = re.compile(r"[a-z]+_.+_[0-9a-f]{12}\Z")  # backend, model and so on, and 12 digits of the fingerprint
-_ENTRY_FILE = re.compile(r"(?P<name>.+)-(?P<digest>[0-9a-f]{64})\.bin\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-
-
-@lru_cache(maxsize=1024)
-def slug(name: str) -> str:
-    """A program's name as part of a file name: short, plain, and never a path."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:48].strip("-.")
-    return plain or "program"
-
-
-class Stored(msgspec.Struct, frozen=True):
-    """An entry file as a listing shows it; `facts` is None where the entry is damaged."""
-
-    path: Path
-    digest: str
-    nbytes: int
-    last_used: float
-    facts: Facts | None
-    damage: str = ""
-
-    @property
-    def folder(self) -> str:
-        """The name of the GPU's folder it lies in."""
-        return self.path.parents[2].name
-
-
-class Use(NamedTuple):
-    """When an entry file was last used, how large it is, and where; sorts by last use."""
-
-    used: float
-    nbytes: int
-    path: str
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -238,7 +206,7 @@ class GpuFolder:
         path = self._find(digest)
         if path is not None:
             with contextlib.suppress(FileNotFoundError):
-                self.remove_entries([_use_of(path)])
+                self.remove_entries([use_of(path)])
 
     def remove_entries(self, uses: Iterable[Use]) -> tuple[int, int]:
         """Remove entries that were not used since; how many went, and their bytes. Others' removals are not counted."""
@@ -247,9 +215,9 @@ class GpuFolder:
             for use in uses:
                 path = Path(use.path)
                 with contextlib.suppress(FileNotFoundError):
-                    if _use_of(path).used > use.used:
+                    if use_of(path).used > use.used:
                         continue
-                    _unlink(path)
+                    unlink_entry(path)
                     number, size = number + 1, size + use.nbytes
         finally:
             if number:
@@ -284,24 +252,11 @@ class GpuFolder:
     def scan(self) -> Iterator[Stored]:
         """Every entry, verified."""
         for path in self.files():
-            yield self.look(path)
-
-    def look(self, path: Path) -> Stored:
-        """One entry file, verified."""
-        match = _ENTRY_FILE.match(path.name)
-        digest = match.group("digest") if match else ""
-        try:
-            data, used = read_regular(path, self.trust)
-            found = entries.decode(data, digest)
-            return Stored(path, digest, len(data), used, found.facts)
-        except Damaged as damage:
-            return Stored(path, digest, size_of(path) or 0, 0.0, None, str(damage))
-        except OSError as error:
-            return Stored(path, digest, 0, 0.0, None, error.strerror or str(error))
+            yield look_at(path, self.trust)
 
     def digests(self) -> Iterator[str]:
         """The digests of all entries, from the names of their files."""
-        return (match.group("digest") for path in self.files() if (match := _ENTRY_FILE.match(path.name)))
+        return (digest for path in self.files() if (digest := digest_in(path)))
 
     def files(self) -> Iterator[Path]:
         """Every entry file, unread."""
@@ -377,19 +332,3 @@ class GpuFolder:
 def _totals(uses: Iterable[Use]) -> tuple[int, int]:
     sizes = [use.nbytes for use in uses]
     return len(sizes), sum(sizes)
-
-
-def _use_of(path: Path) -> Use:
-    status = path.lstat()
-    return Use(status.st_mtime, status.st_size, str(path))
-
-
-def _unlink(path: Path) -> None:
-    """Remove the file of an entry, or a folder in its place; `FileNotFoundError` if another process was first."""
-    try:
-        path.unlink()
-    except (IsADirectoryError, PermissionError):
-        if not path.is_dir():
-            raise
-        remove(path)
-    path.with_suffix(".meta").unlink(missing_ok=True)

@@ -8,9 +8,6 @@ This is the only module of `cache/` that knows devices; the tiers see keys and b
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import math
 import os
 import time
 import weakref
@@ -30,12 +27,13 @@ from .chain import TierChain
 from .entry import Entry, Facts
 from .key import Key, digest_of, key_of
 from .lease import Lease
-from .lifetime_counts import LifetimeCounts, discard_abandoned, save_abandoned
+from .lifetime_counts import LifetimeCounts
 from .loaded_programs import LoadedProgram, LoadedPrograms
 from .log import log
+from .open_caches import add_open_cache, discard_open_cache
 from .saver import Saver, SaveState
 from .single_flight import Flights
-from .stats import CacheStats, Counters, typed_counts
+from .stats import CacheStats, Counters, bytes_bound, typed_counts
 from .tiers.disk import DiskTier, Pruned
 
 if TYPE_CHECKING:
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ProgramCache"]
 
-_open_caches: weakref.WeakSet[ProgramCache] = weakref.WeakSet()
 _UNBOUNDED = 1 << 60
 
 
@@ -82,8 +79,8 @@ class ProgramCache:
         device.check_open()
         if not isinstance(max_programs, int) or max_programs < 1:
             raise ArgumentError(f"max_programs must be a positive integer, got {max_programs!r}")
-        memory_bound = _bound("max_bytes", max_bytes)
-        disk_bound = _bound("max_disk_bytes", max_disk_bytes)
+        memory_bound = bytes_bound("max_bytes", max_bytes)
+        disk_bound = bytes_bound("max_disk_bytes", max_disk_bytes)
         self.trusted_owner = settings.trusted_owner() if trusted_owner is None else trusted_owner
         trust = Trust(self.trusted_owner)
         self.closed = True  # until everything below is there
@@ -107,7 +104,7 @@ class ProgramCache:
         self.closed = False
         self._tenants: weakref.WeakSet[_Closable] = weakref.WeakSet()
         device.add_reliever(self)
-        _open_caches.add(self)
+        add_open_cache(self)
 
     # --- looking up
 
@@ -305,7 +302,7 @@ class ProgramCache:
     def trim(self, target_bytes: int = 0) -> int:
         """Evict idle programs from memory until at most `target_bytes` are loaded; how many bytes went."""
         self.check_open()
-        target = _bound("target_bytes", target_bytes)
+        target = bytes_bound("target_bytes", target_bytes)
         return 0 if target is None else self.loaded.trim(target)
 
     def prune(self, max_age_days: float | None = 30, max_bytes: int | None = None, *, gone: bool = False) -> Pruned:
@@ -314,9 +311,6 @@ class ProgramCache:
         With `gone`, also the folders of GPUs, drivers and compilers that this machine used and no longer has.
         """
         self.check_open()
-        for name, value in (("max_age_days", max_age_days), ("max_bytes", max_bytes)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-                raise ArgumentError(f"{name} must be a number, got {value!r}")
         is_gone = None
         if gone:
             from ..devices.registry import fingerprints_here
@@ -363,7 +357,7 @@ class ProgramCache:
         if self.closed:
             return
         self.closed = True
-        _open_caches.discard(self)
+        discard_open_cache(self)
         for tenant in list(self._tenants):
             tenant.close()
         self.saver.close()
@@ -402,31 +396,3 @@ class ProgramCache:
     def folder(self) -> Path:
         """The folder of this device inside the cache folder."""
         return self.disk.folder.path
-
-
-def _bound(name: str, value: Any) -> int | None:
-    """A bound in bytes; None where there is none."""
-    if value is None or value == math.inf:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise ArgumentError(f"{name} must be a number of bytes, got {value!r}")
-    return int(value)
-
-
-@atexit.register
-def _close_all() -> None:
-    for cache in list(_open_caches):
-        with contextlib.suppress(Exception):
-            cache.close()
-    save_abandoned()
-
-
-def _in_child() -> None:
-    """A forked child: the programs, the counts and the threads that save are the parent's."""
-    for cache in list(_open_caches):
-        cache.lose()
-    _open_caches.clear()
-    discard_abandoned()
-
-
-os.register_at_fork(after_in_child=_in_child)

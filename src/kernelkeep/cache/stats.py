@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ..errors import ArgumentError
 from ..storage.private import Trust, default_trust
 from ..storage.shared_counts import SharedCounts, number
 
-__all__ = ["COUNTERS", "CacheStats", "Counters", "add_to_file", "human_bytes", "read_file", "typed_counts"]
+__all__ = [
+    "COUNTERS",
+    "CacheStats",
+    "Counters",
+    "add_to_file",
+    "bytes_bound",
+    "human_bytes",
+    "read_file",
+    "typed_counts",
+]
 
 COUNTERS = (
     "hits_memory",
@@ -91,6 +102,15 @@ def human_bytes(size: int) -> str:
             break
         amount /= 1024
     return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def bytes_bound(name: str, value: Any) -> int | None:
+    """The argument `name` as a bound in bytes; None where it sets none."""
+    if value is None or value == math.inf:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise ArgumentError(f"{name} must be a number of bytes, got {value!r}")
+    return int(value)
 
 
 def typed_counts(counts: dict[str, float]) -> dict[str, Any]:

@@ -18,7 +18,8 @@ import msgspec
 
 from ..errors import ArgumentError
 from ..storage.private import Trust, default_trust
-from .gpu_folder import GpuFolder, Stored, Use, slug
+from .entry_files import Stored, Use, look_at, slug
+from .gpu_folder import GpuFolder
 from .stats import CacheStats, read_file, typed_counts
 from .tiers.disk import Pruned, gpu_folders, room_for_entries
 
@@ -106,7 +107,7 @@ def find_entries(root: Path, wanted: str, only: Collection[str] | None = None) -
             name, _, rest = path.stem.rpartition("-")
             if not (name == plain or (by_key and rest.startswith(wanted))):
                 continue
-            stored = folder.look(path)
+            stored = look_at(path, folder.trust)
             # File names are shortened and simplified; what the entry itself says decides, where it can be read.
             if stored.facts is None or stored.facts.name == wanted or (by_key and rest.startswith(wanted)):
                 found.append(stored)
@@ -190,8 +191,8 @@ def prune_root(
     what would go; it looks at every entry, which pruning does not.
     """
     for name, value in (("max_age_days", max_age_days), ("max_bytes", max_bytes)):
-        if value is not None and not value >= 0:
-            raise ArgumentError(f"{name} is 0 or more, not {value}")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
+            raise ArgumentError(f"{name} must be a number that is 0 or more, got {value!r}")
     before = None
     if max_age_days is not None and not math.isinf(max_age_days):
         before = max(0.0, time.time() - max_age_days * _DAY_SECONDS)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from ..cache.gpu_folder import Stored
+from ..cache.entry_files import Stored
 from ..cache.stats import human_bytes
 from ..cache.tiers.disk import Pruned
 from ..cache.upkeep import (

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..cache.chain import TierChain
 from ..cache.entry import Entry
-from ..cache.gpu_folder import GpuFolder, Stored
+from ..cache.entry_files import Stored
+from ..cache.gpu_folder import GpuFolder
 from ..cache.tiers.disk import DiskTier
 from ..storage.private import Trust
 

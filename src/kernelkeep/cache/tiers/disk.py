@@ -140,7 +140,8 @@ class DiskTier(Tier):
 
     def get_named(self, digest: str, name: str) -> bytes | None:
         """The same, found faster under the name it was saved under."""
-        self._check_usable()
+        if self._refusal is not None:
+            raise self._refusal
         try:
             return self.folder.read(digest, name)
         except NotPrivate as error:

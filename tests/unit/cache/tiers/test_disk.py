@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from kernelkeep.cache import gpu_folder
 from kernelkeep.cache.entry import Entry
-from kernelkeep.cache.gpu_folder import GpuFolder, slug
+from kernelkeep.cache.entry_files import slug
 from kernelkeep.cache.tiers.disk import DiskTier, gpu_folders
 from kernelkeep.errors import CacheWarning
 from kernelkeep.testing import run_python
@@ -443,9 +444,10 @@ def test_pruning_by_bytes_stops_when_it_is_done(tmp_path: Path, monkeypatch: pyt
         clock.put(tier, sample_entry(number, size=50))
         clock.now += DAY / 4
     read: list[Path] = []
-    monkeypatch.setattr(GpuFolder, "look", lambda self, path: read.append(path))
     total = tier.count()[1]
-    pruned = tier.prune(max_bytes=total - 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(gpu_folder, "read_regular", lambda path, *_: read.append(path))
+        pruned = tier.prune(max_bytes=total - 1)
     assert pruned.entries == 1 and read == [], "entries are counted, not read"
     assert get(tier, sample_entry(0, size=50)) is None and get(tier, sample_entry(1, size=50)) is not None
 
