@@ -16,8 +16,8 @@ from .device_parts.helpers import HelperTests
 from .device_parts.launches import LaunchTests
 from .device_parts.leaks import LeakTests
 from .device_parts.life import LifeTests
-from .device_parts.order import OrderTests
 from .device_parts.programs import ProgramTests
+from .device_parts.synchronization import SynchronizationTests
 from .device_parts.threads import ThreadTests
 from .device_parts.vectors import VectorTests
 
@@ -30,7 +30,7 @@ class DeviceTests(
     LifeTests,
     ForkTests,
     ClosingTests,
-    OrderTests,
+    SynchronizationTests,
     ErrorTests,
     AtomicTests,
     ArithmeticTests,

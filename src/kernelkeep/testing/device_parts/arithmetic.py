@@ -102,7 +102,7 @@ class ArithmeticTests(DevicePart):
     """`/` and `%` as C has them, however they are written."""
 
     @pytest.mark.parametrize("dtype", ["i4", "u4", "i8", "u8"])
-    def test_division_and_remainder(self, device: Device, dtype: str) -> None:
+    def test_division_and_remainder_match_c(self, device: Device, dtype: str) -> None:
         if dtype in ("i8", "u8") and not device.capabilities.int64:
             pytest.skip("this device has no int64")
         limits = np.iinfo(dtype)
@@ -137,7 +137,7 @@ class ArithmeticTests(DevicePart):
         assert remainder.tolist() == left
         assert both.tolist() == [abs(r) // 3 * (1 if r >= 0 else -1) for r in left]
 
-    def test_random_expressions(self, device: Device) -> None:
+    def test_random_expressions_match_c(self, device: Device) -> None:
         choose = random.Random(20)
         expressions = [_expression(choose, choose.randint(1, 3)) for _ in range(60)]
         body = "int a = v[0], b = v[1], c = v[2], d = v[3];\n"
@@ -155,7 +155,7 @@ class ArithmeticTests(DevicePart):
             ]
             assert not wrong
 
-    def test_remainders_in_every_place(self, device: Device) -> None:
+    def test_remainders_work_in_every_place_of_a_body(self, device: Device) -> None:
         kernel = PortableKernel(
             "places",
             params=[Buffer("x", "i4", "r"), Buffer("y", "i4"), Scalar("m", "i4")],
@@ -194,7 +194,7 @@ class ArithmeticTests(DevicePart):
         _, y = self.run(device, kernel, 1, np.array([-7, 3], "i4"), np.zeros(13, "i4"), -4)
         assert y.tolist() == [10, -10, -1, 3, 1, 3, -3, -11, 1, 0, 2, 11, 10]
 
-    def test_a_macro_that_tears_an_operand_apart_is_never_wrong(self, device: Device) -> None:
+    def test_a_macro_that_splits_an_operand_is_right_or_refused(self, device: Device) -> None:
         kernel = PortableKernel(
             "torn",
             params=[Buffer("y", "i4", "w"), Scalar("m", "i4")],
@@ -209,12 +209,12 @@ class ArithmeticTests(DevicePart):
         assert result == [7 - 5 % 3] if refusal is None else "macro SUM is an operand of %" in refusal
 
     @pytest.mark.parametrize("remainder", ["5.5f % 3.0f", "5.5f % 3", "x[1] % 3.0f"])
-    def test_floats_have_no_remainder(self, device: Device, remainder: str) -> None:
+    def test_a_remainder_of_floats_is_refused(self, device: Device, remainder: str) -> None:
         kernel = PortableKernel("floats", params=[Buffer("x", "f4")], body=f"x[0] = {remainder};", group=1)
         with pytest.raises(CompileError):
             device.compile(kernel.source(device))
 
-    def test_floats_are_divided_as_ever(self, device: Device) -> None:
+    def test_division_of_floats_is_unchanged(self, device: Device) -> None:
         kernel = PortableKernel(
             "fractions",
             params=[Buffer("y", "f4"), Scalar("v", "f4"), Scalar("n", "i4")],

@@ -60,44 +60,44 @@ class ArrayTests(DevicePart):
     """Shape and dtype are kept; what does not fit is refused in a sentence."""
 
     @pytest.mark.parametrize("dtype", _DTYPES, ids=str)
-    def test_round_trip_of_dtype(self, device: Device, dtype: Any) -> None:
+    def test_every_dtype_survives_the_round_trip(self, device: Device, dtype: Any) -> None:
         host = _pattern((37,), dtype)
         _same(device.array(host), host)
         target = device.empty((37,), dtype)
         _same(target.copy_from(host), host)
 
     @pytest.mark.parametrize("shape", [(), (1,), (7,), (1, 1, 1), (5, 7, 3), (2, 3, 1, 5), (0,), (3, 0, 2), (100_003,)])
-    def test_round_trip_of_shape(self, device: Device, shape: tuple[int, ...]) -> None:
+    def test_every_shape_survives_the_round_trip(self, device: Device, shape: tuple[int, ...]) -> None:
         host = _pattern(shape, "f4")
         _same(device.array(host), host)
         _same(device.empty(shape, "f4").copy_from(host), host)
         if host.size == 0:
             _same(device.empty(shape, "f4"), host)
 
-    def test_non_contiguous(self, device: Device) -> None:
+    def test_non_contiguous_arrays_are_copied(self, device: Device) -> None:
         host = np.arange(120, dtype="i4").reshape(10, 12)
         for view in (host.T, host[::2, ::3], host[::-1], host[:, 5], np.broadcast_to(host[0], (4, 12))):
             _same(device.array(view), view)
             _same(device.empty(view.shape, "i4").copy_from(view), view)
 
     @pytest.mark.parametrize("dtype", [">i4", ">f8", ">u2"])
-    def test_big_endian(self, device: Device, dtype: str) -> None:
+    def test_big_endian_arrays_are_converted(self, device: Device, dtype: str) -> None:
         host = np.arange(9).astype(dtype)
         array = device.array(host)
         assert array.dtype == np.dtype(dtype).newbyteorder("=")
         np.testing.assert_array_equal(array.numpy(), host)
         assert device.empty(3, dtype).dtype.isnative
 
-    def test_lists_and_numbers(self, device: Device) -> None:
+    def test_lists_and_numbers_become_arrays(self, device: Device) -> None:
         for data in ([1.5, 2.5], [[1, 2], [3, 4]], 7, [], np.float32(2), [True, False]):
             _same(device.array(data), np.asarray(data))
 
-    def test_read_only_host(self, device: Device) -> None:
+    def test_read_only_host_arrays_are_uploaded(self, device: Device) -> None:
         host = np.arange(5, dtype="f4")
         host.flags.writeable = False
         _same(device.array(host), host)
 
-    def test_dlpack_on_the_host(self, device: Device) -> None:
+    def test_host_memory_comes_in_through_dlpack(self, device: Device) -> None:
         host = np.arange(24, dtype="f4").reshape(4, 6)
         array = device.array(_Guest(host))
         _same(array, host)
@@ -114,7 +114,7 @@ class ArrayTests(DevicePart):
         back[:] = 9
         assert (array.numpy() == 1).all()
 
-    def test_numpy_into_out(self, device: Device) -> None:
+    def test_numpy_writes_into_out(self, device: Device) -> None:
         array = device.array(np.arange(6, dtype="f4").reshape(2, 3))
         out = np.zeros((2, 3), "f4")
         assert array.numpy(out) is out
@@ -133,7 +133,7 @@ class ArrayTests(DevicePart):
         with pytest.raises(TypeError):
             len(device.array(1.0))
 
-    def test_copy_from_device_array(self, device: Device) -> None:
+    def test_copy_from_copies_device_arrays(self, device: Device) -> None:
         origin = device.array(np.arange(1001, dtype="i4"))
         target = device.empty(1001, "i4")
         assert target.copy_from(origin) is target
@@ -147,7 +147,7 @@ class ArrayTests(DevicePart):
         first.copy_from([4, 5, 6])
         assert second.numpy().tolist() == [1, 2, 3]
 
-    def test_copy_from_what_does_not_fit(self, device: Device) -> None:
+    def test_copy_from_rejects_what_does_not_fit(self, device: Device) -> None:
         array = device.array(np.arange(6, dtype="f4"))
         for wrong in (np.zeros(6, "f8"), np.zeros(5, "f4"), np.zeros((2, 3), "f4"), device.empty(6, "i4"), 1.0):
             with pytest.raises(ArgumentError):
@@ -156,7 +156,7 @@ class ArrayTests(DevicePart):
             array.copy_from(device.empty((6, 1), "f4"))
         assert (array.numpy() == np.arange(6)).all()
 
-    def test_arrays_of_another_device(self, device: Device, saxpy: Kernel) -> None:
+    def test_arrays_of_another_device_are_rejected(self, device: Device, saxpy: Kernel) -> None:
         with open_device(device.spec) as other:
             theirs, ours = other.array(np.ones(4, "f4")), device.array(np.zeros(4, "f4"))
             with pytest.raises(ArgumentError):
@@ -166,7 +166,7 @@ class ArrayTests(DevicePart):
             assert (device.array(theirs).numpy() == 1).all()
             assert (ours.numpy() == 0).all()
 
-    def test_zero_size_array_goes_to_a_kernel(self, device: Device, saxpy: Kernel) -> None:
+    def test_a_kernel_takes_an_array_without_elements(self, device: Device, saxpy: Kernel) -> None:
         x, y = device.empty(0, "f4"), device.array(np.zeros((3, 0), "f4"))
         saxpy.launch(1, (x, y, 1.0, 0))
         device.synchronize()
@@ -177,21 +177,21 @@ class ArrayTests(DevicePart):
         [[object()], np.array([None, 1]), {"a": 1}, [[1], [2, 3]], None],
         ids=["object", "objects", "dict", "ragged", "None"],
     )
-    def test_data_that_is_no_array(self, device: Device, data: Any) -> None:
+    def test_array_rejects_what_is_not_array_data(self, device: Device, data: Any) -> None:
         with pytest.raises(ArgumentError):
             device.array(data)
 
     @pytest.mark.parametrize("shape", [-1, (3, -1), 2.5, "3", (2, None)])
-    def test_wrong_shapes(self, device: Device, shape: Any) -> None:
+    def test_empty_rejects_wrong_shapes(self, device: Device, shape: Any) -> None:
         with pytest.raises(ArgumentError, match="shape"):
             device.empty(shape)
 
     @pytest.mark.parametrize("dtype", ["nonsense", object, 5])
-    def test_wrong_dtypes(self, device: Device, dtype: Any) -> None:
+    def test_empty_rejects_wrong_dtypes(self, device: Device, dtype: Any) -> None:
         with pytest.raises(ArgumentError):
             device.empty(3, dtype)
 
-    def test_closed_array(self, device: Device, saxpy: Kernel) -> None:
+    def test_a_closed_array_raises(self, device: Device, saxpy: Kernel) -> None:
         array, other = device.array(np.ones(4, "f4")), device.array(np.zeros(4, "f4"))
         array.close()
         array.close()
@@ -202,7 +202,7 @@ class ArrayTests(DevicePart):
         with pytest.raises(DeviceError, match=r"argument 0 \(x\).*closed"):
             saxpy.launch(1, (array, other, 1.0, 4))
 
-    def test_array_closed_while_a_launch_uses_it(self, device: Device, saxpy: Kernel) -> None:
+    def test_an_array_may_be_closed_while_a_launch_uses_it(self, device: Device, saxpy: Kernel) -> None:
         # The driver, not luck, must keep the memory until the launch is done.
         count = 1 << 20
         y = device.array(np.zeros(count, "f4"))
@@ -212,7 +212,7 @@ class ArrayTests(DevicePart):
             x.close()
         assert (y.numpy() == 20).all()
 
-    def test_pinned_memory_round_trip(self, device: Device) -> None:
+    def test_pinned_memory_survives_the_round_trip(self, device: Device) -> None:
         for shape, dtype in (((1001,), "f4"), ((3, 5), "i8"), ((), "u1"), ((0,), "f4")):
             host = device.pinned_empty(shape, dtype)
             assert (host.shape, host.dtype) == (shape, np.dtype(dtype))
@@ -243,7 +243,7 @@ class ArrayTests(DevicePart):
             del y
         assert len(seen) == 1, "its memory was not used again"
 
-    def test_recycled_memory_is_nobody_elses(self, device: Device, saxpy: Kernel) -> None:
+    def test_recycled_memory_is_never_in_use(self, device: Device, saxpy: Kernel) -> None:
         first = device.recycled_empty((1000,), "f4").copy_from(np.full(1000, 1, "f4"))
         second = device.recycled_empty((1000,), "f4").copy_from(np.full(1000, 2, "f4"))
         assert (first.numpy() == 1).all() and (second.numpy() == 2).all()
@@ -260,7 +260,7 @@ class ArrayTests(DevicePart):
         assert device.recycler is not None and device.recycler.take(4000) != handle
         assert (first.numpy() == 1).all()
 
-    def test_recycled_memory_is_given_back(self, device: Device) -> None:
+    def test_recycled_memory_is_freed_when_memory_runs_out(self, device: Device) -> None:
         with open_device(device.spec) as device:
             device.recycled_empty((4096,), "f4").close()
             recycler = device.recycler
@@ -269,7 +269,7 @@ class ArrayTests(DevicePart):
             kept = device.recycled_empty((4096,), "f4")
         kept.close()  # after the device: nothing to give it back to
 
-    def test_recycled_memory_of_other_sizes_makes_room(self, device: Device) -> None:
+    def test_the_recycler_drops_its_oldest_blocks(self, device: Device) -> None:
         for size in range(100, 200):
             device.recycled_empty((size,), "f4").close()
         kept = device.recycled_empty((5000,), "f4")

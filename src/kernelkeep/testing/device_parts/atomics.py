@@ -72,7 +72,7 @@ class AtomicTests(DevicePart):
         assert counter[0] == _ITEMS
         assert sorted(ticket.tolist()) == list(range(_ITEMS))
 
-    def test_on_a_shared_array(self, device: Device) -> None:
+    def test_atomics_work_on_shared_arrays(self, device: Device) -> None:
         kernel = PortableKernel(
             "histogram",
             params=[Buffer("x", "i4", "r"), Buffer("h", "i4", "rw"), Scalar("n", "i4")],
@@ -92,7 +92,7 @@ class AtomicTests(DevicePart):
     @pytest.mark.parametrize(
         ("operation", "start", "expected"), [("add", 0.5, 0.5 + _ITEMS), ("sub", 0.5, 0.5 - _ITEMS)]
     )
-    def test_float_sums(self, device: Device, operation: str, start: float, expected: float) -> None:
+    def test_float_add_and_subtract(self, device: Device, operation: str, start: float, expected: float) -> None:
         kernel = PortableKernel(
             "floats", params=[Buffer("f", "f4", "rw")], body=f"kk_atomic_{operation}(f[0], 1.0f);", group=_GROUP
         )
@@ -105,7 +105,7 @@ class AtomicTests(DevicePart):
         assert f[0] == expected
 
     @pytest.mark.parametrize(("operation", "expected"), [("min", -1.5), ("max", _ITEMS - 2.5)])
-    def test_float_extremes(self, device: Device, operation: str, expected: float) -> None:
+    def test_float_min_and_max(self, device: Device, operation: str, expected: float) -> None:
         kernel = PortableKernel(
             "extreme",
             params=[Buffer("f", "f4", "rw")],

@@ -146,5 +146,5 @@ with kk.open_device(sys.argv[1]) as last:
 class ClosingTests(DevicePart):
     """Arrays, programs and devices are closed under the hands of other threads."""
 
-    def test_closing_what_other_threads_use(self, device: Device, tmp_path: Path) -> None:
+    def test_closing_what_other_threads_use_is_safe(self, device: Device, tmp_path: Path) -> None:
         run_python(_SCRIPT, device.spec, environment={"KERNELKEEP_CACHE_DIR": str(tmp_path)}, timeout_seconds=100)

@@ -57,13 +57,13 @@ class ErrorTests(DevicePart):
         assert caught.value.line == text.split("\n").index("y[i] = no_such_thing;") + 1
         assert "no_such_thing" in caught.value.log
 
-    def test_compiling_goes_on_after_an_error(self, device: Device) -> None:
+    def test_compiling_works_after_an_error(self, device: Device) -> None:
         for _ in range(3):
             with pytest.raises(CompileError):
                 device.compile(Source("this is no program", name="prose", language=device.language))
             self.check_saxpy(device, self.build(device, SAXPY), 65)
 
-    def test_source_in_another_language(self, device: Device) -> None:
+    def test_a_source_in_another_language_is_rejected(self, device: Device) -> None:
         for language in known_languages():
             if language != device.language:
                 with pytest.raises(ArgumentError, match=language):
@@ -71,7 +71,7 @@ class ErrorTests(DevicePart):
 
     # --- loading
 
-    def test_damaged_envelope(self, device: Device) -> None:
+    def test_a_damaged_binary_is_rejected(self, device: Device) -> None:
         binary = device.compile(SAXPY.source(device))
         for length in (0, 1, 3, 4, 5, 40, len(binary) // 2, len(binary) - 1):
             with pytest.raises(BinaryRejected):
@@ -81,7 +81,7 @@ class ErrorTests(DevicePart):
                 device.load(wrong)
         self.check_saxpy(device, device.load(binary).kernel(), 65)
 
-    def test_image_of_another_backend(self, device: Device) -> None:
+    def test_a_binary_of_another_backend_is_rejected(self, device: Device) -> None:
         image = Binary.decode(device.compile(SAXPY.source(device)), device.backend)
         for other in {*backend_names(), "vulkan"} - {device.backend}:
             with pytest.raises(BinaryRejected, match=other):
@@ -90,7 +90,7 @@ class ErrorTests(DevicePart):
     @pytest.mark.parametrize(
         "payload", [b"", b"garbage" * 100, b"\0" * 4096, b"\x7fELF"], ids=["none", "text", "0", "ELF"]
     )
-    def test_garbage_in_an_intact_envelope(self, device: Device, payload: bytes) -> None:
+    def test_a_binary_with_a_damaged_payload_is_rejected(self, device: Device, payload: bytes) -> None:
         binary = device.compile(SAXPY.source(device))
         image = msgspec.structs.replace(Binary.decode(binary, device.backend), payload=payload)
         with pytest.raises(BinaryRejected, match="saxpy"):
@@ -99,17 +99,17 @@ class ErrorTests(DevicePart):
 
     # --- launching
 
-    def test_unknown_kernel(self, device: Device, saxpy: Kernel) -> None:
+    def test_an_unknown_kernel_is_rejected_with_the_known_ones(self, device: Device, saxpy: Kernel) -> None:
         with pytest.raises(ArgumentError, match=r"no kernel 'daxpy'.*saxpy"):
             saxpy.program.kernel("daxpy")
 
-    def test_wrong_argument_count(self, device: Device, saxpy: Kernel) -> None:
+    def test_launch_rejects_a_wrong_number_of_arguments(self, device: Device, saxpy: Kernel) -> None:
         x = device.array(np.ones(4, "f4"))
         for args in ((), (x,), (x, x, 1.0), (x, x, 1.0, 4, 5)):
             with pytest.raises(ArgumentError, match=f"saxpy takes 4 arguments, got {len(args)}"):
                 saxpy.launch(1, args)
 
-    def test_wrong_argument_types(self, device: Device, saxpy: Kernel) -> None:
+    def test_launch_rejects_arguments_of_wrong_types(self, device: Device, saxpy: Kernel) -> None:
         x, y = device.array(np.ones(4, "f4")), device.array(np.zeros(4, "f4"))
         wrong: list[tuple[int, Any]] = [
             (0, np.ones(4, "f4")), (0, 1.0), (0, None), (0, [1.0]), (0, device.array(np.ones(4, "f8"))),
@@ -122,23 +122,23 @@ class ErrorTests(DevicePart):
                 saxpy.launch(1, tuple(args))
         assert (y.numpy() == 0).all(), "a refused launch must not run"
 
-    def test_numpy_array_is_told_apart(self, device: Device, saxpy: Kernel) -> None:
+    def test_launch_says_that_a_numpy_array_is_in_host_memory(self, device: Device, saxpy: Kernel) -> None:
         with pytest.raises(ArgumentError, match=r"device\.array"):
             saxpy.launch(1, (np.ones(4, "f4"), device.empty(4), 1.0, 4))
 
     @pytest.mark.parametrize("grid", [0, -1, (1, 0), (1, 1, -3), (1, 1, 1, 1), (), 1.0, (2.5, 1), "1", None, 2**40])
-    def test_wrong_grids(self, device: Device, saxpy: Kernel, grid: Any) -> None:
+    def test_launch_rejects_wrong_grids(self, device: Device, saxpy: Kernel, grid: Any) -> None:
         y = device.array(np.zeros(4, "f4"))
         with pytest.raises(ArgumentError, match="grid"):
             saxpy.launch(grid, (y, y, 1.0, 4))
 
     @pytest.mark.parametrize("group", [0, -64, 32, (64, 2), (64, 1, 1, 1), 64.0, "64"])
-    def test_wrong_groups(self, device: Device, saxpy: Kernel, group: Any) -> None:
+    def test_launch_rejects_wrong_groups(self, device: Device, saxpy: Kernel, group: Any) -> None:
         y = device.array(np.zeros(4, "f4"))
         with pytest.raises(ArgumentError, match="group"):
             saxpy.launch(1, (y, y, 1.0, 4), group)
 
-    def test_group_larger_than_the_device_allows(self, device: Device) -> None:
+    def test_launch_rejects_a_group_larger_than_the_device_allows(self, device: Device) -> None:
         if find_language(device.language).fixes_group:
             source = SAXPY.source(device)
             assert str(GROUP) in source.text
@@ -154,7 +154,7 @@ class ErrorTests(DevicePart):
 
     # --- memory
 
-    def test_out_of_memory(self, device: Device, saxpy: Kernel) -> None:
+    def test_out_of_memory_raises_and_the_device_goes_on(self, device: Device, saxpy: Kernel) -> None:
         for _ in range(3):
             with pytest.raises(OutOfMemory, match=f"{1 << 46:,}|out of memory") as caught:
                 device.empty(1 << 46, "u1")
@@ -164,7 +164,7 @@ class ErrorTests(DevicePart):
             device.empty((1 << 30, 1 << 30), "f8")
         self.check_saxpy(device, saxpy)
 
-    def test_arrays_are_no_sizes_and_texts_no_arrays(self, device: Device, saxpy: Kernel) -> None:
+    def test_arrays_are_rejected_as_sizes_and_strings_as_arrays(self, device: Device, saxpy: Kernel) -> None:
         sizes: Any = np.array([1, 1])
         x = device.array(np.ones(4, "f4"))
         with pytest.raises(ArgumentError, match="grid must be"):

@@ -158,5 +158,7 @@ class ForkTests(DevicePart):
     def test_a_child_forked_before_the_driver_was_loaded_works(self, device: Device, tmp_path: Path) -> None:
         run_python(_BEFORE, device.spec, tmp_path, timeout_seconds=100)
 
-    def test_a_child_forked_after_the_driver_was_loaded_is_told(self, device: Device, tmp_path: Path) -> None:
+    def test_a_child_forked_after_the_driver_was_loaded_gets_a_clear_error(
+        self, device: Device, tmp_path: Path
+    ) -> None:
         run_python(_AFTER, device.spec, tmp_path, timeout_seconds=100)

@@ -39,7 +39,7 @@ class LaunchTests(DevicePart):
             (64, "x[(6 * l) & 127] - c[l]"),
         ],
     )
-    def test_reads_at_a_stride_that_wraps(self, device: Device, group: int, read: str) -> None:
+    def test_reads_at_a_stride_that_wraps_are_right(self, device: Device, group: int, read: str) -> None:
         """LLVM's vectoriser, which drivers for CPUs use, gets these wrong up to version 20 at least."""
         kernel = PortableKernel(
             "wrapped",
@@ -57,11 +57,11 @@ class LaunchTests(DevicePart):
         assert y.tolist() == expected.tolist()
 
     @pytest.mark.parametrize("items", [1, 7, 63, 64, 65, 255, 257, 1001, 100_003])
-    def test_odd_sizes(self, device: Device, saxpy: Kernel, items: int) -> None:
+    def test_saxpy_of_odd_sizes_is_right(self, device: Device, saxpy: Kernel, items: int) -> None:
         self.check_saxpy(device, saxpy, items)
 
     @pytest.mark.parametrize(("shape", "group"), [((7, 5), (4, 2)), ((1, 257), (16, 4)), ((31, 33), (8, 8))])
-    def test_two_dimensions(self, device: Device, shape: tuple[int, int], group: tuple[int, int]) -> None:
+    def test_ids_of_two_dimensions(self, device: Device, shape: tuple[int, int], group: tuple[int, int]) -> None:
         height, width = shape
         kernel = PortableKernel(
             "plane",
@@ -75,7 +75,7 @@ class LaunchTests(DevicePart):
         assert (y == np.arange(height)[:, None] * 1000 + np.arange(width)).all()
 
     @pytest.mark.parametrize("group", [(4, 2, 3), (1, 1, 1), (2, 8, 4)])
-    def test_three_dimensions(self, device: Device, group: tuple[int, int, int]) -> None:
+    def test_ids_of_three_dimensions(self, device: Device, group: tuple[int, int, int]) -> None:
         kernel = PortableKernel(
             "space",
             params=[Buffer("y", "i4", "w"), Scalar("nx", "i4"), Scalar("ny", "i4"), Scalar("nz", "i4")],
@@ -88,7 +88,7 @@ class LaunchTests(DevicePart):
         k, j, i = np.indices((3, 7, 5))
         assert (y == (k * 100 + j) * 100 + i).all()
 
-    def test_every_id(self, device: Device) -> None:
+    def test_every_id_function_is_right(self, device: Device) -> None:
         names = ("global_id", "local_id", "group_id", "group_size", "group_count", "global_size")
         lines = [f"y[(at * 6 + {n}) * 3 + {d}] = kk_{name}({d});" for n, name in enumerate(names) for d in range(3)]
         at = "int at = (kk_global_id(2) * kk_global_size(1) + kk_global_id(1)) * kk_global_size(0) + kk_global_id(0);\n"
@@ -156,7 +156,7 @@ class LaunchTests(DevicePart):
             ("i4", np.int64(-7)), ("i4", np.uint32(7)), ("u4", np.int64(2**32 - 1)), ("i4", np.array(9)),
         ],
     )  # fmt: skip
-    def test_scalars(self, device: Device, dtype: str, value: Any) -> None:
+    def test_scalars_of_every_dtype_arrive(self, device: Device, dtype: str, value: Any) -> None:
         _, y = self.run(device, _add(dtype), 1, np.zeros(3, dtype), np.zeros(3, dtype), value, 3)
         assert (y == np.array(value).astype(dtype)).all()
 
@@ -170,14 +170,14 @@ class LaunchTests(DevicePart):
         ],
         ids=lambda value: value if isinstance(value, str) else f"{type(value).__name__}-{value!s:.12}",
     )  # fmt: skip
-    def test_scalars_that_do_not_fit(self, device: Device, dtype: str, value: Any) -> None:
+    def test_scalars_that_do_not_fit_are_rejected(self, device: Device, dtype: str, value: Any) -> None:
         kernel = self.build(device, _add(dtype))
         x, y = device.array(np.zeros(3, dtype)), device.array(np.full(3, 42).astype(dtype))
         with pytest.raises(ArgumentError, match=r"argument 2 \(k\) of add_"):
             kernel.launch(1, (x, y, value, 3))
         assert (y.numpy() == 42).all(), "a refused launch must not run"
 
-    def test_scalars_of_many_sizes_together(self, device: Device) -> None:
+    def test_scalars_of_many_sizes_arrive_together(self, device: Device) -> None:
         # Alignment inside the block of scalars is where a wrong offset would show.
         kinds = ["i4", "f4", "u4", "i4", "f4"]
         if device.capabilities.float64:
@@ -189,7 +189,7 @@ class LaunchTests(DevicePart):
         (y,) = self.run(device, kernel, 1, *values, np.zeros(len(kinds), "f4"))
         assert (y == np.arange(len(kinds)) + 10).all()
 
-    def test_a_kernel_without_arguments(self, device: Device) -> None:
+    def test_a_kernel_without_arguments_runs(self, device: Device) -> None:
         try:
             kernel = self.build(device, PortableKernel("nothing", params=[], body="kk_barrier();", group=1))
         except CompileError as error:
@@ -217,7 +217,7 @@ class LaunchTests(DevicePart):
         saxpy.launch([np.int64(1)], (x, y, 2.0, 4), [GROUP])  # type: ignore[arg-type]
         assert (y.numpy() == 4).all()
 
-    def test_barrier_and_shared_array(self, device: Device) -> None:
+    def test_barriers_order_a_shared_array(self, device: Device) -> None:
         kernel = PortableKernel(
             "total",
             params=[Buffer("x", "f4", "r"), Buffer("sums", "f4", "w"), Scalar("n", "i4")],
@@ -236,7 +236,7 @@ class LaunchTests(DevicePart):
         _, sums = self.run(device, kernel, groups(1001), x, np.zeros(groups(1001), "f4"), 1001)
         np.testing.assert_array_equal(sums, np.pad(x, (0, 23)).reshape(-1, 64).sum(axis=1))
 
-    def test_two_dimensional_shared_array(self, device: Device) -> None:
+    def test_a_two_dimensional_shared_array_works(self, device: Device) -> None:
         kernel = PortableKernel(
             "transpose",
             params=[Buffer("x", "i4", "r"), Buffer("y", "i4", "w"), Scalar("w", "i4"), Scalar("h", "i4")],
@@ -264,7 +264,7 @@ class LaunchTests(DevicePart):
         _, y = self.run(device, kernel, 1, np.array([7, 9], "i4"), np.zeros(3, "i4"))
         assert y.tolist() == [14, 7, 9]
 
-    def test_cooperative_launch(self, device: Device, saxpy: Kernel) -> None:
+    def test_cooperative_launches_synchronise_the_grid_or_are_unsupported(self, device: Device, saxpy: Kernel) -> None:
         x, y = device.array(np.ones(64, "f4")), device.array(np.zeros(64, "f4"))
         if device.capabilities.cooperative:
             saxpy.launch(1, (x, y, 2.0, 64), cooperative=True)

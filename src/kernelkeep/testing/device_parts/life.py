@@ -18,7 +18,7 @@ __all__ = ["LifeTests"]
 class LifeTests(DevicePart):
     """A device, its programs and its arrays end cleanly, in any order."""
 
-    def test_capabilities(self, device: Device) -> None:
+    def test_capabilities_are_plausible(self, device: Device) -> None:
         has = device.capabilities
         assert isinstance(has, Capabilities)
         assert has.max_group_items >= 128
@@ -34,12 +34,12 @@ class LifeTests(DevicePart):
                     has.require(name)
                 assert caught.value.capability == name
 
-    def test_memory_info(self, device: Device) -> None:
+    def test_memory_info_is_plausible(self, device: Device) -> None:
         info = device.memory_info()
         assert info.total_bytes > 1 << 20
         assert info.free_bytes is None or 0 < info.free_bytes <= info.total_bytes
 
-    def test_closed_program(self, device: Device) -> None:
+    def test_kernels_of_a_closed_program_raise(self, device: Device) -> None:
         program = device.load(device.compile(SAXPY.source(device)))
         kernel = program.kernel()
         x, y = device.array(np.ones(4, "f4")), device.array(np.zeros(4, "f4"))
@@ -54,11 +54,11 @@ class LifeTests(DevicePart):
                 program.kernel(name)
         assert (y.numpy() == 2).all(), "what was launched before the close still counts"
 
-    def test_program_collected_while_its_kernel_lives(self, device: Device) -> None:
+    def test_a_kernel_keeps_its_program_alive(self, device: Device) -> None:
         kernel = self.build(device, SAXPY)  # nothing else holds the program
         self.check_saxpy(device, kernel)
 
-    def test_closed_device(self, device: Device) -> None:
+    def test_a_closed_device_raises(self, device: Device) -> None:
         other = open_device(device.spec)
         source = SAXPY.source(other)
         binary = other.compile(source)
@@ -82,20 +82,20 @@ class LifeTests(DevicePart):
         array.close()
         self.check_saxpy(device, self.build(device, SAXPY))
 
-    def test_device_as_a_context_manager(self, device: Device) -> None:
+    def test_a_with_block_closes_the_device(self, device: Device) -> None:
         with open_device(device.spec) as other:
             self.check_saxpy(other, self.build(other, SAXPY))
         assert other.closed
         assert not device.closed
 
-    def test_array_outlives_its_device(self, device: Device) -> None:
+    def test_an_array_may_outlive_its_device(self, device: Device) -> None:
         with open_device(device.spec) as other:
             array = other.array(np.ones(1001, "f4"))
         del other
         del array
         self.check_saxpy(device, self.build(device, SAXPY))
 
-    def test_open_and_close_many_times(self, device: Device) -> None:
+    def test_a_device_opens_and_closes_many_times(self, device: Device) -> None:
         for _ in range(10):
             with open_device(device.spec) as other:
                 assert other.fingerprint == device.fingerprint

@@ -49,7 +49,7 @@ with kk.open_device(spec) as device:
 class ProgramTests(DevicePart):
     """From a source to a kernel that computes."""
 
-    def test_device_says_who_it_is(self, device: Device) -> None:
+    def test_a_device_describes_itself(self, device: Device) -> None:
         info = device.info
         assert (info.backend, device.backend, device.spec) == (self.backend, self.backend, info.spec)
         assert info.spec == f"{self.backend}:{info.index}"
@@ -59,12 +59,12 @@ class ProgramTests(DevicePart):
         assert device.fingerprint.folder.endswith(device.fingerprint.digest[:12])
         assert Path(device.fingerprint.folder).name == device.fingerprint.folder
 
-    def test_listed_as_it_opens(self, device: Device) -> None:
+    def test_a_device_is_listed_as_it_opens(self, device: Device) -> None:
         from ...devices.registry import list_devices
 
         assert device.info in list_devices()
 
-    def test_compile_load_launch(self, device: Device) -> None:
+    def test_a_compiled_program_loads_and_launches(self, device: Device) -> None:
         binary = device.compile(SAXPY.source(device))
         assert isinstance(binary, bytes)
         with device.load(binary) as program:
@@ -72,7 +72,7 @@ class ProgramTests(DevicePart):
             self.check_saxpy(device, program.kernel())
             assert program.nbytes > 0
 
-    def test_program_as_bytes_again(self, device: Device) -> None:
+    def test_a_loaded_program_gives_its_binary_again(self, device: Device) -> None:
         program = device.load(device.compile(SAXPY.source(device)))
         self.check_saxpy(device, program.kernel())
         binary = program.binary()
@@ -87,13 +87,13 @@ class ProgramTests(DevicePart):
             self.check_saxpy(device, program.kernel(), 65)
 
     @pytest.mark.parametrize("written", ["portable", "handwritten"])
-    def test_load_in_a_fresh_process(self, device: Device, tmp_path: Path, written: str) -> None:
+    def test_a_binary_loads_in_another_process(self, device: Device, tmp_path: Path, written: str) -> None:
         source = SAXPY.source(device) if written == "portable" else handwritten_saxpy(device.language)
         path = tmp_path / "saxpy.image"
         path.write_bytes(device.compile(source))
         assert run_python(_FRESH_PROCESS, device.spec, path, GROUP).stdout.strip() == "right"
 
-    def test_reflection_of_a_portable_kernel(self, device: Device) -> None:
+    def test_parameters_of_a_portable_kernel_are_known(self, device: Device) -> None:
         kernel = PortableKernel(
             "mixed",
             params=[Scalar("first", "u4"), Buffer("i", "i4", "r"), Scalar("k", "i4"), Buffer("u", "u4", "w")],
@@ -115,7 +115,7 @@ class ProgramTests(DevicePart):
         loaded.launch(1, (np.uint32(5), device.array(np.arange(8, dtype="i4")), 7, u))
         assert (u.numpy() == np.arange(8) + 12).all()
 
-    def test_reflection_of_a_handwritten_source(self, device: Device) -> None:
+    def test_parameters_of_a_handwritten_source_are_known(self, device: Device) -> None:
         kernel = device.load(device.compile(handwritten_saxpy(device.language))).kernel("saxpy")
         assert kernel.params is not None
         # GLSL has two names for a buffer, the block's and the array's; both are "x" but for the case.
@@ -178,7 +178,7 @@ class ProgramTests(DevicePart):
         with pytest.raises(ArgumentError, match="has no kernel None"):
             program.kernel()
 
-    def test_defines(self, device: Device) -> None:
+    def test_defines_reach_a_portable_kernel(self, device: Device) -> None:
         kernel = PortableKernel(
             "defined",
             params=[Buffer("y", "i4", "w")],
@@ -189,12 +189,12 @@ class ProgramTests(DevicePart):
         (y,) = self.run(device, kernel, 1, np.zeros(8, "i4"))
         assert (y == np.arange(8) * 3 + 1).all()
 
-    def test_defines_of_a_handwritten_source(self, device: Device) -> None:
+    def test_defines_reach_a_handwritten_source(self, device: Device) -> None:
         text = handwritten(device.language, "if (i < n) y[i] = x[i] * FACTOR;")
         source = Source(text, name="byhand", language=device.language, defines={"FACTOR": "(2 + 3)"})
         assert (self.run_byhand(device, source) == np.arange(9) * 5).all()
 
-    def test_nested_headers(self, device: Device, tmp_path: Path) -> None:
+    def test_nested_headers_are_found(self, device: Device, tmp_path: Path) -> None:
         (tmp_path / "inner").mkdir()
         outer = '#ifndef OUTER\n#define OUTER\n#include "inner/base.h"\n#define SCALE (BASE + 1)\n#endif\n'
         (tmp_path / "outer.h").write_text(outer)
@@ -205,7 +205,7 @@ class ProgramTests(DevicePart):
         assert (self.run_byhand(device, source) == np.arange(9) * 41).all()
         assert sorted(header.path.name for header in source.headers) == ["base.h", "more.h", "outer.h"]
 
-    def test_missing_header(self, device: Device, tmp_path: Path) -> None:
+    def test_a_missing_header_is_named(self, device: Device, tmp_path: Path) -> None:
         text = handwritten(device.language, "y[i] = 1;", before='#include "nowhere.h"\n')
         source = Source(text, name="byhand", language=device.language, include_dirs=(tmp_path,))
         with pytest.raises(CompileError, match=r"nowhere\.h") as caught:

@@ -21,7 +21,7 @@ _PARAMS: list[Buffer | Scalar] = [Buffer("y", "i4", "w"), Scalar("a", "i4"), Sca
 class ThreadTests(DevicePart):
     """A device, its programs and its kernels are safe to use from several threads."""
 
-    def test_each_thread_with_its_own_kernel(self, device: Device) -> None:
+    def test_each_thread_builds_and_launches_its_own_kernel(self, device: Device) -> None:
         ids = np.arange(_ITEMS)
 
         def work(number: int) -> None:
@@ -42,7 +42,7 @@ class ThreadTests(DevicePart):
 
         together(work)
 
-    def test_all_threads_with_one_kernel(self, device: Device) -> None:
+    def test_all_threads_launch_one_kernel(self, device: Device) -> None:
         # Many launches before each look, so that threads really meet between setting arguments and launching.
         kernel = self.build(
             device,

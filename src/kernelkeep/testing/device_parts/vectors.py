@@ -70,7 +70,7 @@ class VectorTests(DevicePart):
         _, y = self.run(device, kernel, 1, x, np.zeros_like(x))
         assert (y == x.T).all()
 
-    def test_loops_written_out(self, device: Device) -> None:
+    def test_unrolled_loops_give_the_same(self, device: Device) -> None:
         kernel = PortableKernel(
             "powers",
             params=[Buffer("y", "f4", "w")],
@@ -89,12 +89,12 @@ class VectorTests(DevicePart):
         expected = np.arange(4)[:, None, None] ** np.arange(5)[None, :, None] + np.arange(2)
         assert (y == expected).all()
 
-    def test_lines_stay_the_users(self, device: Device) -> None:
+    def test_error_lines_are_the_users_lines(self, device: Device) -> None:
         body = "#define SIZE 8\n\nkk_shared(float, tile, SIZE);\nkk_store4(tile, 0, kk_load4(y, 0));\nno_such_name = 1;"
         kernel = PortableKernel("wrong", params=[Buffer("y", "f4", "rw")], body=body, group=_GROUP)
         with pytest.raises(CompileError) as caught:
             device.compile(kernel.source(device))
         assert caught.value.line == 5
 
-    def test_others_carry_none_of_it(self, device: Device) -> None:
+    def test_kernels_without_vectors_have_no_vector_types(self, device: Device) -> None:
         assert "kk_float4" not in SAXPY.source(device).text

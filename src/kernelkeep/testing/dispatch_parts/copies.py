@@ -20,7 +20,7 @@ __all__ = ["GraphCopyTests"]
 class GraphCopyTests(DispatchPart):
     """What is copied is what was there at that step."""
 
-    def test_on_the_device_between_launches(self, device: Device, affine: Kernel) -> None:
+    def test_copies_run_between_launches_in_order(self, device: Device, affine: Kernel) -> None:
         y, before, after = device.array(HOST), device.empty(ITEMS, "u4"), device.empty(ITEMS, "u4")
         graph = Graph(device).copy(before, y).add(affine.prepare(GRID, (y, 3, 1, ITEMS))).copy(after, y)
         expected = HOST
@@ -30,7 +30,7 @@ class GraphCopyTests(DispatchPart):
             expected = np.uint32(3) * expected + np.uint32(1)
             np.testing.assert_array_equal(after.numpy(), expected)
 
-    def test_the_whole_way_from_host_to_host(self, device: Device, affine: Kernel) -> None:
+    def test_a_graph_copies_from_host_to_host_through_a_kernel(self, device: Device, affine: Kernel) -> None:
         given, got = HOST.copy(), np.zeros(ITEMS, "u4")
         y = device.empty(ITEMS, "u4")
         prepared = affine.prepare(GRID, (y, 3, 1, ITEMS))
@@ -42,7 +42,7 @@ class GraphCopyTests(DispatchPart):
             device.synchronize()
             np.testing.assert_array_equal(got, 3 * (HOST + np.uint32(turn * 1000)) + np.uint32(turn))
 
-    def test_pinned_memory(self, device: Device) -> None:
+    def test_a_graph_copies_from_and_to_pinned_memory(self, device: Device) -> None:
         given, got = device.pinned_empty((3, 1001), "i4"), device.pinned_empty((3, 1001), "i4")
         array = device.empty((3, 1001), "i4")
         graph = Graph(device).copy(array, given).copy(got, array)
@@ -62,7 +62,7 @@ class GraphCopyTests(DispatchPart):
         device.synchronize()
         np.testing.assert_array_equal(got, given)
 
-    def test_nothing_to_copy(self, device: Device) -> None:
+    def test_copies_without_bytes_are_left_out(self, device: Device) -> None:
         array, other = device.empty((0, 3), "f4"), device.empty((0, 3), "f4")
         Graph(device).copy(array, other).copy(array, np.empty((0, 3), "f4")).launch()
         device.synchronize()
@@ -79,7 +79,7 @@ class GraphCopyTests(DispatchPart):
         np.testing.assert_array_equal(y.numpy(), HOST + 5)
 
     @pytest.mark.parametrize("side", ["target", "origin"])
-    def test_a_copy_with_a_closed_array(self, device: Device, side: str) -> None:
+    def test_a_copy_with_a_closed_array_raises(self, device: Device, side: str) -> None:
         target, origin = device.array(HOST), device.array(HOST)
         graph = Graph(device).copy(target, origin)
         graph.launch()
@@ -90,7 +90,7 @@ class GraphCopyTests(DispatchPart):
         with pytest.raises(DeviceError, match="closed"):
             Graph(device).copy(target, origin)
 
-    def test_copies_that_do_not_fit(self, device: Device) -> None:
+    def test_copies_that_do_not_fit_are_rejected(self, device: Device) -> None:
         array, read_only = device.array(HOST), HOST.copy()
         read_only.flags.writeable = False
         wrong: list[tuple[Any, Any, str]] = [
@@ -108,7 +108,7 @@ class GraphCopyTests(DispatchPart):
         graph.copy(array, read_only).launch()  # to read from it is fine
         np.testing.assert_array_equal(array.numpy(), HOST)
 
-    def test_copies_of_another_device(self, device: Device) -> None:
+    def test_copies_of_another_device_are_rejected(self, device: Device) -> None:
         with open_device(device.spec) as other:
             ours, theirs = device.array(HOST), other.array(HOST)
             for target, origin in ((ours, theirs), (theirs, ours), (theirs, HOST)):

@@ -57,7 +57,7 @@ class GraphTests(DispatchPart):
         np.testing.assert_array_equal(y.numpy(), expected.numpy())
         assert (z.numpy() == 20).all()
 
-    def test_the_same_launch_twice(self, device: Device, affine: Kernel) -> None:
+    def test_a_graph_takes_the_same_launch_twice(self, device: Device, affine: Kernel) -> None:
         y = device.array(HOST)
         prepared = affine.prepare(GRID, (y, 3, 1, ITEMS))
         graph = Graph(device).add(prepared).add(prepared)
@@ -67,7 +67,7 @@ class GraphTests(DispatchPart):
         graph.launch()
         np.testing.assert_array_equal(y.numpy(), _after([(3, 1), (3, 1), (3, 4), (3, 4)]))
 
-    def test_updates_between_replays(self, device: Device, affine: Kernel) -> None:
+    def test_updates_count_from_the_next_replay(self, device: Device, affine: Kernel) -> None:
         y, steps = device.array(HOST), []
         first, second = affine.prepare(GRID, (y, 1, 0, ITEMS)), affine.prepare(GRID, (y, 1, 0, ITEMS))
         graph = Graph(device).add(first).add(second)
@@ -80,7 +80,7 @@ class GraphTests(DispatchPart):
             steps += [(turn + 2, 0), (1, turn if turn % 2 else turn - 1 if turn else 0)]
         np.testing.assert_array_equal(y.numpy(), _after(steps))
 
-    def test_an_array_exchanged_between_replays(self, device: Device, affine: Kernel) -> None:
+    def test_an_array_may_be_replaced_between_replays(self, device: Device, affine: Kernel) -> None:
         first, second = device.array(HOST), device.array(HOST)
         prepared = affine.prepare(GRID, (first, 3, 1, ITEMS))
         graph = Graph(device).add(prepared)
@@ -101,7 +101,7 @@ class GraphTests(DispatchPart):
         graph.launch()
         np.testing.assert_array_equal(y.numpy(), _after([(3, 1)] * 2))
 
-    def test_a_launch_in_two_graphs_and_by_itself(self, device: Device, affine: Kernel) -> None:
+    def test_a_launch_works_in_two_graphs_and_by_itself(self, device: Device, affine: Kernel) -> None:
         y = device.array(HOST)
         prepared = affine.prepare(GRID, (y, 2, 1, ITEMS))
         one, two = Graph(device).add(prepared), Graph(device).add(prepared).add(prepared)
@@ -112,7 +112,7 @@ class GraphTests(DispatchPart):
             call()
         np.testing.assert_array_equal(y.numpy(), _after([(2, 1)] * 4 + [(5, 1)] * 4))
 
-    def test_steps_added_after_a_launch(self, device: Device, affine: Kernel) -> None:
+    def test_steps_may_be_added_after_a_launch(self, device: Device, affine: Kernel) -> None:
         y = device.array(HOST)
         graph = Graph(device).add(affine.prepare(GRID, (y, 2, 1, ITEMS)))
         graph.launch()
@@ -120,7 +120,7 @@ class GraphTests(DispatchPart):
         graph.launch()
         np.testing.assert_array_equal(y.numpy(), _after([(2, 1), (2, 1), (1, 9)]))
 
-    def test_order_with_everything_else(self, device: Device, affine: Kernel) -> None:
+    def test_a_graph_is_ordered_with_all_other_work(self, device: Device, affine: Kernel) -> None:
         y = device.array(HOST)
         graph = Graph(device).add(affine.prepare(GRID, (y, 2, 1, ITEMS)))
         for _ in range(3):
@@ -148,21 +148,21 @@ class GraphTests(DispatchPart):
         queue.synchronize()
         assert (result == expected).all(), "the steps did not run one after the other"
 
-    def test_an_empty_graph(self, device: Device) -> None:
+    def test_an_empty_graph_does_nothing(self, device: Device) -> None:
         graph = Graph(device)
         graph.launch()
         device.synchronize()
         assert len(graph) == 0
         assert "0 steps" in repr(graph) and device.spec in repr(graph)
 
-    def test_it_keeps_its_launches_alive(self, device: Device, affine: Kernel) -> None:
+    def test_a_graph_keeps_its_launches_alive(self, device: Device, affine: Kernel) -> None:
         y = device.array(HOST)
         graph = Graph(device).add(affine.prepare(GRID, (y, 2, 1, ITEMS)))
         gc.collect()
         graph.launch()
         np.testing.assert_array_equal(y.numpy(), _after([(2, 1)]))
 
-    def test_a_forgotten_graph(self, device: Device, affine: Kernel) -> None:
+    def test_a_dropped_graph_is_collected(self, device: Device, affine: Kernel) -> None:
         y = device.array(HOST)
         prepared = affine.prepare(GRID, (y, 2, 1, ITEMS))
         for _ in range(50):
@@ -188,7 +188,7 @@ class GraphTests(DispatchPart):
         with pytest.raises(ArgumentError, match="open_device"):
             Graph(wrong)
 
-    def test_a_launch_of_another_device(self, device: Device, affine: Kernel) -> None:
+    def test_a_launch_of_another_device_is_rejected(self, device: Device, affine: Kernel) -> None:
         with open_device(device.spec) as other:
             y = other.array(HOST)
             theirs = self.build(other, AFFINE).prepare(GRID, (y, 2, 1, ITEMS))
@@ -197,7 +197,7 @@ class GraphTests(DispatchPart):
 
     # --- what is closed
 
-    def test_a_graph_with_a_closed_array_and_another_in_its_place(self, device: Device, affine: Kernel) -> None:
+    def test_a_graph_runs_again_once_a_closed_array_is_replaced(self, device: Device, affine: Kernel) -> None:
         first, second, gone = device.array(HOST), device.array(HOST), device.array(HOST)
         steady, broken = affine.prepare(GRID, (first, 2, 1, ITEMS)), affine.prepare(GRID, (gone, 2, 1, ITEMS))
         graph = Graph(device).add(steady).add(broken)
@@ -212,14 +212,14 @@ class GraphTests(DispatchPart):
         np.testing.assert_array_equal(first.numpy(), _after([(2, 1)] * 2))
         np.testing.assert_array_equal(second.numpy(), _after([(2, 1)]))
 
-    def test_an_array_closed_before_the_first_launch(self, device: Device, affine: Kernel) -> None:
+    def test_a_graph_with_an_array_closed_before_the_first_launch_raises(self, device: Device, affine: Kernel) -> None:
         y = device.array(HOST)
         graph = Graph(device).add(affine.prepare(GRID, (y, 2, 1, ITEMS)))
         y.close()
         with pytest.raises(DeviceError, match="closed"):
             graph.launch()
 
-    def test_a_graph_with_a_closed_program(self, device: Device) -> None:
+    def test_a_graph_with_a_closed_program_raises(self, device: Device) -> None:
         kernel, y = self.build(device, AFFINE), device.array(HOST)
         graph = Graph(device).add(kernel.prepare(GRID, (y, 2, 1, ITEMS)))
         graph.launch()
@@ -229,7 +229,7 @@ class GraphTests(DispatchPart):
                 graph.launch()
         np.testing.assert_array_equal(y.numpy(), _after([(2, 1)]))
 
-    def test_a_closed_graph(self, device: Device, affine: Kernel) -> None:
+    def test_a_closed_graph_raises(self, device: Device, affine: Kernel) -> None:
         y = device.array(HOST)
         prepared = affine.prepare(GRID, (y, 2, 1, ITEMS))
         with Graph(device) as graph:
@@ -242,7 +242,7 @@ class GraphTests(DispatchPart):
         prepared()  # has nothing to do with the graph any more
         np.testing.assert_array_equal(y.numpy(), _after([(2, 1), (3, 1)]))
 
-    def test_a_graph_of_a_closed_device(self, device: Device) -> None:
+    def test_a_graph_of_a_closed_device_raises(self, device: Device) -> None:
         with open_device(device.spec) as other:
             y, host = other.array(HOST), np.zeros(ITEMS, "u4")
             launches = Graph(other).add(self.build(other, AFFINE).prepare(GRID, (y, 2, 1, ITEMS)))

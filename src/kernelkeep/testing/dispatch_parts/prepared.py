@@ -38,7 +38,7 @@ class PreparedTests(DispatchPart):
     turn_in_shared_memory: Source | None = None
 
     @pytest.mark.parametrize("items", [1, 64, 257, 100_003])
-    def test_same_as_launch(self, device: Device, saxpy: Kernel, items: int) -> None:
+    def test_a_prepared_launch_computes_what_launch_computes(self, device: Device, saxpy: Kernel, items: int) -> None:
         grid = -(-items // 64)
         host = np.linspace(-1, 1, items, dtype="f4")
         x, by_launch, by_call = device.array(host[::-1]), device.array(host), device.array(host)
@@ -49,7 +49,7 @@ class PreparedTests(DispatchPart):
             prepared()
             np.testing.assert_array_equal(by_call.numpy(), by_launch.numpy())
 
-    def test_many_calls_in_order(self, device: Device, affine: Kernel) -> None:
+    def test_many_calls_run_in_order(self, device: Device, affine: Kernel) -> None:
         y, expected = device.array(HOST), HOST
         double, add = affine.prepare(GRID, (y, 2, 1, ITEMS)), affine.prepare(GRID, (y, 1, 5, ITEMS))
         for turn in range(1000):
@@ -61,7 +61,7 @@ class PreparedTests(DispatchPart):
                 expected = expected + np.uint32(5)
         np.testing.assert_array_equal(y.numpy(), expected)
 
-    def test_two_programs_in_turn(self, device: Device, affine: Kernel) -> None:
+    def test_prepared_launches_of_two_programs_take_turns(self, device: Device, affine: Kernel) -> None:
         other = self.build(device, AFFINE)  # another program, so that each call is a switch
         y, expected = device.array(HOST), HOST
         calls = affine.prepare(GRID, (y, 3, 0, ITEMS)), other.prepare(GRID, (y, 1, 7, ITEMS))
@@ -70,7 +70,7 @@ class PreparedTests(DispatchPart):
             expected = expected * np.uint32(3) if turn % 2 == 0 else expected + np.uint32(7)
         np.testing.assert_array_equal(y.numpy(), expected)
 
-    def test_a_kernel_by_hand(self, device: Device) -> None:
+    def test_a_handwritten_kernel_is_prepared(self, device: Device) -> None:
         kernel = device.load(device.compile(handwritten_saxpy(device.language))).kernel("saxpy")
         x, y = self.ones_and_zeros(device)
         prepared = kernel.prepare(GRID, (x, y, np.float32(2), np.int32(ITEMS)), 64)
@@ -79,7 +79,7 @@ class PreparedTests(DispatchPart):
         prepared()
         assert (y.numpy() == 5).all()
 
-    def test_args_and_repr(self, device: Device, saxpy: Kernel) -> None:
+    def test_args_and_repr_tell_what_is_prepared(self, device: Device, saxpy: Kernel) -> None:
         x, y = self.ones_and_zeros(device)
         prepared = saxpy.prepare(GRID, [x, y, 2.0, ITEMS])  # type: ignore[arg-type]
         assert prepared.args == (x, y, 2.0, ITEMS)
@@ -91,18 +91,18 @@ class PreparedTests(DispatchPart):
     # --- what is refused when it is prepared
 
     @pytest.mark.parametrize("grid", [0, -1, (1, 1, 1, 1), (), 1.0, "1", None, 2**40])
-    def test_wrong_grids(self, device: Device, saxpy: Kernel, grid: Any) -> None:
+    def test_prepare_rejects_wrong_grids(self, device: Device, saxpy: Kernel, grid: Any) -> None:
         x, y = self.ones_and_zeros(device)
         with pytest.raises(ArgumentError, match="grid"):
             saxpy.prepare(grid, (x, y, 1.0, ITEMS))
 
     @pytest.mark.parametrize("group", [0, 32, (64, 2), 64.0, "64"])
-    def test_wrong_groups(self, device: Device, saxpy: Kernel, group: Any) -> None:
+    def test_prepare_rejects_wrong_groups(self, device: Device, saxpy: Kernel, group: Any) -> None:
         x, y = self.ones_and_zeros(device)
         with pytest.raises(ArgumentError, match="group"):
             saxpy.prepare(GRID, (x, y, 1.0, ITEMS), group)
 
-    def test_wrong_arguments(self, device: Device, saxpy: Kernel) -> None:
+    def test_prepare_rejects_wrong_arguments(self, device: Device, saxpy: Kernel) -> None:
         x, y = self.ones_and_zeros(device)
         for args in ((), (x, y, 1.0), (x, y, 1.0, ITEMS, 5)):
             with pytest.raises(ArgumentError, match=f"saxpy takes 4 arguments, got {len(args)}"):
@@ -166,7 +166,7 @@ class PreparedTests(DispatchPart):
             with pytest.raises(ArgumentError, match="queue"):
                 affine.prepare(GRID, (y, 3, 1, ITEMS), queue=theirs)
 
-    def test_inside_a_timer(self, device: Device, affine: Kernel) -> None:
+    def test_a_prepared_launch_is_measured_by_a_timer(self, device: Device, affine: Kernel) -> None:
         y = device.array(HOST)
         prepared = affine.prepare(GRID, (y, 2, 1, ITEMS))
         prepared()
@@ -183,7 +183,7 @@ class PreparedTests(DispatchPart):
 
     # --- side by side
 
-    def test_launches_of_one_kernel_do_not_disturb_each_other(self, device: Device, affine: Kernel) -> None:
+    def test_prepared_launches_of_one_kernel_are_independent(self, device: Device, affine: Kernel) -> None:
         arrays = [device.array(HOST) for _ in range(4)]
         expected = [HOST] * 4
         prepared = [affine.prepare(GRID, (arrays[k], k + 2, k, ITEMS)) for k in range(3)]
@@ -196,14 +196,14 @@ class PreparedTests(DispatchPart):
         for array, host in zip(arrays, expected, strict=True):
             np.testing.assert_array_equal(array.numpy(), host)
 
-    def test_a_grid_of_its_own(self, device: Device, saxpy: Kernel) -> None:
+    def test_each_prepared_launch_has_its_own_grid(self, device: Device, saxpy: Kernel) -> None:
         x, y = self.ones_and_zeros(device)
         whole, first = saxpy.prepare(GRID, (x, y, 1.0, ITEMS)), saxpy.prepare(1, (x, y, 1.0, ITEMS))
         for call in (whole, first, first, whole):
             call()
         assert y.numpy().tolist() == [4.0] * 64 + [2.0] * (ITEMS - 64)
 
-    def test_three_dimensions(self, device: Device) -> None:
+    def test_a_prepared_launch_has_three_dimensions(self, device: Device) -> None:
         kernel = self.build(
             device,
             PortableKernel(
@@ -222,7 +222,7 @@ class PreparedTests(DispatchPart):
         k, j, i = np.indices((2, 6, 4))
         np.testing.assert_array_equal(y.numpy(), 7 + (k * 100 + j) * 100 + i)
 
-    def test_keeps_its_arrays_alive(self, device: Device, saxpy: Kernel) -> None:
+    def test_a_prepared_launch_keeps_its_arrays_alive(self, device: Device, saxpy: Kernel) -> None:
         x, y = self.ones_and_zeros(device)
         prepared = saxpy.prepare(GRID, (x, y, 2.0, ITEMS))
         prepared.update("x", device.array(np.full(ITEMS, 3, "f4")))
@@ -233,7 +233,7 @@ class PreparedTests(DispatchPart):
         assert (prepared.args[1].numpy() == 6).all()
         assert all((other.numpy() == 1000).all() for other in others)
 
-    def test_guest_arrays(self, device: Device, saxpy: Kernel) -> None:
+    def test_arrays_of_other_libraries_are_prepared(self, device: Device, saxpy: Kernel) -> None:
         x, y = self.ones_and_zeros(device)
         if not device.guests.supported:
             with pytest.raises(ArgumentError, match=r"argument 0 \(x\) of saxpy"):
@@ -250,7 +250,7 @@ class PreparedTests(DispatchPart):
 
     # --- threads
 
-    def test_each_thread_with_its_own(self, device: Device, affine: Kernel) -> None:
+    def test_each_thread_calls_its_own_prepared_launch(self, device: Device, affine: Kernel) -> None:
         def work(number: int) -> None:
             y, expected = device.array(HOST), HOST
             prepared = affine.prepare(GRID, (y, number, 1, ITEMS))
@@ -262,7 +262,7 @@ class PreparedTests(DispatchPart):
 
         together(work)
 
-    def test_all_threads_call_one(self, device: Device, affine: Kernel) -> None:
+    def test_all_threads_call_one_prepared_launch(self, device: Device, affine: Kernel) -> None:
         y = device.array(HOST)
         prepared = affine.prepare(GRID, (y, 1, 3, ITEMS))
 

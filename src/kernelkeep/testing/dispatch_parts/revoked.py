@@ -20,7 +20,7 @@ __all__ = ["RevokedTests"]
 class RevokedTests(DispatchPart):
     """Nothing is ever launched on memory or code that is gone."""
 
-    def test_a_closed_array_and_another_in_its_place(self, device: Device, saxpy: Kernel) -> None:
+    def test_a_launch_runs_again_once_a_closed_array_is_replaced(self, device: Device, saxpy: Kernel) -> None:
         x, y = self.ones_and_zeros(device)
         prepared, bystander = (saxpy.prepare(GRID, (array, y, 2.0, ITEMS)) for array in (x, device.array(x)))
         prepared()
@@ -37,7 +37,9 @@ class RevokedTests(DispatchPart):
         prepared()
         assert (y.numpy() == 34).all()
 
-    def test_an_array_in_two_places(self, device: Device, saxpy: Kernel) -> None:
+    def test_closing_an_array_in_two_places_revokes_until_both_are_replaced(
+        self, device: Device, saxpy: Kernel
+    ) -> None:
         both, y = self.ones_and_zeros(device)
         prepared = saxpy.prepare(GRID, (both, both, 2.0, ITEMS))
         prepared()
@@ -49,7 +51,7 @@ class RevokedTests(DispatchPart):
         prepared()
         assert (y.numpy() == 2).all()
 
-    def test_an_array_that_was_exchanged_may_be_closed(self, device: Device, saxpy: Kernel) -> None:
+    def test_a_replaced_array_may_be_closed(self, device: Device, saxpy: Kernel) -> None:
         x, y = self.ones_and_zeros(device)
         other = device.array(np.full(ITEMS, 3, "f4"))
         prepared = saxpy.prepare(GRID, (x, y, 2.0, ITEMS))
@@ -58,7 +60,9 @@ class RevokedTests(DispatchPart):
         prepared()
         assert (y.numpy() == 6).all()
 
-    def test_an_exchanged_array_still_in_another_place(self, device: Device, saxpy: Kernel) -> None:
+    def test_closing_a_replaced_array_that_is_still_in_another_place_revokes(
+        self, device: Device, saxpy: Kernel
+    ) -> None:
         both, x = self.ones_and_zeros(device)
         prepared = saxpy.prepare(GRID, (both, both, 2.0, ITEMS))
         prepared.update("x", x)  # `both` is still y
@@ -66,7 +70,7 @@ class RevokedTests(DispatchPart):
         with pytest.raises(DeviceError, match="closed"):
             prepared()
 
-    def test_what_was_launched_before_still_counts(self, device: Device, saxpy: Kernel) -> None:
+    def test_launches_made_before_a_close_still_run(self, device: Device, saxpy: Kernel) -> None:
         x, y = self.ones_and_zeros(device)
         prepared = saxpy.prepare(GRID, (x, y, 2.0, ITEMS))
         for _ in range(10):
@@ -74,7 +78,7 @@ class RevokedTests(DispatchPart):
         x.close()
         assert (y.numpy() == 20).all()
 
-    def test_a_closed_program(self, device: Device) -> None:
+    def test_a_closed_program_revokes_its_prepared_launches(self, device: Device) -> None:
         kernel = self.build(device, AFFINE)
         y = device.array(HOST)
         prepared = kernel.prepare(GRID, (y, 2, 1, ITEMS))
@@ -89,7 +93,7 @@ class RevokedTests(DispatchPart):
             kernel.prepare(GRID, (y, 2, 1, ITEMS))
         np.testing.assert_array_equal(y.numpy(), 2 * HOST + 1)
 
-    def test_a_closed_array_and_then_a_closed_program(self, device: Device) -> None:
+    def test_replacing_a_closed_array_does_not_revive_a_closed_program(self, device: Device) -> None:
         kernel = self.build(device, AFFINE)
         y = device.array(HOST)
         prepared = kernel.prepare(GRID, (y, 2, 1, ITEMS))
@@ -100,7 +104,7 @@ class RevokedTests(DispatchPart):
         with pytest.raises(DeviceError, match="closed"):
             prepared()
 
-    def test_a_closed_device(self, device: Device) -> None:
+    def test_a_closed_device_revokes_its_prepared_launches(self, device: Device) -> None:
         with open_device(device.spec) as other:
             y = other.array(HOST)
             prepared = self.build(other, AFFINE).prepare(GRID, (y, 2, 1, ITEMS))
@@ -108,14 +112,14 @@ class RevokedTests(DispatchPart):
         with pytest.raises(DeviceError, match="closed"):
             prepared()
 
-    def test_it_keeps_its_program_alive(self, device: Device) -> None:
+    def test_a_prepared_launch_keeps_its_program_alive(self, device: Device) -> None:
         y = device.array(HOST)
         prepared = self.build(device, AFFINE).prepare(GRID, (y, 2, 1, ITEMS))  # nothing else holds the program
         gc.collect()
         prepared()
         np.testing.assert_array_equal(y.numpy(), 2 * HOST + 1)
 
-    def test_a_forgotten_one_is_collected(self, device: Device, saxpy: Kernel) -> None:
+    def test_a_dropped_prepared_launch_is_collected(self, device: Device, saxpy: Kernel) -> None:
         x, y = self.ones_and_zeros(device)
         gone = []
         for _ in range(100):

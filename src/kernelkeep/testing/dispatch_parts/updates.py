@@ -86,7 +86,7 @@ class UpdateTests(DispatchPart):
                 assert (y.numpy() == 2 * count).all()
 
     @pytest.mark.parametrize("which", ["no_such", "", 4, -5, 10**20, 2.0, None, (0,)])
-    def test_an_argument_that_is_not_there(self, device: Device, saxpy: Kernel, which: Any) -> None:
+    def test_update_rejects_an_argument_that_does_not_exist(self, device: Device, saxpy: Kernel, which: Any) -> None:
         x, y = self.ones_and_zeros(device)
         prepared = saxpy.prepare(GRID, (x, y, 2.0, ITEMS))
         with pytest.raises(ArgumentError, match="argument"):

@@ -15,7 +15,7 @@ from ...errors import ArgumentError, DeviceError, Unsupported
 from ...programs.portable import Buffer, PortableKernel, Scalar
 from .common import DevicePart, together
 
-__all__ = ["OrderTests"]
+__all__ = ["SynchronizationTests"]
 
 # A chain of dependent steps that no compiler shortens. Longer work is more launches, not more steps: llvmpipe leaves
 # every loop, without a word, once a work-item has gone round 65,535 times.
@@ -39,7 +39,7 @@ def _chained(steps: int) -> np.ndarray[Any, Any]:
     return v
 
 
-class OrderTests(DevicePart):
+class SynchronizationTests(DevicePart):
     """Order is kept inside a queue, and between queues where it is asked for."""
 
     @pytest.fixture(scope="class")
@@ -72,7 +72,7 @@ class OrderTests(DevicePart):
             count *= 2
         return count
 
-    def test_fence(self, device: Device, chain: Kernel) -> None:
+    def test_a_fence_is_done_after_the_work_before_it(self, device: Device, chain: Kernel) -> None:
         y = device.array(_HOST)
         count = self.launches(device, chain)
         for _ in range(count):
@@ -96,7 +96,7 @@ class OrderTests(DevicePart):
             time.sleep(0.001)
         assert (y.numpy() == _chained(_STEPS)).all()
 
-    def test_fence_of_an_idle_device(self, device: Device) -> None:
+    def test_the_fence_of_an_idle_device_is_done(self, device: Device) -> None:
         device.synchronize()
         assert device.fence().wait(10.0) is True
 
@@ -110,7 +110,7 @@ class OrderTests(DevicePart):
         assert long > 4 * short, f"20 times the work took {long} s instead of {short} s"
         assert long < 1.2 * wall + 0.005, f"the device says {long} s, the clock on the wall {wall} s"
 
-    def test_timer_before_its_end(self, device: Device) -> None:
+    def test_a_timer_read_before_its_end_raises(self, device: Device) -> None:
         timer = device.timer()
         with pytest.raises(DeviceError):
             _ = timer.seconds
@@ -160,7 +160,7 @@ class OrderTests(DevicePart):
         device.synchronize()
         assert fence.done is True
 
-    def test_two_queues(self, device: Device, chain: Kernel) -> None:
+    def test_queues_wait_for_each_other(self, device: Device, chain: Kernel) -> None:
         if not device.capabilities.queues:
             with pytest.raises(Unsupported) as caught:
                 device.queue()
@@ -182,7 +182,7 @@ class OrderTests(DevicePart):
             chain.launch(2, (expected, _STEPS))
         np.testing.assert_array_equal(y.numpy(), expected.numpy())
 
-    def test_queue_waits_for_the_device(self, device: Device, chain: Kernel) -> None:
+    def test_a_queue_waits_for_a_fence_of_the_device(self, device: Device, chain: Kernel) -> None:
         if not device.capabilities.queues:
             pytest.skip("this device has one queue")
         y, queue = device.array(_HOST), device.queue()
@@ -192,7 +192,7 @@ class OrderTests(DevicePart):
         assert queue.fence().wait() is True
         assert (y.numpy() == _chained(10_000)).all()
 
-    def test_queue_of_another_device(self, device: Device, chain: Kernel) -> None:
+    def test_a_queue_of_another_device_is_rejected(self, device: Device, chain: Kernel) -> None:
         if not device.capabilities.queues:
             pytest.skip("this device has one queue")
         y = device.array(_HOST)
