@@ -1,10 +1,13 @@
-"""Nothing outside a backend's folder or a language's file tests for its name."""
+"""Nothing outside a backend's folder or a language's file tests for its name, and what crosses a module has a public name."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -18,6 +21,9 @@ NAMES = {*SHIPPED, *known_languages()}
 # Where a name may stand: in the backend's own folder, in the language's own file, and in the list of shipped backends.
 OWN_FOLDERS = (*(f"devices/{name}/" for name in SHIPPED), "programs/languages/", "testing/fake/")
 LISTS = {"devices/registry.py": "SHIPPED"}
+# Private names of other libraries, used where these have no public one: Python, PyTorch, pyopencl.
+FOREIGN = {"_exit", "_replace", "_C", "_cuda_getCurrentRawStream", "_cl", "_Program", "_build", "_PYOPENCL_NO_CACHE",
+           "_set_arg_buf", "_set_arg_multi", "_set_arg_buf_multi"}  # fmt: skip
 
 
 def names_in(path: Path) -> Iterator[str]:
@@ -51,3 +57,61 @@ def test_the_search_sees_names() -> None:
     text = 'SHIPPED = ("cuda", "opencl")\ndef f(device):\n    return device.language == "glsl"\n'
     assert list(literals_in(text, "devices/registry.py")) == ["devices/registry.py:3 says 'glsl'"]
     assert len(list(literals_in(text, "cache/key.py"))) == 3
+
+
+def private_uses(text: str, where: str) -> Iterator[str]:
+    """Each `obj._x` and each import of an `_x` that the module does not define itself, as `file:line`."""
+    tree = ast.parse(text)
+    defined = set(FOREIGN)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            defined.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _of_self(node):
+            defined.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # of __slots__
+            defined.add(node.value)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in defined:
+            yield f"{where}:{node.lineno} uses {ast.unparse(node)}"
+        elif isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("kernelkeep")):
+            for alias in node.names:
+                if _is_private(alias.name) and alias.name != "_native":  # the module in C
+                    yield f"{where}:{node.lineno} imports {alias.name}"
+
+
+def private_overrides(module: ModuleType) -> Iterator[str]:
+    """Each private method or attribute with which a class replaces that of a base class in another module."""
+    for cls in vars(module).values():
+        if not inspect.isclass(cls) or cls.__module__ != module.__name__:
+            continue
+        for name in filter(_is_private, vars(cls)):
+            for base in cls.__mro__[1:]:
+                ours = base.__module__.startswith("kernelkeep.") and base.__module__ != cls.__module__
+                if ours and name in vars(base) and not name.startswith("_abc_"):
+                    yield f"{cls.__module__}.{cls.__name__}.{name} overrides that of {base.__module__}"
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not (name.startswith("__") and name.endswith("__"))
+
+
+def _of_self(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_module_uses_private_names_of_another(path: Path) -> None:
+    """What crosses a module has a documented name without an underscore."""
+    where = path.relative_to(PACKAGE)
+    assert not list(private_uses(path.read_text(encoding="utf-8"), str(where)))
+    if where.name != "__main__.py":
+        parts = where.with_suffix("").parts
+        name = ".".join(("kernelkeep", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+        assert not list(private_overrides(importlib.import_module(name)))
+
+
+def test_the_search_sees_private_names() -> None:
+    text = "from .a import _b\nclass C:\n    def f(self, o):\n        self._own = 1\n        return o._own + o._x\n"
+    assert list(private_uses(text, "m")) == ["m:1 imports _b", "m:5 uses o._x"]

@@ -18,9 +18,9 @@ from .report import Measured
 from .run_options import RunOptions
 from .state import State
 
-__all__ = ["Session"]
+__all__ = ["Session", "lost_sessions"]
 
-_lost: list[Session] = []  # sessions on a device that hangs: freeing their memory would wait for it
+lost_sessions: list[Session] = []  # sessions on a device that hangs: freeing their memory would wait for it
 _MEETINGS = 2**31  # of all groups at grid barriers, counted in one word
 
 
@@ -222,7 +222,7 @@ class Session:
     def close(self) -> None:
         """Free everything but the committed arrays."""
         if self.lost:
-            _lost.append(self)
+            lost_sessions.append(self)
             return
         self.launches.close()
         self.state.close()
@@ -231,9 +231,9 @@ class Session:
 
 def _close_recovered() -> None:
     """Free what sessions left behind on a device that hung and has recovered since."""
-    for session in list(_lost):
+    for session in list(lost_sessions):
         with contextlib.suppress(DeviceError):
             if session.device.closed or (session._given_up is not None and session._given_up.done):
-                _lost.remove(session)
+                lost_sessions.remove(session)
                 session.lost = False
                 session.close()

@@ -19,9 +19,9 @@ from .engine import Engine
 from .job import Job
 from .timeline import Timeline
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "open_executors"]
 
-_open_executors: weakref.WeakSet[Executor] = weakref.WeakSet()
+open_executors: weakref.WeakSet[Executor] = weakref.WeakSet()
 
 
 class Executor:
@@ -43,7 +43,7 @@ class Executor:
         self._closer = weakref.finalize(self, self._engine.abandon)
         self._closer.atexit = False  # atexit below does it in the right order, and waits
         device.add_tenant(self._engine)  # not this handle, which may be collected while batches are under way
-        _open_executors.add(self)
+        open_executors.add(self)
 
     @property
     def closed(self) -> bool:
@@ -222,6 +222,6 @@ def _copy_outcome(done: Future[Any], arrived: Any) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    for executor in list(_open_executors):
+    for executor in list(open_executors):
         with contextlib.suppress(Exception, CancelledError):
             executor.close()

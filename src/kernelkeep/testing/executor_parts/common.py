@@ -17,7 +17,7 @@ import pytest
 from ...cache.program_cache import ProgramCache
 from ...devices.base import Device
 from ...errors import DeviceError
-from ...execution.executor import Executor, _open_executors
+from ...execution.executor import Executor, open_executors
 from ...execution.job import Job
 from ...programs.portable import Buffer, PortableKernel, Scalar
 from ..device_parts.common import GROUP, SAXPY, DevicePart, groups
@@ -73,7 +73,7 @@ class ExecutorPart(DevicePart):
         """A test that hangs in `submit` fails instead: closing its executor wakes it."""
 
         def close_all() -> None:
-            for executor in list(_open_executors):
+            for executor in list(open_executors):
                 with contextlib.suppress(DeviceError):
                     executor.close(cancel=True, timeout=0)
 

@@ -16,7 +16,7 @@ from ...continuous.program import StateProgram
 from ...continuous.report import DeadlineWarning
 from ...continuous.run import Run
 from ...continuous.runner import resume, run
-from ...continuous.session import _lost
+from ...continuous.session import lost_sessions
 from ...devices.base import Device
 from ...errors import DeviceError
 from ...samples.states import COLLATZ, SCRAMBLE
@@ -197,11 +197,11 @@ class DeadlineTests(StrategyPart):
         assert read_header(path).iteration == 1
         # It does end, some time, and a later run frees what this one had to leave behind.
         give_up = time.perf_counter() + 60
-        while _lost and time.perf_counter() < give_up:
+        while lost_sessions and time.perf_counter() < give_up:
             time.sleep(0.05)
             with run(cache, _busy(1, 1), None) as following:
                 assert following.report.tasks_done == 1
-        assert not _lost
+        assert not lost_sessions
 
     def test_loops_that_the_device_cuts_short(self, device: Device, cache: ProgramCache) -> None:
         """Software OpenGL ends loops after 65,535 rounds: the slice is run again, shorter, and the result is right."""
