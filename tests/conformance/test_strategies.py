@@ -60,7 +60,7 @@ class TestFromOneBackendToAnother:
 
     @pytest.mark.parametrize("name", SAMPLES)
     @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0]}-to-{pair[1]}")
-    def test_half_here_and_half_there(
+    def test_half_a_run_on_one_backend_and_half_on_another(
         self, both: list[kk.ProgramCache], pair: tuple[str, str], name: str, tmp_path: Path
     ) -> None:
         sample = SAMPLES[name]
@@ -81,7 +81,7 @@ class TestFromOneBackendToAnother:
                 assert sample.iterations is None or before == middle
 
     @pytest.mark.parametrize("pair", PAIRS[:1], ids=lambda pair: f"{pair[0]}-and-{pair[1]}")
-    def test_to_and_fro(self, both: list[kk.ProgramCache], tmp_path: Path) -> None:
+    def test_a_run_may_change_backends_many_times(self, both: list[kk.ProgramCache], tmp_path: Path) -> None:
         """Ten times over, with one file."""
         sample = SAMPLES["scramble"]
         program = sample.program(sample.size)

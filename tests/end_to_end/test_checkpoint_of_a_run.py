@@ -42,7 +42,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 # --- an existing file
 
 
-def test_an_existing_checkpoint_is_refused_gone_on_from_or_kept_aside(cache: kk.ProgramCache, tmp_path: Path) -> None:
+def test_an_existing_checkpoint_is_refused_resumed_or_kept_aside(cache: kk.ProgramCache, tmp_path: Path) -> None:
     path = tmp_path / "heat.kkpt"
     run(cache, path, 30, resume=True)  # there is none: it starts
     run(cache, path, 40, resume=True)
@@ -100,7 +100,7 @@ def test_a_run_that_is_refused_moves_nothing(cache: kk.ProgramCache, tmp_path: P
     assert contents(tmp_path) == before
 
 
-def test_an_empty_file_holds_nothing_to_lose(cache: kk.ProgramCache, tmp_path: Path) -> None:
+def test_an_empty_file_is_overwritten(cache: kk.ProgramCache, tmp_path: Path) -> None:
     path = tmp_path / "made-by-mkstemp.kkpt"
     path.touch()
     assert run(cache, path, 3).iterations == 3
@@ -135,7 +135,7 @@ def test_nothing_foreign_is_overwritten_removed_or_resumed_from(cache: kk.Progra
             (tmp_path / name).write_bytes(data)
 
 
-def test_a_backup_put_back_in_place_is_the_one_to_go_on_from(cache: kk.ProgramCache, tmp_path: Path) -> None:
+def test_a_run_resumes_from_a_backup_that_is_put_back(cache: kk.ProgramCache, tmp_path: Path) -> None:
     path = tmp_path / "heat.kkpt"
     run(cache, path, 3)
     shutil.copy(path, tmp_path / "backup")
@@ -163,7 +163,7 @@ with kk.open_device() as device, kk.ProgramCache(device, sys.argv[2]) as cache:
 """
 
 
-def test_a_second_run_on_a_file_is_refused_at_once_and_death_lets_go(cache: kk.ProgramCache, tmp_path: Path) -> None:
+def test_a_second_run_on_a_file_is_refused_until_the_first_one_dies(cache: kk.ProgramCache, tmp_path: Path) -> None:
     path = tmp_path / "heat.kkpt"
     command = [sys.executable, "-c", HOLDER, str(path), str(cache.cache_dir)]
     env = {**os.environ, "PYTHONPATH": str(Path(kk.__file__).parents[1])}
@@ -210,7 +210,7 @@ def test_a_second_run_in_another_thread_is_refused(cache: kk.ProgramCache, tmp_p
     run(cache, path, 25, resume=True)
 
 
-def test_what_ends_a_run_lets_go_of_its_file(cache: kk.ProgramCache, tmp_path: Path) -> None:
+def test_a_run_that_ends_releases_its_file(cache: kk.ProgramCache, tmp_path: Path) -> None:
     path = tmp_path / "heat.kkpt"
 
     def fail(_: object) -> None:
@@ -254,7 +254,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("resume", [None, False])
-def test_a_replaced_worker_goes_on_by_itself(cache: kk.ProgramCache, tmp_path: Path, resume: bool | None) -> None:
+def test_a_worker_that_replaces_another_resumes_by_itself(
+    cache: kk.ProgramCache, tmp_path: Path, resume: bool | None
+) -> None:
     path = tmp_path / "files" / "heat.kkpt"
     script = tmp_path / "script.py"
     script.write_text(SUPERVISED)
@@ -277,7 +279,7 @@ def test_a_replaced_worker_goes_on_by_itself(cache: kk.ProgramCache, tmp_path: P
 
 
 @pytest.mark.parametrize("kind", ["device", "link to a device", "pipe", "folder"])
-def test_what_is_not_a_file_is_refused_and_stays(cache: kk.ProgramCache, tmp_path: Path, kind: str) -> None:
+def test_a_checkpoint_path_that_is_not_a_file_is_refused(cache: kk.ProgramCache, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "special"
     if kind == "device":
         try:

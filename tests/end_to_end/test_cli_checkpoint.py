@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "heat.kkpt"
 
 
-def test_show_as_text(path: Path) -> None:
+def test_show_prints_every_fact(path: Path) -> None:
     done = kernelkeep("checkpoint", "show", path)
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("heat [2D]", "2,000, finished", "whole           yes", "40 × 100", "k = 0.5 (<f4)", "worst = inf"):
@@ -76,7 +76,7 @@ def test_names_from_the_file_cannot_reach_the_terminal(tmp_path: Path) -> None:
     assert sum(line.startswith("whole ") for line in done.stdout.splitlines()) == 1
 
 
-def test_show_as_json(path: Path) -> None:
+def test_show_prints_json(path: Path) -> None:
     done = kernelkeep("checkpoint", "show", path, "--json", "--cache-dir", path.parent, "--device", "opencl")
     assert (done.returncode, done.stderr) == (0, "")
     said = json.loads(done.stdout, parse_constant=pytest.fail)
@@ -89,7 +89,7 @@ def test_show_as_json(path: Path) -> None:
     assert [(other["path"], other["header"]["iteration"]) for other in said["others"]] == [(f"{path}.1", 1000)]
 
 
-def test_a_damaged_one_is_1_and_says_which_part(path: Path) -> None:
+def test_show_of_a_damaged_file_exits_1_and_names_the_part(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-200] ^= 1
     path.write_bytes(data)
@@ -103,7 +103,7 @@ def test_a_damaged_one_is_1_and_says_which_part(path: Path) -> None:
     assert said["whole"] is False and said["header"] is None and said["others"][0]["whole"] is True
 
 
-def test_what_is_not_there_is_1_and_wrong_use_is_2(tmp_path: Path) -> None:
+def test_show_exits_1_for_a_missing_file_and_2_for_wrong_use(tmp_path: Path) -> None:
     done = kernelkeep("checkpoint", "show", tmp_path / "no.kkpt")
     assert done.returncode == 1 and "there is no checkpoint" in one_sentence(done)
     done = kernelkeep("checkpoint", "show")

@@ -98,7 +98,7 @@ print(json.dumps({"kills": kills, "last": last, "passed_over": passed_over, "dif
 )
 
 
-def test_killed_at_sixty_random_moments(tmp_path: Path) -> None:
+def test_a_writer_killed_at_random_moments_leaves_a_good_file(tmp_path: Path) -> None:
     said = json.loads(run_python(RANDOM, tmp_path, 60).stdout.splitlines()[-1])
     assert said["kills"] == 60 and said["passed_over"] == 0
     assert said["different"] > 20, "writers get on between two kills"
@@ -151,7 +151,7 @@ print(step)
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
-def test_killed_before_every_single_step(tmp_path: Path, keep: int) -> None:
+def test_a_writer_killed_before_any_step_leaves_a_good_file(tmp_path: Path, keep: int) -> None:
     """Each call that touches the folder is the last of one writer."""
     steps = int(run_python(STEPS, tmp_path, keep).stdout)
     assert steps > 8
@@ -200,5 +200,5 @@ print(step)
 )
 
 
-def test_killed_before_every_single_step_of_starting_over(tmp_path: Path) -> None:
+def test_a_run_killed_before_any_step_of_starting_over_keeps_the_old_file(tmp_path: Path) -> None:
     assert int(run_python(START_OVER, tmp_path).stdout) > 8

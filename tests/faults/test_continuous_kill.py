@@ -231,7 +231,7 @@ def programs(specs: list[str], tmp_path_factory: pytest.TempPathFactory) -> str:
     return folder
 
 
-def test_workers_killed_at_a_hundred_random_moments(tmp_path: Path, specs: list[str], programs: str) -> None:
+def test_workers_killed_at_random_moments_lose_nothing(tmp_path: Path, specs: list[str], programs: str) -> None:
     history = scramble_history()
     left = np.arange(LENGTH, dtype="u8")
     total = int((left * 2654435761 + 0).sum()) * CHAINS + LENGTH * sum(range(CHAINS))
@@ -334,7 +334,7 @@ def cache(specs: list[str], programs: str) -> Iterator[kk.ProgramCache]:
         yield opened
 
 
-def test_a_folder_that_cannot_be_written_to(tmp_path: Path, cache: kk.ProgramCache) -> None:
+def test_a_folder_that_cannot_be_written_to_does_not_end_the_run(tmp_path: Path, cache: kk.ProgramCache) -> None:
     """Permissions do not stop root; a file in the place of the folder stops everybody."""
     (tmp_path / "folder").write_text("no folder")
     program = SCRAMBLE.program(SIZE)
@@ -374,7 +374,7 @@ print(json.dumps([error, report.iteration, report.checkpoints, report.checkpoint
 """
 
 
-def test_a_disk_that_is_full_for_a_while(
+def test_a_disk_that_is_full_for_a_while_does_not_end_the_run(
     tmp_path: Path, specs: list[str], programs: str, cache: kk.ProgramCache
 ) -> None:
     path = tmp_path / "full.kkpt"
@@ -406,9 +406,7 @@ def empty(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [damage_a_byte, cut_off, empty, Path.unlink])
-def test_where_the_newest_is_damaged_the_one_before_it_is_used(
-    tmp_path: Path, cache: kk.ProgramCache, harm: Any
-) -> None:
+def test_the_file_before_a_damaged_newest_one_is_used(tmp_path: Path, cache: kk.ProgramCache, harm: Any) -> None:
     path = tmp_path / "kept.kkpt"
     program = SCRAMBLE.program(SIZE)
     kk.run(cache, program, 30, "redispatch", checkpoint=path).close()
@@ -428,7 +426,7 @@ def test_where_the_newest_is_damaged_the_one_before_it_is_used(
         check(SCRAMBLE, again.state, program, 71)
 
 
-def test_where_all_are_damaged_nothing_is_made_up(tmp_path: Path, cache: kk.ProgramCache) -> None:
+def test_resume_raises_where_all_files_are_damaged(tmp_path: Path, cache: kk.ProgramCache) -> None:
     path = tmp_path / "bad.kkpt"
     program = SCRAMBLE.program(SIZE)
     kk.run(cache, program, 30, "redispatch", checkpoint=path).close()

@@ -68,7 +68,7 @@ def _is_right(value: int, result: dict[str, np.ndarray]) -> bool:
 
 
 @pytest.mark.parametrize("shape", [(1 << 44,), (1 << 32, 1 << 32)], ids=["64 TiB", "2**64 items"])
-def test_no_memory_for_a_slot(device: kk.Device, cache: kk.ProgramCache, shape: tuple[int, ...]) -> None:
+def test_a_batch_without_memory_fails_alone(device: kk.Device, cache: kk.ProgramCache, shape: tuple[int, ...]) -> None:
     good = kk.Job(cache, RAMP, grid=4, outputs={"numbers": (256, "i4")})
     greedy = kk.Job(cache, RAMP, grid=4, outputs={"numbers": (shape, "i4")})
     with kk.Executor(device) as executor:
@@ -82,7 +82,7 @@ def test_no_memory_for_a_slot(device: kk.Device, cache: kk.ProgramCache, shape: 
                 np.testing.assert_array_equal(future.result(TIMEOUT)["numbers"], k + np.arange(256))
 
 
-def test_a_launch_that_the_device_refuses(device: kk.Device, cache: kk.ProgramCache) -> None:
+def test_a_launch_that_the_device_refuses_fails_alone(device: kk.Device, cache: kk.ProgramCache) -> None:
     if find_language(device.language).fixes_group:
         pytest.skip("GLSL fixes its group when it is compiled")
     source, most = handwritten_saxpy(device.language), device.capabilities.max_group_items
@@ -154,7 +154,7 @@ with kk.open_device(spec) as device, kk.ProgramCache(device, root) as cache:
 
 
 @pytest.mark.slow
-def test_many_executors_leave_nothing_behind(device: kk.Device, tmp_path: Path) -> None:
+def test_many_executors_leave_no_threads_or_memory_behind(device: kk.Device, tmp_path: Path) -> None:
     # A lease that was lost would be a ResourceWarning, and is an error here.
     strict = {"PYTHONWARNINGS": "error::ResourceWarning"}
     said = run_python(LEAKS, device.spec, tmp_path / "cache", 120, environment=strict)

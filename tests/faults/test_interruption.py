@@ -161,7 +161,7 @@ def test_an_error_before_anything_was_done_leaves_no_checkpoint(tmp_path: Path, 
     assert not path.exists()
 
 
-def test_what_is_in_the_checkpoint_was_shown(tmp_path: Path, cache: kk.ProgramCache) -> None:
+def test_on_state_comes_before_the_checkpoint_of_its_iteration(tmp_path: Path, cache: kk.ProgramCache) -> None:
     shown: list[int] = []
 
     def fail(step: kk.Progress) -> None:

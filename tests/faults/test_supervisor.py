@@ -107,7 +107,7 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_success_with_a_result(tmp_path: Path) -> None:
+def test_the_report_has_the_result_of_the_target(tmp_path: Path) -> None:
     body = """
 def target(a, b, path):
     print("said by the worker", path, flush=True)
@@ -217,7 +217,7 @@ if __name__ == "__main__":
     assert "never gave a heartbeat" in second["text"]
 
 
-def test_killed_from_outside(tmp_path: Path) -> None:
+def test_a_worker_killed_from_outside_is_replaced(tmp_path: Path) -> None:
     body = """
 def target(path):
     with open(os.path.join(HERE, "pid"), "w") as file:
@@ -240,7 +240,7 @@ if __name__ == "__main__":
     assert report["result"]["from"] >= 5 and report["result"]["to"] == 20
 
 
-def test_gives_up_with_the_history(tmp_path: Path) -> None:
+def test_the_supervisor_gives_up_with_the_history(tmp_path: Path) -> None:
     body = """
 from kernelkeep.continuous.supervision import supervisor
 
@@ -282,7 +282,7 @@ if __name__ == "__main__":
     assert capped["history"] == 4 and capped["cause"] == "OSError('again')"
 
 
-def test_what_a_restart_cannot_mend_is_raised_at_once(tmp_path: Path) -> None:
+def test_permanent_failures_are_raised_at_once(tmp_path: Path) -> None:
     body = """
 def compiles():
     raise kk.CompileError("f, line 3: no", log="the whole log", line=3, name="f")
@@ -327,7 +327,7 @@ if __name__ == "__main__":
     assert local["type"] == "ArgumentError" and "cannot be sent to another process" in local["text"]
 
 
-def test_a_script_without_its_guard_says_so(tmp_path: Path) -> None:
+def test_a_script_without_a_main_guard_is_reported(tmp_path: Path) -> None:
     body = """
 def target():
     return 1
@@ -418,7 +418,7 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
     assert not is_alive(pid)
 
 
-def test_a_supervisor_that_was_stopped_does_not_blame_the_worker(tmp_path: Path) -> None:
+def test_a_supervisor_that_was_stopped_does_not_kill_its_worker(tmp_path: Path) -> None:
     body = """
 def target(path):
     with open(os.path.join(HERE, "pid"), "w") as file:
@@ -442,7 +442,7 @@ if __name__ == "__main__":
     assert (report["result"], report["restarts"]) == ("done", 0)
 
 
-def test_beats_are_few_and_wait_for_nobody() -> None:
+def test_beats_are_few_and_never_block() -> None:
     reading, writing = os.pipe()
     try:
         pulse = Pulse(writing, 3600)
@@ -470,7 +470,7 @@ def test_wrong_use() -> None:
     ):
         options: dict[str, Any] = {"checkpoint": None, **wrong}
         with pytest.raises(kk.ArgumentError):
-            kk.run_supervised(test_beats_are_few_and_wait_for_nobody, **options)
+            kk.run_supervised(test_beats_are_few_and_never_block, **options)
     with pytest.raises(kk.ArgumentError, match="cannot be called"):
         kk.run_supervised(5, checkpoint=None)  # type: ignore[arg-type]
 

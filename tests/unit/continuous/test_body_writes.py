@@ -74,7 +74,7 @@ ITEM = "int i = kk_item();\n"
         ("#define kk_item() 0\nx_next[kk_item()] = 1;", {"x": WHOLE}),
     ],
 )
-def test_what_must_be_carried_over(body: str, expected: dict[str, Keep]) -> None:
+def test_arrays_that_may_stay_unwritten_are_found(body: str, expected: dict[str, Keep]) -> None:
     assert arrays_to_keep(body, {"x": 8, "y": 8}, 8, alone=False) == expected
 
 
@@ -154,7 +154,7 @@ def _ways(block: list[Statement], *, loop: bool = False) -> Iterator[tuple[froze
 
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
 @given(_blocks)
-def test_no_way_that_skips_a_write_is_overlooked(block: list[Statement]) -> None:
+def test_every_path_that_skips_a_write_is_found(block: list[Statement]) -> None:
     body = ITEM + _text(block)
     kept = arrays_to_keep(body, {"x": 8, "y": 8}, 8, alone=False)
     for key in "xy":
@@ -166,7 +166,7 @@ def test_no_way_that_skips_a_write_is_overlooked(block: list[Statement]) -> None
             assert key not in kept, body
 
 
-def test_writing_to_the_old_state_is_noticed() -> None:
+def test_writing_to_the_old_state_is_found() -> None:
     for body in ("x[i] = 1;", "x[y[i] + (2)] += 1;", "x[i]++;", "--x[i];", "y_next[i] = x[i] = 2;"):
         assert old_arrays_written(body, ["x", "y"]) == ["x"], body
     for body in (

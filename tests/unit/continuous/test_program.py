@@ -102,7 +102,7 @@ def test_what_does_not_change_what_an_iteration_computes_changes_no_digest() -> 
     ],
     ids=str,
 )
-def test_what_does_changes_them(change: dict[str, Any], layout_too: bool) -> None:
+def test_what_changes_an_iteration_changes_the_digests(change: dict[str, Any], layout_too: bool) -> None:
     first, other = program(scalars={"k": 1.0}), program(**({"scalars": {"k": 1.0}} | change))
     assert other.program_digest != first.program_digest
     assert (other.layout_digest != first.layout_digest) == layout_too
@@ -143,7 +143,7 @@ print(HEAT.program(23).program_digest)
 # --- what a program says of itself
 
 
-def test_items_are_the_elements_unless_told() -> None:
+def test_items_are_the_elements_unless_given() -> None:
     assert program().items == 4
     assert program(state={"x": np.zeros((6, 3), "f4")}).items == 18
     assert program(state={"x": np.zeros((6, 3), "f4")}, items=18).items == 18
@@ -177,7 +177,7 @@ def test_scalars_have_a_type(value: Any, dtype: str) -> None:
     assert made.dtype == np.dtype(dtype) and made == value and made.shape == ()
 
 
-def test_steering_is_seen_in_the_body() -> None:
+def test_steering_is_found_in_the_body() -> None:
     assert STEERING.steers
     assert not any(made.steers for made in SAMPLES.values())
     for call in ("kk_stop();", "kk_set_phase(1);", "x_next[0] = kk_float(kk_phase ());"):
@@ -264,7 +264,7 @@ QUEUE = {"coupling": "queue", "tasks": {"t": np.zeros(3, "i4")}}
     ],
     ids=str,
 )
-def test_what_cannot_be_a_program(fields: dict[str, Any], said: str) -> None:
+def test_a_state_program_rejects_wrong_arguments(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(kk.ArgumentError, match=said):
         program(**fields)
 
@@ -274,7 +274,7 @@ def test_what_cannot_be_a_program(fields: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize(("name", "kind"), cases())
-def test_a_form_declares_what_it_takes(name: str, kind: str, language: str) -> None:
+def test_a_form_declares_its_arguments(name: str, kind: str, language: str) -> None:
     made = PROGRAMS[name]
     form = lower(made, kind)
     text = text_of(form, language)
@@ -413,7 +413,7 @@ def test_a_mistake_in_the_body_names_its_line(kind: str, compile_for: Any) -> No
 
 
 @pytest.mark.parametrize("sample", STATE_SAMPLES, ids=lambda sample: sample.name)
-def test_a_sample_knows_right_from_wrong(sample: Any) -> None:
+def test_a_sample_detects_wrong_results(sample: Any) -> None:
     made = sample.program(sample.size)
     right = sample.reference(made, sample.iterations)
     assert set(right) == set(made.state)

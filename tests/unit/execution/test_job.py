@@ -38,7 +38,7 @@ def make(cache: kk.ProgramCache, outputs: Any = ("y",), **fields: Any) -> kk.Job
 
 
 @pytest.mark.parametrize("outputs", ["y", ["y"], ("y",), {"y"}, iter(["y"]), {"y": None}])
-def test_outputs_by_name_alone(cache: kk.ProgramCache, outputs: Any) -> None:
+def test_outputs_may_be_names_alone(cache: kk.ProgramCache, outputs: Any) -> None:
     job = make(cache, outputs)
     assert job.outputs == {"y": None}
     assert job.output_for("y", {}) is None
@@ -54,12 +54,12 @@ def test_outputs_by_name_alone(cache: kk.ProgramCache, outputs: Any) -> None:
         ((np.int64(5), "f"), (5,)),
     ],
 )
-def test_outputs_with_shape_and_dtype(cache: kk.ProgramCache, wanted: Any, shape: tuple[int, ...]) -> None:
+def test_outputs_may_have_shape_and_dtype(cache: kk.ProgramCache, wanted: Any, shape: tuple[int, ...]) -> None:
     for outputs in ({"y": wanted}, {"y": lambda batch: wanted}):
         assert make(cache, outputs).output_for("y", {}) == (shape, np.dtype("f4"))
 
 
-def test_functions_of_the_batch(cache: kk.ProgramCache) -> None:
+def test_grid_and_outputs_may_be_functions_of_the_batch(cache: kk.ProgramCache) -> None:
     job = make(cache, {"y": lambda batch: (batch["n"], "f4")}, grid=lambda batch: (batch["n"], 2))
     assert job.grid_for({"n": 3}) == (3, 2)
     assert job.output_for("y", {"n": 3}) == ((3,), np.dtype("f4"))
@@ -76,7 +76,7 @@ def test_functions_of_the_batch(cache: kk.ProgramCache) -> None:
         ({"y": (5, object)}, "must be made of numbers"),
     ],
 )  # fmt: skip
-def test_outputs_that_are_refused(cache: kk.ProgramCache, outputs: Any, said: str) -> None:
+def test_a_job_rejects_wrong_outputs(cache: kk.ProgramCache, outputs: Any, said: str) -> None:
     with pytest.raises(kk.ArgumentError, match=said):
         make(cache, outputs)
 
@@ -86,7 +86,7 @@ def test_outputs_of_a_function_are_checked_as_well(cache: kk.ProgramCache) -> No
         make(cache, {"y": lambda batch: 5}).output_for("y", {})
 
 
-def test_a_source_says_its_buffers_once_it_is_compiled(cache: kk.ProgramCache) -> None:
+def test_outputs_of_a_source_are_checked_against_its_buffers(cache: kk.ProgramCache) -> None:
     job = kk.Job(cache, SOURCE, 1, ["whatever"])
     with pytest.raises(kk.ArgumentError, match="which has: y"):
         check_outputs(job, {"y"})
@@ -94,7 +94,7 @@ def test_a_source_says_its_buffers_once_it_is_compiled(cache: kk.ProgramCache) -
         check_outputs(job, set())
 
 
-def test_names(cache: kk.ProgramCache) -> None:
+def test_a_job_is_named_after_its_kernel(cache: kk.ProgramCache) -> None:
     assert make(cache).name == "fill"
     assert kk.Job(cache, SOURCE, 1, ["y"], kernel="other").name == "other"
     job = kk.Job(cache, SOURCE, 1, ["y"], kernel="other", name="mine")
@@ -103,12 +103,12 @@ def test_names(cache: kk.ProgramCache) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, "cache", 1])
-def test_what_is_no_cache(wrong: Any) -> None:
+def test_a_job_rejects_what_is_not_a_cache(wrong: Any) -> None:
     with pytest.raises(kk.ArgumentError, match="ProgramCache"):
         kk.Job(wrong, KERNEL, 1, ["y"])
 
 
 @pytest.mark.parametrize("wrong", [None, "__kernel void f() {}", 1])
-def test_what_is_no_source(cache: kk.ProgramCache, wrong: Any) -> None:
+def test_a_job_rejects_what_is_not_a_source(cache: kk.ProgramCache, wrong: Any) -> None:
     with pytest.raises(kk.ArgumentError, match=r"Source or kk\.PortableKernel"):
         kk.Job(cache, wrong, 1, ["y"])

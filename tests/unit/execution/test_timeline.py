@@ -22,7 +22,7 @@ def add(timeline: Timeline, number: int, times: list[float], *, shared: bool = F
     timeline.keep(flight, list(zip(times[::2], times[1::2], strict=True)), shared)
 
 
-def test_spans_of_a_batch() -> None:
+def test_a_batch_has_a_span_for_each_stage() -> None:
     timeline = Timeline("gpu:0", 3)
     add(timeline, 7, [10, 11, 12, 15, 16, 18], slot=2)
     assert timeline.spans == [
@@ -76,12 +76,12 @@ def test_a_span_does_not_end_before_it_starts() -> None:
         ([(1, 5), (2, 3)], [(1, 5)]), ([(1, 3), (2, 5), (5, 6), (8, 9)], [(1, 6), (8, 9)]), ([(1, 1), (1, 1)], [(1, 1)]),
     ],
 )  # fmt: skip
-def test_merged_and_covered(spans: list[tuple[float, float]], expected: list[tuple[float, float]]) -> None:
+def test_overlapping_spans_are_merged(spans: list[tuple[float, float]], expected: list[tuple[float, float]]) -> None:
     assert merged(spans) == expected
     assert covered(spans) == sum(end - start for start, end in expected)
 
 
-def test_busy() -> None:
+def test_busy_is_the_share_of_the_whole_time() -> None:
     timeline = Timeline("gpu:0", 3)
     assert timeline.busy() == {"upload": 0, "compute": 0, "download": 0}
     add(timeline, 0, [0, 1, 1, 5, 5, 6])
@@ -92,7 +92,7 @@ def test_busy() -> None:
     assert nothing.busy() == {"upload": 0, "compute": 0, "download": 0}, "no time passed at all"
 
 
-def test_overlap() -> None:
+def test_overlap_is_the_time_that_two_engines_share() -> None:
     timeline = Timeline("gpu:0", 3)
     assert timeline.overlap() == 0
     add(timeline, 0, [0, 1, 1, 5, 5, 6])
@@ -104,7 +104,7 @@ def test_overlap() -> None:
     assert timeline.overlap() == 7, "time counts once, however many batches share it"
 
 
-def test_the_trace(tmp_path: Path) -> None:
+def test_the_trace_has_every_span(tmp_path: Path) -> None:
     timeline = Timeline("gpu:0", 2)
     add(timeline, 0, [10, 11, 12, 15, 16, 18])
     add(timeline, 1, [11, 12, 15, 18, 18, 20], slot=1)
@@ -128,7 +128,7 @@ def test_the_trace(tmp_path: Path) -> None:
     assert compute["args"] == {"batch": 1, "job": "saxpy", "slot": 1}
 
 
-def test_the_oldest_batches_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_batches_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelkeep.execution.timeline._BATCHES_KEPT", 10)
     timeline = Timeline("gpu:0", 1)
     for number in range(25):

@@ -54,7 +54,7 @@ class _Ticker:
 class AsyncTests(ExecutorPart):
     """Nothing of an executor waits in the event loop's thread."""
 
-    def test_await_one_and_fifty(self, executor: Executor, job: Job) -> None:
+    def test_awaiting_one_batch_and_fifty(self, executor: Executor, job: Job) -> None:
         async def main() -> None:
             np.testing.assert_array_equal((await executor.run(job, **saxpy_batch(3)))["y"], saxpy_result(3))
             results = await asyncio.gather(*(executor.run(job, **saxpy_batch(n)) for n in range(50)))
@@ -115,7 +115,7 @@ class AsyncTests(ExecutorPart):
 
         _run(main())
 
-    def test_an_array_changed_while_it_waits(self, device: Device, job: Job) -> None:
+    def test_run_copies_arrays_that_change_while_the_batch_waits(self, device: Device, job: Job) -> None:
         async def main() -> None:
             with Executor(device, 1) as executor:
                 with stalled(executor, job, **saxpy_batch(0)):
@@ -154,7 +154,7 @@ class AsyncTests(ExecutorPart):
         _run(main())
         assert (total.numpy() == 1001).all()
 
-    def test_a_timeout(self, executor: Executor, job: Job) -> None:
+    def test_a_timeout_cancels_the_batch(self, executor: Executor, job: Job) -> None:
         async def main() -> None:
             with stalled(executor, job, **saxpy_batch(0)):
                 with pytest.raises(TimeoutError):
@@ -163,7 +163,9 @@ class AsyncTests(ExecutorPart):
 
         _run(main())
 
-    def test_a_loop_that_is_closed_midway(self, executor: Executor, job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_loop_that_is_closed_midway_harms_nobody(
+        self, executor: Executor, job: Job, caplog: pytest.LogCaptureFixture
+    ) -> None:
         loop = asyncio.new_event_loop()
         with stalled(executor, job, **saxpy_batch(0)):
             tasks = [loop.create_task(executor.run(job, **saxpy_batch(n))) for n in range(12)]
@@ -181,7 +183,7 @@ class AsyncTests(ExecutorPart):
 
         _run(main())  # another loop
 
-    def test_two_loops_in_two_threads(self, executor: Executor, job: Job) -> None:
+    def test_two_event_loops_in_two_threads_share_an_executor(self, executor: Executor, job: Job) -> None:
         async def main(first: int) -> None:
             for number in range(first, first + 20):
                 np.testing.assert_array_equal(
@@ -203,7 +205,7 @@ class AsyncTests(ExecutorPart):
             thread.join(TIMEOUT)
         assert not problems and not any(thread.is_alive() for thread in threads)
 
-    def test_run_and_submit_together(self, executor: Executor, job: Job) -> None:
+    def test_run_and_submit_can_be_mixed(self, executor: Executor, job: Job) -> None:
         async def main() -> None:
             for number in range(10):
                 future = executor.submit(job, **saxpy_batch(number))
@@ -230,7 +232,7 @@ class AsyncTests(ExecutorPart):
 
         _run(main())
 
-    def test_on_a_closed_executor_too(self, device: Device, job: Job) -> None:
+    def test_run_on_a_closed_executor_raises(self, device: Device, job: Job) -> None:
         executor = Executor(device)
         executor.close()
         with pytest.raises(DeviceError, match="closed"):
@@ -238,7 +240,7 @@ class AsyncTests(ExecutorPart):
 
     # --- async for
 
-    def test_a_stream(self, executor: Executor, ramp: Job) -> None:
+    def test_stream_yields_results_in_order(self, executor: Executor, ramp: Job) -> None:
         async def main() -> None:
             taken = 0
 
@@ -265,7 +267,9 @@ class AsyncTests(ExecutorPart):
         _run(main())
 
     @pytest.mark.parametrize("kind", ["raises", "no mapping", "bad batch"])
-    def test_a_stream_that_breaks_off(self, executor: Executor, ramp: Job, kind: str) -> None:
+    def test_a_stream_whose_batches_break_off_yields_the_results_before(
+        self, executor: Executor, ramp: Job, kind: str
+    ) -> None:
         def batches() -> Iterator[Any]:
             yield from ({"start": k, "n": 3} for k in range(7))
             if kind == "raises":

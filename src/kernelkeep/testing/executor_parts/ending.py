@@ -60,7 +60,7 @@ else:
 class EndingTests(ExecutorPart):
     """However it ends: every future is told, and no thread, lease or batch is left behind."""
 
-    def test_close_drains(self, device: Device, job: Job) -> None:
+    def test_close_finishes_every_batch(self, device: Device, job: Job) -> None:
         executor = Executor(device, 2)
         futures = [executor.submit(job, **saxpy_batch(n)) for n in range(12)]
         assert not executor.closed
@@ -75,14 +75,14 @@ class EndingTests(ExecutorPart):
         with pytest.raises(DeviceError, match="closed"):
             executor.submit(job, **saxpy_batch(0))
 
-    def test_close_before_anything_was_done(self, device: Device) -> None:
+    def test_close_before_the_first_batch(self, device: Device) -> None:
         executor = Executor(device)
         executor.close()
         with executor:
             pass
         assert executor.closed
 
-    def test_close_with_cancel(self, device: Device, job: Job, tally: Job) -> None:
+    def test_close_with_cancel_cancels_what_has_not_begun(self, device: Device, job: Job, tally: Job) -> None:
         total = device.array(np.zeros(GROUP, "i4"))
         executor = Executor(device, 2)
         with stalled(executor, job, **saxpy_batch(0)):
@@ -98,7 +98,7 @@ class EndingTests(ExecutorPart):
         assert [int(future.result(0)["total"][0]) for future in running] == [1, 11]
         assert (total.numpy() == 11).all()
 
-    def test_close_wakes_who_waits_in_submit(self, device: Device, job: Job) -> None:
+    def test_close_wakes_threads_that_wait_in_submit(self, device: Device, job: Job) -> None:
         executor, problems = Executor(device, 1), []
 
         def submit_many() -> None:
@@ -119,7 +119,7 @@ class EndingTests(ExecutorPart):
         assert not closer.is_alive()
         assert "closed" in str(problems[0])
 
-    def test_close_with_a_timeout(self, device: Device, job: Job) -> None:
+    def test_close_raises_after_its_timeout(self, device: Device, job: Job) -> None:
         executor = Executor(device, 2)
         with stalled(executor, job, **saxpy_batch(0)):
             future = executor.submit(job, **saxpy_batch(1))
@@ -129,7 +129,7 @@ class EndingTests(ExecutorPart):
         executor.close(timeout=TIMEOUT)
         assert our_threads() == []
 
-    def test_the_end_of_a_block_drains(self, device: Device, job: Job, tally: Job) -> None:
+    def test_leaving_the_block_finishes_every_batch(self, device: Device, job: Job, tally: Job) -> None:
         total = device.array(np.zeros(GROUP, "i4"))
         executor, stall, futures = Executor(device, 2), contextlib.ExitStack(), list[Future[Any]]()
 
@@ -147,7 +147,7 @@ class EndingTests(ExecutorPart):
         assert not runner.is_alive()
         assert [int(future.result(0)["total"][0]) for future in futures] == [1, 11, 111]
 
-    def test_a_block_that_raises(self, device: Device, job: Job, tally: Job) -> None:
+    def test_a_block_that_raises_cancels_what_has_not_begun(self, device: Device, job: Job, tally: Job) -> None:
         total = device.array(np.zeros(GROUP, "i4"))
         futures: list[Future[Any]] = []
         problems: list[BaseException] = []
@@ -174,7 +174,7 @@ class EndingTests(ExecutorPart):
         assert [int(future.result(0)["total"][0]) for future in futures[:2]] == [1, 11]
         assert (total.numpy() == 11).all()
 
-    def test_close_in_a_callback(self, device: Device, cache: ProgramCache) -> None:
+    def test_close_in_a_callback_does_not_deadlock(self, device: Device, cache: ProgramCache) -> None:
         executor, closed = Executor(device, 2), threading.Event()
         job = Job(cache, SAXPY, grid=groups(1001), outputs=["y"])
 
@@ -193,7 +193,7 @@ class EndingTests(ExecutorPart):
 
     # --- forgotten
 
-    def test_a_forgotten_executor(self, device: Device, tmp_path: Path) -> None:
+    def test_an_executor_that_is_collected_finishes_its_batches(self, device: Device, tmp_path: Path) -> None:
         with ProgramCache(device, tmp_path) as cache:
             job = Job(cache, SAXPY, grid=groups(1001), outputs=["y"])
             for _ in range(3):
@@ -207,7 +207,7 @@ class EndingTests(ExecutorPart):
             cache.trim(0)
             assert cache.stats().programs == 0, "a lease is still held"
 
-    def test_executors_that_ran_for_a_loop(self, device: Device, job: Job) -> None:
+    def test_executors_of_event_loops_leave_no_threads(self, device: Device, job: Job) -> None:
         async def main() -> None:
             await asyncio.gather(*(Executor(device).run(job, **saxpy_batch(n)) for n in range(3)))
 
@@ -218,7 +218,7 @@ class EndingTests(ExecutorPart):
         executor.close()
         assert our_threads() == [], "closed means that nothing of it runs any more, also while somebody holds it"
 
-    def test_a_forgotten_job_gives_its_program_back(self, device: Device, tmp_path: Path) -> None:
+    def test_a_job_that_is_collected_releases_its_program(self, device: Device, tmp_path: Path) -> None:
         with ProgramCache(device, tmp_path) as cache, Executor(device) as executor:
             other = Job(cache, CHAIN, grid=1, outputs=["y"])
             job = Job(cache, SAXPY, grid=groups(1001), outputs=["y"])
@@ -231,14 +231,14 @@ class EndingTests(ExecutorPart):
             assert eventually(lambda: cache.trim(0) >= 0 and cache.stats().programs == 1), "only the other's is held"
 
     @pytest.mark.parametrize("way", ["held", "collected"])
-    def test_until_the_interpreter_ends(self, device: Device, cache: ProgramCache, way: str) -> None:
+    def test_the_interpreter_waits_for_the_batches(self, device: Device, cache: ProgramCache, way: str) -> None:
         done = run_python(_AT_EXIT, device.spec, cache.cache_dir, way)
         assert done.stderr == ""
         assert done.stdout.splitlines() == [f"{number} None" for number in range(5)]
 
     # --- overtaken
 
-    def test_the_device_is_closed_first(self, device: Device, tmp_path: Path) -> None:
+    def test_closing_the_device_closes_the_executor(self, device: Device, tmp_path: Path) -> None:
         with open_device(device.spec) as other:
             cache = ProgramCache(other, tmp_path)
             job = Job(cache, SAXPY, grid=groups(1001), outputs=["y"])
@@ -254,7 +254,7 @@ class EndingTests(ExecutorPart):
             Executor(other)
         cache.close()
 
-    def test_the_device_is_closed_under_a_forgotten_executor(self, device: Device, tmp_path: Path) -> None:
+    def test_closing_the_device_under_a_collected_executor(self, device: Device, tmp_path: Path) -> None:
         with open_device(device.spec) as other, ProgramCache(other, tmp_path) as cache:
             job = Job(cache, CHAIN, grid=lambda batch: groups(len(batch["y"])), outputs=["y"])
             executor = Executor(other)
@@ -267,7 +267,7 @@ class EndingTests(ExecutorPart):
             assert future.exception(TIMEOUT) is None
         assert eventually(lambda: our_threads() == [])
 
-    def test_the_cache_is_closed_first(self, device: Device, tmp_path: Path) -> None:
+    def test_closing_the_cache_first_fails_later_batches(self, device: Device, tmp_path: Path) -> None:
         """Batches whose program is gone say so; those that were on the device already are right."""
         with ProgramCache(device, tmp_path) as cache, Executor(device, 2) as executor:
             job = Job(cache, CHAIN, grid=lambda batch: groups(len(batch["y"])), outputs=["y"])

@@ -44,7 +44,9 @@ class FailureTests(ExecutorPart):
             else:
                 np.testing.assert_array_equal(future.result(TIMEOUT)["y"], saxpy_result(expected))
 
-    def test_a_source_that_does_not_compile(self, executor: Executor, cache: ProgramCache, job: Job) -> None:
+    def test_a_source_that_does_not_compile_fails_its_batches(
+        self, executor: Executor, cache: ProgramCache, job: Job
+    ) -> None:
         bad = Job(cache, _BROKEN, grid=1, outputs=["y"])
         self.check(executor, job, bad, {"y": np.zeros(4, "f4")}, CompileError, "broken, line 2", 2)
         problem = executor.submit(bad, y=np.zeros(4, "f4")).exception(TIMEOUT)
@@ -63,7 +65,9 @@ class FailureTests(ExecutorPart):
         ],
         ids=lambda value: value[:24] if isinstance(value, str) else "",
     )  # fmt: skip
-    def test_wrong_arguments(self, executor: Executor, job: Job, cache: ProgramCache, changes: Any, said: str) -> None:
+    def test_wrong_arguments_fail_the_future(
+        self, executor: Executor, job: Job, cache: ProgramCache, changes: Any, said: str
+    ) -> None:
         fixed = Job(cache, SAXPY, grid=groups(ITEMS), outputs=["y"])
         batch = {name: value for name, value in (saxpy_batch(0) | changes).items() if value is not ...}
         self.check(executor, job, fixed, batch, ArgumentError, said)
@@ -71,16 +75,18 @@ class FailureTests(ExecutorPart):
     @pytest.mark.parametrize(
         "grid", [0, -1, (1, 0), (1, 1, 1, 1), (), 16.0, "16", None, {}, 2**40], ids=lambda grid: repr(grid)
     )
-    def test_a_refused_grid(self, executor: Executor, job: Job, cache: ProgramCache, grid: Any) -> None:
+    def test_a_wrong_grid_fails_the_future(self, executor: Executor, job: Job, cache: ProgramCache, grid: Any) -> None:
         bad = Job(cache, SAXPY, grid=lambda batch: grid if batch["a"] == 2 else 16, outputs=["y"])
         executor.submit(bad, **saxpy_batch(0) | {"a": 1.0}).result(TIMEOUT)  # 16 is a grid, 16.0 is none
         self.check(executor, job, bad, saxpy_batch(0), ArgumentError, "grid")
 
-    def test_a_refused_group(self, executor: Executor, job: Job, cache: ProgramCache) -> None:
+    def test_a_wrong_group_fails_the_future(self, executor: Executor, job: Job, cache: ProgramCache) -> None:
         bad = Job(cache, SAXPY, grid=16, outputs=["y"], group=32)
         self.check(executor, job, bad, saxpy_batch(0), ArgumentError, "group")
 
-    def test_functions_that_raise(self, executor: Executor, job: Job, cache: ProgramCache) -> None:
+    def test_functions_of_a_job_that_raise_fail_the_future(
+        self, executor: Executor, job: Job, cache: ProgramCache
+    ) -> None:
         bad = Job(cache, SAXPY, grid=lambda batch: 1 // 0, outputs=["y"])
         self.check(executor, job, bad, saxpy_batch(0), ZeroDivisionError, "zero")
         bad = Job(cache, RAMP, grid=1, outputs={"numbers": lambda batch: (batch["size"], "i4")})
@@ -92,17 +98,19 @@ class FailureTests(ExecutorPart):
          (lambda b: (-5, "i4"), "negative"), (lambda b: (5, "x"), "not a dtype"), (None, "neither shape nor dtype")],
         ids=["dtype", "no-pair", "negative", "no-dtype", "nothing"],
     )  # fmt: skip
-    def test_wrong_outputs(self, executor: Executor, job: Job, cache: ProgramCache, wanted: Any, said: str) -> None:
+    def test_wrong_outputs_fail_the_future(
+        self, executor: Executor, job: Job, cache: ProgramCache, wanted: Any, said: str
+    ) -> None:
         bad = Job(cache, RAMP, grid=1, outputs={"numbers": wanted})
         self.check(executor, job, bad, {"start": 0, "n": 5}, ArgumentError, said)
 
-    def test_an_output_of_another_dtype_than_what_is_passed(
+    def test_an_output_of_another_dtype_than_the_array_fails_the_future(
         self, executor: Executor, job: Job, cache: ProgramCache
     ) -> None:
         bad = Job(cache, TALLY, grid=1, outputs={"total": (5, "f4")})
         self.check(executor, job, bad, {"total": np.zeros(5, "i4"), "by": 1, "n": 5}, ArgumentError, "float32")
 
-    def test_names_that_only_the_kernel_knows(
+    def test_names_of_a_source_are_checked_once_it_is_compiled(
         self, device: Device, executor: Executor, job: Job, cache: ProgramCache
     ) -> None:
         source = handwritten_saxpy(device.language)  # what it takes is known once it is compiled
@@ -114,7 +122,7 @@ class FailureTests(ExecutorPart):
         bad = Job(cache, source, grid=16, outputs=["y"], kernel="daxpy", group=64)
         self.check(executor, job, bad, batch, ArgumentError, "no kernel 'daxpy'")
 
-    def test_device_arrays_that_do_not_fit(self, device: Device, executor: Executor, job: Job) -> None:
+    def test_device_arrays_that_do_not_fit_fail_the_future(self, device: Device, executor: Executor, job: Job) -> None:
         closed = device.array(np.zeros(ITEMS, "f4"))
         closed.close()
         self.check(executor, job, job, saxpy_batch(0) | {"x": closed}, DeviceError, "closed")
@@ -125,16 +133,16 @@ class FailureTests(ExecutorPart):
             self.check(executor, job, job, saxpy_batch(0) | {"x": theirs}, ArgumentError, "argument 0 (x)")
 
     @pytest.mark.parametrize("wrong", [None, "saxpy", SAXPY])
-    def test_what_is_no_job(self, executor: Executor, wrong: Any) -> None:
+    def test_submit_rejects_what_is_not_a_job(self, executor: Executor, wrong: Any) -> None:
         with pytest.raises(ArgumentError, match="Job"):
             executor.submit(wrong, **saxpy_batch(0))
 
     @pytest.mark.parametrize("depth", [0, -1, 1.5, True, None, "3"])
-    def test_a_depth_that_is_none(self, device: Device, depth: Any) -> None:
+    def test_an_executor_rejects_a_depth_that_is_not_positive(self, device: Device, depth: Any) -> None:
         with pytest.raises(ArgumentError, match="depth"):
             Executor(device, depth)
 
     @pytest.mark.parametrize("wrong", [None, "device", 0])
-    def test_an_executor_needs_a_device(self, wrong: Any) -> None:
+    def test_an_executor_rejects_what_is_not_a_device(self, wrong: Any) -> None:
         with pytest.raises(ArgumentError, match="open_device"):
             Executor(wrong)

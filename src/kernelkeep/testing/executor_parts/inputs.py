@@ -25,14 +25,16 @@ class InputTests(ExecutorPart):
     """A batch is what it was when it was submitted."""
 
     @pytest.mark.parametrize("items", [1, 63, 65, 1001, 100_003])
-    def test_odd_sizes(self, executor: Executor, job: Job, items: int) -> None:
+    def test_results_of_odd_sizes_equal_numpy(self, executor: Executor, job: Job, items: int) -> None:
         result = executor.submit(job, **saxpy_batch(7, items)).result(TIMEOUT)
         assert list(result) == ["y"]
         assert (result["y"].shape, result["y"].dtype) == ((items,), np.float32)
         np.testing.assert_array_equal(result["y"], saxpy_result(7, items))
 
     @pytest.mark.parametrize("depth", [1, 2, 3, 8])
-    def test_any_depth_is_the_synchronous_loop(self, device: Device, cache: ProgramCache, job: Job, depth: int) -> None:
+    def test_every_depth_gives_the_results_of_a_loop(
+        self, device: Device, cache: ProgramCache, job: Job, depth: int
+    ) -> None:
         rng = np.random.default_rng(depth)
         batches: list[dict[str, Any]] = [
             {"x": rng.random(n, "f4"), "y": rng.random(n, "f4"), "a": float(n), "n": n}
@@ -51,7 +53,7 @@ class InputTests(ExecutorPart):
         for result, right in zip(results, expected, strict=True):
             np.testing.assert_array_equal(result, right)
 
-    def test_several_jobs_and_programs_in_turn(self, executor: Executor, job: Job, ramp: Job, tally: Job) -> None:
+    def test_jobs_and_programs_can_alternate(self, executor: Executor, job: Job, ramp: Job, tally: Job) -> None:
         futures = []
         for number in range(40):
             futures.append(executor.submit(job, **saxpy_batch(number)))
@@ -72,7 +74,9 @@ class InputTests(ExecutorPart):
 
     @pytest.mark.parametrize("kind", ["strided", "reversed", "transposed", "big-endian", "read-only", "matrix", "0-d"])
     @pytest.mark.parametrize("copy", [True, False], ids=["copied", "borrowed"])
-    def test_host_arrays_of_every_kind(self, executor: Executor, cache: ProgramCache, kind: str, copy: bool) -> None:
+    def test_submit_takes_host_arrays_of_every_kind(
+        self, executor: Executor, cache: ProgramCache, kind: str, copy: bool
+    ) -> None:
         x = _host(kind)
         job = Job(cache, SAXPY, grid=groups(max(x.size, 1)), outputs=["y"], copy=copy)
         y = np.ones(x.shape, "f4")
@@ -81,13 +85,13 @@ class InputTests(ExecutorPart):
         np.testing.assert_array_equal(result, 2 * x.astype("f4") + 1)
         assert (y == 1).all(), "the caller's own array is left alone"
 
-    def test_an_array_of_another_library_in_host_memory(self, executor: Executor, job: Job) -> None:
+    def test_submit_takes_host_arrays_of_other_libraries(self, executor: Executor, job: Job) -> None:
         batch = saxpy_batch(3)
         futures = [executor.submit(job, **batch | {"x": _OnHost(batch["x"])}) for _ in range(6)]
         for future in futures:
             np.testing.assert_array_equal(future.result(TIMEOUT)["y"], saxpy_result(3))
 
-    def test_a_list(self, device: Device, executor: Executor, cache: ProgramCache) -> None:
+    def test_submit_takes_a_list(self, device: Device, executor: Executor, cache: ProgramCache) -> None:
         doubled = PortableKernel(
             "doubled", params=[Buffer("y", "f8", "rw")], body="int i = kk_global_id(0);\ny[i] = y[i] * 2.0;", group=2
         )
@@ -97,12 +101,12 @@ class InputTests(ExecutorPart):
         assert executor.submit(job, y=[1.0, 2.0, 3.5, -1.0]).result(TIMEOUT)["y"].tolist() == [2.0, 4.0, 7.0, -2.0]
 
     @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0, 2)])
-    def test_empty_arrays(self, executor: Executor, job: Job, shape: tuple[int, ...]) -> None:
+    def test_submit_takes_empty_arrays(self, executor: Executor, job: Job, shape: tuple[int, ...]) -> None:
         empty = np.empty(shape, "f4")
         result = executor.submit(job, x=empty, y=empty, a=1.0, n=0).result(TIMEOUT)["y"]
         assert result.shape == shape and result.dtype == np.float32
 
-    def test_an_array_changed_right_after_submit(self, device: Device, job: Job) -> None:
+    def test_an_array_may_change_right_after_submit(self, device: Device, job: Job) -> None:
         x = np.arange(ITEMS, dtype="f4")
         with Executor(device, 2) as executor:
             with stalled(executor, job, **saxpy_batch(0)):
@@ -116,7 +120,7 @@ class InputTests(ExecutorPart):
             for number, future in enumerate(futures):
                 np.testing.assert_array_equal(future.result(TIMEOUT)["y"], saxpy_result(number))
 
-    def test_large_arrays_on_a_machine_with_many_cores(
+    def test_large_arrays_are_copied_by_several_threads(
         self, device: Device, job: Job, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(os, "cpu_count", lambda: 8)  # they are copied in pieces then
@@ -125,7 +129,7 @@ class InputTests(ExecutorPart):
                 result = executor.submit(job, **saxpy_batch(number, items)).result(TIMEOUT)["y"]
                 np.testing.assert_array_equal(result, saxpy_result(number, items))
 
-    def test_borrowed_arrays(self, device: Device, executor: Executor, cache: ProgramCache) -> None:
+    def test_copy_false_reads_the_callers_arrays(self, device: Device, executor: Executor, cache: ProgramCache) -> None:
         borrowing = Job(cache, SAXPY, grid=lambda batch: groups(batch["n"]), outputs=["y"], copy=False)
         sets = [(device.pinned_empty(50_000, "f4"), device.pinned_empty(50_000, "f4")) for _ in range(8)]
         for turn in range(3):
@@ -147,13 +151,13 @@ class InputTests(ExecutorPart):
         assert (y.numpy() == 20).all()
         assert (x.numpy() == 1).all()
 
-    def test_device_and_host_arrays_together(self, device: Device, executor: Executor, job: Job) -> None:
+    def test_device_and_host_arrays_can_be_mixed(self, device: Device, executor: Executor, job: Job) -> None:
         x = device.array(np.arange(ITEMS, dtype="f4"))
         futures = [executor.submit(job, **saxpy_batch(n) | ({"x": x} if n % 2 else {})) for n in range(12)]
         for number, future in enumerate(futures):
             np.testing.assert_array_equal(future.result(TIMEOUT)["y"], saxpy_result(number))
 
-    def test_a_device_array_that_is_still_being_made(
+    def test_a_device_array_that_is_still_computed_is_waited_for(
         self, device: Device, executor: Executor, chain: Job, cache: ProgramCache
     ) -> None:
         host = np.arange(4096, dtype="u4")
@@ -164,7 +168,9 @@ class InputTests(ExecutorPart):
             result = executor.submit(chain, y=y, steps=1).result(TIMEOUT)["y"]
         np.testing.assert_array_equal(result, expected)
 
-    def test_a_device_array_that_the_caller_drops(self, device: Device, executor: Executor, job: Job) -> None:
+    def test_a_device_array_that_the_caller_drops_stays_alive(
+        self, device: Device, executor: Executor, job: Job
+    ) -> None:
         with stalled(executor, job, **saxpy_batch(0)):
             futures = [
                 executor.submit(job, **saxpy_batch(n) | {"x": device.array(np.arange(ITEMS, dtype="f4"))})
@@ -175,7 +181,7 @@ class InputTests(ExecutorPart):
             np.testing.assert_array_equal(future.result(TIMEOUT)["y"], saxpy_result(number))
         assert all((other.numpy() == 99).all() for other in others)
 
-    def test_batches_that_write_one_device_array_each_see_their_own_turn(
+    def test_batches_that_write_one_device_array_get_their_own_results(
         self, device: Device, cache: ProgramCache
     ) -> None:
         """A download must not see what the kernel of the next batch writes to the same array."""
@@ -193,7 +199,7 @@ class InputTests(ExecutorPart):
                 assert (future.result(TIMEOUT)["y"] == turn).all()
         assert (state.numpy() == 20).all()
 
-    def test_a_device_array_closed_afterwards(self, device: Device, executor: Executor, job: Job) -> None:
+    def test_closing_a_device_array_harms_no_later_batch(self, device: Device, executor: Executor, job: Job) -> None:
         for number in range(3):  # the first of them is what the launch was bound with
             x = device.array(np.arange(ITEMS, dtype="f4"))
             result = executor.submit(job, **saxpy_batch(number) | {"x": x}).result(TIMEOUT)
@@ -201,7 +207,7 @@ class InputTests(ExecutorPart):
             np.testing.assert_array_equal(result["y"], saxpy_result(number))
         np.testing.assert_array_equal(executor.submit(job, **saxpy_batch(5)).result(TIMEOUT)["y"], saxpy_result(5))
 
-    def test_an_array_shared_by_another_library(self, device: Device, executor: Executor, job: Job) -> None:
+    def test_submit_takes_device_arrays_of_other_libraries(self, device: Device, executor: Executor, job: Job) -> None:
         y = device.array(np.zeros(ITEMS, "f4"))
         if not device.guests.supported:
             pytest.skip("memory of this device cannot be shared")
@@ -211,7 +217,7 @@ class InputTests(ExecutorPart):
 
     # --- scalars and shapes
 
-    def test_scalars_of_every_kind(self, device: Device, executor: Executor, cache: ProgramCache) -> None:
+    def test_submit_takes_scalars_of_every_kind(self, device: Device, executor: Executor, cache: ProgramCache) -> None:
         kinds = ["i4", "f4", "u4"]
         kinds += ["f8"] if device.capabilities.float64 else []
         kinds += ["i8", "u8"] if device.capabilities.int64 else []
@@ -230,7 +236,7 @@ class InputTests(ExecutorPart):
                 result = executor.submit(job, **passed).result(TIMEOUT)["y"]
                 assert result.tolist() == [base + n for n in range(len(kinds))]
 
-    def test_shapes_that_change_midway(self, executor: Executor, job: Job, ramp: Job) -> None:
+    def test_shapes_may_change_between_batches(self, executor: Executor, job: Job, ramp: Job) -> None:
         sizes = [5, 5, 1001, 5, 70_000, 1, 1001, 300_000, 64, 65, 5] * 3
         futures = [
             executor.submit(job, **saxpy_batch(k, n)) if k % 2 else executor.submit(ramp, start=k, n=n)
@@ -243,18 +249,18 @@ class InputTests(ExecutorPart):
             else:
                 np.testing.assert_array_equal(result["numbers"], k + np.arange(n))
 
-    def test_more_grids_than_are_remembered(self, executor: Executor, ramp: Job) -> None:
+    def test_more_grids_than_are_kept_still_work(self, executor: Executor, ramp: Job) -> None:
         sizes = [1 + GROUP * (k * 7 % 40) for k in range(100)]
         futures = [executor.submit(ramp, start=k, n=n) for k, n in enumerate(sizes)]
         for k, (n, future) in enumerate(zip(sizes, futures, strict=True)):
             np.testing.assert_array_equal(future.result(TIMEOUT)["numbers"], k + np.arange(n))
 
     @pytest.mark.parametrize("grid", [16, (16,), (16, 1, 1), [16], np.int64(16), lambda batch: [np.int32(16), 1]])
-    def test_grids_of_every_form(self, executor: Executor, cache: ProgramCache, grid: Any) -> None:
+    def test_a_grid_may_have_every_form(self, executor: Executor, cache: ProgramCache, grid: Any) -> None:
         job = Job(cache, SAXPY, grid=grid, outputs="y")
         np.testing.assert_array_equal(executor.submit(job, **saxpy_batch(3)).result(TIMEOUT)["y"], saxpy_result(3))
 
-    def test_a_kernel_by_hand(self, device: Device, executor: Executor, cache: ProgramCache) -> None:
+    def test_a_job_runs_a_handwritten_kernel(self, device: Device, executor: Executor, cache: ProgramCache) -> None:
         source = handwritten_saxpy(device.language)
         job = Job(cache, source, grid=groups(ITEMS), outputs=["y"], kernel="saxpy", group=GROUP, name="by hand")
         assert "by hand" in repr(job)
@@ -262,7 +268,7 @@ class InputTests(ExecutorPart):
             batch = saxpy_batch(number) | {"a": np.float32(2), "n": np.int32(ITEMS)}
             np.testing.assert_array_equal(executor.submit(job, **batch).result(TIMEOUT)["y"], saxpy_result(number))
 
-    def test_a_cache_of_another_device(self, device: Device, job: Job) -> None:
+    def test_submit_rejects_a_job_of_another_device(self, device: Device, job: Job) -> None:
         with open_device(device.spec) as other, Executor(other) as executor:
             problem = executor.submit(job, **saxpy_batch(0)).exception(TIMEOUT)
             assert isinstance(problem, ValueError) and "cache" in str(problem)

@@ -24,7 +24,7 @@ class LineTests(ExecutorPart):
     """`depth` batches on the device, as many in the line, and then `submit` waits."""
 
     @pytest.mark.parametrize("depth", [1, 2, 3])
-    def test_submit_waits_when_the_line_is_full(self, device: Device, job: Job, depth: int) -> None:
+    def test_submit_waits_when_the_backlog_is_full(self, device: Device, job: Job, depth: int) -> None:
         futures: list[Future[Any]] = []
         with Executor(device, depth) as executor:
 
@@ -46,7 +46,7 @@ class LineTests(ExecutorPart):
             for number, future in enumerate(futures):
                 np.testing.assert_array_equal(future.result(TIMEOUT)["y"], saxpy_result(number))
 
-    def test_a_slow_kernel_holds_submit_up(self, device: Device, chain: Job) -> None:
+    def test_submit_waits_for_a_slow_kernel(self, device: Device, chain: Job) -> None:
         batch = self.slow_batch(device, chain, 0.05)
         with Executor(device, 2) as executor:
             futures: list[Future[Any]] = []
@@ -58,7 +58,7 @@ class LineTests(ExecutorPart):
             first = futures[0].result(TIMEOUT)["y"]
             assert all((future.result(TIMEOUT)["y"] == first).all() for future in futures)
 
-    def test_what_waits_can_be_cancelled_and_never_runs(self, device: Device, job: Job, tally: Job) -> None:
+    def test_a_waiting_batch_can_be_cancelled_and_never_runs(self, device: Device, job: Job, tally: Job) -> None:
         total = device.array(np.zeros(GROUP, "i4"))
         with Executor(device, 2) as executor:
             with stalled(executor, job, **saxpy_batch(0)):
@@ -94,7 +94,7 @@ class LineTests(ExecutorPart):
 
     # --- callbacks
 
-    def test_submitting_from_a_callback(self, device: Device, ramp: Job) -> None:
+    def test_a_callback_may_submit(self, device: Device, ramp: Job) -> None:
         with Executor(device, 2) as executor:
             done, everything = threading.Event(), 20
             later: list[Future[Any]] = []
@@ -113,7 +113,7 @@ class LineTests(ExecutorPart):
             starts = [int(future.result(TIMEOUT)["numbers"][0]) for future in later]
         assert sorted(starts) == [1000 * number + k for number in range(everything) for k in range(10)]
 
-    def test_a_chain_of_callbacks(self, executor: Executor, ramp: Job) -> None:
+    def test_callbacks_may_submit_in_a_chain(self, executor: Executor, ramp: Job) -> None:
         end: Future[int] = Future()
 
         def step(future: Future[Any]) -> None:
@@ -127,7 +127,7 @@ class LineTests(ExecutorPart):
         assert end.result(TIMEOUT) == 100
 
     @pytest.mark.parametrize("kind", [RuntimeError, SystemExit])
-    def test_a_callback_that_raises(
+    def test_a_callback_that_raises_harms_no_other_batch(
         self, executor: Executor, ramp: Job, caplog: pytest.LogCaptureFixture, kind: type[BaseException]
     ) -> None:
         def burst(_: Future[Any]) -> None:

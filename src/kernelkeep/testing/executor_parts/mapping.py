@@ -49,7 +49,7 @@ class MapTests(ExecutorPart):
     """`map` is a loop over `submit` that the caller need not write."""
 
     @pytest.mark.parametrize("depth", [1, 2, 3, 5])
-    def test_results_in_order(self, device: Device, job: Job, depth: int) -> None:
+    def test_map_yields_results_in_order(self, device: Device, job: Job, depth: int) -> None:
         sizes = [5, 70_000, 5, 1001, 30_000, 1] * 5  # some take much longer than others
         with Executor(device, depth) as executor:
             results = executor.map(job, (saxpy_batch(k, n) for k, n in enumerate(sizes)))
@@ -60,7 +60,7 @@ class MapTests(ExecutorPart):
         assert count == len(sizes)
 
     @pytest.mark.parametrize("depth", [1, 3])
-    def test_an_endless_iterator(self, device: Device, ramp: Job, depth: int) -> None:
+    def test_map_takes_few_batches_of_an_endless_iterator(self, device: Device, ramp: Job, depth: int) -> None:
         endless = _Counted()
         with Executor(device, depth) as executor:
             results = executor.map(ramp, endless)
@@ -69,16 +69,16 @@ class MapTests(ExecutorPart):
                 assert int(next(results)["numbers"][0]) == number
                 assert number < endless.taken <= number + 1 + (depth + 1 if depth > 1 else 0)
 
-    def test_common_arguments(self, executor: Executor, ramp: Job) -> None:
+    def test_map_passes_common_arguments_to_every_batch(self, executor: Executor, ramp: Job) -> None:
         assert _starts(executor.map(ramp, ({"start": k} for k in range(9)), n=3)) == list(range(9))
         mixed = [{}, {"start": 5}, {}, {"n": 2}]
         results = list(executor.map(ramp, mixed, n=3, start=1))  # what a batch says itself goes before
         assert [result["numbers"].tolist() for result in results] == [[1, 2, 3], [5, 6, 7], [1, 2, 3], [1, 2]]
 
-    def test_nothing_to_do(self, executor: Executor, ramp: Job) -> None:
+    def test_map_of_nothing_yields_nothing(self, executor: Executor, ramp: Job) -> None:
         assert list(executor.map(ramp, [])) == []
 
-    def test_an_iterator_that_raises(self, executor: Executor, ramp: Job) -> None:
+    def test_map_yields_the_results_before_an_iterator_that_raises(self, executor: Executor, ramp: Job) -> None:
         def batches() -> Iterator[dict[str, int]]:
             yield from ({"start": k, "n": 3} for k in range(7))
             raise RuntimeError("the disk is on fire")
@@ -106,14 +106,14 @@ class MapTests(ExecutorPart):
         assert seen == list(range(5))
         assert list(results) == []
 
-    def test_exceptions_among_the_results(self, executor: Executor, ramp: Job) -> None:
+    def test_map_can_return_exceptions(self, executor: Executor, ramp: Job) -> None:
         batches: list[Any] = [{"start": k, "n": 3} for k in range(10)]
         batches[0], batches[4], batches[5], batches[9] = {"start": "x", "n": 3}, 7, {"n": 3}, {"start": 0, "n": -1}
         results = list(executor.map(ramp, batches, return_exceptions=True))
         assert [k for k, result in enumerate(results) if isinstance(result, ArgumentError)] == [0, 4, 5, 9]
         assert _starts(result for result in results if isinstance(result, dict)) == [1, 2, 3, 6, 7, 8]
 
-    def test_given_up_early(self, executor: Executor, ramp: Job) -> None:
+    def test_a_map_that_is_dropped_cancels_its_batches(self, executor: Executor, ramp: Job) -> None:
         for turn in range(20):
             results = executor.map(ramp, _Counted())
             for _ in range(turn % 4):
@@ -121,7 +121,7 @@ class MapTests(ExecutorPart):
             results.close()  # type: ignore[attr-defined]
         assert _starts(executor.map(ramp, ({"start": k, "n": 3} for k in range(9)))) == list(range(9))
 
-    def test_two_at_once(self, executor: Executor, job: Job, ramp: Job) -> None:
+    def test_two_maps_can_be_interleaved(self, executor: Executor, job: Job, ramp: Job) -> None:
         ramps = executor.map(ramp, ({"start": k, "n": ITEMS} for k in range(30)))
         sums = executor.map(job, (saxpy_batch(k) for k in range(30)))
         for k, (one, other) in enumerate(zip(ramps, sums, strict=True)):
@@ -135,7 +135,7 @@ class MapTests(ExecutorPart):
         with pytest.raises(TypeError):
             executor.map(ramp, 5)  # type: ignore[arg-type]
 
-    def test_on_a_closed_executor(self, device: Device, ramp: Job) -> None:
+    def test_map_on_a_closed_executor_raises(self, device: Device, ramp: Job) -> None:
         executor = Executor(device)
         executor.close()
         with pytest.raises(DeviceError, match="closed"):

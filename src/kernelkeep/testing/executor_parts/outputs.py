@@ -25,7 +25,7 @@ _LARGE = 300_000  # elements: results of this size may be the very memory they w
 class OutputTests(ExecutorPart):
     """A result is an array like any other, and nobody else's."""
 
-    def test_an_output_that_is_only_written(self, executor: Executor, cache: ProgramCache) -> None:
+    def test_a_write_only_output_needs_no_input(self, executor: Executor, cache: ProgramCache) -> None:
         job = Job(cache, RAMP, grid=groups(ITEMS), outputs={"numbers": ((ITEMS,), "i4")})
         for start in (0, 5, -9):
             result = executor.submit(job, start=start, n=ITEMS).result(TIMEOUT)["numbers"]
@@ -37,13 +37,15 @@ class OutputTests(ExecutorPart):
             executor.submit(ramp, start=1000, n=GROUP).result(TIMEOUT)  # leaves something in memory of that size
             assert (executor.submit(tally, by=by, n=GROUP).result(TIMEOUT)["total"] == by).all()
 
-    def test_zeros_also_where_the_kernel_leaves_it_alone(self, executor: Executor, tally: Job, ramp: Job) -> None:
+    def test_an_output_that_the_kernel_does_not_write_is_zeros(self, executor: Executor, tally: Job, ramp: Job) -> None:
         for _ in range(4):
             executor.submit(ramp, start=1000, n=GROUP).result(TIMEOUT)
             result = executor.submit(tally, by=7, n=3).result(TIMEOUT)["total"]
             assert result.tolist() == [7] * 3 + [0] * (GROUP - 3)
 
-    def test_an_output_that_is_passed_in_as_well(self, executor: Executor, tally: Job, cache: ProgramCache) -> None:
+    def test_an_output_that_is_passed_in_keeps_its_shape(
+        self, executor: Executor, tally: Job, cache: ProgramCache
+    ) -> None:
         given = np.arange(10, dtype="i4").reshape(2, 5)
         by_name = Job(cache, TALLY, grid=1, outputs=["total"])
         for job in (tally, by_name):  # the first says (64,), and takes the shape it is passed with all the same
@@ -53,7 +55,7 @@ class OutputTests(ExecutorPart):
     @pytest.mark.parametrize(
         "names", [["sum", "difference"], ["difference"], "sum", {"sum": None}, ("difference", "sum")]
     )
-    def test_several_outputs(self, executor: Executor, cache: ProgramCache, names: Any) -> None:
+    def test_a_job_may_have_several_outputs(self, executor: Executor, cache: ProgramCache, names: Any) -> None:
         both = PortableKernel(
             "both",
             params=[
@@ -73,7 +75,7 @@ class OutputTests(ExecutorPart):
                 np.testing.assert_array_equal(array, numbers + numbers * k if name == "sum" else numbers - numbers * k)
 
     @pytest.mark.parametrize(("shape", "dtype"), [((7, 11), "i4"), (77, "i4"), ([7, 11, 1], np.int32), ((77,), ">i4")])
-    def test_shape_and_dtype_of_every_form(
+    def test_outputs_take_shape_and_dtype_in_every_form(
         self, executor: Executor, cache: ProgramCache, shape: Any, dtype: Any
     ) -> None:
         job = Job(cache, RAMP, grid=2, outputs={"numbers": (shape, dtype)})
@@ -82,13 +84,13 @@ class OutputTests(ExecutorPart):
         assert result.dtype == np.int32 and result.dtype.isnative
         assert result.ravel().tolist() == list(range(77))
 
-    def test_an_empty_output(self, executor: Executor, ramp: Job) -> None:
+    def test_an_output_may_be_empty(self, executor: Executor, ramp: Job) -> None:
         assert executor.submit(ramp, start=0, n=0).result(TIMEOUT)["numbers"].shape == (0,)
 
     # --- whose they are
 
     @pytest.mark.parametrize("items", [ITEMS, _LARGE])
-    def test_results_held_together_are_all_right(self, executor: Executor, ramp: Job, items: int) -> None:
+    def test_results_that_are_kept_together_stay_correct(self, executor: Executor, ramp: Job, items: int) -> None:
         """More than the executor has memory of its own: none of it is handed out twice."""
         count = 60 if items == ITEMS else 30
         held = [
@@ -101,7 +103,7 @@ class OutputTests(ExecutorPart):
             np.testing.assert_array_equal(held[n], n + numbers)
             np.testing.assert_array_equal(later[n], -n + numbers)
 
-    def test_a_result_is_written_to_without_harm(self, executor: Executor, job: Job) -> None:
+    def test_writing_to_a_result_harms_no_other_batch(self, executor: Executor, job: Job) -> None:
         first = executor.submit(job, **saxpy_batch(1, _LARGE)).result(TIMEOUT)["y"]
         first[:] = -1
         later = [executor.submit(job, **saxpy_batch(n, _LARGE)).result(TIMEOUT)["y"] for n in range(8)]
@@ -109,7 +111,7 @@ class OutputTests(ExecutorPart):
         for number, result in enumerate(later):
             np.testing.assert_array_equal(result, saxpy_result(number, _LARGE))
 
-    def test_a_view_keeps_its_result(self, executor: Executor, ramp: Job) -> None:
+    def test_a_view_keeps_its_result_alive(self, executor: Executor, ramp: Job) -> None:
         views = [executor.submit(ramp, start=n, n=_LARGE).result(TIMEOUT)["numbers"][-5:] for n in range(12)]
         gc.collect()
         for n in range(20):

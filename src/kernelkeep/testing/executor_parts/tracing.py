@@ -57,7 +57,9 @@ def _common(one: Interval, other: Interval) -> float:
 class TraceTests(ExecutorPart):
     """What the trace says is what happened."""
 
-    def test_the_tracks(self, device: Device, job: Job, ramp: Job, tmp_path: Path) -> None:
+    def test_the_trace_has_a_track_for_each_queue_and_slot(
+        self, device: Device, job: Job, ramp: Job, tmp_path: Path
+    ) -> None:
         with Executor(device, 2) as executor:
             for number in range(10):
                 executor.submit(job, **saxpy_batch(number)).result(TIMEOUT)
@@ -82,7 +84,7 @@ class TraceTests(ExecutorPart):
             # Where host and device have one memory, filling a block is the upload, and that comes before any slot.
             assert {"compute", "download"} <= {stage for _, stage in seen} <= set(_ENGINES)
 
-    def test_viewers_can_draw_it(self, device: Device, job: Job, tmp_path: Path) -> None:
+    def test_spans_on_a_track_nest(self, device: Device, job: Job, tmp_path: Path) -> None:
         """On one track spans lie side by side or one inside the other: viewers drop what merely overlaps."""
         with Executor(device) as executor:
             for future in [executor.submit(job, **saxpy_batch(n, 200_000)) for n in range(20)]:
@@ -99,7 +101,7 @@ class TraceTests(ExecutorPart):
                 assert not open_ends or -minus_end <= open_ends[-1] + 2, f"spans on the track {name} overlap"
                 open_ends.append(-minus_end)
 
-    def test_clocks_agree(self, device: Device, chain: Job) -> None:
+    def test_device_times_lie_between_submit_and_result(self, device: Device, chain: Job) -> None:
         """Every stage lies between the host's submit and result, and in its order."""
         asked: list[Interval] = []
         with Executor(device) as executor:
@@ -150,7 +152,7 @@ class TraceTests(ExecutorPart):
         assert len(overlapped) > count // 2, f"only the uploads of {overlapped} ran beside a kernel"
         assert overlap > 0
 
-    def test_without_a_trace(self, device: Device, job: Job, tmp_path: Path) -> None:
+    def test_an_executor_without_a_trace_has_no_timeline(self, device: Device, job: Job, tmp_path: Path) -> None:
         with Executor(device, trace=False) as executor:
             for future in [executor.submit(job, **saxpy_batch(n)) for n in range(8)]:
                 future.result(TIMEOUT)
@@ -165,7 +167,9 @@ class TraceTests(ExecutorPart):
                 with pytest.raises(ArgumentError, match="trace=False"):
                     use()
 
-    def test_an_empty_trace_and_one_after_the_end(self, device: Device, job: Job, tmp_path: Path) -> None:
+    def test_a_trace_can_be_saved_before_the_first_batch_and_after_close(
+        self, device: Device, job: Job, tmp_path: Path
+    ) -> None:
         executor = Executor(device)
         named, events = _load(executor, tmp_path / "empty.json")
         assert named and not events

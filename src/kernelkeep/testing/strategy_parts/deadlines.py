@@ -138,7 +138,7 @@ class DeadlineTests(StrategyPart):
             assert done.report.longest_slice_seconds <= 1.1 * deadline, str(done.report)
             assert done.report.dispatches > 3
 
-    def test_iterations_in_parts_are_what_numpy_has(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_iterations_in_parts_equal_numpy(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
         """With a deadline that nothing can keep every iteration is divided, and is as ever."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeadlineWarning)
@@ -203,7 +203,9 @@ class DeadlineTests(StrategyPart):
                 assert following.report.tasks_done == 1
         assert not lost_sessions
 
-    def test_loops_that_the_device_cuts_short(self, device: Device, cache: ProgramCache) -> None:
+    def test_loops_that_the_device_cuts_short_are_run_again_in_smaller_slices(
+        self, device: Device, cache: ProgramCache
+    ) -> None:
         """Software OpenGL ends loops after 65,535 rounds: the slice is run again, shorter, and the result is right."""
         iterations = 70_003
         words = SCRAMBLE.program(13)
@@ -219,7 +221,7 @@ class DeadlineTests(StrategyPart):
                     assert done.report.overruns >= 1 if cuts_loops(device) else done.report.overruns == 0
                     assert done.report.dispatches >= 2
 
-    def test_an_iteration_that_the_device_cannot_finish(self, device: Device, cache: ProgramCache) -> None:
+    def test_an_iteration_that_the_device_cannot_finish_raises(self, device: Device, cache: ProgramCache) -> None:
         program = _growing(8, 70_000, 2**31 - 1)
         if cuts_loops(device):
             for strategy in self.strategies(device):

@@ -106,7 +106,7 @@ def _late() -> StateProgram:
 class LayoutTests(StrategyPart):
     """Arrays and scalars of every kind."""
 
-    def test_items_that_have_a_row_each(self, device: Device, cache: ProgramCache) -> None:
+    def test_an_item_may_write_a_row(self, device: Device, cache: ProgramCache) -> None:
         """More elements than items: whole arrays must come home from a slice of many iterations, not one element an item."""
         rows = StateProgram(
             "rows",
@@ -143,7 +143,9 @@ x_next[i] = x[i] + x[above] * weight[0] - x[left] * weight[1];""",
                 np.testing.assert_array_equal(done.state["x"].numpy(), expected, err_msg=strategy)
 
     @pytest.mark.parametrize("common", [True, False])
-    def test_every_type_the_device_has(self, device: Device, cache: ProgramCache, tmp_path: Path, common: bool) -> None:
+    def test_states_of_every_type_that_the_device_has(
+        self, device: Device, cache: ProgramCache, tmp_path: Path, common: bool
+    ) -> None:
         program = _kinds() if common else _more_kinds(device)
         iterations = 12
         expected = (_kinds_reference if common else _more_kinds_reference)(program, iterations)
@@ -162,7 +164,7 @@ x_next[i] = x[i] + x[above] * weight[0] - x[left] * weight[1];""",
             for key, array in expected.items():
                 np.testing.assert_array_equal(resumed.state[key].numpy(), array, err_msg=key)
 
-    def test_the_language_of_a_body_is_that_of_kernels(self, device: Device, cache: ProgramCache) -> None:
+    def test_a_body_may_use_what_kernels_may(self, device: Device, cache: ProgramCache) -> None:
         """Remainders are C's, in a condition too; four floats at a time; a program may be called like a function."""
         signed = StateProgram(
             "step",
@@ -191,7 +193,9 @@ kk_store4(u_next, k, kk_make_float4(v.w, v.z, v.y, v.x));""",
         with run(cache, signed, 100, until="u_next[kk_item()] % 50 == -8") as done:
             assert done.report.iterations == 1
 
-    def test_several_dimensions_and_constants(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_states_of_several_dimensions_and_constants_equal_numpy(
+        self, device: Device, cache: ProgramCache, tmp_path: Path
+    ) -> None:
         shape = (3, 5, 17)
         start = np.random.default_rng(3).integers(-99, 99, shape, dtype="i4")
         weight = np.arange(5 * 17, dtype="i4").reshape(5, 17)
@@ -216,7 +220,7 @@ kk_store4(u_next, k, kk_make_float4(v.w, v.z, v.y, v.x));""",
                     np.testing.assert_array_equal(done.state["weight"].numpy(), weight, err_msg=strategy)
                     assert done.state["cube"].shape == shape
 
-    def test_nothing_is_written_behind_the_back_of_a_slice(self, device: Device, cache: ProgramCache) -> None:
+    def test_late_copies_do_not_overwrite_what_a_slice_wrote(self, device: Device, cache: ProgramCache) -> None:
         """A large array, to be copied before the small ones behind it: whatever is late comes in the middle of the work."""
         # Where there is one queue there is one order, and nothing to catch but the unexpected.
         iterations, times = (60_001, 30) if device.capabilities.queues else (5_001, 1)
@@ -227,7 +231,9 @@ kk_store4(u_next, k, kk_make_float4(v.w, v.z, v.y, v.x));""",
                     np.testing.assert_array_equal(done.state[key].numpy(), np.full(9, iterations, "u4"), err_msg=key)
                 np.testing.assert_array_equal(done.state["ballast"].numpy(), program.state["ballast"])
 
-    def test_a_checkpoint_is_of_one_moment(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_all_arrays_of_a_checkpoint_are_of_one_iteration(
+        self, device: Device, cache: ProgramCache, tmp_path: Path
+    ) -> None:
         """While the large array is brought to the host, the small ones behind it go on."""
         program = _late()
         for strategy in self.strategies(device):
@@ -253,7 +259,7 @@ kk_store4(u_next, k, kk_make_float4(v.w, v.z, v.y, v.x));""",
                     assert set(found.arrays[key].tolist()) == {found.header.iteration}, strategy
                 np.testing.assert_array_equal(found.arrays["ballast"], program.state["ballast"])
 
-    def test_the_program_keeps_its_beginning(self, cache: ProgramCache) -> None:
+    def test_a_run_leaves_the_arrays_of_its_program_unchanged(self, cache: ProgramCache) -> None:
         """Neither a run nor the caller's own array changes what the next run begins with."""
         mine = np.arange(40, dtype="i4")
         program = StateProgram(

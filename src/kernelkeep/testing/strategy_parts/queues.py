@@ -67,7 +67,7 @@ class QueueTests(StrategyPart):
                     assert done.report.tasks_done == tasks
                     assert done.report.queue_grown >= 3
 
-    def test_a_burst_late_in_a_dispatch(self, cache: ProgramCache) -> None:
+    def test_a_queue_that_overflows_late_in_a_dispatch_loses_nothing(self, cache: ProgramCache) -> None:
         """The queue holds the first round of a dispatch; the second one pushes far more than is behind its end."""
         program = tree(3, 90, capacity=90 * 90 + 100)
         for strategy in ("mega", "buffered"):
@@ -75,7 +75,7 @@ class QueueTests(StrategyPart):
                 assert done.report.tasks_done == _check_tree(done, 3, 90)
                 assert done.report.queue_grown >= 6
 
-    def test_tasks_that_push_nothing(self, device: Device, cache: ProgramCache) -> None:
+    def test_a_queue_whose_tasks_push_nothing_ends_after_one_round(self, device: Device, cache: ProgramCache) -> None:
         for strategy in self.strategies(device):
             for roots in (1, 777):
                 with run(cache, tree(0, 3, roots=roots), None, strategy) as done:
@@ -89,9 +89,7 @@ class QueueTests(StrategyPart):
                 _check_tree(done, 4, 3)
                 assert done.report.queue_grown == 0
 
-    def test_what_is_in_the_queue_is_part_of_the_checkpoint(
-        self, device: Device, cache: ProgramCache, tmp_path: Path
-    ) -> None:
+    def test_a_checkpoint_holds_the_waiting_tasks(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
         program = tree(6, 3)
         path = tmp_path / "tree.kkpt"
         for first in self.strategies(device):
@@ -103,7 +101,7 @@ class QueueTests(StrategyPart):
                     with resume(path, cache, program, None, then, checkpoint=None) as done:
                         assert before + done.report.tasks_done == _check_tree(done, 6, 3)
 
-    def test_until_a_task_says_so(self, device: Device, cache: ProgramCache) -> None:
+    def test_a_task_can_stop_the_run(self, device: Device, cache: ProgramCache) -> None:
         """The round in which it said so is the last, and is done to its end."""
         for strategy in self.strategies(device):
             for size in (None, 2, 3) if strategy in ("mega", "buffered") else (None,):
@@ -118,7 +116,7 @@ class QueueTests(StrategyPart):
                     assert (done.iteration, done.report.stopped) == (4, "until"), (strategy, size)
                     assert done.state["count"].numpy().tolist() == [0, 0, 0, 27, 9, 3, 1, 0]
 
-    def test_rounds_of_a_queue_are_iterations(self, device: Device, cache: ProgramCache) -> None:
+    def test_iterations_count_the_rounds_of_a_queue(self, device: Device, cache: ProgramCache) -> None:
         for strategy in self.strategies(device):
             for rounds in range(5):
                 with run(cache, tree(6, 3), rounds, strategy) as done:

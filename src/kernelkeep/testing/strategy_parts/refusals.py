@@ -30,12 +30,14 @@ class RefusalTests(StrategyPart):
     """Errors that a user can act on."""
 
     @pytest.mark.parametrize("iterations", [0, 5])
-    def test_an_unknown_strategy(self, cache: ProgramCache, iterations: int) -> None:
+    def test_run_rejects_an_unknown_strategy(self, cache: ProgramCache, iterations: int) -> None:
         with pytest.raises(ArgumentError, match="'fastest'") as caught:
             run(cache, SCRAMBLE.program(9), iterations, "fastest")
         assert all(name in str(caught.value) for name in STRATEGIES)
 
-    def test_what_is_not_a_state_program(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_run_rejects_what_is_not_a_state_program_or_cache(
+        self, device: Device, cache: ProgramCache, tmp_path: Path
+    ) -> None:
         kernel = PortableKernel("k", params=[], body="")
         wrong: Any
         for wrong in (kernel, None, "heat", StateProgram):
@@ -47,7 +49,7 @@ class RefusalTests(StrategyPart):
             with pytest.raises(ArgumentError, match=r"kk\.ProgramCache"):
                 run(wrong, SCRAMBLE.program(9), 5)
 
-    def test_what_would_never_end(self, device: Device, cache: ProgramCache) -> None:
+    def test_run_rejects_what_would_never_end(self, device: Device, cache: ProgramCache) -> None:
         for strategy in self.strategies(device):
             with pytest.raises(ArgumentError, match="never end"):
                 run(cache, SCRAMBLE.program(9), None, strategy)
@@ -69,13 +71,15 @@ class RefusalTests(StrategyPart):
             ("iterations_per_dispatch", -3),
         ],
     )
-    def test_options_that_make_no_sense(self, cache: ProgramCache, tmp_path: Path, option: str, value: Any) -> None:
+    def test_run_rejects_values_out_of_range(
+        self, cache: ProgramCache, tmp_path: Path, option: str, value: Any
+    ) -> None:
         options = {"iterations": 5, "checkpoint": tmp_path / "x.kkpt", option: value}
         with pytest.raises(ArgumentError, match=option):
             run(cache, SCRAMBLE.program(9), **options)
         assert not list(tmp_path.iterdir())
 
-    def test_an_option_that_does_not_exist(self, cache: ProgramCache) -> None:
+    def test_run_rejects_an_option_that_does_not_exist(self, cache: ProgramCache) -> None:
         wrong: Any = {"deadline": 1.0}
         with pytest.raises(ArgumentError, match="no option 'deadline'"):
             run(cache, SCRAMBLE.program(9), 5, **wrong)
@@ -99,13 +103,13 @@ class RefusalTests(StrategyPart):
                     run(cache, program, 5, strategy)
                 assert caught.value.line == line, strategy
 
-    def test_a_mistake_in_a_condition(self, device: Device, cache: ProgramCache) -> None:
+    def test_a_mistake_in_a_condition_is_a_compile_error(self, device: Device, cache: ProgramCache) -> None:
         program = _program("int i = kk_item();\nx_next[i] = x[i];")
         for strategy in self.strategies(device):
             with pytest.raises(CompileError, match="nonsense"):
                 run(cache, program, 5, strategy, until="nonsense > 1")
 
-    def test_atomics_on_floats_that_the_device_lacks(self, device: Device, cache: ProgramCache) -> None:
+    def test_atomics_on_floats_that_the_device_lacks_are_unsupported(self, device: Device, cache: ProgramCache) -> None:
         tasks = {"t": np.arange(50, dtype="i4")}
         program = _program("kk_atomic_xor(x[0], 1);", coupling="queue", tasks=tasks)
         for strategy in self.strategies(device):
@@ -122,7 +126,7 @@ class RefusalTests(StrategyPart):
                     run(cache, add, None, strategy)
                 assert caught.value.capability == "float_atomics"
 
-    def test_types_that_the_device_lacks(self, device: Device, cache: ProgramCache) -> None:
+    def test_types_that_the_device_lacks_are_unsupported(self, device: Device, cache: ProgramCache) -> None:
         for dtype, capability in (("f8", "float64"), ("i8", "int64"), ("i1", "int8")):
             program = _program(state={"x": np.zeros(4, dtype)})
             if getattr(device.capabilities, capability):
@@ -134,7 +138,7 @@ class RefusalTests(StrategyPart):
                     run(cache, program, 2, strategy)
                 assert caught.value.capability == capability
 
-    def test_a_checkpoint_of_something_else(self, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_resume_rejects_a_checkpoint_of_another_program(self, cache: ProgramCache, tmp_path: Path) -> None:
         path = tmp_path / "scramble.kkpt"
         program = SCRAMBLE.program(50)
         run(cache, program, 3, "redispatch", checkpoint=path).close()

@@ -42,7 +42,9 @@ def _check_figures(report: RunReport) -> None:
 class ReportTests(StrategyPart):
     """A report says what was done, no more and no less."""
 
-    def test_the_report_of_each_strategy(self, device: Device, cache: ProgramCache) -> None:
+    def test_the_report_counts_iterations_and_dispatches_of_each_strategy(
+        self, device: Device, cache: ProgramCache
+    ) -> None:
         program = SCRAMBLE.program(SCRAMBLE.size)
         for strategy in self.strategies(device):
             with run(cache, program, 400, strategy) as done:
@@ -67,14 +69,14 @@ class ReportTests(StrategyPart):
                 if strategy in ("checkpointed", "supervised"):
                     assert report.longest_slice_seconds is not None
 
-    def test_auto_says_what_it_measured(self, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_auto_reports_what_it_measured(self, cache: ProgramCache, tmp_path: Path) -> None:
         program = SCRAMBLE.program(SCRAMBLE.size)
         with run(cache, program, 400) as plain, run(cache, program, 400, checkpoint=tmp_path / "a.kkpt") as kept:
             assert "inside a dispatch" in plain.report.reason and "checkpoint" not in plain.report.reason
             assert "a checkpoint holds the device up for" in kept.report.reason
             check(SCRAMBLE, kept.state, program, 400)
 
-    def test_the_report_of_a_queue(self, device: Device, cache: ProgramCache) -> None:
+    def test_the_report_of_a_queue_counts_tasks(self, device: Device, cache: ProgramCache) -> None:
         program = TILES.program(TILES.size)
         tasks = int(TILES.reference(program, None)["tally"].sum())
         for strategy in self.strategies(device):
@@ -86,7 +88,7 @@ class ReportTests(StrategyPart):
                 assert done.report.stopped == "empty"
                 assert f"{done.report.tasks_done:,}" in str(done.report)
 
-    def test_checkpoints_are_counted(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_the_report_counts_checkpoints(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
         program = HEAT.program(HEAT.size)
         for strategy in self.strategies(device):
             path = tmp_path / f"{strategy}.kkpt"
@@ -107,7 +109,7 @@ class ReportTests(StrategyPart):
             assert (header.iteration, header.program, header.device) == (2000, "heat", device.spec)
             assert header.program_digest == program.program_digest
 
-    def test_checkpoints_by_time(self, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_checkpoints_are_written_by_time(self, cache: ProgramCache, tmp_path: Path) -> None:
         program = SCRAMBLE.program(SCRAMBLE.size)
         with run(
             cache, program, 3000, "redispatch", checkpoint=tmp_path / "first.kkpt", checkpoint_every=1000.0
@@ -133,7 +135,7 @@ class ReportTests(StrategyPart):
             iteration = done.iteration
         assert read_header(path).iteration == iteration
 
-    def test_progress_grows(self, device: Device, cache: ProgramCache) -> None:
+    def test_on_progress_sees_growing_iterations(self, device: Device, cache: ProgramCache) -> None:
         for sample, iterations in ((SCRAMBLE, 2000), (TILES, None)):
             program = sample.program(sample.size)
             for strategy in self.strategies(device):
@@ -150,13 +152,15 @@ class ReportTests(StrategyPart):
                     assert times == sorted(times) and 0 < times[-1] <= done.report.seconds
                     assert heard[-1].pending_tasks == 0
 
-    def test_a_bar_goes_to_standard_error(self, cache: ProgramCache, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_the_progress_bar_goes_to_standard_error(
+        self, cache: ProgramCache, capfd: pytest.CaptureFixture[str]
+    ) -> None:
         program = SCRAMBLE.program(SCRAMBLE.size)
         with run(cache, program, 300, "redispatch", progress=True) as done:
             check(SCRAMBLE, done.state, program, 300)
         assert capfd.readouterr().out == ""
 
-    def test_what_on_progress_raises_ends_the_run(self, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_an_error_of_on_progress_ends_the_run(self, cache: ProgramCache, tmp_path: Path) -> None:
         program = SCRAMBLE.program(SCRAMBLE.size)
         path = tmp_path / "raised.kkpt"
 
@@ -172,7 +176,7 @@ class ReportTests(StrategyPart):
         with resume(path, cache, program, middle + 5, "mega") as done:
             check(SCRAMBLE, done.state, program, middle + 5)
 
-    def test_a_run_says_what_it_is(self, device: Device, cache: ProgramCache) -> None:
+    def test_the_repr_of_a_run_names_program_iteration_and_device(self, device: Device, cache: ProgramCache) -> None:
         program = HEAT.program(HEAT.size)
         with run(cache, program, 3, "redispatch") as done:
             assert repr(done) == f"<Run of heat at iteration 3 on {device.spec}>"
@@ -182,7 +186,7 @@ class ReportTests(StrategyPart):
         with pytest.raises(DeviceError):
             u.numpy()
 
-    def test_auto_says_why(self, cache: ProgramCache) -> None:
+    def test_auto_reports_why_it_chose(self, cache: ProgramCache) -> None:
         """It measured something, or says why it did not."""
         reasons: dict[str, Any] = {}
         for sample, iterations in ((SCRAMBLE, 100), (SCRAMBLE, 5000), (COLLATZ, 5000)):

@@ -24,7 +24,7 @@ class SampleTests(StrategyPart):
 
     @pytest.mark.parametrize("strategy", STRATEGIES)
     @pytest.mark.parametrize("name", ALL)
-    def test_a_sample_is_what_numpy_has(self, cache: ProgramCache, name: str, strategy: str) -> None:
+    def test_every_sample_equals_numpy(self, cache: ProgramCache, name: str, strategy: str) -> None:
         sample = SAMPLES[name]
         program = sample.program(sample.size)
         with self.run_or_skip(cache, program, sample.iterations, strategy) as done:
@@ -35,7 +35,7 @@ class SampleTests(StrategyPart):
     @pytest.mark.parametrize("strategy", ["mega", "buffered"])
     @pytest.mark.parametrize("per_dispatch", [1, 2, 3, 8])
     @pytest.mark.parametrize("name", ALL)
-    def test_odd_and_even_numbers_of_iterations_in_a_dispatch(
+    def test_odd_and_even_numbers_of_iterations_in_a_dispatch_equal_numpy(
         self, cache: ProgramCache, name: str, per_dispatch: int, strategy: str
     ) -> None:
         sample = SAMPLES[name]
@@ -46,7 +46,7 @@ class SampleTests(StrategyPart):
                 assert done.report.dispatches == -(-sample.iterations // per_dispatch)
 
     @pytest.mark.parametrize("name", ALL)
-    def test_in_place(self, device: Device, cache: ProgramCache, name: str) -> None:
+    def test_in_place_runs_equal_numpy(self, device: Device, cache: ProgramCache, name: str) -> None:
         sample = SAMPLES[name]
         program = sample.program(sample.size)
         for strategy in self.strategies(device):
@@ -57,7 +57,7 @@ class SampleTests(StrategyPart):
                     check(sample, done.state, program, sample.iterations)
 
     @pytest.mark.parametrize("name", ALL)
-    def test_resumed_at_twenty_random_points(
+    def test_a_run_resumed_at_twenty_random_points_equals_numpy(
         self, device: Device, cache: ProgramCache, name: str, tmp_path: Path
     ) -> None:
         sample = SAMPLES[name]

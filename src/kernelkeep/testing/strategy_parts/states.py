@@ -36,7 +36,7 @@ def _adding(step: int, state: _Arrays | None = None) -> StateProgram:
 class StateTests(StrategyPart):
     """What a caller sees of the state, and puts in its place."""
 
-    def test_the_state_is_shown_after_every_so_many_iterations(
+    def test_on_state_is_called_after_every_state_iterations(
         self, device: Device, cache: ProgramCache, tmp_path: Path
     ) -> None:
         for sample in (SCRAMBLE, COLLATZ):
@@ -60,7 +60,7 @@ class StateTests(StrategyPart):
                     for iteration, state in shown.items():
                         check(sample, state, program, iteration)
 
-    def test_the_rounds_of_a_queue_are_shown(self, device: Device, cache: ProgramCache) -> None:
+    def test_on_state_counts_the_rounds_of_a_queue(self, device: Device, cache: ProgramCache) -> None:
         for strategy in self.strategies(device):
             shown: dict[int, _Arrays] = {}
             run(cache, tree(6, 3), None, strategy, on_state=shown.__setitem__, state_iterations=2).close()
@@ -70,14 +70,14 @@ class StateTests(StrategyPart):
                 (6, 1 + 3 + 9 + 27 + 81 + 243),
             ], strategy
 
-    def test_on_state_comes_with_a_number(self, cache: ProgramCache) -> None:
+    def test_on_state_and_state_iterations_must_come_together(self, cache: ProgramCache) -> None:
         for options in ({"on_state": print}, {"state_iterations": 5}):
             with pytest.raises(ArgumentError, match="on_state and state_iterations must be given together"):
                 run(cache, _adding(1), 3, **options)
         with pytest.raises(ArgumentError, match=r"on_state must be a function of \(iteration, state\), got 3"):
             run(cache, _adding(1), 3, on_state=3, state_iterations=5)  # type: ignore[arg-type]
 
-    def test_a_state_is_given_as_the_beginning(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_a_run_begins_with_initial_state(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
         """As arrays of the host or the device from iteration 0, or as a checkpoint from where that is, with other scalars."""
         path = tmp_path / "first.kkpt"
         with run(cache, _adding(1), 10, checkpoint=path) as first:
@@ -99,7 +99,9 @@ class StateTests(StrategyPart):
         with resume(then, cache, _adding(100), 17) as done:
             np.testing.assert_array_equal(done.state["x"].numpy(), np.arange(40) + 10 + 700)
 
-    def test_tasks_go_on_from_a_checkpoint(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_initial_state_takes_the_tasks_of_a_checkpoint(
+        self, device: Device, cache: ProgramCache, tmp_path: Path
+    ) -> None:
         path = tmp_path / "tree.kkpt"
         run(cache, tree(6, 3), 3, checkpoint=path).close()
         for strategy in self.strategies(device):
@@ -116,6 +118,6 @@ class StateTests(StrategyPart):
             (np.zeros(40), "must be a mapping of names to arrays, or a checkpoint.*got ndarray"),
         ],
     )
-    def test_a_state_that_does_not_fit_is_refused(self, cache: ProgramCache, given: Any, told: str) -> None:
+    def test_initial_state_rejects_arrays_that_do_not_fit(self, cache: ProgramCache, given: Any, told: str) -> None:
         with pytest.raises(ArgumentError, match=told):
             run(cache, _adding(1), 3, initial_state=given)

@@ -78,7 +78,7 @@ class SteeringTests(StrategyPart):
                 assert done.report.stopped == "body", (strategy, size)
                 _check_phases(done, _LAST + 1)
 
-    def test_iterations_end_it_before_the_body_does(self, device: Device, cache: ProgramCache) -> None:
+    def test_a_run_ends_at_its_iterations_before_the_body_stops_it(self, device: Device, cache: ProgramCache) -> None:
         program = _phases()
         for strategy, size in self.ways(device):
             for iterations in (1, 11, 12, 13, _LAST, _LAST + 1):
@@ -98,7 +98,9 @@ class SteeringTests(StrategyPart):
                     with resume(path, cache, program, None, then, checkpoint=None) as done:
                         _check_phases(done, _LAST + 1)
 
-    def test_what_a_body_ended_is_over(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_resuming_a_run_that_the_body_stopped_does_nothing(
+        self, device: Device, cache: ProgramCache, tmp_path: Path
+    ) -> None:
         """A worker may die between its last checkpoint and its return: the next one must not go on."""
         program = _phases()
         path = tmp_path / "over.kkpt"
@@ -109,7 +111,9 @@ class SteeringTests(StrategyPart):
                 assert (again.report.iterations, again.report.dispatches) == (0, 0)
                 assert again.report.stopped == "body"
 
-    def test_until_a_condition_on_the_device(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_a_condition_in_c_ends_the_run_at_its_iteration(
+        self, device: Device, cache: ProgramCache, tmp_path: Path
+    ) -> None:
         for sample, condition in (
             (SCRAMBLE, _AT_37),
             (
@@ -142,7 +146,7 @@ class SteeringTests(StrategyPart):
                 assert resumed.iteration == expected
                 check(sample, resumed.state, program, expected)
 
-    def test_a_condition_is_looked_at_however_the_body_ends(self, device: Device, cache: ProgramCache) -> None:
+    def test_a_condition_is_checked_wherever_the_body_returns(self, device: Device, cache: ProgramCache) -> None:
         body = "int i = kk_item();\nx_next[i] = x[i] + i;\nif (i > 0) return;\nx_next[i] = x[i] + 1;"
         program = StateProgram("early", coupling="neighbours", state={"x": np.zeros(50, "i4")}, body=body)
         for strategy, size in self.ways(device):
@@ -152,7 +156,7 @@ class SteeringTests(StrategyPart):
                 assert done.iteration == 7, (strategy, size)
                 assert done.state["x"].numpy()[1:].tolist() == [7 * i for i in range(1, 50)]
 
-    def test_a_condition_does_not_end_the_work_for_good(
+    def test_a_run_that_a_condition_ended_can_be_resumed(
         self, device: Device, cache: ProgramCache, tmp_path: Path
     ) -> None:
         program = SCRAMBLE.program(SCRAMBLE.size)
@@ -167,7 +171,7 @@ class SteeringTests(StrategyPart):
                 assert (done.iteration, done.report.iterations, done.report.stopped) == (40, 3, "done")
                 check(SCRAMBLE, done.state, program, 40)
 
-    def test_until_a_function_says_so(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_a_function_ends_the_run(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
         program = COLLATZ.program(COLLATZ.size)
         asked: list[int] = []
 
@@ -187,7 +191,7 @@ class SteeringTests(StrategyPart):
             with resume(path, cache, program, None, strategy, until=all_arrived) as again:
                 assert (again.iteration, again.report.iterations, again.report.stopped) == (end, 0, "until")
 
-    def test_no_iterations_leave_the_beginning(self, device: Device, cache: ProgramCache) -> None:
+    def test_zero_iterations_leave_the_initial_state(self, device: Device, cache: ProgramCache) -> None:
         for sample in (SCRAMBLE, TILES):
             program = sample.program(sample.size)
             for strategy in self.strategies(device):

@@ -64,7 +64,7 @@ def flip(path: Path, place: int) -> None:
 # --- writing
 
 
-def test_written_and_read(tmp_path: Path) -> None:
+def test_a_written_checkpoint_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "heat.kkpt"
     written = write_checkpoint(path, checkpoint(5, size=10_000))
     assert written.nbytes == path.stat().st_size
@@ -76,7 +76,7 @@ def test_written_and_read(tmp_path: Path) -> None:
     assert "iteration 5 of heat" in str(back.header)
 
 
-def test_older_ones_are_kept(tmp_path: Path) -> None:
+def test_older_files_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "heat.kkpt"
     for iteration in range(1, 8):
         write_checkpoint(path, checkpoint(iteration), keep=3)
@@ -91,7 +91,7 @@ def test_older_ones_are_kept(tmp_path: Path) -> None:
         write_checkpoint(path, checkpoint(11), keep=0)
 
 
-def test_a_damaged_one_takes_no_good_ones_place(tmp_path: Path) -> None:
+def test_a_damaged_file_does_not_replace_a_good_older_one(tmp_path: Path) -> None:
     path = tmp_path / "heat.kkpt"
     for iteration in (1, 2):
         write_checkpoint(path, checkpoint(iteration))
@@ -100,7 +100,7 @@ def test_a_damaged_one_takes_no_good_ones_place(tmp_path: Path) -> None:
     assert iterations(tmp_path) == {"heat.kkpt": 3, "heat.kkpt.1": 1}
 
 
-def test_a_file_that_is_no_checkpoint_is_not_lost(tmp_path: Path) -> None:
+def test_a_foreign_file_at_the_path_is_kept_aside(tmp_path: Path) -> None:
     path = tmp_path / "results.csv"
     path.write_text("a,b\n")
     write_checkpoint(path, checkpoint(1))
@@ -118,7 +118,7 @@ def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
     assert iterations(tmp_path) == {"heat.kkpt": 1}
 
 
-def test_the_folder_is_made_and_a_link_is_followed(tmp_path: Path) -> None:
+def test_a_missing_folder_is_created_and_a_link_is_followed(tmp_path: Path) -> None:
     there = tmp_path / "large disk" / "runs" / "heat.kkpt"
     link = tmp_path / "heat.kkpt"
     link.symlink_to(there)
@@ -138,7 +138,7 @@ def test_files_have_the_users_own_mode(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "heat.kkpt").stat().st_mode) == 0o640
 
 
-def test_leftovers_of_dead_writers_go_and_others_stay(tmp_path: Path) -> None:
+def test_temporary_files_of_dead_writers_are_removed(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "heat.kkpt", checkpoint(1))
     (tmp_path / ".heat.kkpt.123-0123456789abcdef.tmp").write_bytes(b"half")
     (tmp_path / ".heat.kkpt.lock").touch()
@@ -149,7 +149,7 @@ def test_leftovers_of_dead_writers_go_and_others_stay(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, "heat.kkpt", "heat.kkpt.1"])
 
 
-def test_without_locks_only_old_leftovers_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_locks_only_old_temporary_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".heat.kkpt.lock").mkdir()  # so there is no lock to be had
     young, old = (tmp_path / f".heat.kkpt.123-{digit * 16}.tmp" for digit in "ab")
     young.touch()
@@ -161,7 +161,7 @@ def test_without_locks_only_old_leftovers_go(tmp_path: Path, monkeypatch: pytest
     assert read_checkpoint(tmp_path / "heat.kkpt").header.iteration == 1
 
 
-def test_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writing_works_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError
 
@@ -188,7 +188,7 @@ def test_writers_take_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", 5, b"heat.kkpt", "/", "folder/"])
-def test_what_cannot_be_a_path(path: Any) -> None:
+def test_a_wrong_path_is_refused(path: Any) -> None:
     for call in (read_checkpoint, newest_checkpoint, lambda path: write_checkpoint(path, checkpoint(1)), describe):
         with pytest.raises(ArgumentError, match="cannot be a checkpoint"):
             call(path)
@@ -216,7 +216,7 @@ def noise(iteration: int, size: int) -> Checkpoint:
     return Checkpoint(header(iteration), {"u": np.random.default_rng(iteration).integers(0, 256, size, dtype="u1")})
 
 
-def test_a_full_disk_leaves_the_older_ones_alone(small_disk: Path) -> None:
+def test_a_full_disk_leaves_the_older_files_unchanged(small_disk: Path) -> None:
     path = small_disk / "heat.kkpt"
     for iteration in (1, 2):
         write_checkpoint(path, noise(iteration, 300_000))
@@ -229,7 +229,7 @@ def test_a_full_disk_leaves_the_older_ones_alone(small_disk: Path) -> None:
     assert iterations(small_disk) == {"heat.kkpt": 4, "heat.kkpt.2": 2}
 
 
-def test_a_read_only_folder(small_disk: Path) -> None:
+def test_a_read_only_folder_is_an_error(small_disk: Path) -> None:
     path = small_disk / "heat.kkpt"
     write_checkpoint(path, checkpoint(1))
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
@@ -238,7 +238,7 @@ def test_a_read_only_folder(small_disk: Path) -> None:
     assert newest_checkpoint(path).checkpoint.iteration == 1
 
 
-def test_places_where_no_file_can_be(tmp_path: Path) -> None:
+def test_a_path_where_no_file_can_be_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     for path, reason in (
@@ -274,7 +274,7 @@ write(3, 2000)
 """
 
 
-def test_a_write_cut_off_in_the_middle(tmp_path: Path) -> None:
+def test_a_write_that_is_cut_off_leaves_the_older_files_unchanged(tmp_path: Path) -> None:
     assert "heat.kkpt cannot be written: File too large" in run_python(LIMITED, tmp_path / "heat.kkpt").stdout
     assert iterations(tmp_path) == {"heat.kkpt": 3, "heat.kkpt.1": 1}
 
@@ -282,7 +282,7 @@ def test_a_write_cut_off_in_the_middle(tmp_path: Path) -> None:
 # --- finding the newest good one
 
 
-def test_the_newest_good_one(tmp_path: Path) -> None:
+def test_the_newest_good_file_is_found(tmp_path: Path) -> None:
     path = tmp_path / "heat.kkpt"
     for iteration in range(1, 5):
         write_checkpoint(path, checkpoint(iteration), keep=4)
@@ -302,7 +302,7 @@ def test_the_newest_good_one(tmp_path: Path) -> None:
     assert newest_header(path).iteration == 2
 
 
-def test_other_peoples_files_are_not_told_of(tmp_path: Path) -> None:
+def test_foreign_files_are_not_mentioned(tmp_path: Path) -> None:
     path = tmp_path / "heat.kkpt"
     for iteration in (1, 2):
         write_checkpoint(path, checkpoint(iteration))
@@ -312,7 +312,7 @@ def test_other_peoples_files_are_not_told_of(tmp_path: Path) -> None:
     assert found.checkpoint.iteration == 1 and len(found.skipped) == 1 and "there is no checkpoint" in found.skipped[0]
 
 
-def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf8_works(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"heat\xff.kkpt")
     for iteration in (1, 2):
         write_checkpoint(path, checkpoint(iteration))
@@ -321,7 +321,7 @@ def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
     assert newest_checkpoint(path).checkpoint.iteration == 1, "the older one is known by the name in its header"
 
 
-def test_an_older_file_put_back_in_place_is_the_one_that_counts(tmp_path: Path) -> None:
+def test_an_older_file_that_is_put_back_counts(tmp_path: Path) -> None:
     path = tmp_path / "heat.kkpt"
     for iteration in (1, 2, 3):
         write_checkpoint(path, checkpoint(iteration), keep=3)
@@ -330,7 +330,7 @@ def test_an_older_file_put_back_in_place_is_the_one_that_counts(tmp_path: Path) 
     assert found.checkpoint.iteration == 1 and not found.continues, "the other branch of the run is not gone on with"
 
 
-def test_none_is_good(tmp_path: Path) -> None:
+def test_all_problems_are_reported_where_no_file_is_good(tmp_path: Path) -> None:
     path = tmp_path / "heat.kkpt"
     with pytest.raises(CheckpointError, match=r"^there is no checkpoint .*heat\.kkpt$"):
         newest_checkpoint(path)
@@ -346,7 +346,7 @@ def test_none_is_good(tmp_path: Path) -> None:
         newest_header(path)
 
 
-def test_a_description(tmp_path: Path) -> None:
+def test_a_description_has_all_files_and_ranges(tmp_path: Path) -> None:
     path = tmp_path / "heat.kkpt"
     arrays = {
         "u": np.array([[np.nan, 2.0], [-np.inf, np.nan]], "f4"),
@@ -395,7 +395,7 @@ class Gate:
         return np.full(10, self._value, "i4")
 
 
-def test_a_writer_in_the_background(tmp_path: Path) -> None:
+def test_the_writer_writes_in_the_background(tmp_path: Path) -> None:
     done: list[object] = []
     with CheckpointWriter(CheckpointClaim(tmp_path / "heat.kkpt"), keep=3) as writer:
         for iteration in (1, 2):
@@ -411,7 +411,7 @@ def test_a_writer_in_the_background(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_only_the_latest_waits(tmp_path: Path) -> None:
+def test_a_newer_checkpoint_replaces_one_that_waits(tmp_path: Path) -> None:
     gate = Gate(1)
     told: dict[int, object] = {}
     with CheckpointWriter(CheckpointClaim(tmp_path / "heat.kkpt"), keep=9) as writer:
@@ -429,7 +429,7 @@ def test_only_the_latest_waits(tmp_path: Path) -> None:
     assert (writer.written, writer.replaced) == (2, 3)
 
 
-def test_a_claim_is_let_go_of_when_what_is_being_written_is_written(tmp_path: Path) -> None:
+def test_a_claim_is_released_after_the_write_under_way(tmp_path: Path) -> None:
     """A run that is interrupted twice does not wait for its last checkpoint; the next run on the file must."""
     path, gate = tmp_path / "heat.kkpt", Gate(1)
     claim = CheckpointClaim(path).acquire()
@@ -448,7 +448,7 @@ def test_a_claim_is_let_go_of_when_what_is_being_written_is_written(tmp_path: Pa
         assert read_checkpoint(path).iteration == 1
 
 
-def test_failures_are_counted_said_once_and_stop_nothing(tmp_path: Path) -> None:
+def test_failures_are_counted_reported_once_and_stop_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "file"
     folder.touch()
     outcomes: list[object] = []
@@ -474,7 +474,7 @@ def test_failures_are_counted_said_once_and_stop_nothing(tmp_path: Path) -> None
     assert iterations(folder) == {"heat.kkpt": 7}
 
 
-def test_python_waits_for_the_last_one(tmp_path: Path) -> None:
+def test_python_waits_for_the_last_checkpoint(tmp_path: Path) -> None:
     script = """
 import sys
 import numpy as np
@@ -488,7 +488,7 @@ CheckpointWriter(CheckpointClaim(sys.argv[1])).submit(header, {"u": np.random.de
     assert read_checkpoint(tmp_path / "heat.kkpt").header.iteration == 3
 
 
-def test_a_heartbeat_outside_a_worker_is_next_to_nothing() -> None:
+def test_a_heartbeat_outside_a_worker_does_nothing() -> None:
     beat(5)
     assert last_iteration() is None
     best = min(_timed() for _ in range(20))

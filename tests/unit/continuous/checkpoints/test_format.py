@@ -99,7 +99,7 @@ def facts(checkpoint: Checkpoint) -> tuple[Any, ...]:
 # --- round trips
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
     checkpoint = sample()
     back = read_bytes(tmp_path, as_bytes(checkpoint))
     assert same(back, checkpoint)
@@ -107,7 +107,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert back.arrays["one"].shape == ()
 
 
-def test_what_comes_back_is_ours_to_change(tmp_path: Path) -> None:
+def test_arrays_of_a_checkpoint_are_writeable(tmp_path: Path) -> None:
     back = read_bytes(tmp_path, as_bytes(sample()))
     back.arrays["zeros"][3] = 1
     assert back.arrays["zeros"][3] == 1
@@ -123,7 +123,7 @@ def test_scalars_keep_their_value_and_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8", "c8", "c16"])
-def test_every_dtype_any_order(tmp_path: Path, dtype: str) -> None:
+def test_arrays_of_every_dtype_and_order(tmp_path: Path, dtype: str) -> None:
     array = np.arange(60).reshape(3, 4, 5).astype(dtype)
     swapped = array.astype(array.dtype.newbyteorder(">"))
     arrays = {"c": array, "fortran": np.asfortranarray(array), "sliced": array[::-1, ::2], "big-endian": swapped}
@@ -134,7 +134,7 @@ def test_every_dtype_any_order(tmp_path: Path, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["O", "M8[s]", "U3", "S3", "i4,f4", "g"])
-def test_what_a_checkpoint_cannot_hold(tmp_path: Path, dtype: str) -> None:
+def test_write_rejects_what_a_checkpoint_cannot_hold(tmp_path: Path, dtype: str) -> None:
     path = tmp_path / "x.kkpt"
     with pytest.raises(CheckpointError, match=r"x\.kkpt cannot be written: the array 'odd' has dtype"):
         write_checkpoint(path, Checkpoint(header(), {"odd": np.zeros(3, dtype)}))
@@ -155,7 +155,7 @@ def test_what_a_checkpoint_cannot_hold(tmp_path: Path, dtype: str) -> None:
         {"scalars": {"k": ScalarValue(1, "O")}},
     ],
 )
-def test_a_header_that_makes_no_sense_is_not_written(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_an_invalid_header_is_not_written(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(CheckpointError, match="cannot be written"):
         write_checkpoint(tmp_path / "x.kkpt", Checkpoint(header(**wrong), {}))
     assert list(tmp_path.iterdir()) == []
@@ -265,7 +265,7 @@ def test_the_document_names_every_field_and_type() -> None:
 SMALL = Checkpoint(header(scalars={}), {"u": np.zeros(300, "f4"), "v": np.arange(5, dtype="u1")})
 
 
-def test_cut_off_at_every_length(tmp_path: Path) -> None:
+def test_a_file_cut_off_at_any_length_is_refused(tmp_path: Path) -> None:
     data = as_bytes(SMALL)
     path = tmp_path / "x.kkpt"
     for length in range(len(data)):
@@ -291,7 +291,7 @@ def parts_of(data: bytes) -> dict[str, range]:
     }
 
 
-def test_every_bit_flipped_in_turn_says_which_part(tmp_path: Path) -> None:
+def test_any_flipped_bit_is_reported_with_its_part(tmp_path: Path) -> None:
     data = as_bytes(SMALL)
     parts = parts_of(data)
     assert sum(map(len, parts.values())) == len(data)
@@ -307,7 +307,7 @@ def test_every_bit_flipped_in_turn_says_which_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\0", b"KKPT-END", as_bytes(SMALL)])
-def test_something_after_the_end(tmp_path: Path, tail: bytes) -> None:
+def test_bytes_after_the_end_are_refused(tmp_path: Path, tail: bytes) -> None:
     with pytest.raises(CheckpointError):
         read_bytes(tmp_path, as_bytes(SMALL) + tail)
 
@@ -315,12 +315,12 @@ def test_something_after_the_end(tmp_path: Path, tail: bytes) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\0" * 500, b"\x7fELF" + b"\1" * 500, b"KKEN" + b"x" * 500, b"{}", b"\x89PNG\r\n"]
 )
-def test_foreign_files(tmp_path: Path, data: bytes) -> None:
+def test_foreign_files_are_refused(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(CheckpointError, match=r"x\.kkpt is not a checkpoint$"):
         read_bytes(tmp_path, data)
 
 
-def test_no_file_at_all(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"^there is no checkpoint .*x\.kkpt$"):
         read_checkpoint(tmp_path / "x.kkpt")
     with pytest.raises(CheckpointError, match="not a regular file"):
@@ -366,7 +366,7 @@ def u(*shape: int, dtype: str = "|u1") -> list[dict[str, Any]]:
     return [{"name": "u", "dtype": dtype, "shape": shape}]
 
 
-def test_forging_works(tmp_path: Path) -> None:
+def test_the_forger_of_these_tests_makes_valid_files(tmp_path: Path) -> None:
     """Guards the tests below: what they refuse, they refuse for the lie and not for the seal."""
     data = forged(forged_header(arrays=u(5)), frame(b"ab") + frame(b"cde"))
     assert read_bytes(tmp_path, data).arrays["u"].tobytes() == b"abcde"
@@ -379,7 +379,7 @@ def test_a_header_of_a_later_version_is_read(tmp_path: Path) -> None:
     assert read_bytes(tmp_path, data).header.iteration == 77
 
 
-def test_a_later_format_is_said_so(tmp_path: Path) -> None:
+def test_a_later_format_is_reported(tmp_path: Path) -> None:
     data = forged(b"something else", start=lambda size: prefix(size, version=3))
     with pytest.raises(CheckpointError, match=r"has format 3, and this version of kernelkeep reads up to 2"):
         read_bytes(tmp_path, data)
@@ -433,7 +433,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_lies(tmp_path: Path, lie: str) -> None:
+def test_wrong_numbers_with_right_digests_are_refused(tmp_path: Path, lie: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         read_bytes(tmp_path, LIES[lie])
     assert "\n" not in str(caught.value)
@@ -499,7 +499,7 @@ def test_no_mutation_is_accepted(tmp_path: Path, edits: list[tuple[str, float, b
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
 @given(edits=EDITS, frames=EDITS)
-def test_a_sealed_mutation_is_refused_or_sound(
+def test_a_mutation_with_right_digests_is_refused_or_valid(
     tmp_path: Path, edits: list[tuple[str, float, bytes, int]], frames: list[tuple[str, float, bytes, int]]
 ) -> None:
     """Whoever makes the digests right again may write what he likes, but nothing that breaks a reader."""

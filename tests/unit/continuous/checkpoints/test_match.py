@@ -124,7 +124,7 @@ def check_sound(start: InitialState, program: kk.StateProgram) -> None:
     assert 0 <= start.iteration < 2**31
 
 
-def test_what_is_sound_is_taken(tmp_path: Path) -> None:
+def test_a_valid_header_is_accepted(tmp_path: Path) -> None:
     """Guards the tests below: what they refuse, they refuse for the lie and not for the seal."""
     for program in (HEAT, QUEUE):
         start = resumed(tmp_path, lying(program), program)
@@ -164,7 +164,7 @@ LIES: dict[str, tuple[kk.StateProgram, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_sealed_lie_is_refused(tmp_path: Path, lie: str) -> None:
+def test_a_wrong_header_with_right_digests_is_refused(tmp_path: Path, lie: str) -> None:
     program, changed, words_of_it = LIES[lie]
     with pytest.raises(kk.CheckpointError, match=words_of_it) as caught:
         resumed(tmp_path, lying(program, **changed), program)
@@ -245,7 +245,7 @@ def places_in(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
 @given(st.data())
-def test_any_header_is_refused_or_sound(tmp_path: Path, data: st.DataObject) -> None:
+def test_any_header_is_refused_or_valid(tmp_path: Path, data: st.DataObject) -> None:
     program = data.draw(st.sampled_from([HEAT, QUEUE]))
     whole = as_bytes(program)
     facts = facts_of(whole)
@@ -271,7 +271,7 @@ def test_any_header_is_refused_or_sound(tmp_path: Path, data: st.DataObject) -> 
 # --- what differs, and what does not
 
 
-def test_differences_are_found_by_their_parts() -> None:
+def test_differences_name_the_part() -> None:
     def like_heat(**changed: Any) -> kk.StateProgram:
         known: dict[str, Any] = dict(
             coupling="neighbours", state=HEAT.state, items=64, scalars=HEAT.scalars, body=HEAT.body
