@@ -23,9 +23,9 @@ _PROBLEM = {"n": _ITEMS}
 
 
 class CallTests(VariantPart):
-    """`run`, with a kernel of which nothing is known."""
+    """`run` with a kernel that has no records."""
 
-    def test_arrays_of_any_kind(self, device: Device, programs: ProgramCache) -> None:
+    def test_run_takes_arrays_of_any_kind(self, device: Device, programs: ProgramCache) -> None:
         tuned, host = twice("calls", [1]), np.arange(_ITEMS, dtype="f4")
         for x in (host, np.arange(2 * _ITEMS, dtype="f4")[::2] / 2, device.array(host), host.reshape(7, -1)):
             y = tuned.run(programs, _PROBLEM, x=x)
@@ -39,13 +39,13 @@ class CallTests(VariantPart):
         assert isinstance(half, Array)
         np.testing.assert_array_equal(half.numpy(), np.where(np.arange(_ITEMS) < 500, 2 * host, host))
 
-    def test_numpy_numbers_in_a_problem(self, programs: ProgramCache) -> None:
+    def test_run_takes_numpy_numbers_in_a_problem(self, programs: ProgramCache) -> None:
         tuned, host = twice("calls", [1]), np.arange(_ITEMS, dtype="f4")
         y = tuned.run(programs, {"n": np.int64(_ITEMS)}, x=host)
         assert isinstance(y, Array)
         np.testing.assert_array_equal(y.numpy(), 2 * host)
 
-    def test_one_and_no_element(self, programs: ProgramCache) -> None:
+    def test_run_with_one_element_and_with_none(self, programs: ProgramCache) -> None:
         for items in (1, 0):
             self.check_run(twice("calls", [1]), programs, items)
 
@@ -64,13 +64,15 @@ class CallTests(VariantPart):
         ],
         ids="nothing none unknown unknown-none shape dtype output scalar object".split(),
     )
-    def test_arguments_that_do_not_fit(self, programs: ProgramCache, given: dict[str, Any], said: str) -> None:
+    def test_run_rejects_arguments_that_do_not_fit(
+        self, programs: ProgramCache, given: dict[str, Any], said: str
+    ) -> None:
         tuned = twice("calls", [1])
         with pytest.raises(ArgumentError, match=said) as caught:
             tuned.run(programs, _PROBLEM, **given)
         assert "\n" not in str(caught.value)
 
-    def test_problems_that_do_not_fit(self, device: Device, programs: ProgramCache) -> None:
+    def test_run_rejects_problems_that_do_not_fit(self, device: Device, programs: ProgramCache) -> None:
         tuned, x = twice("calls", [1]), np.zeros(_ITEMS, "f4")
         for problem, said in (
             ({}, "the shape of buffer x is not known"),
@@ -88,11 +90,11 @@ class CallTests(VariantPart):
             tuned.run(programs, _PROBLEM, x=other.array(x))
 
     @pytest.mark.parametrize("wrong", [-0.5, 2, "much", float("nan")])
-    def test_a_share_that_is_none(self, programs: ProgramCache, wrong: Any) -> None:
+    def test_run_rejects_an_explore_that_is_not_a_share(self, programs: ProgramCache, wrong: Any) -> None:
         with pytest.raises(ArgumentError, match="explore must be a share of the time"):
             twice("calls", [1]).run(programs, _PROBLEM, explore=wrong, x=np.zeros(_ITEMS, "f4"))
 
-    def test_many_threads(self, programs: ProgramCache) -> None:
+    def test_many_threads_run_one_kernel(self, programs: ProgramCache) -> None:
         tuned = twice("threads", [1, 2])
 
         def work(number: int) -> None:

@@ -1,4 +1,4 @@
-"""The variant that runs is the best known for this device and this problem, and the reason is said."""
+"""The variant that runs is the best one known for the device and the problem, and `select` gives the reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ with kk.open_device(sys.argv[1]) as device, kk.ProgramCache(device, sys.argv[2])
 
 
 class ChoosingTests(VariantPart):
-    """`select`, `pin` and what they do to `run`. What is known is made up, so that it does not depend on the clock."""
+    """`select`, `pin` and what they do to `run`. Records are made up, so that nothing depends on the clock."""
 
     @staticmethod
     def measured(tuned: Tuned, device: Device, steps: int, ms: float, items: int = 4096) -> Record:
@@ -49,7 +49,7 @@ class ChoosingTests(VariantPart):
         source = tuned.definition.source(device, variant, problem)
         return tuned.definition.record(device, problem, variant, source, [ms, ms, ms])
 
-    def test_exact_then_nearest_then_default(self, device: Device, programs: ProgramCache) -> None:
+    def test_select_prefers_exact_then_nearest_then_default(self, device: Device, programs: ProgramCache) -> None:
         tuned = twice("steps", [5, 1, 3])
         found = tuned.select(programs, PROBLEM)
         assert (dict(found.variant), found.basis) == ({"STEPS": 5}, "default")
@@ -73,18 +73,20 @@ class ChoosingTests(VariantPart):
         for items in (4096, 8192, 100):
             self.check_run(tuned, programs, items)
 
-    def test_the_work_to_do_scales_the_time(self, device: Device, programs: ProgramCache) -> None:
+    def test_the_work_scales_the_expected_time(self, device: Device, programs: ProgramCache) -> None:
         tuned = twice("work", [5, 1], work=lambda problem: float(problem["n"]) ** 2)
         tuned.records(programs).add(self.measured(tuned, device, 1, 0.5))
         assert tuned.select(programs, {"n": 8192}).expected_ms == pytest.approx(2.0)
 
-    def test_choosing_compiles_nothing(self, device: Device, open_cache: Callable[..., ProgramCache]) -> None:
+    def test_select_compiles_nothing(self, device: Device, open_cache: Callable[..., ProgramCache]) -> None:
         tuned, cache = twice("idle", [5, 1]), open_cache()
         for items in (1, 100, 4096):
             tuned.select(cache, {"n": items})
         assert cache.stats().misses == 0 and cache.stats().programs == 0
 
-    def test_a_device_of_the_same_architecture(self, device: Device, programs: ProgramCache, tmp_path: Path) -> None:
+    def test_records_of_the_same_architecture_are_used(
+        self, device: Device, programs: ProgramCache, tmp_path: Path
+    ) -> None:
         tuned = twice("alike", [5, 1, 3])
         theirs = [
             msgspec.structs.replace(record, device="0" * 64, device_name="somebody's machine")
@@ -107,7 +109,9 @@ class ChoosingTests(VariantPart):
             tuned.records(cache).add_all(foreign)
             assert tuned.select(cache, PROBLEM).basis == "default"
 
-    def test_another_device_decides_for_itself(self, device: Device, open_cache: Callable[..., ProgramCache]) -> None:
+    def test_records_and_pins_of_another_backend_do_not_count(
+        self, device: Device, open_cache: Callable[..., ProgramCache]
+    ) -> None:
         others = [info.spec for info in list_devices() if info.backend != device.backend]
         if not others:
             pytest.skip("there is one kind of device here")
@@ -121,7 +125,7 @@ class ChoosingTests(VariantPart):
                 assert tuned.select(beside, {"n": items}).basis == "default"
                 self.check_run(tuned, beside, items)
 
-    def test_near_ties_keep_what_is_in_use(self, device: Device, programs: ProgramCache) -> None:
+    def test_near_ties_keep_the_variant_in_use(self, device: Device, programs: ProgramCache) -> None:
         tuned = twice("ties", [5, 1, 3])
         records = tuned.records(programs)
         records.add_all([self.measured(tuned, device, 1, 0.50), self.measured(tuned, device, 3, 0.51)])
@@ -134,7 +138,7 @@ class ChoosingTests(VariantPart):
         assert (dict(found.variant), found.basis, found.expected_ms) == ({"STEPS": 3}, "exact", 0.51)
         assert "is kept for this problem" in found.reason and "a tie with STEPS=1" in found.reason
 
-    def test_a_pin_holds_until_it_is_taken_out(
+    def test_a_pin_holds_until_unpin(
         self, device: Device, programs: ProgramCache, open_cache: Callable[..., ProgramCache]
     ) -> None:
         tuned = twice("pinned", [5, 1, 3])
@@ -153,7 +157,9 @@ class ChoosingTests(VariantPart):
             with pytest.raises(ArgumentError, match="is not a variant of pinned"):
                 tuned.pin(programs, PROBLEM, wrong)
 
-    def test_it_survives_a_restart(self, device: Device, open_cache: Callable[..., ProgramCache]) -> None:
+    def test_measurements_and_pins_survive_a_restart(
+        self, device: Device, open_cache: Callable[..., ProgramCache]
+    ) -> None:
         with open_cache() as cache:
             folder, tuned = cache.cache_dir, twice("restarted", [5, 1, 3])
             tuned.records(cache).add(self.measured(tuned, device, 1, 0.5))
@@ -166,7 +172,7 @@ class ChoosingTests(VariantPart):
         assert run_python(_ELSEWHERE, device.spec, folder).stdout.split()[:2] == ["3", "pinned"]
 
     @pytest.mark.parametrize("steps", [999, True, 1.0, "1", "1); evil(", 2**62, -1, None, ...], ids=repr)
-    def test_what_is_not_in_the_space_never_reaches_the_compiler(
+    def test_variants_outside_the_space_never_reach_the_compiler(
         self, device: Device, open_cache: Callable[..., ProgramCache], steps: Any, tmp_path: Path
     ) -> None:
         """Records and choices of a file that somebody made for this very kernel, imported or edited by hand."""
@@ -220,7 +226,7 @@ class ChoosingTests(VariantPart):
             said = [str(w.message) for w in warned if "crafted" in str(w.message) and "is ignored" in str(w.message)]
             assert len(said) == 1 and "evil" not in said[0]
 
-    def test_problems_that_somebody_made_up_break_nothing(self, device: Device, open_cache: Callable[..., Any]) -> None:
+    def test_invented_problems_in_records_break_no_call(self, device: Device, open_cache: Callable[..., Any]) -> None:
         tuned = twice("odd", [5, 1, 3], work=lambda problem: 1 / (problem["n"] - 7) + 0 * len(range(problem["n"])))
         record = self.measured(tuned, device, 1, 0.5)
         cache = open_cache()
@@ -232,7 +238,7 @@ class ChoosingTests(VariantPart):
         assert tuned.select(cache, {"n": 7}).basis == "default"
         self.check_run(tuned, cache)
 
-    def test_deterministic_leaves_measurements_aside(self, device: Device, programs: ProgramCache) -> None:
+    def test_deterministic_ignores_measurements(self, device: Device, programs: ProgramCache) -> None:
         tuned = twice("steady", [5, 1, 3])
         tuned.records(programs).add(self.measured(tuned, device, 1, 0.5))
         assert tuned.select(programs, PROBLEM).variant == {"STEPS": 1}
@@ -247,7 +253,7 @@ class ChoosingTests(VariantPart):
         always.pin(programs, PROBLEM, {"STEPS": 3})
         assert always.select(programs, PROBLEM).basis == "pinned"
 
-    def test_a_closed_cache(self, open_cache: Callable[..., ProgramCache]) -> None:
+    def test_a_closed_cache_is_an_error(self, open_cache: Callable[..., ProgramCache]) -> None:
         tuned, cache = twice("closed", [1]), open_cache()
         cache.close()
         for use in (

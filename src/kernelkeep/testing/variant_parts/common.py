@@ -88,7 +88,7 @@ class VariantPart(DevicePart):
 
     @classmethod
     def heavy(cls, device: Device) -> int:
-        """Steps that take several times as long as one when tuned, and few milliseconds, which is not far too slow."""
+        """Steps that take several times as long as one when tuned, and few milliseconds, which is not too slow."""
         return 20_000 if device.info.is_gpu else cls.heavy_steps_on_cpu
 
     @classmethod

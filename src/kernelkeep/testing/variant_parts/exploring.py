@@ -30,7 +30,7 @@ _SECONDS = 60.0  # for every wait
 
 
 def explorer_of(tuned: Tuned, cache: ProgramCache) -> Explorer:
-    """What tries variants behind the calls."""
+    """The explorer behind the calls."""
     explorer = tuned.call(cache, PROBLEM).explorer
     assert explorer is not None
     return explorer
@@ -41,7 +41,7 @@ class ExploringTests(VariantPart):
 
     @staticmethod
     def call(tuned: Tuned, cache: ProgramCache, share: float, until: Callable[[Explorer], Any]) -> list[Explorer]:
-        """Call until something holds; every result is right. The explorers behind the calls: one, as a rule."""
+        """Call until a condition holds, and check every result. Returns the explorers behind the calls: usually one."""
         deadline = time.monotonic() + _SECONDS
         seen: list[Explorer] = []
         while True:
@@ -54,7 +54,7 @@ class ExploringTests(VariantPart):
                 return seen
             assert time.monotonic() < deadline, "it takes too long"
 
-    def test_it_is_off_by_default(
+    def test_exploring_is_off_by_default(
         self, device: Device, open_cache: Callable[..., ProgramCache], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
@@ -64,7 +64,7 @@ class ExploringTests(VariantPart):
         assert tuned.records(cache).of_device("quiet", device.fingerprint.digest) == []
         assert cache.stats().compiles <= 1
 
-    def test_the_faster_one_takes_over(self, device: Device, programs: ProgramCache) -> None:
+    def test_a_faster_variant_takes_over(self, device: Device, programs: ProgramCache) -> None:
         tuned = twice("taken", [self.heavier(device), 1])
         assert tuned.select(programs, PROBLEM).variant == {"STEPS": self.heavier(device)}
         (explorer,) = self.call(tuned, programs, 0.9, lambda explorer: explorer.exhausted)
@@ -96,7 +96,7 @@ class ExploringTests(VariantPart):
         assert len({id(explorer) for explorers in seen for explorer in explorers}) == 1
         assert tuned.select(programs, PROBLEM).variant == {"STEPS": 1}
 
-    def test_what_is_wrong_never_runs(self, device: Device, programs: ProgramCache) -> None:
+    def test_a_wrong_variant_never_runs_on_a_call(self, device: Device, programs: ProgramCache) -> None:
         """Every result of `call` is right, though the wrong variant would be the fastest."""
         wrong = BODY.replace("2.0f * x[i]", "(STEPS == 1 ? 3.0f : 2.0f) * x[i]")
         tuned = twice("wrong", [self.heavier(device), 1], wrong)
@@ -109,8 +109,8 @@ class ExploringTests(VariantPart):
         assert record.failure == "wrong"
         assert tuned.select(programs, PROBLEM).variant == {"STEPS": self.heavier(device)}
 
-    def test_the_loss_is_bounded(self, device: Device, programs: ProgramCache) -> None:
-        """One that is far too slow is verified, in another process, and no call runs it: that would cost too much."""
+    def test_the_time_lost_is_bounded(self, device: Device, programs: ProgramCache) -> None:
+        """A variant that is far too slow is verified in another process, and no call runs it."""
         tuned, slow = twice("bounded", [1, self.endless(device)]), {"STEPS": self.endless(device)}
         (explorer,) = self.call(tuned, programs, 0.02, lambda explorer: explorer.regret_ms > 0 and not explorer.busy)
         lost = explorer.regret_ms
@@ -123,7 +123,7 @@ class ExploringTests(VariantPart):
         tuned.forget(programs)
         assert not child_processes(), "forgetting ends the exploration, too"
 
-    def test_closing_the_cache_ends_it(self, device: Device, open_cache: Callable[..., ProgramCache]) -> None:
+    def test_closing_the_cache_ends_exploring(self, device: Device, open_cache: Callable[..., ProgramCache]) -> None:
         tuned, cache = twice("ended", [1, 2, 3]), open_cache()
         self.call(tuned, cache, 0.9, lambda explorer: explorer.pool is not None)
         cache.close()
@@ -132,29 +132,29 @@ class ExploringTests(VariantPart):
         records = tuned.records(cache).of_device("ended", device.fingerprint.digest)
         assert not any(record.failure for record in records), "that a child was ended is no fault of a variant"
 
-    def test_an_edited_template_is_explored_anew(self, device: Device, programs: ProgramCache) -> None:
+    def test_an_edited_template_is_explored_again(self, device: Device, programs: ProgramCache) -> None:
         twice("edited again", [1, 2]).tune(programs, PROBLEM, isolate=False)
         edited = twice("edited again", [1, 2], BODY.replace("2.0f * x[i]", "x[i] + x[i]"))
         self.call(edited, programs, 0.9, lambda explorer: explorer.exhausted)
         known = edited.records(programs).known("edited again", device.fingerprint.digest, PROBLEM)
         assert len(known) == 4
 
-    def test_without_a_reference_there_is_nothing_to_verify_with(self, programs: ProgramCache) -> None:
+    def test_exploring_needs_a_reference(self, programs: ProgramCache) -> None:
         tuned = Tuned("blind", PortableKernel("twice", PARAMS, BODY, group=64), VariantSpace(STEPS=[1, 2]))
         self.check_run(tuned, programs)
         with pytest.raises(ArgumentError, match="blind has no reference"):
             tuned.run(programs, PROBLEM, explore=0.1, x=_X)
 
-    def test_a_reference_that_fails_ends_the_exploration_and_no_call(self, programs: ProgramCache) -> None:
+    def test_a_failing_reference_ends_exploring_and_fails_no_call(self, programs: ProgramCache) -> None:
         kernel = PortableKernel("twice", PARAMS, BODY, group=64)
         tuned = Tuned("broken", kernel, VariantSpace(STEPS=[1, 2]), reference=lambda x: 1 // 0)
         self.call(tuned, programs, 0.9, lambda explorer: explorer.exhausted)
         self.check_run(tuned, programs, explore=0.9)
 
-    def test_where_no_process_can_be_started_nothing_is_tried(
+    def test_exploring_tries_nothing_where_no_process_can_be_started(
         self, device: Device, programs: ProgramCache, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Not in this one: what the user's program needs is not to be put at risk."""
+        """Nor in this process: exploring must not put the user's program at risk."""
 
         def refuse(*_: Any, **__: Any) -> Any:
             raise OSError("no more processes")

@@ -1,4 +1,4 @@
-"""A variant may be wrong, crash or never end: it is set aside with what it did, and nothing else suffers."""
+"""A variant may be wrong, crash or never end: the failure is stored, and nothing else is affected."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def _kernel(device: Device, name: str, modes: list[str], steps: int) -> Tuned:
 
 
 def _loops_for_ever(device: Device) -> bool:
-    """Whether a loop may be endless here: no driver cuts it short, and no GPU is kept busy for ever."""
+    """Whether a loop may be endless here: no driver cuts it short, and no GPU stays busy forever."""
     return device.capabilities.max_loop_rounds is None and not device.info.is_gpu
 
 
 class TrialFailureTests(VariantPart):
-    """Candidates are tried in child processes."""
+    """Candidates are tried in worker processes."""
 
     out_of_bounds_write = "crashed"  # its class of failure; "wrong" where the driver drops the write
 
-    def test_every_class_of_failure(
+    def test_every_class_of_failure_is_reported_and_stored(
         self, device: Device, programs: ProgramCache, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         crash = self.out_of_bounds_write
@@ -101,7 +101,7 @@ class TrialFailureTests(VariantPart):
         self.check_run(twice("after", [1]), programs)
         assert not child_processes(), "a child process was left behind"
 
-    def test_where_no_process_can_be_started_they_are_tried_here(
+    def test_tuning_tries_variants_here_where_no_process_can_be_started(
         self, programs: ProgramCache, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse(*_: Any, **__: Any) -> Any:
@@ -112,7 +112,7 @@ class TrialFailureTests(VariantPart):
         assert report.measured == 2 and report.failures == {}
 
     def test_a_budget_ends_a_candidate_that_does_not_end(self, device: Device, programs: ProgramCache) -> None:
-        """What was under way is not known, so it is not remembered as anything."""
+        """The outcome of a candidate that was still running is unknown, so nothing is stored of it."""
         if not _loops_for_ever(device):
             pytest.skip("no endless loop on this device")
         tuned = _kernel(device, "unending", ["", "hung"], 1)
@@ -135,7 +135,7 @@ class TrialFailureTests(VariantPart):
 
 
 def child_processes() -> list[str]:
-    """The candidates' processes that this process has now."""
+    """The worker processes that this process has now."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -39,7 +39,7 @@ class FormTests(VariantPart):
 
     @pytest.mark.parametrize("write", [str, _jinja], ids=["defines", "jinja"])
     @pytest.mark.parametrize("form", ["text", "kernel"])
-    def test_portable_templates(self, programs: ProgramCache, write: Any, form: str) -> None:
+    def test_portable_templates_run(self, programs: ProgramCache, write: Any, form: str) -> None:
         body = write(_PORTABLE)
         template = (
             Template(body, PARAMS)
@@ -55,7 +55,9 @@ class FormTests(VariantPart):
             np.testing.assert_array_equal(found.numpy(), x * int(variant["TIMES"]))
 
     @pytest.mark.parametrize("write", [str, _jinja], ids=["defines", "jinja"])
-    def test_sources_in_the_devices_language(self, device: Device, programs: ProgramCache, write: Any) -> None:
+    def test_sources_in_the_language_of_the_device_run(
+        self, device: Device, programs: ProgramCache, write: Any
+    ) -> None:
         text = handwritten(device.language, write(_STATEMENT), name="plus", kind="float")
         source = Source(text, name=f"plus_{write.__name__}", language=device.language)
         # Where the groups are in the text, what the kernel takes can be told by the compiler only.
@@ -69,7 +71,7 @@ class FormTests(VariantPart):
             assert isinstance(found, Array)
             np.testing.assert_array_equal(found.numpy(), 5 * x + int(variant["TIMES"]))
 
-    def test_each_variant_is_its_own_cache_entry(self, device: Device, tmp_path: Path) -> None:
+    def test_each_variant_has_its_own_cache_entry(self, device: Device, tmp_path: Path) -> None:
         space = VariantSpace(TIMES=[2, 3, 4])
         tuned = Tuned("times", Template(_PORTABLE, PARAMS), space)
         with ProgramCache(device, tmp_path) as cache:
@@ -86,13 +88,13 @@ class FormTests(VariantPart):
                 tuned.pin(cache, {"n": 100}, {"TIMES": 4})
                 assert tuned.preload(cache, [{"n": 100}]).disk == 1
 
-    def test_one_source_for_all_sizes(self, device: Device) -> None:
+    def test_all_sizes_share_one_source(self, device: Device) -> None:
         """What is not compiled in does not make another program."""
         tuned = Tuned("times", Template(_PORTABLE, PARAMS), _SPACE)
         digests = {source_digest(tuned.definition.source(device, {"TIMES": 2}, {"n": size})) for size in (1, 100, 4096)}
         assert len(digests) == 1
 
-    def test_several_outputs_come_back_by_name(self, programs: ProgramCache) -> None:
+    def test_several_outputs_are_returned_by_name(self, programs: ProgramCache) -> None:
         params = (Buffer("x", "i4", "r"), Buffer("y", "i4", "w"), Buffer("z", "i4", "rw"), Scalar("n", "i4"))
         body = "int i = kk_global_id(0);\nif (i < n) { y[i] = x[i] + A; z[i] = z[i] + x[i]; }"
         tuned = Tuned("two", Template(body, params, group=32), VariantSpace(A=[1, 2]))
@@ -102,7 +104,9 @@ class FormTests(VariantPart):
         np.testing.assert_array_equal(found["y"].numpy(), x + 1)
         np.testing.assert_array_equal(found["z"].numpy(), 11 * x)
 
-    def test_a_template_for_another_language_alone_is_unsupported(self, device: Device, programs: ProgramCache) -> None:
+    def test_a_template_without_a_text_for_the_language_is_unsupported(
+        self, device: Device, programs: ProgramCache
+    ) -> None:
         other = next(
             name for name in known_languages() if name != device.language and not find_language(name).fixes_group
         )
@@ -117,7 +121,7 @@ class FormTests(VariantPart):
             with pytest.raises(Unsupported, match=f"no text for {device.language}; it has: {other}"):
                 use()
 
-    def test_names_that_jinja_does_not_know(self, programs: ProgramCache) -> None:
+    def test_a_name_unknown_to_jinja_is_an_argument_error(self, programs: ProgramCache) -> None:
         tuned = Tuned("typo", Template("y[0] = {{ TIEMS }};", PARAMS), _SPACE, reference=lambda x: x)
         for use in (
             lambda: tuned.run(programs, {"n": 8}, x=np.zeros(8, "f4")),

@@ -26,9 +26,9 @@ class _Stop(Exception):
 
 
 class TuningTests(VariantPart):
-    """`tune`, where nothing goes wrong; in this process, for that is quicker."""
+    """`tune` without failures; in this process, which is faster."""
 
-    def test_all_are_tried_and_the_fastest_is_chosen(self, device: Device, programs: ProgramCache) -> None:
+    def test_all_variants_are_tried_and_the_fastest_is_chosen(self, device: Device, programs: ProgramCache) -> None:
         heavy = self.heavy(device)
         tuned = twice("fastest", [heavy, 1, heavy + 1])
         told = Listener()
@@ -48,7 +48,7 @@ class TuningTests(VariantPart):
             assert record.verified and record.tolerance == tuned.definition.tolerance and len(record.samples_ms) >= 3
             assert record.problem == PROBLEM and record.device_name == device.fingerprint.folder
 
-    def test_the_second_time_nothing_is_compiled_or_measured(
+    def test_tuning_again_compiles_and_measures_nothing(
         self, device: Device, open_cache: Callable[..., ProgramCache]
     ) -> None:
         tuned, told = twice("again", [1, self.heavy(device)]), Listener()
@@ -66,7 +66,7 @@ class TuningTests(VariantPart):
             assert twice("again", [1, self.heavy(device)]).tune(cache, PROBLEM, isolate=False).best == first.best
             assert cache.stats().compiles == 0 and cache.stats().programs == 0
 
-    def test_an_added_value_is_all_that_is_measured(self, device: Device, programs: ProgramCache) -> None:
+    def test_only_an_added_value_is_measured(self, device: Device, programs: ProgramCache) -> None:
         heavy = self.heavy(device)
         twice("grown", [heavy, heavy + 1]).tune(programs, PROBLEM, isolate=False)
         told = Listener()
@@ -75,7 +75,7 @@ class TuningTests(VariantPart):
         assert told.new == [{"STEPS": 1}] and report.complete
         assert report.best == {"STEPS": 1}
 
-    def test_an_edited_template_is_measured_anew(self, device: Device, programs: ProgramCache) -> None:
+    def test_an_edited_template_is_measured_again(self, device: Device, programs: ProgramCache) -> None:
         steps = [1, self.heavy(device)]
         assert twice("edited", steps).tune(programs, PROBLEM, isolate=False).best == {"STEPS": 1}
         edited = twice("edited", steps[::-1], BODY.replace("2.0f * x[i]", "x[i] + x[i]"))
@@ -85,7 +85,7 @@ class TuningTests(VariantPart):
         assert edited.tune(programs, PROBLEM, isolate=False, listen=told).best == {"STEPS": 1}
         assert len(told.new) == 2
 
-    def test_what_was_interrupted_is_gone_on_with(self, device: Device, programs: ProgramCache) -> None:
+    def test_an_interrupted_tuning_continues(self, device: Device, programs: ProgramCache) -> None:
         steps = [1, self.heavy(device), self.heavy(device) + 1]
         tuned, told = twice("interrupted", steps), Listener()
 
@@ -102,7 +102,7 @@ class TuningTests(VariantPart):
         assert report.complete and len(told.new) == 1 and told.new[0] not in tried
         assert report.best == {"STEPS": 1}
 
-    def test_a_budget_ends_it_and_the_next_tuning_goes_on(self, device: Device, programs: ProgramCache) -> None:
+    def test_a_budget_ends_a_tuning_and_the_next_one_continues(self, device: Device, programs: ProgramCache) -> None:
         tuned = twice("budget", [1, self.heavy(device)])
         short = tuned.tune(programs, PROBLEM, budget_seconds=1e-6, isolate=False)
         assert not short.complete and short.size == 2
@@ -112,7 +112,7 @@ class TuningTests(VariantPart):
             with pytest.raises(ArgumentError, match="budget_seconds must be a positive number"):
                 tuned.tune(programs, PROBLEM, budget_seconds=wrong)
 
-    def test_a_variant_that_skips_what_is_left_over_is_found_out(self, device: Device, programs: ProgramCache) -> None:
+    def test_a_variant_that_skips_the_remainder_is_wrong(self, device: Device, programs: ProgramCache) -> None:
         """Right for the size that is tuned, wrong for ragged ones."""
         cut = BODY.replace("if (i < n)", "if (i < (STEPS == 1 ? n / 16 * 16 : n))")
         report = twice("cut", [1, self.heavy(device)], cut).tune(programs, PROBLEM, isolate=False)
@@ -121,8 +121,8 @@ class TuningTests(VariantPart):
         assert failed.detail.startswith("y[64] was never written instead of")
         assert report.best == {"STEPS": self.heavy(device)} and report.failures == {"wrong": 1}
 
-    def test_conditions_hold_for_the_ragged_size_too(self, device: Device, programs: ProgramCache) -> None:
-        """A variant that is not for a size is not tried with it."""
+    def test_conditions_apply_to_the_ragged_problem(self, device: Device, programs: ProgramCache) -> None:
+        """A variant is not tried with a size that the space does not allow for it."""
         cut = BODY.replace("if (i < n)", "if (i < n / 16 * 16)")
         space = VariantSpace(STEPS=[1, self.heavy(device)]).where(lambda v: v.get("n", 16) % 16 == 0)
         tuned = twice("sixteens", None, cut, space=space)
@@ -130,9 +130,7 @@ class TuningTests(VariantPart):
         with pytest.raises(ArgumentError, match="no variant of the space is allowed for"):
             tuned.select(programs, {"n": 100})
 
-    def test_a_variant_that_is_right_for_some_numbers_only_is_found_out(
-        self, device: Device, programs: ProgramCache
-    ) -> None:
+    def test_a_variant_that_is_right_for_some_numbers_only_loses(self, device: Device, programs: ProgramCache) -> None:
         """The winner is verified again with other numbers: seed 1 instead of 0."""
 
         def inputs(values: Any, rng: np.random.Generator) -> dict[str, Any]:
@@ -147,7 +145,7 @@ class TuningTests(VariantPart):
         assert report.best == {"STEPS": self.heavy(device)} == tuned.select(programs, PROBLEM).variant
         assert tuned.tune(programs, PROBLEM, isolate=False).best == report.best
 
-    def test_a_variant_the_device_cannot_have_is_refused(self, device: Device, programs: ProgramCache) -> None:
+    def test_a_variant_the_device_does_not_support_is_refused(self, device: Device, programs: ProgramCache) -> None:
         most = device.capabilities.max_group_items
         template = Template("int i = kk_global_id(0);\nif (i < n) y[i] = 2.0f * x[i];", PARAMS, group="GROUP")
         tuned = Tuned("groups", template, VariantSpace(GROUP=[64, 2 * most]), reference=doubled)
@@ -158,7 +156,7 @@ class TuningTests(VariantPart):
         with pytest.raises(ArgumentError, match=f"at most {most}"):
             hopeless.tune(programs, PROBLEM, isolate=False)
 
-    def test_where_every_variant_fails_nothing_is_chosen(self, programs: ProgramCache) -> None:
+    def test_nothing_is_chosen_where_every_variant_fails(self, programs: ProgramCache) -> None:
         tuned = twice("hopeless", [1], BODY.replace("2.0f", "3.0f"))
         report = tuned.tune(programs, PROBLEM, isolate=False)
         assert report.best is None and report.best_ms is None and report.failures == {"wrong": 1}
@@ -186,7 +184,7 @@ class TuningTests(VariantPart):
         assert tuned.tune(programs, PROBLEM, isolate=False).failures == {"wrong": 1}, "it can be tuned again"
         self.check_run(twice("hopeless", [1]), programs)
 
-    def test_what_cannot_be_tuned(self, programs: ProgramCache) -> None:
+    def test_tune_rejects_wrong_arguments(self, programs: ProgramCache) -> None:
         kernel = PortableKernel("twice", PARAMS, BODY, group=64)
         with pytest.raises(ArgumentError, match="unverified has no reference"):
             Tuned("unverified", kernel, VariantSpace(STEPS=[1])).tune(programs, PROBLEM)
@@ -195,7 +193,7 @@ class TuningTests(VariantPart):
         with pytest.raises(ArgumentError, match="problem must be a dict"):
             twice("nameless", [1]).tune(programs, 4096, isolate=False)  # type: ignore[arg-type]
 
-    def test_a_mended_reference_is_heard(self, programs: ProgramCache) -> None:
+    def test_a_corrected_reference_makes_a_variant_be_tried_again(self, programs: ProgramCache) -> None:
         kernel, space = PortableKernel("twice", PARAMS, BODY, group=64), VariantSpace(STEPS=[1, 2])
         first = Tuned("mended", kernel, space, reference=lambda x: 3 * x).tune(programs, PROBLEM, isolate=False)
         assert first.failures == {"wrong": 2} and first.best is None
@@ -203,7 +201,7 @@ class TuningTests(VariantPart):
         assert "failed (wrong" in mended.select(programs, PROBLEM).reason
         assert mended.tune(programs, PROBLEM, isolate=False).failures == {}
 
-    def test_a_stricter_tolerance_is_heard(self, programs: ProgramCache) -> None:
+    def test_a_stricter_tolerance_makes_variants_be_tried_again(self, programs: ProgramCache) -> None:
         kernel, space = PortableKernel("twice", PARAMS, BODY, group=64), VariantSpace(STEPS=[1])
         lax = Tuned("strict", kernel, space, reference=lambda x: 2 * x + 1e-3, tolerance=10.0)
         assert lax.tune(programs, PROBLEM, isolate=False).best is not None
@@ -211,10 +209,10 @@ class TuningTests(VariantPart):
         assert strict.select(programs, PROBLEM).basis == "default"
         assert strict.tune(programs, PROBLEM, isolate=False).failures == {"wrong": 1}
 
-    def test_a_folder_full_of_strangers(
+    def test_workers_import_no_module_of_the_current_folder(
         self, programs: ProgramCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Where the program was started, a file that is called like a module is not run by the children."""
+        """A file in the current folder that is named like a module is not run by the workers."""
         monkeypatch.chdir(tmp_path)
         (tmp_path / "msgspec.py").write_text("open('was-run', 'w')")
         assert twice("strangers", [1, 2]).tune(programs, PROBLEM).measured == 2
