@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,13 @@ def test_keywords_for_type_checkers_are_those_of_the_options() -> None:
     declared = {field.name: field.type for field in fields(RunOptions)}
     keywords = {name: annotation.__forward_arg__ for name, annotation in RunKeywords.__annotations__.items()}
     assert keywords == {name: declared[name] for name in declared if name not in NAMED}
+
+
+def test_the_docs_list_every_option_with_its_default() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "continuous.md").read_text(encoding="utf-8")
+    table = text.split("## Every option of a run")[1].split("\n## ")[0]
+    listed = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", table, re.MULTILINE))
+    assert listed == {field.name: repr(field.default) for field in fields(RunOptions)}
 
 
 def test_every_strategy_can_be_asked_for_by_its_name() -> None:

@@ -1,4 +1,4 @@
-"""`await executor.run(…)` and `async for`: the event loop goes on meanwhile."""
+"""`await executor.run(…)` and `async for` do not block the event loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["AsyncTests"]
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    """In an event loop of its own, and not for ever."""
+    """Run a coroutine in an event loop of its own, with a timeout."""
     return asyncio.run(asyncio.wait_for(work, TIMEOUT))
 
 
@@ -66,7 +66,7 @@ class AsyncTests(ExecutorPart):
     def test_the_loop_goes_on_while_a_result_is_waited_for(self, executor: Executor, job: Job) -> None:
         async def main() -> None:
             with stalled(executor, job, **saxpy_batch(0)) as go_on:
-                # Where it did block the loop, the timer would let it go again, and the test fail instead of hanging.
+                # If it blocked the loop, the timer would release it, and the test would fail instead of hanging.
                 rescue = threading.Timer(TIMEOUT / 2, go_on.set)
                 rescue.start()
                 tasks = [asyncio.ensure_future(executor.run(job, **saxpy_batch(n))) for n in range(20)]
@@ -170,7 +170,7 @@ class AsyncTests(ExecutorPart):
         with stalled(executor, job, **saxpy_batch(0)):
             tasks = [loop.create_task(executor.run(job, **saxpy_batch(n))) for n in range(12)]
             loop.run_until_complete(asyncio.sleep(0.05))
-            with caplog.at_level("CRITICAL", "asyncio"):  # it says that tasks were destroyed, and is right
+            with caplog.at_level("CRITICAL", "asyncio"):  # asyncio logs that tasks were destroyed
                 loop.close()
                 del tasks
         for number in range(12):

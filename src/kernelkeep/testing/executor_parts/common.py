@@ -1,4 +1,4 @@
-"""What the parts share: jobs whose results tell batches apart, and an executor that can be made to hold still."""
+"""What the parts share: jobs whose results tell batches apart, and an executor that can be stalled."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ RAMP = PortableKernel(
     body="int i = kk_global_id(0);\nif (i < n) numbers[i] = start + i;",
     group=GROUP,
 )
-# One that is read as well, so that what it starts with shows.
+# One that is read as well, so that its initial values show.
 TALLY = PortableKernel(
     "tally",
     params=[Buffer("total", "i4", "rw"), Scalar("by", "i4"), Scalar("n", "i4")],
@@ -70,7 +70,7 @@ class ExecutorPart(DevicePart):
 
     @pytest.fixture(autouse=True)
     def rescue(self) -> Iterator[None]:
-        """A test that hangs in `submit` fails instead: closing its executor wakes it."""
+        """A test that hangs in `submit` fails: closing its executor wakes it."""
 
         def close_all() -> None:
             for executor in list(open_executors):
@@ -116,7 +116,7 @@ class ExecutorPart(DevicePart):
     @pytest.fixture(scope="class")
     @classmethod
     def chain(cls, cache: ProgramCache) -> Job:
-        """Work that takes as long as we like."""
+        """Work of any length."""
         return Job(cache, CHAIN, grid=lambda batch: groups(len(batch["y"])), outputs=["y"])
 
     @pytest.fixture
@@ -155,12 +155,12 @@ def saxpy_batch(number: int, items: int = ITEMS) -> dict[str, Any]:
 
 
 def saxpy_result(number: int, items: int = ITEMS) -> np.ndarray[Any, Any]:
-    """What comes of it."""
+    """The result of that batch."""
     return 2 * np.arange(items, dtype="f4") + np.float32(number)
 
 
 def eventually(holds: Callable[[], Any], seconds: float = TIMEOUT) -> bool:
-    """Whether it becomes true before the time is up."""
+    """Whether a condition becomes true before the timeout."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
@@ -178,7 +178,7 @@ def our_threads() -> list[str]:
 
 @contextmanager
 def stalled(executor: Executor, job: Job, **batch: Any) -> Iterator[threading.Event]:
-    """For a `with` block, nothing that the executor has is finished; it takes, sends and cancels batches as ever.
+    """For a `with` block, no batch of the executor completes; it takes, sends and cancels batches as usual.
 
     The thread that hands over results is kept inside a future's callback, so this needs no guess at how long a kernel
     takes, and works where a driver computes inside the call (llvmpipe). Setting the event ends it early.

@@ -1,4 +1,4 @@
-"""The end of an executor: drained, cut short, forgotten, or overtaken by what it depends on."""
+"""The end of an executor: closed, cancelled, collected, or after its device or cache was closed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .common import CHAIN, TIMEOUT, ExecutorPart, eventually, our_threads, saxpy
 
 __all__ = ["EndingTests"]
 
-# Batches are under way when the script ends, and what they were is known only if somebody waits for them.
+# Batches are under way when the script ends; their results arrive only if the interpreter waits for them.
 _AT_EXIT = """
 import os, sys
 import numpy as np
@@ -58,7 +58,7 @@ else:
 
 
 class EndingTests(ExecutorPart):
-    """However it ends: every future is told, and no thread, lease or batch is left behind."""
+    """However it ends, every future is resolved, and no thread, lease or batch is left behind."""
 
     def test_close_finishes_every_batch(self, device: Device, job: Job) -> None:
         executor = Executor(device, 2)
@@ -165,7 +165,7 @@ class EndingTests(ExecutorPart):
         runner = threading.Thread(target=block, daemon=True)
         runner.start()
         assert eventually(lambda: len(futures) == 3)
-        with pytest.raises(CancelledError):  # after an error nobody waits for what has not begun
+        with pytest.raises(CancelledError):  # after an error, what has not begun is cancelled
             futures[2].result(TIMEOUT)
         assert runner.is_alive() and not problems, "what has begun is waited for"
         stall.close()
@@ -191,7 +191,7 @@ class EndingTests(ExecutorPart):
             executor.submit(job, **saxpy_batch(0))
         assert eventually(lambda: our_threads() == []), "nobody closes it a second time, and its thread stays"
 
-    # --- forgotten
+    # --- collected
 
     def test_an_executor_that_is_collected_finishes_its_batches(self, device: Device, tmp_path: Path) -> None:
         with ProgramCache(device, tmp_path) as cache:
@@ -236,7 +236,7 @@ class EndingTests(ExecutorPart):
         assert done.stderr == ""
         assert done.stdout.splitlines() == [f"{number} None" for number in range(5)]
 
-    # --- overtaken
+    # --- device or cache closed first
 
     def test_closing_the_device_closes_the_executor(self, device: Device, tmp_path: Path) -> None:
         with open_device(device.spec) as other:
@@ -268,7 +268,7 @@ class EndingTests(ExecutorPart):
         assert eventually(lambda: our_threads() == [])
 
     def test_closing_the_cache_first_fails_later_batches(self, device: Device, tmp_path: Path) -> None:
-        """Batches whose program is gone say so; those that were on the device already are right."""
+        """Batches whose program is closed raise; those that were on the device already are correct."""
         with ProgramCache(device, tmp_path) as cache, Executor(device, 2) as executor:
             job = Job(cache, CHAIN, grid=lambda batch: groups(len(batch["y"])), outputs=["y"])
             expected = executor.submit(job, y=np.zeros(4096, "u4"), steps=20_000).result(TIMEOUT)["y"]

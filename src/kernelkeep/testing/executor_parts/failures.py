@@ -1,4 +1,4 @@
-"""What goes wrong with one batch is told by its own future, and by no other."""
+"""An error of one batch is the exception of its own future, and of no other."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class InputTests(ExecutorPart):
         with Executor(device, 2) as executor:
             with stalled(executor, job, **saxpy_batch(0)):
                 futures = []
-                for number in range(3):  # two of them on the device, and one in the line
+                for number in range(3):  # two of them on the device, and one in the backlog
                     y = np.full(ITEMS, number, "f4")
                     futures.append(executor.submit(job, x=x, y=y, a=2.0, n=ITEMS))
                     y[:] = -1
@@ -287,7 +287,7 @@ class _Lent:
 
 
 class _OnHost:
-    """Somebody else's array in host memory: nothing but DLPack."""
+    """An array of another library in host memory, which has DLPack alone."""
 
     def __init__(self, host: np.ndarray[Any, Any]) -> None:
         self._host = host
@@ -304,7 +304,7 @@ def _threes(futures: list[Any]) -> Any:
 
 
 def _host(kind: str) -> np.ndarray[Any, Any]:
-    """x in some form that is not plainly contiguous and native."""
+    """x in a form that is not contiguous or not native."""
     x = np.arange(600, dtype="f4")
     if kind == "strided":
         return x[::3]

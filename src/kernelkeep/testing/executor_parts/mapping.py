@@ -35,7 +35,7 @@ def _starts(results: Any) -> list[int]:
 
 
 def _all_of(results: Iterator[Any]) -> tuple[list[int], Exception | None]:
-    """The results until the end, and what it ended with."""
+    """The results, and the error that ended them."""
     seen: list[int] = []
     try:
         for result in results:
@@ -72,7 +72,7 @@ class MapTests(ExecutorPart):
     def test_map_passes_common_arguments_to_every_batch(self, executor: Executor, ramp: Job) -> None:
         assert _starts(executor.map(ramp, ({"start": k} for k in range(9)), n=3)) == list(range(9))
         mixed = [{}, {"start": 5}, {}, {"n": 2}]
-        results = list(executor.map(ramp, mixed, n=3, start=1))  # what a batch says itself goes before
+        results = list(executor.map(ramp, mixed, n=3, start=1))  # a batch's own arguments take precedence
         assert [result["numbers"].tolist() for result in results] == [[1, 2, 3], [5, 6, 7], [1, 2, 3], [1, 2]]
 
     def test_map_of_nothing_yields_nothing(self, executor: Executor, ramp: Job) -> None:

@@ -1,4 +1,4 @@
-"""What comes out: buffers that only come out, several at once, and results that stay the caller's."""
+"""Outputs: buffers that are only written, several at once, and results that the caller keeps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGE = 300_000  # elements: results of this size may be the very memory they w
 
 
 class OutputTests(ExecutorPart):
-    """A result is an array like any other, and nobody else's."""
+    """A result is an ordinary array that belongs to the caller."""
 
     def test_a_write_only_output_needs_no_input(self, executor: Executor, cache: ProgramCache) -> None:
         job = Job(cache, RAMP, grid=groups(ITEMS), outputs={"numbers": ((ITEMS,), "i4")})
@@ -48,7 +48,7 @@ class OutputTests(ExecutorPart):
     ) -> None:
         given = np.arange(10, dtype="i4").reshape(2, 5)
         by_name = Job(cache, TALLY, grid=1, outputs=["total"])
-        for job in (tally, by_name):  # the first says (64,), and takes the shape it is passed with all the same
+        for job in (tally, by_name):  # the first declares (64,), and takes the shape of the array nevertheless
             result = executor.submit(job, total=given, by=3, n=10).result(TIMEOUT)["total"]
             np.testing.assert_array_equal(result, given + 3)
 
@@ -87,11 +87,11 @@ class OutputTests(ExecutorPart):
     def test_an_output_may_be_empty(self, executor: Executor, ramp: Job) -> None:
         assert executor.submit(ramp, start=0, n=0).result(TIMEOUT)["numbers"].shape == (0,)
 
-    # --- whose they are
+    # --- ownership
 
     @pytest.mark.parametrize("items", [ITEMS, _LARGE])
     def test_results_that_are_kept_together_stay_correct(self, executor: Executor, ramp: Job, items: int) -> None:
-        """More than the executor has memory of its own: none of it is handed out twice."""
+        """More results than the executor lends blocks for: no block is lent twice."""
         count = 60 if items == ITEMS else 30
         held = [
             future.result(TIMEOUT)["numbers"]

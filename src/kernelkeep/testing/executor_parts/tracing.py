@@ -21,7 +21,7 @@ from .common import ITEMS, TIMEOUT, ExecutorPart, saxpy_batch, saxpy_result
 __all__ = ["TraceTests"]
 
 _ENGINES = ("upload", "compute", "download")
-_TOLERANCE = 5e-3  # seconds: how far host and device may disagree on a machine that has other things to do
+_TOLERANCE = 5e-3  # seconds: how far the clocks of host and device may disagree on a busy machine
 
 Interval = tuple[float, float]
 
@@ -55,7 +55,7 @@ def _common(one: Interval, other: Interval) -> float:
 
 
 class TraceTests(ExecutorPart):
-    """What the trace says is what happened."""
+    """The trace shows what happened."""
 
     def test_the_trace_has_a_track_for_each_queue_and_slot(
         self, device: Device, job: Job, ramp: Job, tmp_path: Path

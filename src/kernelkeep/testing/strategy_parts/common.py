@@ -22,7 +22,7 @@ __all__ = ["ALL", "SAMPLES", "STRATEGIES", "StrategyPart", "check", "cuts_loops"
 STRATEGIES = ("redispatch", "mega", "checkpointed", "supervised", "buffered", "auto")
 SAMPLES = {sample.name: sample for sample in STATE_SAMPLES}
 ALL = tuple(SAMPLES)
-# What a supervisor on the device cannot do without.
+# The capabilities that a supervisor on the device needs.
 _SUPERVISION = ("forward_progress", "cooperative", "mapped_ring")
 
 
@@ -45,7 +45,7 @@ class StrategyPart(DevicePart):
 
     @staticmethod
     def strategies(device: Device) -> list[str]:
-        """Those that the device must have."""
+        """The strategies that the device must have."""
         supervises = all(getattr(device.capabilities, name) for name in _SUPERVISION)
         return [name for name in STRATEGIES if supervises or name != "supervised"]
 
@@ -53,7 +53,7 @@ class StrategyPart(DevicePart):
     def run_or_skip(
         cache: ProgramCache, program: StateProgram, iterations: int | None, strategy: str, **options: Any
     ) -> Run:
-        """Run it, or skip the test where the device lacks what the strategy needs, and says so."""
+        """Run a program, or skip the test where the device raises `Unsupported` for the strategy."""
         try:
             return run(cache, program, iterations, strategy, **options)
         except Unsupported as error:
@@ -75,13 +75,13 @@ class StrategyPart(DevicePart):
         then: str,
         **options: Any,
     ) -> Run:
-        """Run to the middle, and on from there with another strategy."""
+        """Run to the middle, and resume from there with another strategy."""
         run(cache, program, middle, first, checkpoint=path, resume=False, **options).close()
         return resume(path, cache, program, end, then, **options)
 
 
 def check(sample: StateSample, state: Mapping[str, Any], program: StateProgram, iterations: int | None) -> None:
-    """Compare a state with the reference: to the bit, or within the sample's tolerance."""
+    """Compare a state with the reference: bit by bit, or within the sample's tolerance."""
     for key, expected in sample.reference(program, iterations).items():
         found = state[key] if isinstance(state[key], np.ndarray) else state[key].numpy()
         assert (found.dtype, found.shape) == (expected.dtype, expected.shape), key
@@ -92,5 +92,5 @@ def check(sample: StateSample, state: Mapping[str, Any], program: StateProgram, 
 
 
 def cuts_loops(device: Device) -> bool:
-    """Whether loops end by themselves here, after 65,535 rounds."""
+    """Whether the device ends loops by itself, after 65,535 rounds."""
     return device.capabilities.max_loop_rounds is not None

@@ -95,7 +95,7 @@ class DeadlineTests(StrategyPart):
 
     def test_a_long_round_of_a_queue_is_divided(self, device: Device, cache: ProgramCache) -> None:
         """A round of many tasks takes several times the deadline, a task only a small part of it."""
-        deadline = 0.12 if cuts_loops(device) else 0.5  # whose loops cannot be made longer
+        deadline = 0.12 if cuts_loops(device) else 0.5  # the loops of such a device cannot be made longer
         tasks = 1 << 20 if device.info.is_gpu else 1 << 15
         run(cache, _busy(64, 1), None, "redispatch").close()  # compiled
         steps = 1000
@@ -117,7 +117,7 @@ class DeadlineTests(StrategyPart):
     def test_an_iteration_longer_than_the_deadline_is_divided(
         self, device: Device, cache: ProgramCache, coupling: str
     ) -> None:
-        """By items: the last part commits it. What a body asks for, and what it leaves unwritten, is the same."""
+        """By items: the last part commits it. Steering, and elements that the body leaves unwritten, work the same."""
         items = 1 << 23 if device.info.is_gpu else 1 << 12  # far more than run side by side
         few = 100 if cuts_loops(device) else 3000
         program = _growing(items, few, 2**31 - 1, coupling)
@@ -139,7 +139,7 @@ class DeadlineTests(StrategyPart):
             assert done.report.dispatches > 3
 
     def test_iterations_in_parts_equal_numpy(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
-        """With a deadline that nothing can keep every iteration is divided, and is as ever."""
+        """With a deadline that nothing can keep, every iteration is divided, and computes the same."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeadlineWarning)
             for sample in (SCRAMBLE, COLLATZ):
@@ -171,7 +171,7 @@ class DeadlineTests(StrategyPart):
     def test_a_dispatch_that_outlives_its_deadline_is_reported(
         self, device: Device, cache: ProgramCache, tmp_path: Path
     ) -> None:
-        """With its numbers and what to do, while it runs where the driver allows it; it is given up only after the grace."""
+        """The warning comes while it runs, where the driver allows it; it is given up only after `hang_seconds`."""
         steps = 60_000 if cuts_loops(device) else 3 * 10**7
         run(cache, _busy(1, 1), None, "checkpointed").close()  # compiled
         with pytest.warns(DeadlineWarning) as told:
@@ -184,7 +184,7 @@ class DeadlineTests(StrategyPart):
         for part in ("busy", device.spec, "1 task ", "deadline_seconds is 0.0001", "Let a task do less"):
             assert part in sentence, sentence
         if cuts_loops(device):
-            return  # where a launch has run to its end when the driver's call returns
+            return  # the driver's call returns only when the launch has ended
         assert "still runs after" in sentence and "hang_seconds" in sentence
         path = tmp_path / "given up.kkpt"
         run(cache, _growing(8, steps, 1), 1, "redispatch", checkpoint=path).close()
@@ -195,7 +195,7 @@ class DeadlineTests(StrategyPart):
         ):
             resume(path, cache, late, 2, "checkpointed", deadline_seconds=0.01, hang_seconds=0.02)
         assert read_header(path).iteration == 1
-        # It does end, some time, and a later run frees what this one had to leave behind.
+        # It ends some time, and a later run frees what this one left behind.
         give_up = time.perf_counter() + 60
         while lost_sessions and time.perf_counter() < give_up:
             time.sleep(0.05)
@@ -206,7 +206,7 @@ class DeadlineTests(StrategyPart):
     def test_loops_that_the_device_cuts_short_are_run_again_in_smaller_slices(
         self, device: Device, cache: ProgramCache
     ) -> None:
-        """Software OpenGL ends loops after 65,535 rounds: the slice is run again, shorter, and the result is right."""
+        """Software OpenGL ends loops after 65,535 rounds: a shorter slice is run again, and the result is correct."""
         iterations = 70_003
         words = SCRAMBLE.program(13)
         for program in (words, _growing(8, 1, 2**31 - 1)):

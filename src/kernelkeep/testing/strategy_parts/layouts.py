@@ -93,7 +93,7 @@ cube_next[i] = cube[i] * 3 + cube[up] - cube[left] + cube[above] + weight[y * wi
 
 
 def _late() -> StateProgram:
-    """A large array that takes its time, and two small ones that are behind it wherever arrays are in line."""
+    """A large array that takes long to copy, and two small ones that are copied after it."""
     return StateProgram(
         "late",
         coupling="neighbours",
@@ -107,7 +107,7 @@ class LayoutTests(StrategyPart):
     """Arrays and scalars of every kind."""
 
     def test_an_item_may_write_a_row(self, device: Device, cache: ProgramCache) -> None:
-        """More elements than items: whole arrays must come home from a slice of many iterations, not one element an item."""
+        """More elements than items: a slice of many iterations must copy whole arrays, not one element an item."""
         rows = StateProgram(
             "rows",
             coupling="independent",
@@ -221,8 +221,8 @@ kk_store4(u_next, k, kk_make_float4(v.w, v.z, v.y, v.x));""",
                     assert done.state["cube"].shape == shape
 
     def test_late_copies_do_not_overwrite_what_a_slice_wrote(self, device: Device, cache: ProgramCache) -> None:
-        """A large array, to be copied before the small ones behind it: whatever is late comes in the middle of the work."""
-        # Where there is one queue there is one order, and nothing to catch but the unexpected.
+        """A large array is copied before the small ones: a copy that is late would come in the middle of the work."""
+        # One queue has one order: nothing can be late there.
         iterations, times = (60_001, 30) if device.capabilities.queues else (5_001, 1)
         program = _late()
         for _ in range(times):
@@ -234,7 +234,7 @@ kk_store4(u_next, k, kk_make_float4(v.w, v.z, v.y, v.x));""",
     def test_all_arrays_of_a_checkpoint_are_of_one_iteration(
         self, device: Device, cache: ProgramCache, tmp_path: Path
     ) -> None:
-        """While the large array is brought to the host, the small ones behind it go on."""
+        """While the large array is downloaded, iterations change the small ones that are downloaded after it."""
         program = _late()
         for strategy in self.strategies(device):
             path = tmp_path / f"{strategy}.kkpt"

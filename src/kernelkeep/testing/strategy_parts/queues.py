@@ -19,7 +19,7 @@ __all__ = ["QueueTests", "tree"]
 
 _DEPTHS = 8
 
-# A tree: each task counts itself at its depth, adds its label, and pushes `fan` children. Sums that wrap round know no order.
+# A tree: each task counts itself at its depth, adds its label, and pushes `fan` children. Sums that wrap round do not depend on the order.
 _TREE = """kk_atomic_add(count[depth], 1);
 kk_atomic_add(total[0], label * 2654435761u);
 if (depth == 0) return;
@@ -40,7 +40,7 @@ def tree(depth: int, fan: int, roots: int = 1, capacity: int = 1) -> StateProgra
 
 
 def _check_tree(done: Run, depth: int, fan: int, roots: int = 1) -> int:
-    """Compare with a tree in NumPy; how many tasks it has."""
+    """Compare with a tree in NumPy; returns how many tasks it has."""
     labels: np.ndarray[Any, Any] = np.arange(roots, dtype="u4")
     count, total = np.zeros(_DEPTHS, "i4"), 0
     for level in range(depth, -1, -1):
@@ -53,11 +53,11 @@ def _check_tree(done: Run, depth: int, fan: int, roots: int = 1) -> int:
 
 
 class QueueTests(StrategyPart):
-    """Work whose end nobody knows beforehand."""
+    """Programs with a queue of tasks."""
 
     @pytest.mark.parametrize(("depth", "fan"), [(7, 3), (2, 90)])
     def test_a_queue_that_overflows_grows(self, device: Device, cache: ProgramCache, depth: int, fan: int) -> None:
-        """By a little again and again, and by far more than it holds, in the first round of a dispatch and in later ones."""
+        """By a little again and again, and by far more than its capacity, in the first round of a dispatch and in later ones."""
         program = tree(depth, fan)
         for strategy in self.strategies(device):
             for size in (None, 2, 3, 16) if strategy in ("mega", "buffered") else (None,):
@@ -68,7 +68,7 @@ class QueueTests(StrategyPart):
                     assert done.report.queue_grown >= 3
 
     def test_a_queue_that_overflows_late_in_a_dispatch_loses_nothing(self, cache: ProgramCache) -> None:
-        """The queue holds the first round of a dispatch; the second one pushes far more than is behind its end."""
+        """The first round of a dispatch fits the queue; the second one pushes far more tasks than fit."""
         program = tree(3, 90, capacity=90 * 90 + 100)
         for strategy in ("mega", "buffered"):
             with run(cache, program, None, strategy, iterations_per_dispatch=2) as done:
@@ -102,7 +102,7 @@ class QueueTests(StrategyPart):
                         assert before + done.report.tasks_done == _check_tree(done, 6, 3)
 
     def test_a_task_can_stop_the_run(self, device: Device, cache: ProgramCache) -> None:
-        """The round in which it said so is the last, and is done to its end."""
+        """The round in which a task stops the run is the last, and is completed."""
         for strategy in self.strategies(device):
             for size in (None, 2, 3) if strategy in ("mega", "buffered") else (None,):
                 with run(

@@ -1,4 +1,4 @@
-"""What cannot be run is refused, with a sentence that says why, and leaves nothing behind."""
+"""What cannot be run raises an error that says why, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class RefusalTests(StrategyPart):
             check(SCRAMBLE, done.state, program, 9)
 
     def test_a_run_that_failed_leaves_no_memory_behind(self, device: Device, cache: ProgramCache) -> None:
-        """The cache is free to let its programs go, and the next run is as good as any."""
+        """The cache can evict its programs, and the next run works."""
         program = SCRAMBLE.program(SCRAMBLE.size)
         for _ in range(3):
             with pytest.raises(ArgumentError):

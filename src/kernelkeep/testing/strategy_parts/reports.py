@@ -1,4 +1,4 @@
-"""What a run tells: its report, its progress, and how it is seen from outside."""
+"""What a run reports: its report, its progress, and its repr."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["ReportTests"]
 
 
 def _check_figures(report: RunReport) -> None:
-    """What cannot be otherwise, whatever was run."""
+    """Check what holds for every report."""
     assert report.seconds > 0 and report.reason and report.stopped
     assert 0 <= report.iterations <= report.iteration
     for figure in (report.gap_p50_seconds, report.gap_p99_seconds, report.host_seconds_per_dispatch):
@@ -40,7 +40,7 @@ def _check_figures(report: RunReport) -> None:
 
 
 class ReportTests(StrategyPart):
-    """A report says what was done, no more and no less."""
+    """A report states exactly what was done."""
 
     def test_the_report_counts_iterations_and_dispatches_of_each_strategy(
         self, device: Device, cache: ProgramCache
@@ -82,7 +82,7 @@ class ReportTests(StrategyPart):
         for strategy in self.strategies(device):
             with run(cache, program, None, strategy) as done:
                 _check_figures(done.report)
-                # Those that lie outside the picture are tasks as well, and counted nowhere else.
+                # Tasks outside the picture are counted nowhere else.
                 assert done.report.tasks_done >= tasks > 100
                 assert done.report.tasks_done == 9 + 4 * int(done.state["tally"].numpy()[2])
                 assert done.report.stopped == "empty"
@@ -170,7 +170,7 @@ class ReportTests(StrategyPart):
 
         with pytest.raises(LookupError, match="enough"):
             run(cache, program, 10**9, "redispatch", on_progress=fail, checkpoint=path, checkpoint_iterations=10)
-        # What was written until then is good, and the cache and the device go on.
+        # The file that was written is good, and the cache and the device still work.
         middle = read_header(path).iteration
         assert middle >= 10
         with resume(path, cache, program, middle + 5, "mega") as done:
@@ -187,7 +187,7 @@ class ReportTests(StrategyPart):
             u.numpy()
 
     def test_auto_reports_why_it_chose(self, cache: ProgramCache) -> None:
-        """It measured something, or says why it did not."""
+        """The reason has what was measured, or why nothing was."""
         reasons: dict[str, Any] = {}
         for sample, iterations in ((SCRAMBLE, 100), (SCRAMBLE, 5000), (COLLATZ, 5000)):
             program = sample.program(sample.size)

@@ -1,4 +1,4 @@
-"""Every sample under every strategy against a loop in NumPy: at once, stopped and taken up again, and in place."""
+"""Every sample under every strategy against a loop in NumPy: in one run, stopped and resumed, and in place."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class SampleTests(StrategyPart):
     def test_every_checkpoint_is_the_state_of_the_iteration_that_it_names(
         self, device: Device, cache: ProgramCache, tmp_path: Path
     ) -> None:
-        """Also of those that were copied away while the next iterations ran."""
+        """Also where the state was downloaded while the next iterations ran."""
         program = SCRAMBLE.program(SCRAMBLE.size)
         before_the_end = 0
         for strategy in self.strategies(device):
@@ -142,7 +142,7 @@ class SampleTests(StrategyPart):
 
 
 def check_iterations(now: Run, before: Run, end: int | None, told: str) -> None:
-    """Each iteration was done once: what this run did goes on from where the one before ended."""
+    """Each iteration was done once: this run begins where the one before ended."""
     assert now.report.iterations == now.iteration - before.iteration, told
     assert end is None or now.iteration == end or now.report.stopped == "empty", told
     assert now.report.resumed_from is not None

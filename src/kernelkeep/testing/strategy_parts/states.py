@@ -1,4 +1,4 @@
-"""States that go in and out: shown after every so many iterations, and given as the beginning."""
+"""States in and out of a run: `on_state` and `initial_state`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _adding(step: int, state: _Arrays | None = None) -> StateProgram:
 
 
 class StateTests(StrategyPart):
-    """What a caller sees of the state, and puts in its place."""
+    """`on_state` and `initial_state`."""
 
     def test_on_state_is_called_after_every_state_iterations(
         self, device: Device, cache: ProgramCache, tmp_path: Path

@@ -1,4 +1,4 @@
-"""Iterations that decide something for all: to stop, to change the phase; and conditions, on the device and on the host."""
+"""Iterations that stop the run or change its phase; and conditions, on the device and on the host."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SteeringTests(StrategyPart):
     """The run ends exactly where an iteration asked for it, and never runs ahead of a phase."""
 
     def ways(self, device: Device) -> Iterator[tuple[str, int | None]]:
-        """Every strategy, with dispatches that end before, at and behind the iteration that asks."""
+        """Every strategy, with dispatches that end before, at and after the iteration that asks to stop."""
         for strategy in self.strategies(device):
             sizes = (None, 2, 3, 6, 7, 64) if strategy in ("mega", "buffered") else (None,)
             yield from ((strategy, size) for size in sizes)
@@ -101,7 +101,7 @@ class SteeringTests(StrategyPart):
     def test_resuming_a_run_that_the_body_stopped_does_nothing(
         self, device: Device, cache: ProgramCache, tmp_path: Path
     ) -> None:
-        """A worker may die between its last checkpoint and its return: the next one must not go on."""
+        """A worker may die between its last checkpoint and its return: the next one must not compute further."""
         program = _phases()
         path = tmp_path / "over.kkpt"
         run(cache, program, None, "redispatch", checkpoint=path).close()

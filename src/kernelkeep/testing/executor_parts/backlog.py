@@ -1,4 +1,4 @@
-"""The line in front of the device: how long it gets, what can still be cancelled, and what callbacks may do."""
+"""The backlog in front of the device: how long it gets, what can still be cancelled, and what callbacks may do."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ...execution.job import Job
 from ..device_parts.common import GROUP
 from .common import TIMEOUT, ExecutorPart, eventually, saxpy_batch, saxpy_result, stalled
 
-__all__ = ["LineTests"]
+__all__ = ["BacklogTests"]
 
 
-class LineTests(ExecutorPart):
-    """`depth` batches on the device, as many in the line, and then `submit` waits."""
+class BacklogTests(ExecutorPart):
+    """`depth` batches on the device, as many in the backlog, and then `submit` waits."""
 
     @pytest.mark.parametrize("depth", [1, 2, 3])
     def test_submit_waits_when_the_backlog_is_full(self, device: Device, job: Job, depth: int) -> None:
@@ -35,7 +35,7 @@ class LineTests(ExecutorPart):
             with stalled(executor, job, **saxpy_batch(0)):
                 submitter = threading.Thread(target=submit_many)
                 submitter.start()
-                # One batch more is being handed over, and may or may not count.
+                # One more batch is between backlog and device, and may or may not count.
                 assert eventually(lambda: len(futures) >= 2 * depth - 1)
                 submitter.join(0.2)
                 assert submitter.is_alive(), "submit took more than the device and the line hold"
@@ -101,7 +101,7 @@ class LineTests(ExecutorPart):
 
             def go_on(future: Future[Any]) -> None:
                 start = int(future.result()["numbers"][0])
-                # More than there is room for: waiting for room in the thread that makes it would be for ever.
+                # More than there is room for: the thread that makes room must not wait for it.
                 later.extend(executor.submit(ramp, start=1000 * start + k, n=5) for k in range(10))
                 if start == everything - 1:
                     done.set()
