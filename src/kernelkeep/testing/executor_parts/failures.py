@@ -95,7 +95,7 @@ class FailureTests(ExecutorPart):
     @pytest.mark.parametrize(
         ("wanted", "said"),
         [((5, "f4"), "must be int32 as in the kernel, got float32"), (lambda b: 5, "pair of shape and dtype"),
-         (lambda b: (-5, "i4"), "negative"), (lambda b: (5, "x"), "not a dtype"), (None, "neither shape nor dtype")],
+         (lambda b: (-5, "i4"), "negative"), (lambda b: (5, "x"), "dtype must be"), (None, "neither shape nor dtype")],
         ids=["dtype", "no-pair", "negative", "no-dtype", "nothing"],
     )  # fmt: skip
     def test_wrong_outputs_fail_the_future(

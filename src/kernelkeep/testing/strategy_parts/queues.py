@@ -19,7 +19,7 @@ __all__ = ["QueueTests", "tree"]
 
 _DEPTHS = 8
 
-# A tree: each task counts itself at its depth, adds its label, and pushes `fan` children. Sums that wrap round do not depend on the order.
+# A tree: each task counts itself at its depth, adds its label, and pushes `fan` children. Sums that wrap do not depend on order.
 _TREE = """kk_atomic_add(count[depth], 1);
 kk_atomic_add(total[0], label * 2654435761u);
 if (depth == 0) return;
