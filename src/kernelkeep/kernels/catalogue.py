@@ -79,10 +79,6 @@ def _conv2d(device: Device) -> Tuned:
     return CONV2D.tuned_for(device)
 
 
-def _complete_gemm(problem: Mapping[str, Any]) -> Problem:
-    return _checked("gemm", problem, ("m", "n", "k"), {})
-
-
 def _complete_conv2d(problem: Mapping[str, Any]) -> Problem:
     given = dict(problem)
     for short in ("stride", "pad"):  # one number for both directions
@@ -126,7 +122,10 @@ def _conv(c: int, k: int, side: int, taps: int, n: int = 1) -> Problem:
 
 SHIPPED = {
     "gemm": CatalogueEntry(
-        "gemm", _gemm, tuple({"m": size, "n": size, "k": size} for size in (64, 256, 1024)), _complete_gemm
+        "gemm",
+        _gemm,
+        tuple({"m": size, "n": size, "k": size} for size in (64, 256, 1024)),
+        lambda problem: _checked("gemm", problem, ("m", "n", "k"), {}),
     ),
     "conv2d": CatalogueEntry(
         "conv2d",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ def template_kind(device: Device) -> str:
     return "vectors" if device.capabilities.wide_vectors else "plain"
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class KernelTemplates:
     """A ready-to-use kernel: one module of `package` for each kind of template, and what they have in common.
 
@@ -35,33 +37,17 @@ class KernelTemplates:
     and `kk.Tuned`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        package: str | None,
-        *,
-        arrays: Mapping[str, Any],
-        reference: Callable[..., Any],
-        tolerance: float,
-        work: Callable[[Mapping[str, Any]], float],
-        example: Mapping[str, int],
-        scalars: Mapping[str, Any] | None = None,
-        check_scalars: Mapping[str, Any] | None = None,
-        derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda problem: {},
-    ) -> None:
-        self._name = name
-        self._package = package
-        self._arrays = arrays
-        self._example = example
-        self._scalars = scalars
-        self._derived = derived
-        self._settings: dict[str, Any] = {
-            "reference": reference,
-            "tolerance": tolerance,
-            "work": work,
-            "check_scalars": check_scalars,
-        }
-        self._tuned: dict[tuple[str, int], Tuned] = {}
+    name: str
+    package: str | None
+    arrays: Mapping[str, Any]
+    reference: Callable[..., Any]
+    tolerance: float
+    work: Callable[[Mapping[str, Any]], float]
+    example: Mapping[str, int]
+    scalars: Mapping[str, Any] = field(default_factory=dict)
+    check_scalars: Mapping[str, Any] = field(default_factory=dict)
+    derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda problem: {}
+    _tuned: dict[tuple[str, int], Tuned] = field(default_factory=dict, init=False)
 
     def run(
         self,
@@ -105,20 +91,20 @@ class KernelTemplates:
         return found
 
     def _module(self, kind: str) -> Any:
-        return importlib.import_module(f".{kind}", self._package)
+        return importlib.import_module(f".{kind}", self.package)
 
     def _made(self, kind: str, max_shared_bytes: int) -> Tuned:
-        module, derived = self._module(kind), self._derived
+        module, derived = self._module(kind), self.derived
         template = Template(
             module.BODY,
             module.PARAMS,
-            arrays=self._arrays,
+            arrays=self.arrays,
             grid=module.grid,
             group=module.group,
             derived=lambda problem: {**derived(problem), **module.constants(problem)},
-            constants=module.constants(self._example),
-            scalars=self._scalars,
-            kernel=self._name,
+            constants=module.constants(self.example),
+            scalars=self.scalars,
+            kernel=self.name,
             engine="defines",
             nonnegative_remainders=True,  # all remainders are of indices
         )
@@ -127,6 +113,15 @@ class KernelTemplates:
             space = space.where(lambda v: module.shared_bytes(v) <= max_shared_bytes)
         rule = getattr(module, "default", None)
         space = space.with_default(rule) if rule is not None else space.with_default(**module.DEFAULT)
-        shipped = sorted(Path(str(files(__package__) / "records")).glob(f"{self._name}-{kind}-*.jsonl"))
+        shipped = sorted(Path(str(files(__package__) / "records")).glob(f"{self.name}-{kind}-*.jsonl"))
         # The prefix tells it from a user's own kernel of the same name, which has decisions of its own.
-        return Tuned(f"kernelkeep.{self._name}", template, space, shipped=shipped, **self._settings)
+        return Tuned(
+            f"kernelkeep.{self.name}",
+            template,
+            space,
+            reference=self.reference,
+            tolerance=self.tolerance,
+            check_scalars=self.check_scalars,
+            work=self.work,
+            shipped=shipped,
+        )

@@ -1,9 +1,9 @@
-"""The data that a picture of a tuning needs, and how its times are written."""
+"""The times in a picture of a tuning, and how they are written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 __all__ = [
     "BEST",
@@ -23,44 +23,9 @@ __all__ = [
 INK, SOFT, LINE, DOTS, FAILED, BEST = "#1f2328", "#5b616b", "#2f6f9f", "#7fb2d6", "#b3403a", "#e8590c"
 
 
-class Attempt(Protocol):
-    """One variant: its time, or why it failed."""
-
-    @property
-    def variant(self) -> Mapping[str, Any]: ...
-    @property
-    def milliseconds(self) -> float | None: ...
-    @property
-    def at_seconds(self) -> float: ...
-    @property
-    def failure(self) -> str: ...
-    @property
-    def remembered(self) -> bool: ...
-
-
-class Tuning(Protocol):
-    """What a tuning found; `kk.TuneReport` is one."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def problem(self) -> Mapping[str, Any]: ...
-    @property
-    def best(self) -> Mapping[str, Any] | None: ...
-    @property
-    def best_ms(self) -> float | None: ...
-    @property
-    def default(self) -> Mapping[str, Any]: ...
-    @property
-    def default_ms(self) -> float | None: ...
-    @property
-    def attempts(self) -> Sequence[Attempt]: ...
-    @property
-    def size(self) -> int | None: ...
-    @property
-    def seconds(self) -> float: ...
+# What is drawn: a `kk.TuneReport` and its attempts. They are defined in a layer above, which draws with this one.
+Tuning = Any
+Attempt = Any
 
 
 class TimeUnit:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .definition import Definition, Problem
     from .template import Launch
 
-__all__ = ["KernelRecords", "records_of"]
+__all__ = ["KernelRecords", "creation_lock", "records_of"]
 
 
 class KernelRecords:
@@ -93,12 +93,17 @@ class KernelRecords:
 
 
 _opened: weakref.WeakKeyDictionary[ProgramCache, Records] = weakref.WeakKeyDictionary()
-_opening = threading.Lock()
+_creating = threading.Lock()
+
+
+def creation_lock() -> threading.Lock:
+    """Held where threads that come first together must share one object."""
+    return _creating
 
 
 def _replace_lock_in_child() -> None:
-    global _opening
-    _opening = threading.Lock()  # a thread that the forked child does not have may hold the other
+    global _creating
+    _creating = threading.Lock()  # a thread that the forked child does not have may hold the other
 
 
 os.register_at_fork(after_in_child=_replace_lock_in_child)
@@ -106,7 +111,7 @@ os.register_at_fork(after_in_child=_replace_lock_in_child)
 
 def records_of(cache: ProgramCache) -> Records:
     """The tuning records in a cache's folder; opened once for each cache."""
-    with _opening:
+    with creation_lock():
         found = _opened.get(cache)
         if found is None:
             found = _opened[cache] = Records(cache.cache_dir / FILE_NAME, Trust(cache.trusted_owner))

@@ -15,7 +15,6 @@ import sqlite3
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import msgspec
@@ -269,9 +268,7 @@ class Records:
     def __enter__(self) -> Records:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

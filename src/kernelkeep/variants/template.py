@@ -164,10 +164,9 @@ class Template:
         written_in = {**self.compiled_in(values), **variant}
         group = None if self._group is None else self._sizes(self._group, everything, "group")
         source, kernel = self._source(name, device, written_in, group)
-        if group is None and isinstance(self._text(device.language), PortableKernel):
-            group = _group_of(self._text(device.language))
-        elif group is None and isinstance(self._text(device.language), str):
-            group = (_DEFAULT_GROUP,)
+        text = self._text(device.language)
+        if group is None and not isinstance(text, Source):
+            group = _group_of(text) if isinstance(text, PortableKernel) else (_DEFAULT_GROUP,)
         return Launch(source, kernel, self._grid_of(device.language, values, variant, group), group)
 
     def compiled_in(self, values: Values) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
@@ -17,7 +15,7 @@ from ..programs.source import Source
 from .call import Call, Results
 from .chooser import Chooser
 from .definition import Definition
-from .kernel_records import KernelRecords, records_of
+from .kernel_records import KernelRecords, creation_lock, records_of
 from .known_failures import why_failed
 from .records import Records
 from .select import Selection
@@ -159,7 +157,7 @@ class Tuned:
         made = Call(self.definition, cache.device, plain, chooser.choose(steady))
         if len(self._calls.get(cache, ())) >= _MAX_CALLS:
             self.forget(cache)
-        with _creating:  # threads that come first together share one
+        with creation_lock():
             return self._calls.setdefault(cache, {}).setdefault((steady, tuple(plain.items())), made)
 
     def pin(self, cache: ProgramCache, problem: Mapping[str, Any], variant: Mapping[str, Any]) -> None:
@@ -229,7 +227,7 @@ class Tuned:
             from .explore import Explorer
 
             made = Explorer(self._records(cache), cache, call)
-            with _creating:  # threads that come first together share one
+            with creation_lock():
                 explorer = call.explorer = call.explorer or made
             cache.add_tenant(explorer)
         explorer.share = share
@@ -244,14 +242,3 @@ class Tuned:
     def __repr__(self) -> str:
         space = self.definition.space
         return f"<Tuned {self.name}: {space.combinations} combinations of {', '.join(space.parameters)}>"
-
-
-_creating = threading.Lock()
-
-
-def _replace_lock_in_child() -> None:
-    global _creating
-    _creating = threading.Lock()  # a thread that the forked child does not have may hold the other
-
-
-os.register_at_fork(after_in_child=_replace_lock_in_child)

@@ -58,8 +58,8 @@ def _work(problem: Mapping[str, Any]) -> float:
 
 
 CONV2D = KernelTemplates(
-    "conv2d",
-    __package__,
+    name="conv2d",
+    package=__package__,
     arrays={"x": ("n", "c", "h", "w"), "weights": ("k", "c", "r", "s"), "y": ("n", "k", "oh", "ow")},
     reference=reference,
     tolerance=TOLERANCE,

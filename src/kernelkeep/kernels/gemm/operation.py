@@ -31,8 +31,8 @@ def _work(problem: Mapping[str, Any]) -> float:
 
 
 GEMM = KernelTemplates(
-    "gemm",
-    __package__,
+    name="gemm",
+    package=__package__,
     arrays={"a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n")},
     scalars={"alpha": 1.0, "beta": 0.0},
     check_scalars={"alpha": -0.75, "beta": 0.5},
