@@ -333,7 +333,7 @@ class Unsynchronised:
     """What `ProgramCache.get` would be if it cared nothing for threads: a plain counter, which may lose counts."""
 
     def __init__(self, cache: kk.ProgramCache) -> None:
-        self._hot = cache._hot
+        self._hot = cache.loaded.hot
         self._count = 0
 
     def get(self, source: kk.Source) -> kk.Lease:

@@ -51,7 +51,7 @@ def stopped_holder(*paths: Path) -> Iterator[subprocess.Popen[str]]:
             child.kill()
 
 
-def test_a_stopped_process_holds_nobody_up_and_no_count_is_lost(tmp_path: Path) -> None:
+def test_a_stopped_process_blocks_nobody_and_loses_no_count(tmp_path: Path) -> None:
     root = tmp_path / "cache"
     tier = DiskChain(root, GPU, {"model": "GPU"}, 1 << 30)
     stats = root / "cache_stats.json"
@@ -176,7 +176,7 @@ def test_a_manifest_that_claims_too_much_removes_nothing(tmp_path: Path) -> None
 # --- clearing
 
 
-def test_clear_leaves_folders_that_are_not_the_cache_s(tmp_path: Path) -> None:
+def test_clear_leaves_folders_that_are_not_ours(tmp_path: Path) -> None:
     """A folder that looks like one of ours in all but its schema and fingerprint."""
     root = tmp_path / "cache"
     DiskChain(root, GPU, {"model": "GPU"}, 1 << 30).put(sample_entry(1))
@@ -230,7 +230,7 @@ print(main(["clear", "--yes", "--cache-dir", str(root)]))
 """
 
 
-def test_clear_says_what_really_went_and_fails_when_something_stays(reachable_path: Path) -> None:
+def test_clear_reports_what_was_removed_and_fails_when_something_stays(reachable_path: Path) -> None:
     home = reachable_path / "home"
     home.mkdir()
     if os.geteuid() == 0:
@@ -320,6 +320,6 @@ print("done", sorted(path.name for path in root.iterdir()))
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "link", "folder"])
-def test_nothing_hangs_on_what_stands_in_the_place_of_a_file(tmp_path: Path, kind: str) -> None:
+def test_a_pipe_socket_link_or_folder_in_the_place_of_a_file_never_hangs(tmp_path: Path, kind: str) -> None:
     said = run_python(IN_PLACE, tmp_path / "cache", GPU, kind, timeout_seconds=60).stdout
     assert said.startswith("done") and GPU not in said

@@ -86,7 +86,7 @@ def test_pruning_by_age_works_again_after_a_jump_forward_and_back(tmp_path: Path
     assert held(tier, range(1)) == []
 
 
-def test_locks_do_not_care(tmp_path: Path, clock: Clock) -> None:
+def test_locks_ignore_the_clock(tmp_path: Path, clock: Clock) -> None:
     tier = open_tier(tmp_path / "cache")
     with tier.alone("1" * 64, 5):
         clock.shift = -3650 * DAY

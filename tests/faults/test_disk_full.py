@@ -48,7 +48,7 @@ def whole(tier: DiskChain) -> int:
     return len(found)
 
 
-def test_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_warns_once_and_is_tried_again(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DiskTier, "retry_seconds", (0.05, 0.05))
     tier = DiskChain(small_disk / "cache", "gpu", {}, 1 << 30)
     kept = []
@@ -105,7 +105,7 @@ print([warning.category.__name__ for warning in caught])
 """
 
 
-def test_a_write_cut_off_in_the_middle(tmp_path: Path) -> None:
+def test_a_truncated_write_leaves_no_partial_entry(tmp_path: Path) -> None:
     """The kernel takes 64 KiB of a file and refuses the rest: this needs no file system of our own."""
     said = run_python(LIMITED, tmp_path / "cache").stdout.splitlines()
     assert said == ["[True, False, True, False]", "True", "['CacheWarning']"]

@@ -1,4 +1,4 @@
-"""One compiled program as one self-contained file, which proves itself.
+"""An entry: one compiled program and its facts in one run of bytes, with a checksum. The same in every tier.
 
     offset  size
     0       4     magic "KKEN"
@@ -13,7 +13,7 @@
     56      32    SHA-256 of bytes 0 to 56, the facts and the stored payload
     88            the facts, JSON; then the stored payload
 
-Nothing in a cache is trusted: every byte of the file takes part in the check, and a file that fails it is `Damaged`.
+Nothing in a cache is trusted: every byte takes part in the check, and bytes that fail it are `Damaged`.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _HEADER = struct.Struct("<4sBBH32sIIII")
 _CHECK = 32
 _MAGIC = b"KKEN"
 LARGEST_PAYLOAD = 1 << 30
-# Programs are small, written once and read for ever after; above this level zstd gains next to nothing on them.
+# Programs are small, written once and read often; higher levels of zstd make them hardly smaller.
 _LEVEL = 6
-# Saving less than this saves next to nothing on disk, and decompressing it would be a fifth of a hit (a decompressor
-# takes 20 µs to set up, whatever the size).
+# Compress only if it saves more than this: decompressing would be a fifth of a hit (a decompressor takes 20 µs to set
+# up, whatever the size).
 _WORTH_BYTES = 8192
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is known of a program beside its bytes; the readable `.meta` file is a copy of this."""
+    """What is known of a program beside its bytes; the readable `.meta` file is a copy."""
 
     name: str
     language: str
@@ -80,7 +80,7 @@ _name_decoder = msgspec.json.Decoder(_Named)
 
 
 def encode(entry: Entry) -> bytes:
-    """The entry as the bytes of its file."""
+    """The bytes of an entry."""
     packed = zstd.compress(entry.payload, level=_LEVEL)
     codec, stored = (1, packed) if len(entry.payload) - len(packed) > _WORTH_BYTES else (0, entry.payload)
     facts = _encoder.encode(entry.facts)
@@ -93,7 +93,7 @@ def encode(entry: Entry) -> bytes:
 
 
 def decode(data: bytes, digest: str) -> Entry:
-    """The entry of the key `digest`, every byte checked; `Damaged` says what is wrong."""
+    """The entry of `digest`, with every byte verified; `Damaged` says what is wrong."""
     facts_bytes, stored, codec, size = _verified(data, digest)
     try:
         payload = _decompress(stored, size) if codec == 1 else bytes(stored)
@@ -118,7 +118,7 @@ def read_facts(data: bytes) -> tuple[str, bytes]:
 
 
 def _decompress(stored: Any, size: int) -> bytes:
-    """At most one byte more than was promised: a few bytes of zstd can hold gigabytes."""
+    """Decompress at most one byte more than the header promises: a few bytes of zstd can hold gigabytes."""
     frame = zstd.ZstdDecompressor()
     payload: bytes = frame.decompress(stored, size + 1)
     if len(payload) == size and not (frame.eof and not frame.unused_data):

@@ -20,7 +20,7 @@ __all__ = ["explain"]
 
 
 def explain(cache: ProgramCache, source: Source | PortableKernel) -> Explanation:
-    """What `cache` would do if it were asked for `source`, and why."""
+    """Whether `cache` would find `source`, and if not, in which fields the nearest entry differs."""
     source, _ = cache.identify(source)
     key = cache.key(source)
     note = ""

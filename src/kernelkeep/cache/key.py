@@ -1,9 +1,9 @@
 """The identity of a compiled program.
 
-SHA-256 over labelled, length-prefixed fields with a schema version. Labels and lengths make it impossible for two
-different sets of fields to run into the same bytes; nothing random and no address of anything takes part. Included
-headers count by content. Options keep their order, because compilers give the last word to the last one; defines are
-ordered by name. A person's `name` is a label and not identity, except where it names the kernel.
+SHA-256 over labelled, length-prefixed fields with a schema version. Labels and lengths keep two different sets of fields
+from giving the same bytes. Nothing random takes part, and no address. Included headers count by content. Options keep their
+order, because to compilers the last one counts; defines are ordered by name. A person's `name` is a label and not identity,
+except where it names the kernel.
 
 The fields are kept beside the digest, in a readable form, so that `explain` can say which of them differs.
 """
@@ -20,7 +20,7 @@ from ..programs.source import Source
 
 __all__ = ["SCHEMA", "Key", "digest_of", "key_of", "normalised_options"]
 
-# Of keys and of entry files alike: versions with different entry files have different keys, and so never meet.
+# Of keys and of entries alike: versions with different entries have different keys, so they do not find each other's.
 SCHEMA = 1
 
 
@@ -69,7 +69,7 @@ def _fields(source: Source) -> list[tuple[str, bytes]]:
 
 
 def normalised_options(options: Iterable[str]) -> tuple[str, ...]:
-    """Options without needless white space. Inside quotes it is not needless, and stays."""
+    """Options without white space that has no meaning. Options with quotes or backslashes stay as they are."""
     stripped = (option.strip() for option in options)
     return tuple(
         option if '"' in option or "'" in option or "\\" in option else " ".join(option.split())

@@ -14,7 +14,7 @@ _logger = logging.getLogger("kernelkeep")
 
 
 def log(program: str, text: str, *values: Any) -> None:
-    """Log what happened to a program, in the thread it happened in. Names and texts are shown escaped."""
+    """Log what happened to a program, with the name of this thread. Names and texts are escaped."""
     if _logger.isEnabledFor(logging.INFO):
         safe = (value if isinstance(value, int | float) else escaped(value) for value in values)
         _logger.info("%s: %s: " + text, threading.current_thread().name, escaped(program), *safe)

@@ -1,4 +1,4 @@
-"""Bringing programs into memory ahead of their use, several at a time."""
+"""Loading programs ahead of their use, several at a time."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ __all__ = ["preload"]
 def preload(
     cache: ProgramCache, items: Iterable[Source | PortableKernel | str], progress: bool, workers: int | None
 ) -> PreloadReport:
-    """Bring every item into `cache`; a program that fails does not stop the others."""
+    """Load every item into `cache`; a program that fails does not stop the others."""
     cache.check_open()
     if isinstance(items, str) or not isinstance(items, Iterable):
-        raise ArgumentError("preload takes a list of sources and names")
+        raise ArgumentError(f"items must be a list of sources and names, got {items!r}")
     wanted = list(items)
     start = time.perf_counter()
     origins: dict[str, int] = {"memory": 0, "disk": 0, "remote": 0, "compiled": 0}
     failures: list[PreloadFailure] = []
     counting = threading.Lock()
 
-    def bring(item: Source | PortableKernel | str) -> None:
+    def load(item: Source | PortableKernel | str) -> None:
         name = item if isinstance(item, str) else getattr(item, "name", repr(item))
         try:
-            found = _bring_named(cache, item) if isinstance(item, str) else [cache.get(item)]
-            came_from = [_make_resident(cache, lease, item) for lease in found]
+            found = _get_named(cache, item) if isinstance(item, str) else [cache.get(item)]
+            loaded_from = [_make_resident(cache, lease, item) for lease in found]
         except Exception as error:
             with counting:
                 failures.append(PreloadFailure(name, error))
         else:
             with counting:
-                for origin in came_from:
+                for origin in loaded_from:
                     origins[origin] += 1
         step(name)
 
     count = workers or min(32, (os.cpu_count() or 1) + 1)
     with progress_bar("preloading", len(wanted), progress) as step:
         with ThreadPoolExecutor(max(1, min(count, len(wanted) or 1)), thread_name_prefix="kernelkeep-preload") as pool:
-            list(pool.map(bring, wanted))
+            list(pool.map(load, wanted))
     return PreloadReport(**origins, failed=tuple(failures), seconds=time.perf_counter() - start)
 
 
 def _make_resident(cache: ProgramCache, lease: Lease, item: Source | PortableKernel | str) -> str:
-    """Have the leased program's code on the device, and release the lease; where the program came from.
+    """Have the driver put the leased program's code on the device, and release the lease. Returns the program's origin.
 
-    A binary from disk that the driver refuses only now is set aside, and the program compiled.
+    A binary that the driver refuses only now is rejected, and the program compiled.
     """
     with lease:
         try:
@@ -75,7 +75,7 @@ def _make_resident(cache: ProgramCache, lease: Lease, item: Source | PortableKer
         return again.origin
 
 
-def _bring_named(cache: ProgramCache, name: str) -> list[Lease]:
+def _get_named(cache: ProgramCache, name: str) -> list[Lease]:
     found = []
     for digest in cache.disk.find_name(name):
         with contextlib.suppress(LookupError):  # pruned, rejected, or saved under another name

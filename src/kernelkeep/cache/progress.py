@@ -1,4 +1,4 @@
-"""A progress bar where `rich` is installed, and a line per thing on standard error where it is not."""
+"""A progress bar where `rich` is installed, and a line per item on standard error where it is not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Step = Callable[[str], None]
 
 @contextlib.contextmanager
 def progress_bar(title: str, total: int | None, wanted: bool) -> Iterator[Step]:
-    """A function to call with a word on each thing that is done. `total` is None where nobody knows."""
+    """A function to call with the name of each item that is done. `total` is None where it is not known."""
     if not wanted:
         yield lambda name: None
         return
@@ -29,7 +29,7 @@ def progress_bar(title: str, total: int | None, wanted: bool) -> Iterator[Step]:
         done = itertools.count(1)
         yield lambda name: print(f"{title}: {next(done)}{of_all} {escaped(name)}", file=sys.stderr)
         return
-    # One line, however long the word is: it gets the room that is left.
+    # One line, however long the name is: it gets the width that is left.
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),

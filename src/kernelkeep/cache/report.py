@@ -1,4 +1,4 @@
-"""What the cache tells people: reports of preloading, and why a lookup hits or misses."""
+"""Reports for people: what preloading did, and why a lookup hits or misses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PreloadFailure:
 
 @dataclass(frozen=True)
 class PreloadReport:
-    """How many programs came from where, what failed and why, and how long it all took."""
+    """How many programs were loaded from where, which failed and why, and how long it took."""
 
     memory: int
     disk: int
@@ -65,7 +65,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a lookup hits or misses. `str()` says it to a person."""
+    """Why a lookup hits or misses; `str()` is the text for people."""
 
     name: str
     found: str | None  # "memory", "disk" or None

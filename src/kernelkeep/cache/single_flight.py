@@ -1,5 +1,7 @@
-"""One compile per key among the threads of a process: they share a future. Processes share a `storage.locks.FileLock` per key,
-so a killed compiler is taken over at once."""
+"""One compile per key among the threads of a process: the first does the work, the others wait for its result.
+
+Among processes a lock per key does the same (`TierChain.alone`).
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,16 @@ T = TypeVar("T")
 
 
 class Flights(Generic[T]):
-    """Calls under way in this process, by key."""
+    """The work that threads of this process do at the moment, by key."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._flying: dict[str, _Flight[T]] = {}
 
     def join(self, key: str, work: Callable[[], T], timeout_seconds: float = -1) -> tuple[T, bool]:
-        """The result of `work`, done by one thread for all that ask meanwhile; and whether it was this one.
+        """The result of `work`, and whether this thread did the work or another one that had begun before.
 
-        Who has waited for `timeout_seconds` does the work itself.
+        A thread that has waited for `timeout_seconds` does the work itself.
         """
         while True:
             with self._lock:
@@ -35,7 +37,7 @@ class Flights(Generic[T]):
             try:
                 return flight.result(timeout_seconds), False
             except _Interrupted:
-                continue  # then one of those who waited takes over
+                continue  # one of the waiting threads does the work now
             except _TooLate:
                 return work(), True
 
@@ -45,7 +47,7 @@ class Flights(Generic[T]):
         except BaseException as error:
             with self._lock:
                 del self._flying[key]
-            # Every waiter gets the error itself; a KeyboardInterrupt is this thread's own affair.
+            # The waiters get the error too, but not a KeyboardInterrupt, which is meant for this thread.
             flight.land(error=error if isinstance(error, Exception) else _Interrupted())
             raise
         with self._lock:
@@ -55,7 +57,7 @@ class Flights(Generic[T]):
 
 
 class _Flight(Generic[T]):
-    """A result to come. A `concurrent.futures.Future` does the same at five times the price."""
+    """A result to come. A `concurrent.futures.Future` does the same and takes five times as long."""
 
     def __init__(self) -> None:
         self._result: T | None = None
@@ -81,4 +83,4 @@ class _TooLate(Exception):
 
 
 class _Interrupted(Exception):
-    """The leader was interrupted, which says nothing of the work. Stays inside `Flights`."""
+    """The working thread was interrupted; the work itself did not fail. Stays inside `Flights`."""

@@ -1,4 +1,4 @@
-"""What the cache did: the numbers of one cache object, and their sum over all processes in `cache_stats.json`."""
+"""Statistics of the cache: the counts of one cache object, and their sums over all processes in `cache_stats.json`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ COUNTERS = (
 
 
 class CacheStats(msgspec.Struct, frozen=True):
-    """`str()` is the table a person reads. A memory hit needs no compile and saves none; saved seconds are those of
-    programs that came from disk or a remote cache instead of the compiler."""
+    """Counts and sizes of a cache; `str()` is a table for people.
+
+    `compile_seconds_saved` counts programs that came from disk or a remote tier; a hit in memory saves no compile.
+    """
 
     programs: int = 0
     over_bound: bool = False
@@ -119,7 +121,7 @@ def typed_counts(counts: dict[str, float]) -> dict[str, Any]:
 
 
 class Counters:
-    """Numbers that only grow, safe under threads."""
+    """Counts that only grow, safe under threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -144,7 +146,7 @@ def read_file(path: Path, trust: Trust | None = None) -> dict[str, float]:
 
 
 def add_to_file(path: Path, amounts: dict[str, float], trust: Trust | None = None) -> bool:
-    """Add to the sums, without waiting for other processes; none of them is lost. False where nothing can be written."""
+    """Add to the sums without waiting for other processes and without losing a count. False where nothing can be written."""
     if not any(amounts.values()):
         return True
     try:

@@ -1,7 +1,7 @@
-"""Looking after a whole cache folder, with no device at hand: list, count, prune, verify, clear.
+"""Upkeep of a whole cache folder, without a device: list, count, prune, verify, clear.
 
 Every function takes the cache folder (`kernelkeep.settings.cache_dir()`) and, in `only`, the names of the GPU folders to
-look at, by default all of them. Other processes may use the cache meanwhile: they compile again what goes. A cache folder
+look at, by default all of them. Other processes may use the cache meanwhile; they compile again what is removed. A cache folder
 that another user could have written to is an `OSError` that says so.
 """
 
@@ -48,7 +48,7 @@ class _Fingerprint(Protocol):
 
 
 class FolderSurvey(msgspec.Struct, frozen=True):
-    """How much is kept for one GPU, driver and compiler. `driver_bytes` is the driver's own cache (OpenGL)."""
+    """How much is kept for one GPU, driver and compiler. `driver_bytes` is its foreign cache folder."""
 
     folder: str
     entries: int
@@ -60,7 +60,7 @@ class FolderSurvey(msgspec.Struct, frozen=True):
 
 
 class CacheSurvey(msgspec.Struct, frozen=True):
-    """A cache folder: what it holds, and what all processes together did with it."""
+    """What a cache folder holds, and the statistics of all processes that used it."""
 
     root: Path
     folders: tuple[FolderSurvey, ...]
@@ -68,7 +68,7 @@ class CacheSurvey(msgspec.Struct, frozen=True):
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """The outcome of checking every entry to its last byte. With `repaired`, the damaged ones were set aside."""
+    """What a check of every entry found. With `repaired`, the damaged ones were set aside."""
 
     entries: int
     bytes: int
@@ -82,7 +82,7 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 def _checked_folders(root: Path, only: Collection[str] | None, trust: Trust | None = None) -> list[GpuFolder]:
-    """The GPUs' folders of a cache folder that nobody else could have written to; none where there is no such folder."""
+    """The GPUs' folders of a cache folder; none where it does not exist. `NotPrivate` where others may write to it."""
     trust = trust or default_trust()
     try:
         trust.check_folder(root)
@@ -92,7 +92,7 @@ def _checked_folders(root: Path, only: Collection[str] | None, trust: Trust | No
 
 
 def list_entries(root: Path, only: Collection[str] | None = None) -> Iterator[Stored]:
-    """Every entry, each checked to the last byte."""
+    """Every entry, verified."""
     for folder in _checked_folders(root, only):
         yield from folder.scan()
 
@@ -108,14 +108,14 @@ def find_entries(root: Path, wanted: str, only: Collection[str] | None = None) -
             if not (name == plain or (by_key and rest.startswith(wanted))):
                 continue
             stored = look_at(path, folder.trust)
-            # File names are shortened and simplified; what the entry itself says decides, where it can be read.
+            # File names are shortened and simplified; the name in the entry decides, where it can be read.
             if stored.facts is None or stored.facts.name == wanted or (by_key and rest.startswith(wanted)):
                 found.append(stored)
     return found
 
 
 def survey_root(root: Path, only: Collection[str] | None = None) -> CacheSurvey:
-    """Count what is kept. The sums over all processes are those of the whole cache folder, also with `only`."""
+    """Count what is kept. The statistics are those of the whole cache folder, also with `only`."""
     folders = tuple(_survey(folder) for folder in _checked_folders(root, only))
     sums = read_file(root / "cache_stats.json")
     typed = typed_counts(sums)
@@ -159,7 +159,7 @@ def verify_root(root: Path, *, repair: bool = False, only: Collection[str] | Non
 
 
 def clear_root(root: Path, only: Collection[str] | None = None) -> Pruned:
-    """Remove the folders of all GPUs, with the drivers' own caches; says what really went. The statistics stay."""
+    """Remove the folders of all GPUs with their foreign cache folders. Returns what was removed. The statistics stay."""
     return _remove(_checked_folders(root, only))
 
 
@@ -187,8 +187,8 @@ def prune_root(
 ) -> Pruned:
     """Remove folders that `gone` names, entries not used for `max_age_days`, and the oldest down to `max_bytes`.
 
-    The folder `in_use` is never gone, and its driver's cache, which is open, stays. A `dry_run` removes nothing and says
-    what would go; it looks at every entry, which pruning does not.
+    The folder `in_use` is never gone, and its foreign cache folder, which is open, stays. A `dry_run` removes nothing and
+    returns what would be removed.
     """
     for name, value in (("max_age_days", max_age_days), ("max_bytes", max_bytes)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):

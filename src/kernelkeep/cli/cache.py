@@ -46,7 +46,7 @@ __all__ = ["clear", "ls", "prune", "show", "stats", "verify"]
 
 
 def ls(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
-    """List the programs on disk, each of them checked."""
+    """List the programs on disk. Each is verified."""
     root, only = _where(cache_dir, device)
     found = list(list_entries(root, only))
     if as_json:
@@ -135,13 +135,13 @@ def _facts(stored: Stored) -> list[tuple[str, str]]:
 
 
 def stats(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
-    """Show how much is kept, and what all processes did with it."""
+    """Show how much is kept, and the statistics of all processes."""
     root, only = _where(cache_dir, device)
     survey = survey_root(root, only)
     sums = survey.lifetime
     if as_json:
         lifetime = {name: getattr(sums, name) for name in sums.__struct_fields__}
-        # Of the memory of processes that have ended nothing is to be told.
+        # Nothing is known of the memory of processes that have ended.
         for name in ("programs", "memory_bytes", "over_bound"):
             del lifetime[name]
         lifetime["hit_rate"] = sums.hit_rate
@@ -187,7 +187,7 @@ def prune(
         str | None, typer.Option(metavar="SIZE", help="Then remove the least recently used down to 500M, 2G, …")
     ] = None,
     gone: Annotated[bool, typer.Option("--gone", help="Also remove GPUs and drivers that are no longer here.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing, say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing, print what would be removed.")] = False,
     cache_dir: CacheDir = None,
     device: DeviceSpec = None,
     as_json: AsJson = False,
@@ -203,12 +203,14 @@ def prune(
     went = prune_root(root, max_age_days, most, is_gone, only=only, dry_run=dry_run)
     if as_json:
         print_json({"cache_dir": root, "dry_run": dry_run, "pruned": went})
-        _complain_of_what_stays(went)
+        _fail_if_something_stays(went)
         return
     for folder in went.folders:
         print_line(f"{escaped(folder)}: no longer here")
-    print_line(f"{_count(went.entries)}, {human_bytes(went.bytes)}, {'would go' if dry_run else 'removed'} from {root}")
-    _complain_of_what_stays(went)
+    print_line(
+        f"{_count(went.entries)}, {human_bytes(went.bytes)}, {'would be removed' if dry_run else 'removed'} from {root}"
+    )
+    _fail_if_something_stays(went)
 
 
 def verify(
@@ -240,14 +242,14 @@ def clear(
     device: DeviceSpec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove every program. The drivers' own caches in the folder go too, the statistics stay.
+    """Remove every program and the drivers' own files in the cache folder. The statistics stay.
 
     Ends with 1 if something could not be removed.
     """
     root, only = _where(cache_dir, device)
     if not yes:
         if as_json:
-            raise ArgumentError("with --json nobody is asked; say --yes")
+            raise ArgumentError("--json cannot ask for confirmation; add --yes")
         held = survey_root(root, only).lifetime
         if not agreed(f"Remove {_count(held.on_disk)}, {human_bytes(held.disk_bytes)}, from {root}?"):
             print_line("Nothing was removed.")
@@ -258,11 +260,11 @@ def clear(
     else:
         print_line(f"{_count(went.entries)}, {human_bytes(went.bytes)}, removed from {root}")
         for folder in went.in_use:
-            print_line(f"{escaped(folder)}: the driver's own files stay, a running process works with them")
-    _complain_of_what_stays(went)
+            print_line(f"{escaped(folder)}: the driver's own files stay, because a running process uses them")
+    _fail_if_something_stays(went)
 
 
-def _complain_of_what_stays(went: Pruned) -> None:
+def _fail_if_something_stays(went: Pruned) -> None:
     if went.left:
         files = "1 file" if len(went.left) == 1 else f"{len(went.left):,} files and folders"
         complain(f"{files} could not be removed, the first of them {went.left[0]}")
@@ -274,7 +276,7 @@ def _where(cache_dir: Path | None, device: str | None) -> tuple[Path, frozenset[
 
 
 def _label(stored: Stored) -> str:
-    """The name, of a damaged entry as its file has it."""
+    """The program's name; of a damaged entry, the one in the file's name."""
     return stored.facts.name if stored.facts else stored.path.stem.removesuffix(f"-{stored.digest}")
 
 

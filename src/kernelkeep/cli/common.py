@@ -1,4 +1,4 @@
-"""What every command shares: its three options, its output and its errors."""
+"""What every command shares: three options, output and errors."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ DeviceSpec = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
-# Output that is not a terminal is not squeezed into 80 columns, unless $COLUMNS asks for it: a log keeps whole lines.
+# Output that is not a terminal keeps whole lines instead of 80 columns, unless $COLUMNS is set.
 _PIPED_WIDTH_COLUMNS = 200
-_FOLDED_WIDTH_COLUMNS = 20  # a column of text may become as narrow as this before a whole column goes
+_FOLDED_WIDTH_COLUMNS = 20  # a column of text may become as narrow as this before a whole column is left out
 _NARROWEST_COLUMNS = 4
 
 
 def cache_root(chosen: Path | None) -> Path:
-    """The cache folder a person means. One that does not exist yet is empty; what can be none is wrong use."""
+    """The cache folder to work on. One that does not exist is empty; a path that cannot be a folder is an error."""
     root = settings.cache_dir(chosen)
     try:
         found = os.stat(root)  # noqa: PTH116
@@ -79,10 +79,10 @@ def _console() -> Console:
 
 
 class Table:
-    """Rows for people, fitted to the width there is when they are printed.
+    """A table that is fitted to the width of the terminal when it is printed.
 
-    Columns named in `right` hold numbers, which are never folded; their headings are. What still does not fit loses the
-    columns named in `optional`, in that order. Cells may hold rich's markup; what is not printable is shown escaped.
+    Columns named in `right` hold numbers, which are never folded; their headings are. If the table is still too wide, the
+    columns named in `optional` are left out, in that order. Cells may hold rich's markup; other control characters are escaped.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Table:
         self.rows.append(tuple(escaped(cell) for cell in cells))
 
     def fitted(self, width: int) -> RichTable:
-        """The table as it is printed on so many columns."""
+        """The table for this width."""
         shown = list(range(len(self.columns)))
         for name in self.optional:
             if sum(self._narrow(i) for i in shown) <= _room(width, len(shown)):
@@ -115,7 +115,7 @@ class Table:
         return made
 
     def _widths(self, shown: list[int], room: int) -> dict[int, int]:
-        """The width of each column: headings of numbers give way first, then texts, then whatever is widest."""
+        """The width of each column: headings of numbers are folded first, then texts, then the widest column."""
         widths = {i: max(len(self.columns[i]), self._longest(i)) for i in shown}
         least = {i: self._narrow(i) for i in shown}
         while sum(widths.values()) > room:
@@ -129,7 +129,7 @@ class Table:
         return widths
 
     def _narrow(self, column: int) -> int:
-        """How narrow a column can be and still be read well."""
+        """The narrowest width at which a column is still readable."""
         longest = self._longest(column)
         if self.columns[column] not in self.right:
             longest = min(longest, _FOLDED_WIDTH_COLUMNS)
@@ -156,14 +156,14 @@ def print_table(made: Table) -> None:
 
 
 def print_line(text: str = "") -> None:
-    """Print a line as it is: names may hold square brackets, and a path is copied whole. Control characters are escaped."""
+    """Print a line without markup or folding, with control characters escaped."""
     _console().print(escaped(text, keep="\n\t"), markup=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
     """Print dataclasses, structs, mappings, paths, errors, and lists and dicts of them as JSON."""
     text = json.dumps(value, default=_plain, indent=2, ensure_ascii=False)
-    # JSON lets through more than a terminal should get. These are inside strings, so that the escapes are JSON's own.
+    # JSON allows characters that a terminal should not get. They are inside strings, so JSON's own escapes work.
     print("".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text))
 
 
@@ -178,7 +178,7 @@ def _plain(value: Any) -> Any:
 
 
 def size_from(text: str) -> int:
-    """The bytes a person means by 4096, 500M, 1.5G or 2GiB; units are powers of 1024."""
+    """The bytes of a size such as 4096, 500M, 1.5G or 2GiB; units are powers of 1024."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a size; write it like 500M or 2G")
@@ -198,10 +198,10 @@ def ago(then: float | None) -> str:
 
 
 def agreed(question: str) -> bool:
-    """Whether a person says yes."""
+    """Ask on standard error; whether the answer is yes."""
     print(f"{escaped(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
     if not answer:
         print(file=sys.stderr)
-        raise ArgumentError("nobody is here to answer; say --yes to go on without being asked")
+        raise ArgumentError("standard input has no answer; add --yes to go on without a question")
     return answer.strip().lower() in ("y", "yes")

@@ -74,7 +74,7 @@ def warm(
     reports: list[tuple[str, PreloadReport]] = []
     for language, sources in by_language.items():
         with _cache(language, device, cache_dir) as cache:
-            # A bar is for a terminal; it would only be noise in a log.
+            # Only on a terminal: a bar is noise in a log.
             report = cache.preload(sources, progress=not as_json and sys.stderr.isatty())
             reports.append((cache.device.spec, report))
     if as_json:

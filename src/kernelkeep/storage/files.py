@@ -1,6 +1,6 @@
-"""Files of a cache folder: opened with care, replaced in one step, and readable by their owner alone.
+"""Reading, writing and replacing files: atomically, for their owner alone, and regular files only.
 
-Every file is a regular one or refused. Nothing of a cache folder is reached through a link.
+A pipe, device, socket or folder in the place of a file is refused. No file of a cache folder is reached through a link.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _PRIVATE_FOLDER = 0o700
 
 
 class Damaged(Exception):
-    """A file is not what it must be: cut off, changed, of another kind, or not a regular file. Stays inside the package."""
+    """A file or entry is truncated, changed, of another kind, or not a regular file. Users do not get this exception."""
 
 
 class NotRegular(Damaged):
-    """A path leads to something that is not a regular file; `kind` says to what, such as "a named pipe"."""
+    """There is no regular file at this path; `kind` says what there is, such as "a named pipe"."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(f"is {kind}, not a regular file")
@@ -79,8 +79,8 @@ def _check_regular(found: os.stat_result) -> None:
 
 
 def open_regular(path: str | os.PathLike[str], *, follow_links: bool = True, trust: Trust | None = None) -> BinaryIO:
-    """Open a regular file to read. Anything else is `NotRegular`, and is not opened: opening a pipe waits for its other end,
-    and opening a device may do something to it. With `trust`, a file that somebody else could have written is `Untrusted`."""
+    """Open a regular file to read. Anything else is `NotRegular` and is not opened: opening a pipe waits for its other end, and
+    opening a device may change it. With `trust`, a file that another user could have written is `Untrusted`."""
     _check_regular(Path(path).stat(follow_symlinks=follow_links))
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)
@@ -114,9 +114,9 @@ def _leads_to_open_file(path: str | os.PathLike[str]) -> bool:
 
 
 def check_destination(path: str | os.PathLike[str]) -> None:
-    """`NotRegular` where a new file would take the place of a folder, device, pipe or socket, also behind a link.
+    """`NotRegular` where a new file would replace a folder, device, pipe or socket, also behind a link.
 
-    `/dev/stdout` is refused wherever it leads: a file that output is redirected to would be replaced under the writer.
+    `/dev/stdout` is refused wherever it leads: the file that output is redirected to would be replaced while it is written.
     """
     if _leads_to_open_file(path):
         raise NotRegular("an open file of this process")
@@ -127,7 +127,7 @@ def check_destination(path: str | os.PathLike[str]) -> None:
 def read_regular(path: str | Path, trust: Trust | None = None, most: int = LARGEST_FILE) -> tuple[bytes, float]:
     """A regular file's bytes and modification time; a link or anything else in its place is `Damaged`.
 
-    With `trust`, a file that somebody else could have written is `Untrusted`.
+    With `trust`, a file that another user could have written is `Untrusted`.
     """
     try:
         descriptor = os.open(path, _READ)
@@ -137,7 +137,7 @@ def read_regular(path: str | Path, trust: Trust | None = None, most: int = LARGE
         raise
     try:
         found = os.fstat(descriptor)
-        # A hit on disk comes through here: the check is spelled out for the case that passes.
+        # Every disk hit comes through here, so the usual case is checked without a call.
         ours = trust is None or (found.st_uid in trust.uids and not found.st_mode & WRITABLE_BY_OTHERS)
         if not (ours and stat.S_ISREG(found.st_mode)):
             _check_opened(found, trust)
@@ -167,7 +167,7 @@ def create_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder of the cache; a foreign file in its place is removed."""
+    """Create a folder of the cache; a file in its place is removed."""
     try:
         create_folder(path)
     except FileExistsError:
@@ -176,7 +176,7 @@ def make_folder(path: Path) -> None:
 
 
 def publish(temporary: Path, path: Path) -> None:
-    """Rename a file to where it belongs; a foreign folder in its place is removed."""
+    """Rename a temporary file to its path, so that readers see a whole file or none. A folder in its place is removed."""
     try:
         temporary.replace(path)
     except IsADirectoryError:
@@ -197,7 +197,7 @@ def move(path: Path, target: Path) -> bool:
 
 
 def replace_appended(temporary: Path, path: Path, seen_bytes: int) -> None:
-    """Replace a file that others append to: what they added after its first `seen_bytes` is added to the new one."""
+    """Replace a file that other processes append to. What they added after its first `seen_bytes` is appended to the new one."""
     descriptor = None
     with contextlib.suppress(OSError):
         descriptor = os.open(path, _READ)
@@ -242,7 +242,7 @@ def write_temporary(folder: Path, data: bytes, prefix: str = "") -> Path:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file of the user's, which appears whole or not at all; `ArgumentError` where it cannot be written.
+    """Write a file for the user, atomically; `ArgumentError` where it cannot be written.
 
     A link is followed. A device, pipe, socket or folder at `path` is refused: a rename would replace it.
     """
@@ -280,7 +280,7 @@ def fill_and_rename(
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line at the end of a file; all of it or an `OSError`. What is no regular file is removed first."""
+    """Append a line to a file, all of it or `OSError`. Anything but a regular file in its place is removed first."""
     make_folder(path.parent)
     _append(path, line.encode())
 
@@ -304,7 +304,7 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a whole folder; what is not there is fine."""
+    """Remove a file or a whole folder, if it is there."""
     if path.is_dir() and not path.is_symlink():
         import shutil  # rarely needed, and start-up counts
 

@@ -1,7 +1,7 @@
 """A lock between processes: a file with `flock`.
 
-The kernel releases the lock when its holder dies, however it dies. The file is removed with the lock; a waiter that gets
-the lock of a removed file notices (the path leads elsewhere by then) and starts over.
+The kernel releases the lock when its holder dies. Releasing it removes the file. A waiter that gets the lock of a removed
+file notices that the path leads to another file or none, and starts again.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ __all__ = ["FileLock", "LockHeld", "LockUnavailable", "hold_for_life", "unless_h
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _PRIVATE_FILE = 0o600
 _LONGEST_NOTE = 1000
-_TRIES = 10  # at making the folder, while somebody removes it
+_TRIES = 10  # to make the folder, while somebody else removes it
 
 
 class LockUnavailable(Exception):
-    """The file system gives no locks, or the time is up: the caller does without the lock."""
+    """The file system has no locks, or the time is up. The caller does without the lock."""
 
 
 class LockHeld(LockUnavailable):
-    """Somebody else has the lock, and the time to wait for it is up."""
+    """Somebody else still holds the lock after the time to wait for it."""
 
 
-# Locks this process holds. A forked child inherits the open files, and with them the locks: it must close its copies,
-# or a killed parent's lock would live on in the child.
+# Open files of the locks this process holds. A forked child inherits them and must close its copies, or it would keep the
+# lock of a killed parent.
 _held: set[int] = set()
 
 
@@ -86,14 +86,14 @@ class FileLock:
         return False
 
     def leave_note(self, text: str) -> None:
-        """Write into the file of the lock, which this object holds, for others to read with `note`."""
+        """Write a text into the lock's file for others to read with `note`. This object must hold the lock."""
         if self._descriptor is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
                 os.pwrite(self._descriptor, text.encode(), 0)
 
     def note(self) -> str:
-        """What the holder of the lock has left; empty where that is nothing."""
+        """The text that the holder of the lock wrote; empty if none."""
         try:
             with open_regular(self.path, follow_links=False) as file:
                 return file.read(_LONGEST_NOTE).decode(errors="replace")
@@ -101,7 +101,7 @@ class FileLock:
             return ""
 
     def release(self) -> None:
-        """Let go and remove the file."""
+        """Release the lock and remove its file."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None and descriptor in _held:  # it is the parent's in a process forked meanwhile
             with contextlib.suppress(OSError):
@@ -116,7 +116,7 @@ class FileLock:
 
     @contextlib.contextmanager
     def held(self, timeout_seconds: float) -> Iterator[None]:
-        """The lock for the length of a block."""
+        """Hold the lock during a block."""
         self.acquire(timeout_seconds)
         try:
             yield
@@ -125,7 +125,7 @@ class FileLock:
 
 
 def hold_for_life(path: Path, timeout_seconds: float = 5.0) -> Callable[[], None]:
-    """Take the lock together with any others who do the same, until this process ends or what is returned is called.
+    """Take a shared lock until this process ends or the returned function is called. Others may share it.
 
     `LockUnavailable` if it cannot be had.
     """
@@ -159,7 +159,7 @@ def _let_go(descriptor: int) -> None:
 
 @contextlib.contextmanager
 def unless_held(path: Path) -> Iterator[bool]:
-    """Whether nobody holds the lock; nobody can take it during the block. Where there are no locks, nobody does."""
+    """Yields whether nobody holds the lock; then nobody can take it during the block. True where there are no locks."""
     lock = FileLock(path)
     try:
         lock.acquire(0)
@@ -187,7 +187,7 @@ def _open(path: Path) -> int:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "is not a regular file")
-        if found.st_nlink > 1:  # somebody linked a file of ours to here: the note must not go into it
+        if found.st_nlink > 1:  # a link to another file of ours, which must not be overwritten with the note
             raise OSError(errno.EMLINK, "has other names too")
         if stat.S_IMODE(found.st_mode) != _PRIVATE_FILE and found.st_uid == os.geteuid():
             os.fchmod(descriptor, _PRIVATE_FILE)  # whatever the umask is

@@ -1,12 +1,12 @@
-"""Folders and files that no other user of the machine can have put there.
+"""Folders and files that no other user of the machine can have written.
 
-What a cache holds is executed, so a folder is used only if nobody else could write to it. The rule, from `/` down to the
+What a cache holds is executed, so a folder is used only if nobody else can write to it. The rule, from `/` down to the
 folder, links included: each step belongs to this user, to root, or to one more user who was named, and is not writable by
-its group or by others. A folder above may be writable if its sticky bit is set, as that of /tmp is: then nobody can replace
+its group or by others. A folder further up may be writable if its sticky bit is set, like /tmp: then nobody can replace
 somebody else's folder in it.
 
-Checking a path step by step is safe from races, because each step is checked before the next one is looked at: nobody who
-is not trusted can change what lies in a folder that passed. A file is checked by `fstat` once it is open.
+A path is checked step by step. That is safe from races: nobody else can change what lies in a folder that passed, so the
+next step is as it was found. A file is checked by `fstat` once it is open.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PRIVATE_FOLDER = 0o700
 
 
 class NotPrivate(PermissionError):
-    """Another user could have put files there. `strerror` says where and what to do about it."""
+    """Another user could have put files there. `strerror` says where, and what to do about it."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(errno.EPERM, f"{reason}; {remedy}")
@@ -44,7 +44,7 @@ class Trust:
         self.uids = frozenset({os.geteuid(), 0} if named is None else {os.geteuid(), 0, _uid_of(named)})
 
     def objection(self, found: os.stat_result) -> str | None:
-        """Why a file or folder with this status is not to be used; None if it may be."""
+        """Why a file or folder with this status must not be used; None if it may be."""
         if found.st_uid not in self.uids:
             return f"belongs to {_name_of(found.st_uid)}, who is neither this user nor root"
         if found.st_mode & WRITABLE_BY_OTHERS and not stat.S_ISLNK(found.st_mode):
@@ -52,11 +52,11 @@ class Trust:
         return None
 
     def check_folder(self, path: str | Path) -> None:
-        """Check the whole way from `/` to a folder; `OSError`, often `NotPrivate`, says why it is not to be used."""
+        """Check every step from `/` to a folder; `OSError`, often `NotPrivate`, says why it must not be used."""
         _walk(str(path), self, create=False)
 
     def check_part(self, path: str | Path) -> bool:
-        """Check a folder whose parent was checked. False, which is fine, where it is missing or a file stands in its place."""
+        """Check a folder whose parent was checked. False where it is missing or is a file, which is no objection."""
         try:
             found = os.lstat(path)
         except FileNotFoundError:
@@ -70,7 +70,7 @@ class Trust:
         return True
 
     def check_tree(self, path: Path) -> None:
-        """Check a folder and all that is in it, for files that somebody else (a driver) opens.
+        """Check a folder and everything in it, because a driver opens these files without a check.
 
         Files in it may be writable by others if nobody else can reach them: drivers follow the umask.
         """
@@ -101,7 +101,7 @@ def default_trust() -> Trust:
 
 
 def make_private_folder(path: str | Path, trust: Trust | None = None) -> None:
-    """Create a folder and its missing parents, for this user alone under any umask, and check the whole way to it.
+    """Create a folder and its missing parents, for this user alone under any umask, and check every step to it.
 
     `OSError`, often `NotPrivate`, says why the folder cannot be used. A folder that exists is left as it is.
     """

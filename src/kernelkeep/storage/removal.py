@@ -1,4 +1,4 @@
-"""Removing files and folders, and saying what went and what could not be removed."""
+"""Removing files and folders, with a report of what was removed and what could not be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["remove_all"]
 
-# Another process removed it, or put something in its place.
+# Another process removed it or replaced it.
 _OTHERS_WERE_THERE = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)
 
 

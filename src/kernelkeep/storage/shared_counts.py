@@ -1,9 +1,9 @@
-"""Numbers in a JSON file that many processes add to. Nobody waits for anybody, and no number is lost.
+"""Counts in a JSON file that many processes add to. No process waits for another, and no count is lost.
 
-Whoever gets the lock adds to the file. Whoever does not leaves a note beside it, `.<file>.<random>.note`, and the next one
-who gets the lock takes the notes in. Holders look for notes again after letting go, so notes stay only while a holder is
-stopped in the middle; reading counts them all the same. The file names the notes it has taken in until they are removed,
-so a process killed in between counts nothing twice.
+A process that gets the lock adds to the file. One that does not writes a note beside it, `.<file>.<random>.note`; the next
+holder of the lock adds the notes to the file. A holder looks for notes once more after it has released the lock, so a note stays
+only while a holder is stopped; `read` counts notes too. The file lists the notes that were added until they are removed, so
+a process killed in between counts nothing twice.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = ["SharedCounts", "number"]
 _LARGEST_FILE = 16 << 20
 _STALE_SECONDS = 3600.0
 _TAKEN = "notes_taken"
-_ROUNDS = 100  # at looking for notes again; then somebody else will
+_ROUNDS = 100  # of looking for notes again; the next process adds what is left
 
 
 def number(value: Any) -> float:
-    """A number from a file; 0 where it is none, or none that can be counted on."""
+    """A number from a file; 0 where it is no number, or too large to be a count."""
     return value if isinstance(value, int | float) and abs(value) < 1e18 else 0
 
 
 class SharedCounts:
-    """The file `path`, guarded by `lock_path`. `complete` mends what the file says before it is changed."""
+    """The file `path`, guarded by `lock_path`. `complete` adds fields that are missing before the file is changed."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class SharedCounts:
         self._prefix = f".{path.name}."
 
     def read(self) -> dict[str, Any]:
-        """What the file says, notes that wait beside it included; empty where it is missing or damaged."""
-        notes = self._read_notes()  # before the file: one that is taken in meanwhile is named there
+        """The fields of the file, with the notes beside it added; none where it is missing or damaged."""
+        notes = self._read_notes()  # before the file: a note that is added to it meanwhile is listed there
         found = self._load()
         taken = _names(found.pop(_TAKEN, None))
         for name, amounts in notes.items():
@@ -65,17 +65,17 @@ class SharedCounts:
             note = write_temporary(self.path.parent, json.dumps(amounts).encode(), self._prefix)
             publish(note, note.with_name(f"{note.name}.note"))
             with contextlib.suppress(OSError):
-                self._change(None)  # the holder may have looked for notes just before
+                self._change(None)  # the holder may have looked for notes just before ours was there
 
     def change(self, edit: Callable[[dict[str, Any]], None]) -> bool:
-        """Have `edit` change the fields of the file. False, and nothing is done, where somebody else has the lock.
+        """Have `edit` change the fields of the file. Returns False and does nothing where somebody else has the lock.
 
         Raises `OSError` where the file cannot be written.
         """
         return self._change(edit)
 
     def recount(self, count: Callable[[], dict[str, float]]) -> bool:
-        """Replace numbers by those that `count` finds; notes that were there before are part of them. False as above."""
+        """Set fields to what `count` finds, which includes the notes that were there before. False as in `change`."""
 
         def edit(found: dict[str, Any]) -> None:
             found.update(count())
@@ -89,7 +89,7 @@ class SharedCounts:
                 path.unlink()
 
     def _change(self, edit: Callable[[dict[str, Any]], None] | None, *, forget_notes: bool = False) -> bool:
-        """Under the lock: take the notes in, then `edit`. Where the file system has no locks, without it."""
+        """Under the lock, add the notes and then `edit`. Where the file system has no locks, do it without."""
         done = False
         handled: set[str] = set()
         for _ in range(_ROUNDS):
@@ -98,7 +98,7 @@ class SharedCounts:
                 lock.acquire(0)
             except LockHeld:
                 return done
-            except LockUnavailable:  # then numbers of processes that write at the same moment may be lost
+            except LockUnavailable:  # counts of processes that write at the same moment may be lost
                 pass
             try:
                 handled |= self._rewrite(edit if not done else None, forget_notes and not done)

@@ -108,7 +108,7 @@ def test_a_deep_folder_works(tmp_path: Path) -> None:
         subprocess.run(["rm", "-rf", top], check=True)
 
 
-def test_a_link_that_leads_nowhere_is_made_to_lead_somewhere(tmp_path: Path) -> None:
+def test_the_target_of_a_dangling_link_is_created(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("there/cache")
     tier = DiskChain(tmp_path / "link", "gpu", {}, 1 << 30)
     assert tier.put(ENTRY) and (tmp_path / "there" / "cache" / "gpu").is_dir()
@@ -140,7 +140,7 @@ for named in (base / "unsearchable" / "cache", base / "unwritable" / "cache", Pa
 """
 
 
-def test_folders_out_of_reach_and_a_current_folder_that_is_gone(reachable_path: Path) -> None:
+def test_an_unreachable_folder_or_removed_current_folder_warns_once(reachable_path: Path) -> None:
     home = reachable_path / "home"
     home.mkdir()
     if os.geteuid() == 0:
@@ -154,12 +154,12 @@ def test_folders_out_of_reach_and_a_current_folder_that_is_gone(reachable_path: 
 
 
 @pytest.mark.parametrize("wrong", [3, b"bytes", ["x"], "~no such user/x"])
-def test_what_is_no_path_is_wrong_use(wrong: object) -> None:
+def test_what_is_not_a_path_is_an_argument_error(wrong: object) -> None:
     with pytest.raises(kk.ArgumentError, match="cache_dir must be"):
         settings.cache_dir(wrong)  # type: ignore[arg-type]
 
 
-def test_without_a_home_there_is_no_folder_to_make(tmp_path: Path) -> None:
+def test_without_a_home_no_folder_is_created(tmp_path: Path) -> None:
     """A container with a user nobody knows: `~` cannot be expanded, and must not become a folder of that name."""
     tier = None
     with one_warning("home folder"):
@@ -168,7 +168,7 @@ def test_without_a_home_there_is_no_folder_to_make(tmp_path: Path) -> None:
 
 
 @pytest.mark.opencl
-def test_a_program_runs_all_the_same(tmp_path: Path) -> None:
+def test_a_program_runs_without_a_usable_cache_folder(tmp_path: Path) -> None:
     source = kk.Source("__kernel void f(__global int* y) { y[get_global_id(0)] = 5; }", name="f")
     with open_or_skip("opencl") as device:
         for kind in (too_deep, null):

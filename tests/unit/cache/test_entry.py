@@ -50,24 +50,24 @@ SCHEMA, CODEC, ZERO, KEY, FACTS_SIZE, STORED_SIZE, SIZE, RESERVED = range(1, 9)
 
 @pytest.mark.parametrize("size", [0, 1, 100, 5000, 1 << 20])
 @pytest.mark.parametrize("compressible", [False, True])
-def test_round_trip(size: int, compressible: bool) -> None:
+def test_decode_returns_what_was_encoded(size: int, compressible: bool) -> None:
     entry = sample_entry(1, size=size, compressible=compressible)
     assert decode(encode(entry), digest_of(entry)) == entry
 
 
-def test_names_of_every_kind_survive() -> None:
+def test_decode_returns_names_of_every_kind() -> None:
     for name in ("ünïcode", "🚀🚀", "a/../b", "x" * 3000, 'quote"\\\n'):
         entry = sample_entry(2, name=name)
         assert decode(encode(entry), digest_of(entry)).facts.name == name
 
 
-def test_what_compresses_is_compressed() -> None:
+def test_a_compressible_payload_is_compressed() -> None:
     noise, text = sample_entry(3, size=40_000), sample_entry(3, size=40_000, compressible=True)
     assert encode(noise)[5] == 0 and len(encode(noise)) >= 40_000
     assert encode(text)[5] == 1 and len(encode(text)) < 1000
 
 
-def test_cut_off_at_every_length() -> None:
+def test_decode_rejects_an_entry_truncated_at_any_length() -> None:
     entry = sample_entry(4, size=200)
     data = encode(entry)
     for length in range(len(data)):
@@ -76,7 +76,7 @@ def test_cut_off_at_every_length() -> None:
 
 
 @pytest.mark.parametrize("compressible", [False, True])
-def test_every_bit_flipped_in_turn(compressible: bool) -> None:
+def test_decode_rejects_every_flipped_bit(compressible: bool) -> None:
     entry = sample_entry(5, size=10_000 if compressible else 60, compressible=compressible)
     data = encode(entry)
     assert data[5] == compressible and len(data) < 1000
@@ -88,7 +88,7 @@ def test_every_bit_flipped_in_turn(compressible: bool) -> None:
                 decode(bytes(changed), digest_of(entry))
 
 
-def test_bytes_changed_in_a_large_entry() -> None:
+def test_decode_rejects_changed_bytes_in_a_large_entry() -> None:
     rng = random.Random(11)
     entry = sample_entry(6, size=1 << 20, compressible=True)
     large = sample_entry(6, size=1 << 20)
@@ -101,7 +101,7 @@ def test_bytes_changed_in_a_large_entry() -> None:
                 decode(bytes(changed), digest_of(one))
 
 
-def test_trailing_bytes() -> None:
+def test_decode_rejects_trailing_bytes() -> None:
     entry = sample_entry(7)
     for tail in (b"\0", b"KKEN", encode(entry)):
         with pytest.raises(Damaged, match="bytes instead of"):
@@ -109,7 +109,7 @@ def test_trailing_bytes() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 500, b"\x7fELF" + b"\1" * 500, b"KKI1" + b"x" * 500, b"{}" * 300])
-def test_foreign_files(data: bytes) -> None:
+def test_decode_rejects_foreign_files(data: bytes) -> None:
     with pytest.raises(Damaged, match=r"not a kernelkeep entry|cut off"):
         decode(data, digest_of(sample_entry(8)))
 
@@ -122,7 +122,7 @@ def test_resealing_alone_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("schema", [0, 2, 255])
-def test_another_schema(schema: int) -> None:
+def test_decode_rejects_another_schema(schema: int) -> None:
     entry = sample_entry(9)
     with pytest.raises(Damaged, match=f"schema {schema}"):
         decode(resealed(encode(entry), put(SCHEMA, schema)), digest_of(entry))
@@ -131,13 +131,13 @@ def test_another_schema(schema: int) -> None:
 @pytest.mark.parametrize(
     ("index", "value"), [(CODEC, 2), (CODEC, 255), (ZERO, 1), (RESERVED, 1), (SIZE, (1 << 30) + 1)]
 )
-def test_a_header_that_makes_no_sense(index: int, value: int) -> None:
+def test_decode_rejects_a_nonsensical_header(index: int, value: int) -> None:
     entry = sample_entry(9)
     with pytest.raises(Damaged, match="makes no sense"):
         decode(resealed(encode(entry), put(index, value)), digest_of(entry))
 
 
-def test_the_entry_of_another_key() -> None:
+def test_decode_rejects_the_entry_of_another_key() -> None:
     one, other = sample_entry(10), sample_entry(11)
     with pytest.raises(Damaged, match="another key"):
         decode(encode(one), digest_of(other))
@@ -148,7 +148,7 @@ def test_the_entry_of_another_key() -> None:
 
 @pytest.mark.parametrize("compressible", [False, True])
 @pytest.mark.parametrize("wrong", [-1, 1, -100, 1 << 20])
-def test_a_lie_about_the_payloads_length(compressible: bool, wrong: int) -> None:
+def test_decode_rejects_a_wrong_payload_length(compressible: bool, wrong: int) -> None:
     entry = sample_entry(12, size=20_000, compressible=compressible)
     assert encode(entry)[5] == compressible
     with pytest.raises(Damaged):
@@ -175,7 +175,7 @@ def test_a_zstd_bomb_costs_no_memory() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\0", b"garbage", zstd.compress(b"")])
-def test_something_hidden_behind_the_compressed_payload(tail: bytes) -> None:
+def test_decode_rejects_bytes_behind_the_compressed_payload(tail: bytes) -> None:
     entry = sample_entry(14, size=20_000, compressible=True)
     data = encode(entry)
     assert data[5] == 1
@@ -187,7 +187,7 @@ def test_something_hidden_behind_the_compressed_payload(tail: bytes) -> None:
 @pytest.mark.parametrize(
     "facts", [b"", b"{}", b"[]", b"null", b"{", b'{"name": 3}', b"\xff\xfe", b"[" * 100_000, b'{"x":' * 100_000]
 )
-def test_facts_that_are_none(facts: bytes) -> None:
+def test_decode_rejects_facts_that_are_not_facts(facts: bytes) -> None:
     entry = sample_entry(15, size=50)
     data = resealed(encode(entry), put(FACTS_SIZE, len(facts)), facts + entry.payload)
     with pytest.raises(Damaged):

@@ -49,7 +49,7 @@ def test_characters_moved_between_fields_make_another_key() -> None:
     assert len(set(found)) == len(found)
 
 
-def test_a_field_that_looks_like_another_is_not_it() -> None:
+def test_fields_that_read_alike_make_different_keys() -> None:
     found = [
         digest("x", defines={"A": "1"}),
         digest("x", options=("define A1:1",)),
@@ -97,7 +97,7 @@ def test_header_content_counts_and_a_touch_does_not(tmp_path: Path) -> None:
     assert now() == first
 
 
-def test_the_place_of_a_header_does_not_count(tmp_path: Path) -> None:
+def test_the_folder_of_a_header_is_not_part_of_the_key(tmp_path: Path) -> None:
     text = '#include "scale.h"\n' + TEXT
     found = set()
     for name in ("here", "there"):

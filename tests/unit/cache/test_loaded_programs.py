@@ -17,7 +17,7 @@ from kernelkeep.cache.loaded_programs import LoadedProgram, LoadedPrograms
 
 
 class Program:
-    """All that the tier knows of a program."""
+    """All that the store knows of a program."""
 
     def __init__(self, name: str, nbytes: int = 10) -> None:
         self.name = name
@@ -32,8 +32,8 @@ class Program:
         self.closed += 1
 
 
-class Tier(LoadedPrograms):
-    """The tier, and the lookups as the cache makes them."""
+class Store(LoadedPrograms):
+    """The store, and the lookups as the cache makes them."""
 
     def load(self, name: str, nbytes: int = 10) -> Program:
         program = Program(name, nbytes)
@@ -41,10 +41,10 @@ class Tier(LoadedPrograms):
         return program
 
     def lease(self, name: str) -> Lease:
-        slot = self.hot.get(name) or self.find(name, name)
-        assert slot is not None
-        slot.tick = self.next_tick()
-        return Lease(slot, "memory")
+        loaded = self.hot.get(name) or self.find(name, name)
+        assert loaded is not None
+        loaded.tick = self.next_tick()
+        return Lease(loaded, "memory")
 
     def use(self, *names: str) -> None:
         for name in names:
@@ -52,233 +52,233 @@ class Tier(LoadedPrograms):
 
     @property
     def names(self) -> set[str]:
-        return {slot.digest for slot in self}
+        return {loaded.digest for loaded in self}
 
 
-def test_the_least_recently_used_goes_first() -> None:
-    tier = Tier(3, None)
-    programs = {name: tier.load(name) for name in "abc"}
-    tier.use("a", "c")
-    tier.load("d")
-    assert tier.names == {"a", "c", "d"}
+def test_the_least_recently_used_program_is_evicted_first() -> None:
+    store = Store(3, None)
+    programs = {name: store.load(name) for name in "abc"}
+    store.use("a", "c")
+    store.load("d")
+    assert store.names == {"a", "c", "d"}
     assert programs["b"].closed == 1
-    tier.use("a")
-    tier.load("e")
-    assert tier.names == {"a", "d", "e"}
-    assert tier.evictions == 2 and not tier.over
+    store.use("a")
+    store.load("e")
+    assert store.names == {"a", "d", "e"}
+    assert store.evictions == 2 and not store.over
 
 
 def test_a_program_just_added_is_not_the_oldest() -> None:
-    tier = Tier(2, None)
-    tier.load("a")
-    tier.use("a", "a")
-    tier.load("b")
-    tier.load("c")
-    assert tier.names == {"b", "c"}, "b was added after the last use of a"
+    store = Store(2, None)
+    store.load("a")
+    store.use("a", "a")
+    store.load("b")
+    store.load("c")
+    assert store.names == {"b", "c"}, "b was added after the last use of a"
 
 
-def test_bounded_by_bytes() -> None:
-    tier = Tier(100, 100)
+def test_max_bytes_bounds_what_is_loaded() -> None:
+    store = Store(100, 100)
     for name in "abcd":
-        tier.load(name, 25)
-    assert tier.nbytes == 100 and len(tier) == 4
-    tier.use("a")
-    tier.load("e", 40)
-    assert tier.names == {"a", "d", "e"}
-    assert tier.nbytes == 90 and tier.evictions == 2
+        store.load(name, 25)
+    assert store.nbytes == 100 and len(store) == 4
+    store.use("a")
+    store.load("e", 40)
+    assert store.names == {"a", "d", "e"}
+    assert store.nbytes == 90 and store.evictions == 2
 
 
 def test_a_program_larger_than_the_bound_is_served() -> None:
-    tier = Tier(100, 100)
-    tier.load("small")
-    slot = LoadedProgram(tier, "large", Program("large", 1000))
-    tier.add(slot, "large")
-    lease = Lease(slot, "compiled")
-    del slot
-    assert tier.names == {"large"} and tier.over
+    store = Store(100, 100)
+    store.load("small")
+    loaded = LoadedProgram(store, "large", Program("large", 1000))
+    store.add(loaded, "large")
+    lease = Lease(loaded, "compiled")
+    del loaded
+    assert store.names == {"large"} and store.over
     assert lease.kernel("k") == "large.k"
     lease.release()
-    assert len(tier) == 0 and tier.nbytes == 0 and not tier.over
+    assert len(store) == 0 and store.nbytes == 0 and not store.over
 
 
 def test_a_program_in_use_is_never_evicted() -> None:
-    tier = Tier(2, None)
-    programs = {name: tier.load(name) for name in "ab"}
-    leases = [tier.lease("a"), tier.lease("b")]
-    programs["c"] = tier.load("c")
-    assert tier.over, "whoever adds a program holds it"
-    tier.shrink()
+    store = Store(2, None)
+    programs = {name: store.load(name) for name in "ab"}
+    leases = [store.lease("a"), store.lease("b")]
+    programs["c"] = store.load("c")
+    assert store.over, "whoever adds a program holds it"
+    store.shrink()
     assert programs["c"].closed == 1, "nobody holds it, and there is no room"
-    leases += [tier.lease("a")]
+    leases += [store.lease("a")]
     assert [lease.kernel("k") for lease in leases] == ["a.k", "b.k", "a.k"]
     leases[0].release()
-    tier.load("d")
-    tier.shrink()
-    assert tier.names == {"a", "b"}, "one of two leases on a is still held"
+    store.load("d")
+    store.shrink()
+    assert store.names == {"a", "b"}, "one of two leases on a is still held"
     for lease in leases:
         lease.release()
-    tier.load("e")
-    assert tier.names == {"a", "e"}, "a was asked for after b"
+    store.load("e")
+    assert store.names == {"a", "e"}, "a was asked for after b"
 
 
 def test_grows_past_its_bound_and_shrinks_on_release() -> None:
-    tier = Tier(2, None)
+    store = Store(2, None)
     leases = []
     for name in "abcde":
-        slot = LoadedProgram(tier, name, Program(name))
-        tier.add(slot, name)
-        leases.append(Lease(slot, "compiled"))
-        del slot
-    assert len(tier) == 5 and tier.over and tier.evictions == 0
+        loaded = LoadedProgram(store, name, Program(name))
+        store.add(loaded, name)
+        leases.append(Lease(loaded, "compiled"))
+        del loaded
+    assert len(store) == 5 and store.over and store.evictions == 0
     sizes = []
     for lease in leases:
         lease.release()
-        sizes.append((len(tier), tier.over))
+        sizes.append((len(store), store.over))
     assert sizes == [(4, True), (3, True), (2, False), (2, False), (2, False)]
-    assert tier.evictions == 3 and tier.nbytes == 20
+    assert store.evictions == 3 and store.nbytes == 20
 
 
-def test_trim() -> None:
-    tier = Tier(100, None)
-    programs = {name: tier.load(name) for name in "abcd"}
-    held = tier.lease("b")
-    assert tier.trim(30) == 10 and tier.names == {"b", "c", "d"}
-    assert tier.trim(0) == 20 and tier.names == {"b"}
+def test_trim_evicts_down_to_the_target() -> None:
+    store = Store(100, None)
+    programs = {name: store.load(name) for name in "abcd"}
+    held = store.lease("b")
+    assert store.trim(30) == 10 and store.names == {"b", "c", "d"}
+    assert store.trim(0) == 20 and store.names == {"b"}
     assert not programs["b"].closed and held.kernel() == "b.None"
-    assert not tier.over, "the bound itself is kept"
+    assert not store.over, "the bound itself is kept"
     held.release()
-    assert tier.names == {"b"}, "trimming is done once, the bound stays as it was"
-    assert tier.trim(0) == 10 and tier.trim(0) == 0
+    assert store.names == {"b"}, "trimming is done once, the bound stays as it was"
+    assert store.trim(0) == 10 and store.trim(0) == 0
 
 
-def test_a_program_that_grew() -> None:
-    tier = Tier(100, None)
-    program = tier.load("a", 10)
-    slot = tier.find("a", "a")
-    assert slot is not None
+def test_update_size_changes_the_bytes_that_count() -> None:
+    store = Store(100, None)
+    program = store.load("a", 10)
+    loaded = store.find("a", "a")
+    assert loaded is not None
     program.nbytes = 70
-    tier.update_size(slot)
-    assert tier.nbytes == 70
-    del slot
-    tier.trim(0)
-    assert tier.nbytes == 0
+    store.update_size(loaded)
+    assert store.nbytes == 70
+    del loaded
+    store.trim(0)
+    assert store.nbytes == 0
 
 
 def test_a_forgotten_lease_is_released_with_a_warning() -> None:
-    tier = Tier(1, None)
-    program = tier.load("forgotten")
-    lease: Any = tier.lease("forgotten")
-    tier.trim(0)
-    assert len(tier) == 1
+    store = Store(1, None)
+    program = store.load("forgotten")
+    lease: Any = store.lease("forgotten")
+    store.trim(0)
+    assert len(store) == 1
     with pytest.warns(ResourceWarning, match="program forgotten was never released"):
         del lease
     gc.collect()
-    tier.trim(0)
+    store.trim(0)
     assert program.closed == 1
 
 
 def test_a_forgotten_lease_makes_room_at_the_next_release() -> None:
-    """The collector may run inside the tier's own lock, so a forgotten lease itself evicts nothing."""
-    tier = Tier(1, None)
+    """The collector may run inside the store's own lock, so a forgotten lease itself evicts nothing."""
+    store = Store(1, None)
     leases: list[Any] = []
     for name in "ab":
-        slot = LoadedProgram(tier, name, Program(name))
-        tier.add(slot, name)
-        leases.append(Lease(slot, "compiled"))
-        del slot
-    assert tier.over
+        loaded = LoadedProgram(store, name, Program(name))
+        store.add(loaded, name)
+        leases.append(Lease(loaded, "compiled"))
+        del loaded
+    assert store.over
     with pytest.warns(ResourceWarning, match="program a "):
         del leases[0]
-    assert tier.names == {"a", "b"} and tier.over
+    assert store.names == {"a", "b"} and store.over
     leases[0].release()
-    assert tier.names == {"b"} and not tier.over
+    assert store.names == {"b"} and not store.over
 
 
 def test_releasing_twice_is_fine_and_use_after_release_is_not() -> None:
-    tier = Tier(1, None)
-    tier.load("a")
-    first, second = tier.lease("a"), tier.lease("a")
+    store = Store(1, None)
+    store.load("a")
+    first, second = store.lease("a"), store.lease("a")
     first.release()
     first.release()
     with pytest.raises(kk.DeviceError, match="released"):
         first.kernel()
     with pytest.raises(kk.DeviceError, match="released"):
         first.program  # noqa: B018
-    tier.trim(0)
+    store.trim(0)
     assert second.kernel() == "a.None", "releasing one lease twice does not release the other"
     second.release()
     assert "released" in repr(first)
 
 
 def test_a_lease_is_a_context_manager() -> None:
-    tier = Tier(1, None)
-    program = tier.load("a")
-    with tier.lease("a") as lease:
-        tier.trim(0)
+    store = Store(1, None)
+    program = store.load("a")
+    with store.lease("a") as lease:
+        store.trim(0)
         assert program.closed == 0
     with pytest.raises(kk.DeviceError):
         lease.kernel()
-    tier.trim(0)
+    store.trim(0)
     assert program.closed == 1
 
 
 def test_many_names_of_one_program_are_forgotten_with_it() -> None:
-    tier = Tier(1, None)
-    tier.load("a")
+    store = Store(1, None)
+    store.load("a")
     for number in range(50):
-        assert tier.find("a", f"alias {number}") is not None
-    assert len(tier.hot) <= 8, "the table of names is bounded"
-    tier.trim(0)
-    assert not tier.hot
+        assert store.find("a", f"alias {number}") is not None
+    assert len(store.hot) <= 8, "the table of names is bounded"
+    store.trim(0)
+    assert not store.hot
 
 
 def test_clear_closes_everything() -> None:
-    tier = Tier(10, None)
-    programs = [tier.load(name) for name in "abc"]
-    held = tier.lease("a")
-    tier.clear()
+    store = Store(10, None)
+    programs = [store.load(name) for name in "abc"]
+    held = store.lease("a")
+    store.clear()
     assert [program.closed for program in programs] == [1, 1, 1]
-    assert len(tier) == 0 and tier.nbytes == 0 and not tier.hot
+    assert len(store) == 0 and store.nbytes == 0 and not store.hot
     held.release()
 
 
 def test_hits_are_counted_exactly_under_threads() -> None:
-    tier = Tier(10, None)
+    store = Store(10, None)
     names = "abcdefgh"
     for name in names:
-        tier.load(name)
+        store.load(name)
     barrier = threading.Barrier(16)
 
     def work(seed: int) -> None:
         rng = random.Random(seed)
         barrier.wait()
         for _ in range(2000):
-            tier.use(rng.choice(names))
+            store.use(rng.choice(names))
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(work, range(16)))
-    assert tier.hits == 16 * 2000
-    assert tier.hits == 16 * 2000, "looking does not count"
+    assert store.hits == 16 * 2000
+    assert store.hits == 16 * 2000, "looking does not count"
 
 
 def test_nobody_ever_holds_a_closed_program() -> None:
     """16 threads lease and evict at once; `Program.kernel` fails on one that is closed."""
-    tier = Tier(3, None)
+    store = Store(3, None)
     made: list[Program] = []
     loading = threading.Lock()
 
     def get(name: str) -> Lease:
-        slot = tier.hot.get(name)
-        if slot is None:
+        loaded = store.hot.get(name)
+        if loaded is None:
             with loading:
-                slot = tier.find(name, name)
-                if slot is None:
+                loaded = store.find(name, name)
+                if loaded is None:
                     program = Program(name)
                     made.append(program)
-                    slot = LoadedProgram(tier, name, program)
-                    tier.add(slot, name)
-        slot.tick = tier.next_tick()
-        return Lease(slot, "memory")
+                    loaded = LoadedProgram(store, name, program)
+                    store.add(loaded, name)
+        loaded.tick = store.next_tick()
+        return Lease(loaded, "memory")
 
     def work(seed: int) -> None:
         rng = random.Random(seed)
@@ -286,21 +286,21 @@ def test_nobody_ever_holds_a_closed_program() -> None:
             with get(rng.choice("abcdefgh")) as lease:
                 lease.kernel("k")
                 if rng.random() < 0.1:
-                    tier.trim(0)
+                    store.trim(0)
                 lease.kernel("k")
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(work, range(16)))
-    assert tier.hits == 16 * 600
-    assert len(tier) <= 3 and not tier.over
-    assert tier.evictions == sum(program.closed for program in made) == len(made) - len(tier)
+    assert store.hits == 16 * 600
+    assert len(store) <= 3 and not store.over
+    assert store.evictions == sum(program.closed for program in made) == len(made) - len(store)
     assert max(program.closed for program in made) == 1
-    assert tier.nbytes == 10 * len(tier)
+    assert store.nbytes == 10 * len(store)
 
 
 def test_leases_in_cycles_collected_in_the_middle_of_evictions() -> None:
     """The collector runs at every step, and what it collects are leases of the very programs being evicted."""
-    tier = Tier(2, None)
+    store = Store(2, None)
     before = gc.get_threshold()
     gc.set_threshold(1)
     try:
@@ -308,12 +308,12 @@ def test_leases_in_cycles_collected_in_the_middle_of_evictions() -> None:
             warnings.simplefilter("ignore", ResourceWarning)
             for round_number in range(300):
                 for name in "abcd":
-                    slot = tier.find(name, name)
-                    if slot is None:
-                        slot = tier.add(LoadedProgram(tier, name, Program(name)), name)
-                    lease = Lease(slot, "memory")
-                    slot.tick = tier.next_tick()
-                    del slot
+                    loaded = store.find(name, name)
+                    if loaded is None:
+                        loaded = store.add(LoadedProgram(store, name, Program(name)), name)
+                    lease = Lease(loaded, "memory")
+                    loaded.tick = store.next_tick()
+                    del loaded
                     lease.kernel("k")
                     if round_number % 2:
                         cycle: list[Any] = [lease]
@@ -325,5 +325,5 @@ def test_leases_in_cycles_collected_in_the_middle_of_evictions() -> None:
             gc.collect()
     finally:
         gc.set_threshold(*before)
-    tier.shrink()
-    assert len(tier) <= 2 and not tier.over
+    store.shrink()
+    assert len(store) <= 2 and not store.over

@@ -58,7 +58,7 @@ class Waiting:
         return self.results
 
 
-def test_one_leads_and_all_get_its_result() -> None:
+def test_one_thread_works_and_all_get_its_result() -> None:
     waiting = Waiting(Flights(), 16)
     results = waiting.finish()
     assert waiting.calls == 1
@@ -74,7 +74,7 @@ def test_an_error_reaches_everyone_and_is_not_kept() -> None:
     assert flights.join("key", lambda: "fine") == ("fine", True)
 
 
-def test_an_interrupted_leader_is_replaced_by_one_of_the_waiters() -> None:
+def test_a_waiter_takes_over_from_an_interrupted_thread() -> None:
     flights: Flights[str] = Flights()
     interrupt = KeyboardInterrupt()
     waiting = Waiting(flights, 8, interrupt)
@@ -85,7 +85,7 @@ def test_an_interrupted_leader_is_replaced_by_one_of_the_waiters() -> None:
     assert all(isinstance(result, tuple) and str(result[0]).startswith("result of call") for result in others)
 
 
-def test_different_keys_fly_at_the_same_time() -> None:
+def test_different_keys_are_worked_on_at_the_same_time() -> None:
     flights: Flights[int] = Flights()
     together = threading.Barrier(8)
 
@@ -98,13 +98,13 @@ def test_different_keys_fly_at_the_same_time() -> None:
     assert all(leading for _, leading in results)
 
 
-def test_landed_flights_are_forgotten() -> None:
+def test_finished_work_is_forgotten() -> None:
     flights: Flights[int] = Flights()
     assert [flights.join("key", lambda n=n: n) for n in range(3)] == [(0, True), (1, True), (2, True)]  # type: ignore[misc]
     assert not flights._flying
 
 
-def test_who_has_waited_long_enough_does_the_work_itself() -> None:
+def test_a_thread_that_waited_long_enough_does_the_work_itself() -> None:
     flights: Flights[str] = Flights()
     stuck, started = threading.Event(), threading.Event()
 

@@ -80,7 +80,7 @@ def test_what_another_version_counts_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["missing/parent", "a file/as parent"])
-def test_where_it_cannot_be_written_it_says_so(tmp_path: Path, place: str) -> None:
+def test_adding_to_a_file_that_cannot_be_written_returns_false(tmp_path: Path, place: str) -> None:
     (tmp_path / "a file").write_text("")
     path = tmp_path / place / "cache_stats.json"
     written = add_to_file(path, {"misses": 1})
@@ -110,12 +110,12 @@ def test_counters_under_threads() -> None:
     assert counters.read()["compile_seconds"] == 8_000.0
 
 
-def test_the_rate_of_hits() -> None:
+def test_hit_rate_is_the_share_of_lookups_without_a_compile() -> None:
     assert CacheStats().hit_rate == 0
     assert CacheStats(hits_memory=90, hits_disk=5, hits_remote=1, misses=4).hit_rate == 0.96
 
 
-def test_the_table_a_person_reads() -> None:
+def test_str_is_a_table_for_people() -> None:
     table = str(
         CacheStats(
             programs=3, on_disk=1234, hits_memory=95, misses=5, compiles=5, compile_seconds=1.25, memory_bytes=5 << 20

@@ -69,13 +69,13 @@ def test_a_dry_run_says_what_pruning_then_does(tmp_path: Path, age: float | None
     assert len(list(list_entries(tmp_path))) == 4 - would.entries
 
 
-def test_prune_bounds_make_sense(tmp_path: Path) -> None:
+def test_prune_rejects_negative_bounds(tmp_path: Path) -> None:
     for age, most in ((-1.0, None), (float("nan"), None), (None, -1)):
         with pytest.raises(ArgumentError):
             prune_root(tmp_path, age, most)
 
 
-def test_pruning_goes_on_after_the_books_were_written_anew(tmp_path: Path) -> None:
+def test_pruning_goes_on_after_a_recount(tmp_path: Path) -> None:
     folder = fill(tmp_path, "a", range(8))
     held = folder.manifest.count()[1]
     assert prune_root(tmp_path, None, held // 2).entries >= 3
@@ -84,7 +84,7 @@ def test_pruning_goes_on_after_the_books_were_written_anew(tmp_path: Path) -> No
     assert list(list_entries(tmp_path)) == []
 
 
-def test_gone_folders_leave_whole(tmp_path: Path) -> None:
+def test_folders_that_are_gone_are_removed_whole(tmp_path: Path) -> None:
     fill(tmp_path, "a", range(2))
     fill(tmp_path, "b", range(2))
     went = prune_root(tmp_path, gone=lambda folder: folder.path.name == "a")
@@ -92,7 +92,7 @@ def test_gone_folders_leave_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
-def test_clear_leaves_what_is_not_the_cache_s(tmp_path: Path) -> None:
+def test_clear_leaves_files_that_are_not_ours(tmp_path: Path) -> None:
     fill(tmp_path, "a", range(2))
     (tmp_path / "a" / "notes.txt").write_text("mine")
     (tmp_path / "web").mkdir()
@@ -143,7 +143,7 @@ def test_pruning_by_bytes_goes_by_last_use_over_all_folders(tmp_path: Path, monk
     assert left == [4, 5, 6, 7]
 
 
-def test_names_of_what_is_gone_are_dropped_in_time(tmp_path: Path) -> None:
+def test_names_of_removed_entries_are_dropped_when_the_list_doubles(tmp_path: Path) -> None:
     folder = fill(tmp_path, "a", range(40))
     prune_root(tmp_path, max_bytes=0)
     for number in range(100, 130):

@@ -97,7 +97,7 @@ def test_every_path_that_a_user_names_is_a_regular_file(special: Path) -> None:
     assert (after.st_mode, after.st_ino, after.st_rdev) == (before.st_mode, before.st_ino, before.st_rdev)
 
 
-def test_a_lock_that_is_another_name_of_a_file_is_none(tmp_path: Path) -> None:
+def test_a_lock_file_with_a_second_name_is_refused(tmp_path: Path) -> None:
     """In a folder where others may write, somebody could link a file of ours to where a lock is to be."""
     precious, path = tmp_path / "precious", tmp_path / "lock"
     precious.write_text("data")

@@ -50,7 +50,7 @@ def holder(path: Path, script: str = HOLDER) -> Iterator[subprocess.Popen[str]]:
             child.kill()
 
 
-def test_it_is_exclusive_within_a_process(tmp_path: Path) -> None:
+def test_a_lock_is_exclusive_within_a_process(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     with FileLock(path).held(1):
         with pytest.raises(LockUnavailable, match="still held"):
@@ -58,7 +58,7 @@ def test_it_is_exclusive_within_a_process(tmp_path: Path) -> None:
     FileLock(path).acquire(0)
 
 
-def test_it_is_exclusive_between_processes(tmp_path: Path) -> None:
+def test_a_lock_is_exclusive_between_processes(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     with holder(path) as child:
         with pytest.raises(LockUnavailable):
@@ -85,7 +85,7 @@ def test_killing_the_holder_frees_it_at_once(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_file_goes_with_the_lock(tmp_path: Path) -> None:
+def test_releasing_a_lock_removes_its_file(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "er" / "a.lock"
     with FileLock(path).held(1):
         assert path.exists()
@@ -121,7 +121,7 @@ def test_a_lock_whose_file_was_deleted_is_not_given_twice(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("obstacle", ["folder", "link", "file as parent"])
-def test_where_no_lock_can_be_had_it_says_so(tmp_path: Path, obstacle: str) -> None:
+def test_acquire_raises_where_no_lock_can_be_had(tmp_path: Path, obstacle: str) -> None:
     path = tmp_path / "a.lock"
     if obstacle == "folder":
         path.mkdir()

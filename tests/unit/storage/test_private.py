@@ -138,7 +138,7 @@ def link_through_their_folder(root: Path) -> None:
     ],
     ids=lambda spoil: spoil.__name__,
 )  # fmt: skip
-def test_a_way_that_others_could_change_is_not_gone(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+def test_a_path_that_others_could_change_is_not_used(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     root = tmp_path / "parent" / "cache"
     fill(root)
     spoil(root)
@@ -175,7 +175,7 @@ def test_an_entry_that_others_could_have_written_is_set_aside(tmp_path: Path, ho
 
 
 @two_users
-def test_books_that_others_could_have_written_are_not_read(tmp_path: Path) -> None:
+def test_manifests_that_others_could_have_written_are_not_read(tmp_path: Path) -> None:
     tier = fill(tmp_path / "cache")
     for name in ("manifest.json", f"names/{NAME}"):
         give(tier.folder.path / name)
@@ -205,13 +205,13 @@ def test_an_owner_may_be_trusted_by_name(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("owner", ["no such user", "", "a\0b", -1, 1.5, True, b"root"])
-def test_a_trusted_owner_is_a_user(owner: object) -> None:
+def test_trusted_owner_must_be_a_user(owner: object) -> None:
     with pytest.raises(kk.ArgumentError, match="trusted_owner must be"):
         Trust(owner)  # type: ignore[arg-type]
 
 
 @two_users
-def test_upkeep_says_why_it_does_nothing(tmp_path: Path) -> None:
+def test_upkeep_of_a_folder_that_is_not_private_raises(tmp_path: Path) -> None:
     root = tmp_path / "cache"
     fill(root)
     give(root)
@@ -235,7 +235,7 @@ def test_a_sticky_folder_above_is_fine_and_a_link_of_ours_too(tmp_path: Path) ->
 
 
 @two_users
-def test_a_folder_taken_over_after_it_was_removed(tmp_path: Path) -> None:
+def test_a_folder_that_another_user_created_meanwhile_is_not_used(tmp_path: Path) -> None:
     """In a folder like /tmp anybody may make a new one of that name."""
     above = tmp_path / "like tmp"
     above.mkdir()
@@ -316,7 +316,7 @@ assert tier.get(sample_entry(1).facts.key.digest, "program1")
 
 
 @pytest.mark.parametrize("umask", ["000", "002", "077", "0777"])
-def test_everything_is_ours_alone_under_any_umask(reachable_path: Path, umask: str) -> None:
+def test_everything_is_private_under_any_umask(reachable_path: Path, umask: str) -> None:
     home = reachable_path / "home"
     home.mkdir()
     if os.geteuid() == 0:
@@ -327,7 +327,7 @@ def test_everything_is_ours_alone_under_any_umask(reachable_path: Path, umask: s
     assert not wrong
 
 
-def test_what_is_made_is_private_and_what_is_there_is_left(tmp_path: Path) -> None:
+def test_new_folders_are_private_and_existing_ones_unchanged(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     make_private_folder(tmp_path / "open" / "a" / "b")
     assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o755

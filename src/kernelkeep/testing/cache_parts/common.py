@@ -1,4 +1,4 @@
-"""What the parts share: a cache in a folder of its own, and small programs whose results tell them apart."""
+"""What the parts share: a cache in its own folder, and small programs with different results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad files: never loaded, never an exception in the user's program, set aside, rebuilt, counted."""
+"""Damaged files are never loaded and never raise: they are set aside, counted, and the programs compiled again."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class DamageTests(CachePart):
             assert lease.origin == "disk"
             check_adder(device, lease, 1)
 
-    def test_two_files_exchanged(self, device: Device, open_cache: OpenCache) -> None:
+    def test_two_exchanged_files_are_both_rejected(self, device: Device, open_cache: OpenCache) -> None:
         one, other = adder(device, 1), adder(device, 2)
         with open_cache() as cache:
             cache.get(one).release()
@@ -149,7 +149,9 @@ class DamageTests(CachePart):
         with open_cache() as cache:
             assert not cache.preload(["twice"]).ok
 
-    def test_a_name_from_an_undecodable_file_name(self, device: Device, cache: ProgramCache) -> None:
+    def test_a_program_with_an_undecodable_name_is_kept_in_memory_only(
+        self, device: Device, cache: ProgramCache
+    ) -> None:
         text = adder(device, 1).text
         source = Source(text, name="bad\udc80name", language=device.language)
         for origin in ("compiled", "memory"):
@@ -160,7 +162,7 @@ class DamageTests(CachePart):
         assert cache.preload([source, "bad\udc80name"]).memory == 1
         assert cache.explain(source).found == "memory"
 
-    def test_a_cache_folder_that_is_a_file(self, device: Device, tmp_path: Path) -> None:
+    def test_a_file_in_the_place_of_the_cache_folder_warns_once(self, device: Device, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("precious")
         with pytest.warns(CacheWarning, match="memory only"):
             cache = ProgramCache(device, tmp_path / "file")
@@ -175,7 +177,7 @@ class DamageTests(CachePart):
             assert cache.lifetime_stats().compiles == 1
         assert (tmp_path / "file").read_text() == "precious"
 
-    def test_the_folder_vanishes_under_a_running_program(self, device: Device, cache: ProgramCache) -> None:
+    def test_a_removed_cache_folder_is_created_again(self, device: Device, cache: ProgramCache) -> None:
         import shutil
 
         cache.get(adder(device, 1)).release()

@@ -1,4 +1,4 @@
-"""The way of a program: where each lease comes from, what is kept, and what the numbers say."""
+"""The life of a program: the origin of each lease, what is kept, and what is counted."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class LifecycleTests(CachePart):
         cache.get(source).release()
         assert len(hashed) == 1
 
-    def test_a_portable_kernel(self, device: Device, cache: ProgramCache) -> None:
+    def test_a_portable_kernel_is_found_again(self, device: Device, cache: ProgramCache) -> None:
         for origin in ("compiled", "memory"):
             with cache.get(SAXPY) as lease:
                 self.check_saxpy(device, lease.kernel("saxpy"))
@@ -163,7 +163,7 @@ class LifecycleTests(CachePart):
         with pytest.raises(DeviceError, match="released"):
             lease.kernel()
 
-    def test_trim(self, device: Device, cache: ProgramCache) -> None:
+    def test_trim_evicts_down_to_the_target(self, device: Device, cache: ProgramCache) -> None:
         for term in range(3):
             cache.get(adder(device, term)).release()
         before = cache.stats().memory_bytes
@@ -175,7 +175,7 @@ class LifecycleTests(CachePart):
         cache.get(adder(device, 0)).release()
         assert cache.stats().hits_disk == 1
 
-    def test_preload(
+    def test_preload_loads_sources_and_names_and_reports_failures(
         self,
         device: Device,
         open_cache: OpenCache,
@@ -204,7 +204,7 @@ class LifecycleTests(CachePart):
                     check_adder(device, lease, term)
             assert cache.preload([]).loaded == 0
 
-    def test_persist(self, device: Device, open_cache: OpenCache) -> None:
+    def test_persist_writes_what_is_not_saved(self, device: Device, open_cache: OpenCache) -> None:
         sources = [adder(device, term) for term in range(2)]
         with open_cache(auto_save=False) as cache:
             for term, source in enumerate(sources):
@@ -224,7 +224,7 @@ class LifecycleTests(CachePart):
             cache.get(adder(device, 1)).release()
         assert not list(cache.folder.glob("programs/*/*"))
 
-    def test_explain(self, device: Device, open_cache: OpenCache, tmp_path: Path) -> None:
+    def test_explain_names_the_fields_that_differ(self, device: Device, open_cache: OpenCache, tmp_path: Path) -> None:
         cache = open_cache()
         source = adder(device, "TERM", defines={"TERM": 1})
         missing = cache.explain(source)
@@ -243,7 +243,7 @@ class LifecycleTests(CachePart):
         assert [d.field for d in edited.differences] == ["source"]
         assert cache.stats().compiles == 1, "explaining compiles nothing"
 
-    def test_the_numbers_are_exact(self, device: Device, open_cache: OpenCache) -> None:
+    def test_stats_count_every_lookup_exactly(self, device: Device, open_cache: OpenCache) -> None:
         sources = [adder(device, term) for term in range(3)]
         wrong = Source("this is no program", name="wrong", language=device.language)
         with open_cache() as cache:
@@ -293,7 +293,7 @@ class LifecycleTests(CachePart):
             cache.get(sources[0])  # not remembered as good either
         assert not list((cache.folder / "locks").iterdir())
 
-    def test_one_compile_for_all_threads(self, device: Device, cache: ProgramCache) -> None:
+    def test_threads_that_ask_together_share_one_compile(self, device: Device, cache: ProgramCache) -> None:
         together = threading.Barrier(32)
 
         def ask(number: int) -> str:
@@ -360,7 +360,7 @@ class LifecycleTests(CachePart):
         assert tries == [1, 0, 1], "nothing idle is left, so it is not tried again"
         held.release()
 
-    def test_memory_bound_in_bytes(self, device: Device, open_cache: OpenCache) -> None:
+    def test_max_bytes_bounds_the_loaded_programs(self, device: Device, open_cache: OpenCache) -> None:
         with open_cache() as cache:
             cache.get(adder(device, 1)).release()
             cache.finish_saving()
@@ -372,7 +372,7 @@ class LifecycleTests(CachePart):
             stats = cache.stats()
             assert stats.memory_bytes <= one * 2.5 and 1 <= stats.programs <= 3 and stats.evictions >= 2
 
-    def test_after_close(self, device: Device, open_cache: OpenCache) -> None:
+    def test_every_call_after_close_raises(self, device: Device, open_cache: OpenCache) -> None:
         cache = open_cache()
         source = adder(device, 1)
         held = cache.get(source)
@@ -397,7 +397,7 @@ class LifecycleTests(CachePart):
         with open_cache().get(source) as lease:
             assert lease.origin == "disk"
 
-    def test_wrong_use(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+    def test_wrong_arguments_raise_argument_error(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
         for wrong in ("saxpy", None, 3):
             with pytest.raises(ArgumentError):
                 cache.get(wrong)  # type: ignore[arg-type]
@@ -416,7 +416,7 @@ class LifecycleTests(CachePart):
         with pytest.raises(Unsupported):
             ProgramCache(device, tmp_path / "other", remote="redis://x")  # type: ignore[arg-type]
 
-    def test_the_meta_file_is_for_people(self, device: Device, cache: ProgramCache) -> None:
+    def test_the_meta_file_has_the_facts_as_json(self, device: Device, cache: ProgramCache) -> None:
         source = adder(device, 1, name="readable", defines={"TILE": 16})
         cache.get(source).release()
         cache.finish_saving()

@@ -73,7 +73,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 # --- layout
 
 
-def test_the_layout_a_person_finds(tier: DiskChain) -> None:
+def test_put_writes_the_documented_layout(tier: DiskChain) -> None:
     entry = sample_entry(1, name="saxpy")
     assert get(tier, entry) is None
     assert tier.put(entry)
@@ -129,7 +129,7 @@ def test_everything_is_private(tmp_path: Path) -> None:
         "-rf",
     ],
 )
-def test_names_of_every_kind(tmp_path: Path, name: str) -> None:
+def test_programs_with_any_name_are_kept(tmp_path: Path, name: str) -> None:
     tier = open_tier(tmp_path / "cache")
     entry = sample_entry(1, name=name)
     assert tier.put(entry)
@@ -162,7 +162,7 @@ def test_a_program_is_found_under_another_name(tier: DiskChain) -> None:
     assert tier.get(digest_of(entry), "one") == renamed
 
 
-def test_putting_again_replaces(tier: DiskChain) -> None:
+def test_put_replaces_an_older_entry(tier: DiskChain) -> None:
     small, large = sample_entry(1, size=100), sample_entry(1, size=5000)
     tier.put(small)
     tier.put(large)
@@ -265,7 +265,7 @@ def test_only_the_last_few_bad_files_are_kept(tier: DiskChain) -> None:
 
 @pytest.mark.parametrize("place", ["names/program1", "diary", "names", "tmp", "set-aside", "shard", "manifest.json"])
 @pytest.mark.parametrize("obstacle", ["file", "folder"])
-def test_one_orphan_does_not_stop_all_writing(tmp_path: Path, place: str, obstacle: str) -> None:
+def test_a_file_in_the_place_of_a_folder_does_not_stop_writing(tmp_path: Path, place: str, obstacle: str) -> None:
     entry = sample_entry(1)
     folder = tmp_path / "cache" / GPU
     path = folder / (f"programs/{digest_of(entry)[:3]}" if place == "shard" else place)
@@ -338,7 +338,7 @@ def test_the_bound_is_kept_in_a_folder_that_held_more(tmp_path: Path) -> None:
     assert all(get(tier, sample_entry(number)) for number in (*range(25, 30), *range(100, 105))), "the oldest went"
 
 
-def test_prune_by_age(tier: DiskChain, clock: Clock) -> None:
+def test_prune_by_age_removes_what_was_not_used_since(tier: DiskChain, clock: Clock) -> None:
     clock.now -= 100 * DAY
     for number in range(10):
         clock.put(tier, sample_entry(number))
@@ -354,7 +354,7 @@ def test_prune_by_age(tier: DiskChain, clock: Clock) -> None:
     assert tier.prune(max_age_days=0).entries == 6, "looking was using"
 
 
-def test_prune_by_bytes(tier: DiskChain, clock: Clock) -> None:
+def test_prune_by_bytes_removes_the_least_recently_used(tier: DiskChain, clock: Clock) -> None:
     clock.now -= 10 * DAY
     for number in range(10):
         clock.put(tier, sample_entry(number))
@@ -367,7 +367,7 @@ def test_prune_by_bytes(tier: DiskChain, clock: Clock) -> None:
     assert tier.count() == (0, 0)
 
 
-def test_prune_what_is_gone(tmp_path: Path) -> None:
+def test_prune_removes_folders_that_are_gone(tmp_path: Path) -> None:
     root = tmp_path / "cache"
     tiers = {name: open_tier(root, name) for name in ("gpu_a", "gpu_b", "gpu_c")}
     for tier in tiers.values():
@@ -437,7 +437,9 @@ def test_no_step_but_pruning_grows_with_the_number_of_entries(tmp_path: Path, se
     assert cost(10) == cost(1000)
 
 
-def test_pruning_by_bytes_stops_when_it_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+def test_pruning_by_bytes_removes_no_more_than_it_must(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
     tier = open_tier(tmp_path / "cache")
     clock.now -= 50 * DAY
     for number in range(200):
@@ -517,7 +519,7 @@ def test_a_read_only_cache_serves_and_warns_once(tmp_path: Path, age: float) -> 
     assert get(tier, sample_entry(1)) == sample_entry(1)
 
 
-def test_a_cache_that_may_not_even_be_read(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_read_warns_once(tmp_path: Path) -> None:
     tier = open_tier(tmp_path / "cache")
     tier.put(sample_entry(1))
     tier.root.chmod(0)
@@ -560,7 +562,7 @@ def test_a_warning_that_is_an_error_breaks_nothing(tmp_path: Path) -> None:
         assert not open_tier(root).put(sample_entry(1))
 
 
-def test_it_is_tried_again_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_folder_is_tried_again_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DiskTier, "retry_seconds", (0.05, 0.05))
     root = tmp_path / "cache"
     root.write_text("")
@@ -602,7 +604,7 @@ def test_a_folder_removed_under_a_running_program(tier: DiskChain) -> None:
     ],
     ids=range(10),
 )
-def test_a_damaged_manifest_is_survived(tier: DiskChain, content: bytes) -> None:
+def test_a_damaged_manifest_is_replaced(tier: DiskChain, content: bytes) -> None:
     tier.put(sample_entry(1))
     (tier.folder.path / "manifest.json").write_bytes(content)
     tier.put(sample_entry(2))
@@ -629,7 +631,7 @@ def test_what_another_version_wrote_into_the_manifest_stays(tier: DiskChain) -> 
     assert after["tuned"] == {"a": [1, 2]} and after["schema"] == 2 and after["entries"] == 1
 
 
-def test_an_entry_of_a_newer_version_is_left_to_it(tier: DiskChain) -> None:
+def test_an_entry_of_a_newer_schema_is_not_read(tier: DiskChain) -> None:
     """A newer schema cannot be read here; it is set aside like any other file we do not understand, and never loaded."""
     entry = sample_entry(1)
     tier.put(entry)
@@ -649,7 +651,7 @@ def test_temporary_files_of_killed_writers_are_cleared_away(tier: DiskChain) -> 
     assert [path.name for path in tmp.iterdir()] == ["new"], "one may be under way"
 
 
-def test_scan_finds_what_is_whole_and_what_is_not(tier: DiskChain) -> None:
+def test_scan_lists_whole_and_damaged_entries(tier: DiskChain) -> None:
     for number in range(4):
         tier.put(sample_entry(number))
     file_of(tier, sample_entry(2)).write_bytes(b"bad")
