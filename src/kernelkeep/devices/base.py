@@ -19,16 +19,16 @@ device, and a backend replaces a default where its driver does better.
 |---------------------------------------|-----------------------------------------------|
 | build_program                         | compile, then load                            |
 | free, shut_down, Program.unload       | nothing to do                                 |
-| fence, timer                          | synchronize; the host's clock                 |
-| queue                                 | `Unsupported`                                 |
-| open_lanes, new_replay, Kernel.bind_launch | one lane; a loop; launch by launch       |
+| fence                                 | synchronize                                   |
+| timer_class, lanes_class, queue_class | the host's clock; one lane; no second queue   |
+| new_replay, Kernel.bind_launch        | a loop; launch by launch                      |
 | pinned_empty                          | an ordinary NumPy array                       |
 | guests                                | memory is not shared with other libraries     |
 | Kernel.fast_launch                    | none: launches go through `enqueue`           |
 
 The base does what is the same everywhere, above all the checks before a driver call. A backend works in its driver's own
 handles and translates its driver's errors into those of `kernelkeep.errors`. A method that users call too (`memory_info`,
-`synchronize`, `fence`, `timer`, `queue`) begins with `self.check_open()`.
+`synchronize`, `fence`) begins with `self.check_open()`.
 
 Order of work: everything given to one device without naming a queue runs in the order it was given, whichever thread
 gave it. `synchronize()` and `Array.numpy()` wait for it.
@@ -103,6 +103,9 @@ class Device(ABC):
     backend: str
     language: str
     guests = Guests()  # how memory is shared with other libraries
+    timer_class: type[Timer] = Timer
+    lanes_class: type[Lanes] = Lanes
+    queue_class: type[Queue] | None = None  # None: the device has one queue
     replays_whole = False  # many launches cost the host as much as one
     lost = ""  # why this process cannot use it, where it was opened before a fork
 
@@ -205,7 +208,7 @@ class Device(ABC):
     def timer(self) -> Timer:
         """Device time of a `with` block."""
         self.check_open()
-        return Timer(self)
+        return self.timer_class(self)
 
     def time_work(self, work: Callable[[], Any]) -> float:
         """The device time of some launches in seconds, without the host's gaps between them where the driver can do that."""
@@ -218,14 +221,13 @@ class Device(ABC):
         """A second queue; `Unsupported` where the device has only one."""
         self.check_open()
         self.capabilities.require("queues")
-        raise NotImplementedError(
-            f"the {self.backend} backend states capabilities.queues and does not override queue()"
-        )
+        assert self.queue_class is not None, "a backend with capabilities.queues sets queue_class"
+        return self.queue_class(self)
 
     def open_lanes(self, *, timed: bool = True) -> Lanes:
         """Upload, compute and download beside each other, as far as the device can; `timed` for marks that tell when."""
         self.check_open()
-        return Lanes(self, timed)
+        return self.lanes_class(self, timed)
 
     def new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> Replay:
         """Launches and copies as one, as far as the driver can.

@@ -142,9 +142,12 @@ class Kernel(ABC):
             for value in args:
                 if isinstance(value, Array):
                     value.stop_recycling()
-        self._enqueue(values, shape, options, shared if ordered else ())
+        self.enqueue_ordered(values, shape, options, shared if ordered else ())
 
-    def _enqueue(self, values: Sequence[Any], shape: Any, options: LaunchOptions, shared: Sequence[Array]) -> None:
+    def enqueue_ordered(
+        self, values: Sequence[Any], shape: Any, options: LaunchOptions, shared: Sequence[Array]
+    ) -> None:
+        """`enqueue`, after other libraries' work on the arrays they share, and before what they do next."""
         if not shared:
             self.enqueue(values, shape, options)
             return
@@ -221,7 +224,7 @@ class Kernel(ABC):
 
     def _launch_checked(self, args: tuple[Any, ...], shape: Any) -> None:
         values, shared = self.check_arguments(args)
-        self._enqueue(values, shape, _PLAIN, shared)
+        self.enqueue_ordered(values, shape, _PLAIN, shared)
 
     def check_shape(self, grid: Any, group: Any) -> Any:
         """A grid and group as `enqueue` takes them; `ArgumentError` if they do not fit the device or the kernel."""

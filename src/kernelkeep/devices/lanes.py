@@ -11,7 +11,7 @@ until a later mark of that lane has passed.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,9 @@ from .synchronization import Fence, Queue
 if TYPE_CHECKING:
     from .base import Device
 
-__all__ = ["Block", "Lane", "Lanes", "Mark"]
+__all__ = ["Block", "DeviceClock", "Lane", "Lanes", "Mark"]
+
+_MEASURE_EVERY_SECONDS = 10.0
 
 
 class Block:
@@ -52,6 +54,29 @@ class Mark(Fence):
         if not self.seen and self._fence.done:
             self.seen = time.perf_counter()
         return bool(self.seen)
+
+
+class DeviceClock:
+    """How far the host's clock is ahead of the device's; `read` returns the device's time now, in seconds."""
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        self._read = read
+        self._measure()
+
+    def _measure(self) -> None:
+        tries = []
+        for _ in range(5):
+            before = time.perf_counter()
+            told = self._read()
+            after = time.perf_counter()
+            tries.append((after - before, (before + after) / 2 - told))
+        self.offset = min(tries)[1]  # the shortest try is the most exact
+        self._measured = time.perf_counter()
+
+    def keep_exact(self) -> None:
+        """Measure again if the last measurement is old: the clocks drift apart."""
+        if time.perf_counter() - self._measured > _MEASURE_EVERY_SECONDS:
+            self._measure()
 
 
 class Lane:

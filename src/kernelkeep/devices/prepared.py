@@ -71,12 +71,7 @@ class Prepared:
         values = self.values  # before the look at `revoked`: revoking sets that first, then takes the values away
         if self.revoked:
             self.refuse()
-        device, shared = self.kernel.device, self.shared
-        if not shared:
-            self.kernel.enqueue(values, self.shape, options)
-            return
-        with device.guests.ordered(device, shared, options.queue):
-            self.kernel.enqueue(values, self.shape, options)
+        self.kernel.enqueue_ordered(values, self.shape, options, self.shared)
 
     def on_device_queue(self) -> Callable[[], None]:
         """This launch as a call on the device's own queue, also where it was prepared for another."""

@@ -94,6 +94,9 @@ class Timer:
 class Queue(ABC):
     """A second order of work beside the device's own. Work in different queues may overlap."""
 
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
     @abstractmethod
     def fence(self) -> Fence:
         """A point after all work given to this queue so far."""

@@ -62,6 +62,7 @@ class CudaDevice(Device):
     backend = "cuda"
     language = "cuda"
     guests = CudaGuests()
+    timer_class, lanes_class, queue_class = CudaTimer, CudaLanes, CudaQueue
     replays_whole = True
 
     def __init__(self, info: DeviceInfo) -> None:
@@ -86,6 +87,7 @@ class CudaDevice(Device):
         self.cu_context = self.call(driver.cuDevicePrimaryCtxRetain, self.cu_device)
         self.current = Current(driver, self.cu_context)
         self.discarded = Discarded.of(info.index)
+        # Not CU_EVENT_BLOCKING_SYNC: on a busy host a sleeping thread wakes up too late to keep three stages busy.
         self.events = Events(self, driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
         self.timing_events = Events(self, driver.CUevent_flags.CU_EVENT_DEFAULT)
         with self.current:
@@ -235,14 +237,6 @@ class CudaDevice(Device):
         self.check_open()
         return CudaFence(self, self.cu_stream)
 
-    def timer(self) -> CudaTimer:
-        self.check_open()
-        return CudaTimer(self)
-
-    def queue(self) -> CudaQueue:
-        self.check_open()
-        return CudaQueue(self)
-
     def new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> CudaReplay:
         return CudaReplay(self, steps, stream_of(queue, self))
 
@@ -250,10 +244,6 @@ class CudaDevice(Device):
         """Only makes our context current in this thread: CUDA serves all threads at once."""
         self.check_open()
         return self.current
-
-    def open_lanes(self, *, timed: bool = True) -> CudaLanes:
-        self.check_open()
-        return CudaLanes(self, timed)
 
     def synchronize(self) -> None:
         self.check_open()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,20 +21,15 @@ _ANCHOR_SECONDS = 4.0  # times of events are float32 milliseconds: exact to half
 
 
 class CudaMark(CudaFence, Mark):
-    """An event from the lanes' pool."""
+    """An event, and the anchor of its time."""
 
     def __init__(self, lanes: CudaLanes, stream: Any) -> None:
-        self._device = lanes.device
-        self._free = lanes.free_events
+        device = self._device = lanes.device
+        self._events = device.timing_events if lanes.timed else device.events
         self.anchor = lanes.anchor
-        self.event = self._free.pop() if self._free else lanes.new_event()
-        (status,) = lanes.record(self.event, stream)
-        if status is not lanes.device.success:
-            lanes.device.call(lanes.record, self.event, stream)
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # half made, or the interpreter is half gone
-            self._free.append(self.event)
+        self.event = self._events.take()
+        if device.record(self.event, stream)[0] is not device.success:  # without `call` first: a mark is made often
+            device.call(device.record, self.event, stream)
 
 
 class CudaLane(Lane):
@@ -67,7 +61,7 @@ class CudaLane(Lane):
 
     def wait_for(self, mark: Fence) -> None:
         assert isinstance(mark, CudaFence)
-        self.device.call(self._lanes.stream_wait, self._stream, mark.event, 0)
+        self.device.call(self.device.stream_wait, self._stream, mark.event, 0)
 
     def mark(self) -> CudaMark:
         return CudaMark(self._lanes, self._stream)
@@ -80,23 +74,14 @@ class CudaLanes(Lanes):
 
     def __init__(self, device: CudaDevice, timed: bool) -> None:
         driver = device.driver
-        flags = driver.CUevent_flags
-        # Not CU_EVENT_BLOCKING_SYNC: on a busy host a sleeping thread wakes up too late to keep three stages busy.
-        self._event_flags = flags.CU_EVENT_DEFAULT if timed else flags.CU_EVENT_DISABLE_TIMING
         # Looked up once: these are called several times for each batch.
-        self.record, self.stream_wait = driver.cuEventRecord, driver.cuStreamWaitEvent
         self.to_device, self.to_host = driver.cuMemcpyHtoDAsync, driver.cuMemcpyDtoHAsync
-        self.free_events: list[Any] = []
         super().__init__(device, timed)
         self._clock = CudaQueue(device)
         self.anchor = self._new_anchor()
 
     def open_lanes(self) -> None:
         self.upload, self.compute, self.download = CudaLane(self), CudaLane(self), CudaLane(self)
-
-    def new_event(self) -> Any:
-        with self.device.current:
-            return self.device.call(self.device.driver.cuEventCreate, self._event_flags)
 
     def times(self, marks: Sequence[CudaMark]) -> list[float]:
         call, elapsed = self.device.call, self.device.driver.cuEventElapsedTime
@@ -121,9 +106,3 @@ class CudaLanes(Lanes):
                 event, last = last, event
             device.timing_events.give(last)
         return event, best[1]
-
-    def close(self) -> None:
-        events, self.free_events = self.free_events, []
-        with self.device.current:
-            for event in events:
-                self.device.driver.cuEventDestroy(event)

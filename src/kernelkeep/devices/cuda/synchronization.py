@@ -26,8 +26,10 @@ def stream_of(queue: Queue | None, device: CudaDevice) -> Any:
 class CudaQueue(Queue):
     """A stream."""
 
+    device: CudaDevice
+
     def __init__(self, device: CudaDevice) -> None:
-        self.device = device
+        super().__init__(device)
         flags = device.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         with device.current:
             self.cu_stream = device.call(device.driver.cuStreamCreate, flags)
@@ -60,7 +62,7 @@ class CudaFence(Fence):
         self._device = device
         self._events = device.timing_events if timing else device.events
         self.event = self._events.take()
-        device.call(device.driver.cuEventRecord, self.event, stream)
+        device.call(device.record, self.event, stream)
 
     @property
     def done(self) -> bool:

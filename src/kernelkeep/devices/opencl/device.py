@@ -75,6 +75,7 @@ class OpenCLDevice(Device):
 
     backend = "opencl"
     language = "opencl"
+    timer_class, lanes_class, queue_class = OpenCLTimer, OpenCLLanes, OpenCLQueue
 
     def __init__(self, info: DeviceInfo, device: Any) -> None:
         cl = self.cl = load_pyopencl()
@@ -270,23 +271,11 @@ class OpenCLDevice(Device):
         self.check_open()
         return OpenCLFence(self, self.cl_queue)
 
-    def timer(self) -> OpenCLTimer:
-        self.check_open()
-        return OpenCLTimer(self)
-
     def time_work(self, work: Callable[[], Any]) -> float:
         timer = OpenCLTimer(self, held_back=self.info.is_gpu)
         with timer:
             work()
         return timer.seconds
-
-    def queue(self) -> OpenCLQueue:
-        self.check_open()
-        return OpenCLQueue(self)
-
-    def open_lanes(self, *, timed: bool = True) -> OpenCLLanes:
-        self.check_open()
-        return OpenCLLanes(self, timed)
 
     def new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> Replay:
         return new_replay(self, steps)

@@ -7,14 +7,13 @@ the upload, mapping it again the download.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import OutOfMemory
-from ..lanes import Block, Lane, Lanes, Mark
+from ..lanes import Block, DeviceClock, Lane, Lanes, Mark
 from ..synchronization import Fence
 from .synchronization import OpenCLFence, OpenCLQueue
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["OpenCLLanes"]
 
 _ALIGNMENT = 4096  # CPU drivers use memory in place only if it is aligned
-_ANCHOR_SECONDS = 10.0
 
 
 class OpenCLMark(OpenCLFence, Mark):
@@ -72,7 +70,7 @@ class OpenCLLane(Lane):
         self._cl.enqueue_barrier(self.cl_queue, wait_for=[mark.event])
 
     def mark(self) -> OpenCLMark:
-        return OpenCLMark(self.device, self._lanes.offset, self.cl_queue)
+        return OpenCLMark(self.device, self._lanes.clock.offset, self.cl_queue)
 
     def flush(self) -> None:
         self.cl_queue.flush()
@@ -130,8 +128,8 @@ class OpenCLLanes(Lanes):
         self.shares_memory = bool(device.cl_device.type & device.cl.device_type.CPU)
         self._fine_grained = _has_fine_grained_memory(device)
         super().__init__(device, timed)
-        self._clock = OpenCLQueue(device, timed=True)
-        self._anchor()
+        self._clock_queue = OpenCLQueue(device, timed=True)
+        self.clock = DeviceClock(self._device_time)
 
     def open_lanes(self) -> None:
         self.upload = OpenCLLane(self, self.device)
@@ -146,26 +144,18 @@ class OpenCLLanes(Lanes):
         if self.shares_memory and self._fine_grained:
             return FineBlock(self.device, nbytes)
         if self.shares_memory:
-            return SharedBlock(self.device, nbytes, self._clock.cl_queue)
+            return SharedBlock(self.device, nbytes, self._clock_queue.cl_queue)
         return super().block(nbytes)
 
     def times(self, marks: Sequence[OpenCLMark]) -> list[float]:
         times = [mark.event.profile.end * 1e-9 + mark.offset for mark in marks]
-        if time.perf_counter() - self._anchored > _ANCHOR_SECONDS:
-            self._anchor()
+        self.clock.keep_exact()
         return times
 
-    def _anchor(self) -> None:
-        """Measure how far the host's clock is ahead of the device's: the shortest of a few tries is the most exact."""
-        tries = []
-        for _ in range(5):
-            before = time.perf_counter()
-            event = self.device.cl.enqueue_marker(self._clock.cl_queue)
-            event.wait()
-            after = time.perf_counter()
-            tries.append((after - before, (before + after) / 2 - event.profile.end * 1e-9))
-        self.offset = min(tries)[1]
-        self._anchored = time.perf_counter()
+    def _device_time(self) -> float:
+        event = self.device.cl.enqueue_marker(self._clock_queue.cl_queue)
+        event.wait()
+        return float(event.profile.end) * 1e-9
 
 
 def _has_fine_grained_memory(device: OpenCLDevice) -> bool:

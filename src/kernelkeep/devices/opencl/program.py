@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -146,7 +147,7 @@ class OpenCLKernel(Kernel):
             # What pyopencl's own generated code calls; its public set_arg tries every kind of argument in turn.
             "set_buffers": kernel._set_arg_multi,
             "set_scalars": kernel._set_arg_buf_multi,
-            "set_others": self._set_arguments,
+            "set_argument": partial(set_argument, self._cl, kernel),
             "now": self._set,
             "error": self._cl.Error,
             "refuse": self._refuse,
@@ -161,9 +162,8 @@ class OpenCLKernel(Kernel):
                 pairs = "".join(f"{i}, v{i}, " for i in places)
                 noted = "; ".join(f"now[{i}] = {same.format(i)}" for i in places)
                 lines += [f"        if {changed}:", f"            {call}(({pairs})); {noted}"]
-        others = "".join(f"{i}, v{i}, " for i, p in enumerate(params) if p.kind not in ("buffer", "scalar"))
-        if others:
-            lines.append(f"        set_others(native, ({others}))")
+        others = (i for i, p in enumerate(params) if p.kind not in ("buffer", "scalar"))
+        lines += [f"        set_argument({i}, v{i})" for i in others]
         lines += ["        enqueue(device.cl_queue, native, shape[0], shape[1])"]
         lines += ["except error as problem:", "    refuse(problem)"]
         return FastLaunch(lines, names)
@@ -178,15 +178,11 @@ class OpenCLKernel(Kernel):
         try:
             with self._lock:
                 self._set[:] = [None] * len(self._set)
-                self._set_arguments(kernel, tuple(part for pair in enumerate(values) for part in pair))
+                for index, value in enumerate(values):
+                    set_argument(self._cl, kernel, index, value)
                 self._cl.enqueue_nd_range_kernel(queue, kernel, *shape)
         except self._cl.Error as error:
             self._refuse(error)
-
-    def _set_arguments(self, kernel: Any, pairs: tuple[Any, ...]) -> None:
-        """Set arguments of any kind, given as index and value in turn."""
-        for i, value in zip(pairs[::2], pairs[1::2], strict=True):
-            set_argument(self._cl, kernel, i, value)
 
     def bind_launch(
         self, args: tuple[Any, ...], values: tuple[Any, ...], shape: Any, options: LaunchOptions

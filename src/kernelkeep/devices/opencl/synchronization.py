@@ -25,8 +25,10 @@ def queue_of(queue: Queue | None, device: OpenCLDevice) -> Any:
 class OpenCLQueue(Queue):
     """An in-order queue beside the device's own."""
 
+    device: OpenCLDevice
+
     def __init__(self, device: OpenCLDevice, *, timed: bool = False) -> None:
-        self.device = device
+        super().__init__(device)
         properties = device.cl.command_queue_properties.PROFILING_ENABLE if timed else 0
         self.cl_queue = device.call(lambda: device.cl.CommandQueue(device.cl_context, properties=properties))
 

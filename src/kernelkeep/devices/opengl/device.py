@@ -52,6 +52,7 @@ class OpenGLDevice(Device):
 
     backend = "opengl"
     language = "glsl"
+    timer_class, lanes_class = OpenGLTimer, OpenGLLanes
 
     def __init__(self, index: int) -> None:
         self.context = Context(index)
@@ -207,25 +208,23 @@ class OpenGLDevice(Device):
         new = [block for block in blocks if block not in self._block_at]
         if not new:
             return
-        padded = [block + b"\0" * (-len(block) % self._alignment) for block in new]
-        size = sum(map(len, padded))
         gl.glBindBuffer(C.UNIFORM_BUFFER, self._scalars)
-        if self._blocks_end + size > self._blocks_size:
-            self._blocks_size = max(_BLOCK_BUFFER_BYTES, size)
+        if self._blocks_end + self._padded_size(new) > self._blocks_size:
+            new = list(blocks)  # those in the old storage must be written again
+            self._blocks_size = max(_BLOCK_BUFFER_BYTES, self._padded_size(new))
             self._blocks_end = 0
             self._block_at.clear()
             self._block_bound = None
-            # Blocks of this batch that were in the old storage must be written again.
-            if len(blocks) > len(new):
-                new = list(blocks)
-                padded = [block + b"\0" * (-len(block) % self._alignment) for block in new]
-                size = sum(map(len, padded))
-                self._blocks_size = max(_BLOCK_BUFFER_BYTES, size)
             gl.glBufferData(C.UNIFORM_BUFFER, self._blocks_size, None, C.STREAM_DRAW)
-        gl.glBufferSubData(C.UNIFORM_BUFFER, self._blocks_end, size, b"".join(padded))
-        for block, bytes_with_padding in zip(new, padded, strict=True):
+        start = self._blocks_end
+        for block in new:
             self._block_at[block] = self._blocks_end
-            self._blocks_end += len(bytes_with_padding)
+            self._blocks_end += self._padded_size((block,))
+        data = b"".join(block.ljust(self._padded_size((block,)), b"\0") for block in new)
+        gl.glBufferSubData(C.UNIFORM_BUFFER, start, len(data), data)
+
+    def _padded_size(self, blocks: Sequence[bytes]) -> int:
+        return sum(len(block) + -len(block) % self._alignment for block in blocks)
 
     def _delete_discarded(self, gl: Any) -> None:
         dead = _drain(self._discarded_buffers)
@@ -301,20 +300,12 @@ class OpenGLDevice(Device):
         self.check_open()
         return OpenGLFence(self)
 
-    def timer(self) -> OpenGLTimer:
-        self.check_open()
-        return OpenGLTimer(self)
-
     def exclusive(self) -> AbstractContextManager[Any]:
         self.check_open()
         return self.context.current()
 
     def new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> OpenGLReplay:
         return OpenGLReplay(self, steps)
-
-    def open_lanes(self, *, timed: bool = True) -> OpenGLLanes:
-        self.check_open()
-        return OpenGLLanes(self, timed)
 
     def synchronize(self) -> None:
         self.check_open()

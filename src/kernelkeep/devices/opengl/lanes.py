@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import OutOfMemory
-from ..lanes import Block, Lane, Lanes, Mark
+from ..lanes import Block, DeviceClock, Lane, Lanes, Mark
 from .libgl import Constants as C
 from .synchronization import OpenGLFence
 
@@ -26,7 +26,6 @@ __all__ = ["OpenGLLanes"]
 
 _READ, _WRITE, _PERSISTENT, _COHERENT, _DYNAMIC, _CLIENT = 0x1, 0x2, 0x40, 0x80, 0x100, 0x200
 _MAPPED = _READ | _WRITE | _PERSISTENT | _COHERENT
-_ANCHOR_SECONDS = 10.0
 
 
 class OpenGLMark(OpenGLFence, Mark):
@@ -129,7 +128,7 @@ class OpenGLLane(Lane):
             self.device.check_errors(gl, "clearing memory")
 
     def mark(self) -> OpenGLMark:
-        return OpenGLMark(self.device, self._lanes.offset, self._lanes.timed)
+        return OpenGLMark(self.device, self._lanes.clock.offset, self._lanes.timed)
 
     def flush(self) -> None:
         self.device.submit()
@@ -144,7 +143,8 @@ class OpenGLLanes(Lanes):
         self.shares_memory = device.context.is_software
         # Software OpenGL computes inside the calls, so the host's clock is as good as timestamps.
         super().__init__(device, timed and not self.shares_memory)
-        self._anchor()
+        with device.context.current():  # or taking the context would be measured too
+            self.clock = DeviceClock(self._device_time)
 
     def open_lanes(self) -> None:
         self.upload = self.compute = self.download = OpenGLLane(self)
@@ -161,18 +161,9 @@ class OpenGLLanes(Lanes):
             for mark in marks:
                 gl.glGetQueryObjectui64v(mark.query, C.QUERY_RESULT, ctypes.byref(value))
                 times.append(value.value * 1e-9 + mark.offset)
-        if time.perf_counter() - self._anchored > _ANCHOR_SECONDS:
-            self._anchor()
+            self.clock.keep_exact()
         return times
 
-    def _anchor(self) -> None:
-        """Measure how far the host's clock is ahead of the device's: the shortest of a few tries is the most exact."""
-        tries = []
+    def _device_time(self) -> float:
         with self.device.context.current() as gl:
-            for _ in range(5):
-                before = time.perf_counter()
-                passed = gl.integer(C.TIMESTAMP)
-                after = time.perf_counter()
-                tries.append((after - before, (before + after) / 2 - passed * 1e-9))
-        self.offset = min(tries)[1]
-        self._anchored = time.perf_counter()
+            return float(gl.integer(C.TIMESTAMP)) * 1e-9
