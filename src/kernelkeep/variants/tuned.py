@@ -76,6 +76,7 @@ class Tuned:
             tuple(Path(path) for path in files),
             deterministic,
         )
+        self._deterministic = deterministic
         self._calls: weakref.WeakKeyDictionary[ProgramCache, dict[Any, Call]] = weakref.WeakKeyDictionary()
 
     @property
@@ -147,7 +148,7 @@ class Tuned:
 
     def call(self, cache: ProgramCache, problem: Mapping[str, Any], deterministic: bool | None = None) -> Call:
         """The prepared call for a problem: made once, and kept until `forget`."""
-        steady = self.definition.deterministic if deterministic is None else deterministic
+        steady = self._deterministic if deterministic is None else deterministic
         try:
             return self._calls[cache][steady, tuple(problem.items())]
         except (KeyError, TypeError, AttributeError):
