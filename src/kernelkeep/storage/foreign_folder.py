@@ -1,8 +1,9 @@
 """A foreign cache folder: a folder inside the cache in which somebody else, such as a driver, keeps files of its own.
 
-A device that has one keeps it as `driver` in a GPU's folder: an OpenGL driver its shader cache, PoCL the programs it builds. Only
-the driver reads and writes these files. kernelkeep counts them, removes the whole folder when it is old, and clears it with
-the rest. A process that cannot go on without the folder holds it; then it stays.
+Any device may own one: the folder `driver` in a GPU's folder. An OpenGL driver keeps its shader cache there, PoCL the programs it
+builds. Only the driver reads and writes these files. kernelkeep counts them, removes the whole folder when it is old, and clears
+it with the rest. A process that cannot go on without the folder holds it; then it stays. A device makes the folder with
+`make_private_tree`, because drivers run what they find there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from pathlib import Path
 
 from .files import remove
 from .locks import hold_for_life, unless_held
-from .private import Trust, default_trust, make_private_folder
 from .removal import remove_all
 
 __all__ = ["FOREIGN", "ForeignFolder"]
@@ -28,11 +28,6 @@ class ForeignFolder:
     def __init__(self, gpu_folder: Path) -> None:
         self.path = gpu_folder / FOREIGN
         self._lock = gpu_folder / "locks" / "driver.lock"
-
-    def make(self, trust: Trust | None = None) -> None:
-        """Create it for this user alone. `OSError` where another user could have written a file that is in it."""
-        make_private_folder(self.path, trust)
-        (trust or default_trust()).check_tree(self.path)
 
     def hold(self) -> Callable[[], None]:
         """Keep everybody from removing it until this process ends, or until the returned function is called.

@@ -19,7 +19,7 @@ from pathlib import Path
 from .. import settings
 from ..errors import ArgumentError
 
-__all__ = ["WRITABLE_BY_OTHERS", "NotPrivate", "Trust", "default_trust", "make_private_folder"]
+__all__ = ["WRITABLE_BY_OTHERS", "NotPrivate", "Trust", "default_trust", "make_private_folder", "make_private_tree"]
 
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40  # as many as Linux follows
@@ -106,6 +106,13 @@ def make_private_folder(path: str | Path, trust: Trust | None = None) -> None:
     `OSError`, often `NotPrivate`, says why the folder cannot be used. A folder that exists is left as it is.
     """
     _walk(str(path), trust or default_trust(), create=True)
+
+
+def make_private_tree(path: str | Path, trust: Trust | None = None) -> None:
+    """`make_private_folder`, and check every file that is in it already: for a folder whose files a driver runs."""
+    trust = trust or default_trust()
+    make_private_folder(path, trust)
+    trust.check_tree(Path(path))
 
 
 def _walk(path: str, trust: Trust, *, create: bool) -> None:

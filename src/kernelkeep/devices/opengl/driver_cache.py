@@ -26,7 +26,7 @@ from ... import settings
 from ...errors import ArgumentError
 from ...storage.files import Damaged, publish, read_regular, write_temporary
 from ...storage.foreign_folder import FOREIGN
-from ...storage.private import default_trust, make_private_folder
+from ...storage.private import default_trust, make_private_folder, make_private_tree
 
 __all__ = [
     "driver_cache_of",
@@ -67,7 +67,7 @@ def set_folder(folder: str | os.PathLike[str]) -> None:
                 f"driver_cache_dir must be set before the first OpenGL device: the driver already keeps its shaders in {where}"
             )
         try:
-            _make_ready(path)
+            make_private_tree(path)
         except OSError as error:
             raise ArgumentError(
                 f"driver_cache_dir must be a private folder that can be written to, got {path}: {error.strerror}"
@@ -99,14 +99,8 @@ def set_default_folder(root: str | os.PathLike[str] | None, find_names: Callable
             if family in _started and _placed.get(family) != path:
                 continue  # too late
             with contextlib.suppress(OSError):
-                _make_ready(path)
+                make_private_tree(path)
                 _set_variables(family, path)
-
-
-def _make_ready(path: Path) -> None:
-    """A folder for native code that the driver will run: private, down to the last file that is in it already."""
-    make_private_folder(path)
-    default_trust().check_tree(path)
 
 
 def must_be_set_first() -> bool:
