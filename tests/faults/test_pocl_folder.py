@@ -181,16 +181,74 @@ def test_the_folder_is_private_and_counted(pocl: str, tmp_path: Path) -> None:
     assert Path(last.split()[0]).parent == tmp_path / "tmp"
 
 
-def test_the_folder_is_bounded(tmp_path: Path) -> None:
+def test_tidying_removes_the_oldest_and_what_is_damaged(tmp_path: Path) -> None:
     now = time.time()
     programs = [tmp_path / f"A{number}" / "PROGRAM" for number in range(8)]
     for age, program in enumerate(programs):
         program.mkdir(parents=True)
         (program / "program.bc").write_bytes(bytes(1000))
         os.utime(program / "program.bc", (now - 3600 * age, now - 3600 * age))
-    pocl_folder._limit_size(tmp_path, max_bytes=8000)
+    damaged = tmp_path / "B0" / "PROGRAM"
+    damaged.mkdir(parents=True)
+    (damaged / "program.bc").touch()
+    pocl_folder._tidy(tmp_path, max_bytes=8000)
     assert all(program.exists() for program in programs), "it is not more than allowed"
-    pocl_folder._limit_size(tmp_path, max_bytes=7000)
+    assert not damaged.exists(), "PoCL would crash on it"
+    pocl_folder._tidy(tmp_path, max_bytes=7000)
     assert [program.exists() for program in programs] == [True] * 3 + [False] * 5, "the oldest went, down to half"
-    pocl_folder._limit_size(tmp_path, max_bytes=0)
+    pocl_folder._tidy(tmp_path, max_bytes=0)
     assert [program.exists() for program in programs] == [True] + [False] * 7, "what may be in use stays"
+
+
+def test_the_folder_is_tidied_only_while_nobody_works_in_it(pocl: str, tmp_path: Path) -> None:
+    """PoCL writes broken binaries of programs whose files are gone, so nothing goes while a process lives that has any."""
+    environment = {"KERNELKEEP_CACHE_DIR": str(tmp_path), "HOME": str(tmp_path)}
+    tidies = """
+import kernelkeep.devices.opencl.pocl_folder as pocl_folder
+pocl_folder._MAX_BYTES = pocl_folder._IN_USE_SECONDS = pocl_folder._TIDY_EVERY_SECONDS = 0
+tidy = pocl_folder._tidy
+pocl_folder._tidy = lambda folder: tidy(folder, max_bytes=0)
+"""
+    programs = "print(len(list(folder_in_use().glob('*/*/program.bc'))))"
+    script = f"""{START}
+import subprocess
+program = build()
+other = [sys.executable, "-c", {tidies + START!r} + {programs!r}, sys.argv[1]]
+print(subprocess.run(other, capture_output=True, text=True, check=True).stdout.strip())
+run(program)
+device.load(program.binary())
+"""
+    beside, right = run_python(script, pocl, environment=environment).stdout.split()
+    assert (beside, right) == ("1", "right")
+    alone = run_python(tidies + START + programs, pocl, environment=environment).stdout.split()
+    assert alone == ["0"]
+
+
+def test_an_empty_program_in_the_folder_is_built_again(pocl: str, tmp_path: Path) -> None:
+    """PoCL takes an empty file for a program without kernels."""
+    environment = {"KERNELKEEP_CACHE_DIR": str(tmp_path)}
+    script = START + "run(device.build(source)); print(*folder_in_use().glob('*/*/program.bc'))"
+    right, program = run_python(script, pocl, environment=environment).stdout.splitlines()
+    Path(program).write_bytes(b"")
+    assert run_python(script, pocl, environment=environment).stdout.splitlines() == [right, program]
+    assert Path(program).stat().st_size
+
+
+def test_files_that_vanish_under_pocl_make_no_broken_binary(pocl: str, tmp_path: Path) -> None:
+    """Without its file PoCL puts an empty program into the binary, and crashes when that is loaded."""
+    script = f"""{START}
+import shutil
+program = device.build(source)
+for found in folder_in_use().glob("*/*"):
+    shutil.rmtree(found)
+binary = program.binary()
+run(device.load(binary))
+from kernelkeep.devices.binary import Binary
+import msgspec
+parts = Binary.decode(binary, "opencl")
+at = parts.payload.index(b"BC\\xc0\\xde")
+attempt(lambda: device.load(msgspec.structs.replace(parts, payload=parts.payload[:at]).encode()))
+"""
+    right, refused = run_python(script, pocl, environment={"KERNELKEEP_CACHE_DIR": str(tmp_path)}).stdout.splitlines()
+    assert right == "right"
+    assert refused.startswith("BinaryRejected") and "incomplete" in refused

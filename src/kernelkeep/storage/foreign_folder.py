@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from .files import remove
@@ -36,6 +37,10 @@ class ForeignFolder:
         """
         return hold_for_life(self._lock)
 
+    def unless_held(self) -> AbstractContextManager[bool]:
+        """Whether nobody holds it; nobody can during the block."""
+        return unless_held(self._lock)
+
     def nbytes(self) -> int:
         """The size of all files in it."""
         return sum(found.st_size for found in self._files())
@@ -55,7 +60,7 @@ class ForeignFolder:
         used = self.last_used()
         if used is None or used >= before:
             return 0
-        with unless_held(self._lock) as idle:
+        with self.unless_held() as idle:
             if not idle:
                 return 0
             size = self.nbytes()
@@ -65,14 +70,14 @@ class ForeignFolder:
     def remove_if_empty(self) -> None:
         """Remove it, and the GPU's folder around it, where nothing is in them."""
         with contextlib.suppress(OSError):
-            with unless_held(self._lock):
+            with self.unless_held():
                 self.path.rmdir()
             self._lock.parent.rmdir()
             self.path.parent.rmdir()
 
     def remove(self, left: dict[str, str], on_removed: Callable[[str, int], None] | None = None) -> bool:
         """Remove it unless somebody holds it; False if so. `left` and `on_removed` as in `remove_all`."""
-        with unless_held(self._lock) as idle:
+        with self.unless_held() as idle:
             if idle:
                 remove_all(self.path, left, on_removed)
         return idle

@@ -27,8 +27,8 @@ from ..replay import Replay, Step
 from .lanes import OpenCLLanes
 from .library import find_devices, info_of, install_fast_kernel_lookup, load_pyopencl, new_kernel
 from .memory import buffer_class
-from .pocl import choose_method, is_pocl
-from .pocl_folder import require_folder
+from .pocl import choose_method, is_pocl, lacks_program
+from .pocl_folder import remove_damaged, require_folder
 from .program import OpenCLProgram
 from .replay import new_replay
 from .silence import silence_in_forked_child
@@ -154,6 +154,8 @@ class OpenCLDevice(Device):
             raise self.translated(error) from None
         known = declared(source.text)
         symbols = self.call(lambda: _kernel_names(cl, program))
+        if self.is_pocl and not symbols and remove_damaged():
+            return self.build_program(source)
         self._check_names(symbols)
         signatures = self.call(lambda: tuple(self._reflect(program, symbol, source, known) for symbol in symbols))
         form = "poclbin" if self.is_pocl else "binary"
@@ -182,6 +184,8 @@ class OpenCLDevice(Device):
 
     def load_program(self, binary: bytes, *, eager: bool = True) -> OpenCLProgram:
         compiled = Binary.decode(binary, "opencl")
+        if self.is_pocl and lacks_program(compiled.payload):
+            raise BinaryRejected(f"the binary of {compiled.name} is incomplete: PoCL's files had been removed")
         self.require_tools(to_build=False)
         try:
             program = self.new_program([self.cl_device], [compiled.payload])

@@ -12,16 +12,22 @@ import os
 import re
 from typing import Any
 
-__all__ = ["choose_method", "is_pocl", "method_chosen"]
+__all__ = ["choose_method", "is_pocl", "lacks_program", "method_chosen"]
 
 _METHOD = "POCL_WORK_GROUP_METHOD"
 _FIRST_RIGHT_LLVM = 22
+_BITCODE = b"BC\xc0\xde"  # how LLVM's bitcode begins
 _PLATFORM_LLVM = re.compile(r"\bLLVM (\d+)")
 
 
 def is_pocl(platform: Any) -> bool:
     """Whether a platform of pyopencl's is PoCL."""
     return "portable computing language" in platform.name.lower()
+
+
+def lacks_program(payload: bytes) -> bool:
+    """Whether PoCL wrote a binary after its files had been removed: it has no bitcode, and PoCL crashes on loading it."""
+    return _BITCODE not in payload
 
 
 def choose_method(platform_version: str) -> str:

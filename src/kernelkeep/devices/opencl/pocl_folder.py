@@ -1,9 +1,13 @@
-"""PoCL's own folder: chooses it, limits its size, and checks before each build that PoCL can write there.
+"""PoCL's own folder: chooses it, tidies it while nobody uses it, and checks before each build that PoCL can write there.
 
 PoCL writes every program it builds or loads into a folder, `~/.cache/pocl/kcache` by default, and links and loads native code
 from there. If it cannot write, it ends the process or fails without a reason. So it gets a private folder inside the cache
 folder, or a temporary one if that cannot be used, and the folder is checked before PoCL compiles or loads anything. If
 others fill the disk between the check and the build, PoCL still ends the process.
+
+PoCL reads a program's files again when its binary is asked for, and writes an empty `program.bc` into the binary where the
+file is gone. Loading that crashes. So nothing is removed while any process works here: the folder is tidied before PoCL is
+loaded, by a process that finds nobody else. One process may let it grow as long as it lives.
 
 PoCL reads `POCL_CACHE_DIR` when its devices are first listed, and the variable is set only until then. A folder that the
 user has named there is used and never cleaned up.
@@ -31,13 +35,13 @@ from ...storage.private import make_private_folder
 from ..fingerprint import cpu_identity
 from .pocl import method_chosen
 
-__all__ = ["folder_in_use", "pocl_working_in", "remove_unused_folder", "require_folder"]
+__all__ = ["folder_in_use", "pocl_working_in", "remove_damaged", "remove_unused_folder", "require_folder"]
 
 _VARIABLE = "POCL_CACHE_DIR"
 _MAX_BYTES = 64 << 20  # the cache has the programs too: this folder only saves PoCL from unpacking them again
-_LIMIT_EVERY_SECONDS = 86400.0
-_LIMIT_EVERY_BUILDS = 500
-_IN_USE_SECONDS = 600.0  # a program built or loaded within this time is not removed
+_TIDY_EVERY_SECONDS = 3600.0  # looking at every file takes a while
+_IN_USE_SECONDS = 600.0  # a program built or loaded within this time stays, for file systems without locks
+_LEFTOVER_SECONDS = 86400.0
 _FREE_BYTES = 16 << 20
 _PROBE = bytes(1 << 20)
 _PROBE_EVERY_SECONDS = 1.0
@@ -48,7 +52,6 @@ _folder: Path | None = None  # None until PoCL has been loaded
 _is_ours = False  # we chose the folder, not the user
 _may_be_pocl = True  # until it turns out that there is no PoCL
 _probed = -_PROBE_EVERY_SECONDS
-_builds = 0
 _release_hold: Callable[[], None] | None = None
 
 
@@ -95,7 +98,7 @@ def remove_unused_folder() -> None:
 
 def require_folder(*, to_build: bool) -> None:
     """Raise `DeviceError`, with the folder and what to do, if PoCL cannot write what it needs for a build or a load."""
-    global _probed, _builds
+    global _probed
     folder = _folder
     if folder is None:
         return
@@ -114,12 +117,6 @@ def require_folder(*, to_build: bool) -> None:
         raise DeviceError(_complaint(folder, error)) from None
     if thorough:
         _probed = now
-        if _is_ours:
-            _limit_size_daily(folder)
-    if to_build:
-        _builds += 1
-        if _is_ours and _builds % _LIMIT_EVERY_BUILDS == 0:
-            _limit_size(folder)
 
 
 def _mark_in_use(folder: Path) -> None:
@@ -136,6 +133,7 @@ def _choose(cache_dir: str | os.PathLike[str] | None) -> Path:
     try:
         folder = settings.cache_dir(cache_dir) / name / FOREIGN
         _make_folder(folder)
+        _tidy_now_and_then(folder)
         _mark_in_use(folder)
         _make_folder(folder)  # somebody may have cleared it just before
         _probe(folder, thorough=True)
@@ -236,33 +234,35 @@ def _complaint(folder: Path, error: OSError) -> str:
     return f"PoCL cannot write to its folder {folder} ({error.strerror}): make it writable, or {elsewhere}"
 
 
-# --- how much it may hold
+# --- what it may hold
 
 
-def _limit_size_daily(folder: Path) -> None:
-    """Limit the size once a day: looking at every file takes longer than starting the program."""
-    mark = folder / "bounded"
+def _tidy_now_and_then(folder: Path) -> None:
+    mark = folder / "tidied"
     with contextlib.suppress(OSError):
         try:
-            recent = 0 <= time.time() - mark.stat().st_mtime < _LIMIT_EVERY_SECONDS
+            recent = 0 <= time.time() - mark.stat().st_mtime < _TIDY_EVERY_SECONDS
         except FileNotFoundError:
             recent = False
         if not recent:
-            mark.touch(mode=0o600)
-            _limit_size(folder)
+            with ForeignFolder(folder.parent).unless_held() as idle:
+                if idle:
+                    _tidy(folder)
+                    mark.touch(mode=0o600)
 
 
-def _limit_size(folder: Path, max_bytes: int = _MAX_BYTES) -> None:
-    """If the folder is larger than `max_bytes`, remove the least recently used programs until half of that is left."""
+def _tidy(folder: Path, max_bytes: int = _MAX_BYTES) -> None:
+    """Remove damaged programs, and, above `max_bytes`, the least recently used ones until half of that is left.
+
+    Only while nobody works in the folder.
+    """
     now = time.time()
+    remove_damaged(folder)
     programs: list[tuple[float, int, Path]] = []
     for first in _entries(folder):
         if not first.is_dir(follow_symlinks=False):
             with contextlib.suppress(OSError):  # left behind by a killed compiler
-                if (
-                    first.name.startswith(("tempfile_", "probe-"))
-                    and now - first.stat().st_mtime > _LIMIT_EVERY_SECONDS
-                ):
+                if first.name.startswith(("tempfile_", "probe-")) and now - first.stat().st_mtime > _LEFTOVER_SECONDS:
                     Path(first.path).unlink()
             continue
         for second in _entries(first.path):
@@ -276,6 +276,24 @@ def _limit_size(folder: Path, max_bytes: int = _MAX_BYTES) -> None:
             break
         shutil.rmtree(path, ignore_errors=True)
         total -= size
+
+
+def remove_damaged(folder: Path | None = None) -> bool:
+    """Remove programs whose file is empty, which PoCL takes for programs without kernels; whether there were any.
+
+    Safe while PoCL works in the folder: nobody can use such a program.
+    """
+    folder = folder or _folder
+    empty = [path.parent for path in folder.glob("*/*/program.bc") if _is_empty(path)] if folder else []
+    for program in empty:
+        shutil.rmtree(program, ignore_errors=True)
+    return bool(empty)
+
+
+def _is_empty(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.stat().st_size == 0
+    return False
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:

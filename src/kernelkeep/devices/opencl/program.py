@@ -19,6 +19,8 @@ from ...errors import ArgumentError, DeviceError
 from ...programs.signature import KernelSignature
 from ..base import Binary, FastLaunch, Kernel, LaunchOptions, Program
 from .library import new_kernel
+from .pocl import lacks_program
+from .pocl_folder import folder_in_use
 from .prepared import OpenCLPrepared, set_argument
 from .synchronization import queue_of
 
@@ -81,13 +83,17 @@ class OpenCLProgram(Program):
         if device.is_pocl and not _pocl_caches() and not self._unread:
             return self.compiled.payload  # PoCL has nothing riper
         keep_unread = device.is_pocl and not _pocl_caches() and not self._kinds
-        if recipe is not None and (keep_unread or not self._unread):
-            device.require_tools()
-            program = device.new_program(recipe[0])
-            device.call(lambda: device.build_native(program, recipe[1]))
-        else:
+        if recipe is None or (self._unread and not keep_unread):
             self._unread = False
-        payload: bytes = device.call(lambda: program.get_info(cl.program_info.BINARIES)[0])
+            payload: bytes = device.call(lambda: program.get_info(cl.program_info.BINARIES)[0])
+            if recipe is None or not lacks_program(payload):
+                return payload
+        device.require_tools()
+        again = device.new_program(recipe[0])
+        device.call(lambda: device.build_native(again, recipe[1]))
+        payload = device.call(lambda: again.get_info(cl.program_info.BINARIES)[0])
+        if lacks_program(payload):
+            raise DeviceError(f"PoCL gives no binary of {self.name}: its files were removed from {folder_in_use()}")
         return payload
 
     def note_launch(self, kernel: str, group: tuple[int, int, int], small: bool) -> None:
