@@ -143,7 +143,7 @@ class Array:
             self._observers.discard(observer)
 
     def close(self) -> None:
-        """Free the memory now. Using the array afterwards is a `DeviceError`."""
+        """Free the memory now. Using the array afterwards raises `DeviceError`."""
         self._release(collected=False)
 
     def _release(self, *, collected: bool) -> None:

@@ -171,20 +171,20 @@ class Device(ABC):
         return self.load_program(self.compile_program(source))
 
     def free(self, handle: Any, *, collected: bool = False) -> None:
-        """The array of this memory is closed, or, with `collected`, was collected: then at any moment, in any thread."""
+        """The array of this memory is closed; with `collected` by the garbage collector, at any moment, in any thread."""
         if not collected and isinstance(handle, MemoryHandle):
             handle.at_once = True
 
     def shut_down(self) -> None:
-        """Wait for all work and give everything back to the driver. Programs are closed already, and so is `self.closed`."""
+        """Wait for all work and release everything. Programs are closed, and `self.closed` is set, so use the driver directly."""
         return None
 
     @property
     def family(self) -> str:
-        """The kind of chip, whatever the driver's version: what is fastest on one device is a good guess for its family."""
+        """The kind of chip without the driver's version: the fastest variant on one device is a good guess for its family."""
         if self.info.is_gpu:
             return f"{self.backend} {self.fingerprint.vendor} {self.fingerprint.model}"
-        # CPU drivers name the very processor; what decides is the driver and how wide the instructions are.
+        # CPU drivers report the exact processor; what matters is the driver and the width of vector instructions.
         driver = re.sub(r"\s*\d.*", "", self.fingerprint.driver)
         return f"{self.backend} {driver} {platform.machine()} {cpu_vectors()}"
 
@@ -237,10 +237,10 @@ class Device(ABC):
         return Replay(self, steps)
 
     def exclusive(self) -> AbstractContextManager[Any]:
-        """For a `with` block in which this thread has the device to itself, and other threads wait.
+        """For a `with` block in which this thread has the device to itself.
 
-        Only OpenGL gains by it: its context then stays with the thread instead of being taken up and put down at every
-        step, which is a third of the time of a small launch and the wait for it.
+        OpenGL gains by it: its context stays current instead of being taken and released at every step, which is a third
+        of the time of a small launch and the wait for it.
         """
         return contextlib.nullcontext()
 
@@ -287,10 +287,10 @@ class Device(ABC):
         return Array(self, parsed_shape, parsed_dtype, self._new_handle(parsed_shape, parsed_dtype))
 
     def recycled_empty(self, shape: tuple[int, ...], dtype: Any = "f4") -> Array:
-        """Like `empty`, with memory of an array of the same size that was dropped, where there is one.
+        """Like `empty`, but reuses memory of a dropped array of the same size, if there is one.
 
-        Both belong to the device's own order of work. An array that leaves it, to another queue or another library, is
-        freed in the ordinary way.
+        For arrays used in the device's own order of work. One that is used on another queue or by another library is freed
+        as usual.
         """
         self.check_open()
         parsed = np.dtype(dtype)
@@ -325,13 +325,13 @@ class Device(ABC):
             return self.recycler
 
     def add_reliever(self, reliever: _Reliever) -> None:
-        """When memory runs out, `reliever.relieve(nbytes)` is asked to free some; if any did, it is tried once more."""
+        """Call `reliever.relieve(nbytes)` when memory runs out; if one freed some, the allocation is tried once more."""
         self._relievers.add(reliever)
 
     def add_tenant(self, tenant: _Tenant) -> None:
-        """`tenant.close()` is called before the device closes: it has work on the device, or threads that use it.
+        """Call `tenant.close()` before the device closes: it has work on the device, or threads that use it.
 
-        After a fork `tenant.mark_lost(reason)` is called in the child, if the tenant has that method.
+        In a forked child `tenant.mark_lost(reason)` is called, if the tenant has that method.
         """
         self._tenants.add(tenant)
 
@@ -362,10 +362,10 @@ class Device(ABC):
     # --- life
 
     def close(self) -> None:
-        """Finish what is running, unload the programs and let the device go."""
+        """Wait for all work, unload the programs and release the device."""
         with self.creation_lock:
             if self.closed or self._closing:
-                return  # another thread, or a callback of what is being closed
+                return  # another thread closes it, or this is a callback from closing a tenant
             self._closing = True
         try:
             for tenant in list(self._tenants):
@@ -388,9 +388,9 @@ class Device(ABC):
             raise DeviceError(self.lost)
 
     def mark_lost(self, reason: str) -> None:
-        """This process was forked from the one that opened the device. From here on nothing may call its driver.
+        """Called in a forked child: from now on nothing may call the device's driver.
 
-        Takes no lock that was there before the fork: a thread that is not here may hold it.
+        Takes no lock from before the fork: a thread that does not exist here may hold it.
         """
         self.lost = reason
         self.closed = True

@@ -1,7 +1,7 @@
-"""A compiled program as bytes: the driver's binary and the signatures of the kernels in it.
+"""A compiled program as bytes: the driver's binary and the signatures of its kernels.
 
-Drivers lose signatures on the way to a binary (PoCL gives no argument info for a program made from one, a cubin has
-sizes but no types), so they travel beside it, and a program loaded in another process checks arguments just as well.
+Drivers' binaries lack signatures (PoCL has no argument info for a loaded program, a cubin has sizes but no types). They are
+stored beside the binary, so that a program loaded in another process checks arguments too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Binary(msgspec.Struct, frozen=True):
     payload: bytes
     name: str = ""
     numbers: dict[str, int] = {}  # what else the backend must remember, such as OpenGL's binary format
-    recipe: tuple[str, str] | None = None  # text and options, where a riper binary can only be had by building again
+    recipe: tuple[str, str] | None = None  # text and options, if a riper binary needs another build
 
     def encode(self) -> bytes:
         """The whole as bytes."""

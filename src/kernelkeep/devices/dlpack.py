@@ -1,7 +1,7 @@
-"""DLPack for CUDA memory: taking a guest's tensor in without a copy, and giving ours out.
+"""DLPack for CUDA memory: imports another library's tensor without a copy, and exports ours.
 
-Host tensors need nothing of this; NumPy reads them. The layout below is the unversioned DLManagedTensor, which every
-producer still speaks when no `max_version` is named.
+NumPy reads host tensors by itself. The layout below is the unversioned DLManagedTensor, which every producer supports if no
+`max_version` is named.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _rename = ctypes.pythonapi.PyCapsule_SetName
 _rename.restype, _rename.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
 _new = ctypes.pythonapi.PyCapsule_New
 _new.restype, _new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-_TENSOR, _USED = b"dltensor", b"used_dltensor"  # capsules keep the pointer to their name, so these live for ever
+_TENSOR, _USED = b"dltensor", b"used_dltensor"  # capsules point to their name, so these must never be freed
 
 
 class _Owner:
-    """Calls the producer's deleter when the last array on its memory is gone."""
+    """Calls the producer's deleter when the last array on its memory is collected."""
 
     def __init__(self, managed: Any) -> None:
         self._managed = managed
@@ -69,7 +69,7 @@ class _Owner:
 
 @dataclass(frozen=True)
 class Taken:
-    """A guest's tensor: where it is, what it is, and what keeps it alive."""
+    """Another library's tensor; `owner` keeps its memory alive."""
 
     pointer: int
     device_type: int
@@ -80,19 +80,21 @@ class Taken:
 
 
 def take(capsule: Any) -> Taken:
-    """Take a tensor out of its capsule. `ArgumentError` for what an Array cannot be."""
+    """Take a tensor out of its capsule; `ArgumentError` if an `Array` cannot represent it."""
     managed = ctypes.cast(_get(capsule, _TENSOR), ctypes.POINTER(_Managed))
     _rename(capsule, _USED)
     owner = _Owner(managed)
     tensor = managed.contents.tensor
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if tensor.code not in _KINDS or tensor.lanes != 1:
-        raise ArgumentError(f"a DLPack tensor of type code {tensor.code} has no NumPy dtype")
+        raise ArgumentError(
+            f"the tensor must have a NumPy dtype, got DLPack type code {tensor.code} with {tensor.lanes} lanes"
+        )
     dtype = np.dtype(np.bool_) if _KINDS[tensor.code] == "b" else np.dtype(f"{_KINDS[tensor.code]}{tensor.bits // 8}")
     if tensor.strides:
         strides = tuple(tensor.strides[i] * dtype.itemsize for i in range(tensor.ndim))
         if not is_contiguous(shape, strides, dtype.itemsize):
-            raise ArgumentError("the tensor is not contiguous; make it so first (for example with .contiguous())")
+            raise ArgumentError("the tensor must be contiguous: pass tensor.contiguous() or a copy")
     return Taken((tensor.data or 0) + tensor.byte_offset, tensor.device_type, tensor.device_id, shape, dtype, owner)
 
 
@@ -114,7 +116,7 @@ _given: dict[int, tuple[object, ...]] = {}
 def give(pointer: int, device_id: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: object) -> Any:
     """A capsule over CUDA memory; `owner` stays alive until the consumer is done with it."""
     if dtype.kind not in _CODES:
-        raise BufferError(f"dtype {dtype} cannot go through DLPack")
+        raise BufferError(f"dtype must be a number for DLPack, got {dtype}")
     sizes = (ctypes.c_int64 * max(len(shape), 1))(*shape)
     managed = _Managed()
     managed.tensor = _Tensor(
@@ -131,14 +133,14 @@ def _forget_given(managed: Any) -> None:
 
 
 def _drop_given(capsule: int) -> None:
-    """The capsule's destructor: if nobody took the tensor, nobody will call its deleter."""
+    """The capsule's destructor: a tensor that nobody took is released here, because its deleter is never called."""
     if _raw_is_valid(capsule, _TENSOR):
         _given.pop(_raw_get(capsule, _TENSOR) or 0, None)
 
 
 _forget = _Deleter(_forget_given)
 _drop_unused = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_drop_given)
-# In a destructor the capsule has no references left and must not be given any: raw pointers, not py_object.
+# Raw pointers, not py_object: in its destructor a capsule must not get a new reference.
 _raw_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_IsValid", ctypes.pythonapi)
 )

@@ -1,8 +1,7 @@
-"""What makes a compiled program belong to one device, driver and compiler, and to no other.
+"""The identity of a device, driver and compiler: a compiled program is valid for exactly one.
 
-The one normaliser: every backend hands its raw strings to `Fingerprint`, and gets a folder name a person can read and
-a digest over all of them. The folder name ends in a piece of the digest, so two drivers whose names read alike
-still never share a folder.
+Every backend passes its raw strings to `Fingerprint`, which makes a readable folder name and a digest of them. The folder
+name ends in a part of the digest, so two drivers with similar names never share a folder.
 """
 
 from __future__ import annotations
@@ -23,10 +22,7 @@ _FILLER = re.compile(
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The identity of a device as far as compiled programs care.
-
-    Strings are kept as the driver gave them, but for white space; every one of them counts in the digest.
-    """
+    """The strings that identify a device for compiled programs: as the driver gave them, with normalised white space."""
 
     backend: str
     vendor: str
@@ -50,7 +46,7 @@ class Fingerprint:
 
     @cached_property
     def folder(self) -> str:
-        """A folder name: model, driver and compiler for people, the digest for certainty."""
+        """A folder name: model, driver and compiler to be read by people, and a part of the digest to be unique."""
         parts = [self.backend, _slug(self.model, 40), _slug(self.driver, 24), _slug(self.compiler, 24)]
         return "_".join(part for part in parts if part) + "_" + self.digest[:12]
 
@@ -65,8 +61,8 @@ def _slug(text: str, length: int) -> str:
 def cpu_identity() -> str:
     """This machine's CPU: model and a digest of its instruction-set flags.
 
-    CPU drivers (PoCL, llvmpipe) compile for exactly the instructions at hand, and two machines with the same model
-    name may differ in them (virtual machines mask some).
+    CPU drivers (PoCL, llvmpipe) compile for exactly the instructions of this CPU, and machines with the same model name
+    may differ in them (virtual machines hide some).
     """
     model, flags = platform.machine(), ""
     try:

@@ -1,11 +1,11 @@
 """Forks: no driver survives `os.fork()`.
 
-A driver's threads stay in the parent, and a lock that one of them held stays locked in the child: sooner or later a call
-waits for ever. So a child never calls a driver that was loaded before the fork. Its parent's devices are lost to it, and
-so is opening another one with that driver; both are a `DeviceError` that says what to do instead. A driver that was not
-loaded before the fork works in the child like anywhere else.
+A driver's threads stay in the parent, and a lock that one of them held stays locked in the child, so a driver call in the
+child may block for ever. Therefore a child never calls a driver that was loaded before the fork: using the parent's devices
+or opening another one with that driver is a `DeviceError` that says what to do instead. A driver that was not loaded before
+the fork works in the child as usual.
 
-Nothing here takes a lock: a thread that the child does not have may hold it.
+Nothing here takes a lock: a thread that does not exist in the child may hold it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _silencers: list[Callable[[], None]] = []
 
 
 def check_driver(backend: str) -> None:
-    """Raise `DeviceError` where the backend's driver was loaded before this process was forked."""
+    """Raise `DeviceError` if the backend's driver was loaded before this process was forked."""
     if backend in _lost:
         raise DeviceError(
             f"the {backend} driver cannot be used here: this process was forked from one that had loaded it, and no driver "
@@ -42,24 +42,23 @@ def check_driver(backend: str) -> None:
 
 
 def before_driver(backend: str) -> None:
-    """The driver is about to be loaded; raises like `check_driver`."""
+    """Call this before the driver is loaded; raises like `check_driver`."""
     check_driver(backend)
     _loaded.add(backend)
 
 
 def no_driver(backend: str) -> None:
-    """There is no driver after all, so a child loses nothing."""
+    """Call this if the driver turned out to be missing: a child loses nothing."""
     _loaded.discard(backend)
 
 
 def watch(device: Device) -> None:
-    """Have the device told when a fork makes this process another one."""
+    """Have `device.mark_lost(…)` called in a forked child."""
     _devices.add(device)
 
 
 def keep_driver_quiet(silence: Callable[[], None]) -> None:
-    """Have `silence` called in a forked child, before anything else: objects of the driver that are collected there must not
-    reach it."""
+    """Have `silence` called first in a forked child, so that collected objects of the driver do not call it there."""
     _silencers.append(silence)
 
 
@@ -79,14 +78,14 @@ def _in_child() -> None:
 
 
 def _end_without_drivers() -> None:
-    """Have the C library end this process without what drivers registered for its end: they would wait for their threads.
+    """Have the C library skip the exit handlers that drivers registered: they would wait for the driver's threads.
 
-    What it runs at the end it runs in reverse order, so that what the child itself registers later still runs.
+    Exit handlers run in reverse order, so those that the child registers later still run.
     """
     with contextlib.suppress(AttributeError, OSError):  # not every C library has `on_exit`
         c = ctypes.CDLL(None)
         c.on_exit(c._exit, None)  # called with the exit status
-        c.on_exit(c.fcloseall, None)  # which the C library would have done afterwards
+        c.on_exit(c.fcloseall, None)  # what the C library would have done at the end
 
 
 os.register_at_fork(after_in_child=_in_child)

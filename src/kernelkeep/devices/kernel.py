@@ -49,8 +49,8 @@ class Kernel(ABC):
         self._binder: Launcher | None = None
         self._converters: tuple[Converter, ...] | None = None
         self._prepared: weakref.WeakSet[Prepared] = weakref.WeakSet()
-        # Grids and groups that were found right, in the driver's own form. Empty when the program is closed, so that
-        # one look says both that the shape is right and that the kernel is alive.
+        # Checked grids and groups in the driver's form. Emptied when the program is closed, so that one lookup tells
+        # that the shape is right and that the kernel is usable.
         self._shapes: dict[Any, Any] = {}
 
     @property
@@ -119,14 +119,14 @@ class Kernel(ABC):
         cooperative: bool = False,
         ordered: bool = True,
     ) -> None:
-        """Run `grid` groups of `group` work-items; returns at once, errors in the arguments raise before anything runs.
+        """Run `grid` groups of `group` work-items; returns at once. Wrong arguments raise before anything runs.
 
         `group` may be left out where the kernel fixes it. `shared_bytes` is CUDA's dynamic shared memory. Where arrays of
         other libraries are among the arguments, the launch comes after what they have under way on their current stream,
         and before what they do next; `ordered=False` leaves that to you.
         """
         try:
-            # With the classes, because 4.0 is equal to 4 and is no grid all the same.
+            # The classes are part of the key because 4.0 == 4, but 4.0 is not a valid grid.
             shape = self._shapes.get((grid, group, grid.__class__, group.__class__))
         except TypeError:  # a list
             shape = None
@@ -210,8 +210,8 @@ class Kernel(ABC):
         return self._converters[index](value)
 
     def _make_launcher(self) -> Launcher:
-        """Made at the first launch: a kernel that is never launched needs none."""
-        with self.device.creation_lock:  # once: two launchers would each think they know the kernel's arguments
+        """The function that checks and launches, made at the first launch."""
+        with self.device.creation_lock:  # once: two launchers would each remember different arguments as set
             if self.program.closed:  # by another thread, just now
                 self.raise_closed()
             if self._launcher is None:

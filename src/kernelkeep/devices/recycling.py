@@ -1,7 +1,7 @@
-"""Device memory that is used again: for results that are made and dropped call after call.
+"""Reuses device memory of results that are created and dropped call after call.
 
-Drivers take their time to allocate, and many wait for the whole device before they free. Memory that was only ever used
-in the device's own order of work can be given to the next one in that order at once: whatever still uses it comes first.
+Drivers allocate slowly, and many wait for the whole device before they free. Memory that was only used in the device's own
+order of work can be reused at once: whatever still uses it runs first.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Recycler"]
 
-_MOST_BLOCKS = 64
-_MOST_BYTES = 1 << 30
-_SHARE = 8  # at most this part of the device's memory
+_MAX_BLOCKS = 64
+_MAX_BYTES = 1 << 30
+_SHARE = 8  # at most an eighth of the device's memory
 
 
 class Recycler:
@@ -24,27 +24,27 @@ class Recycler:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self.blocks: deque[tuple[int, Any]] = deque()  # the latest first; few enough to look through
-        self._most_bytes = min(_MOST_BYTES, device.memory_info().total_bytes // _SHARE)
+        self.blocks: deque[tuple[int, Any]] = deque()  # the latest first
+        self._max_bytes = min(_MAX_BYTES, device.memory_info().total_bytes // _SHARE)
         self._closed = False
 
     def take(self, nbytes: int) -> Any:
-        """A block that nobody has; None where there is none."""
+        """A free block of this size; None if there is none."""
         for block in list(self.blocks):
             if block[0] == nbytes:
                 try:
                     self.blocks.remove(block)
                 except ValueError:
-                    continue  # another thread was quicker
+                    continue  # another thread took it
                 return block[1]
         return None
 
     def give(self, nbytes: int, handle: Any) -> bool:
-        """Keep a block for the next one, in place of those that were kept longest; False where it is too large."""
-        if self._closed or self._device.closed or nbytes > self._most_bytes:
+        """Keep a block for reuse and drop the oldest ones above the limits; False if it is too large to keep."""
+        if self._closed or self._device.closed or nbytes > self._max_bytes:
             return False
         self.blocks.appendleft((nbytes, handle))
-        while len(self.blocks) > _MOST_BLOCKS or sum(size for size, _ in list(self.blocks)) > self._most_bytes:
+        while len(self.blocks) > _MAX_BLOCKS or sum(size for size, _ in list(self.blocks)) > self._max_bytes:
             self._drop_oldest(collected=True)
         return True
 
@@ -57,13 +57,13 @@ class Recycler:
         return True
 
     def relieve(self, nbytes: int | None) -> bool:
-        """The device is out of memory: give it all back. Whether there was any."""
+        """The device is out of memory: free all blocks. Returns whether there were any."""
         freed = False
         while self._drop_oldest(collected=False):
             freed = True
         return freed
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Free all blocks."""
         self._closed = True
         self.relieve(None)

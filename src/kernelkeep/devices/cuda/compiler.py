@@ -1,7 +1,7 @@
-"""Compiling CUDA C with NVRTC, which needs no GPU and no driver.
+"""Compiles CUDA C with NVRTC, which needs no GPU and no driver.
 
-NVRTC comes from PyPI and makes a cubin for any architecture it knows. The names of the kernels are read from what it made,
-and their parameters from the source.
+NVRTC comes from PyPI and compiles for any architecture it knows. The names of the kernels are read from its output, and their
+parameters from the source.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PTX_ENTRY = re.compile(rb"\.entry\s+(\w+)")
 
 @cache
 def compiler_version() -> str:
-    """NVRTC's version, told apart down to its build."""
+    """NVRTC's version and build, and a digest of the toolkit's headers."""
     nvrtc = load_bindings("nvrtc")
     try:
         _, major, minor = nvrtc.nvrtcVersion()
@@ -44,7 +44,7 @@ def compiler_version() -> str:
         raise DeviceError(message.replace("\n", " ")) from None
     build = ""
     if path:
-        # The first page of the library holds its build id; the whole of it is a hundred megabytes.
+        # The first page holds the build id; hashing all hundred megabytes would be slow.
         with contextlib.suppress(OSError), Path(path).open("rb") as library:
             build = "-" + hashlib.sha256(library.read(4096)).hexdigest()[:8]
     return f"nvrtc {major}.{minor}{build} headers {_headers_identity()}"
@@ -52,7 +52,7 @@ def compiler_version() -> str:
 
 @cache
 def _headers_identity() -> str:
-    """A digest of the toolkit's headers by name and size: they come in packages of their own, and programs use them."""
+    """A digest of the names and sizes of the toolkit's headers, which come in packages of their own."""
     digest = hashlib.sha256()
     for folder in _toolkit_headers():
         with contextlib.suppress(OSError):
@@ -63,7 +63,7 @@ def _headers_identity() -> str:
 
 @cache
 def _toolkit_headers() -> tuple[str, ...]:
-    """Folders of CUDA's own headers (cuda_fp16.h, cooperative_groups.h), where they are installed."""
+    """Folders of CUDA's own headers (cuda_fp16.h, cooperative_groups.h), if they are installed."""
     from cuda.pathfinder import find_nvidia_header_directory
 
     folders = []
@@ -81,7 +81,7 @@ def compile_for(source: Source, architecture: str) -> bytes:
         raise ArgumentError(f"source {source.name} must be in cuda, got {source.language}")
     if not re.fullmatch(r"sm_\d+[af]?", architecture):
         raise ArgumentError(f"architecture must be like sm_90, got {architecture!r}")
-    compiler_version()  # says clearly when there is no NVRTC
+    compiler_version()  # raises a clear error if there is no NVRTC
     nvrtc = load_bindings("nvrtc")
     text = translation_unit(source).encode()
     status, program = nvrtc.nvrtcCreateProgram(text, f"{source.name}.cu".encode("utf-8", "replace"), 0, [], [])
@@ -105,7 +105,7 @@ def compile_for(source: Source, architecture: str) -> bytes:
 
 
 def _target(nvrtc: Any, architecture: str) -> tuple[str, str]:
-    """A cubin for the real architecture, or PTX for the newest older one where the GPU is newer than the compiler."""
+    """A cubin for the architecture, or PTX for the newest known one if the GPU is newer than the compiler."""
     _, known = nvrtc.nvrtcGetSupportedArchs()
     number = int(re.sub(r"\D", "", architecture))
     if number in known or number < min(known):

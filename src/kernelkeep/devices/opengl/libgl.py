@@ -1,4 +1,4 @@
-"""EGL and OpenGL through ctypes: the calls and constants this backend uses, and no others."""
+"""EGL and OpenGL through ctypes: the functions and constants that this backend uses."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ _GL: dict[str, tuple[Any, ...]] = {
 
 
 class Library:
-    """libEGL and the GL functions it hands out; every function is an attribute under its own name."""
+    """libEGL and the GL functions that it finds; each is an attribute with its own name."""
 
     def __init__(self) -> None:
         try:
@@ -183,7 +183,7 @@ class Library:
             setattr(self, name, function)
         for name, (result, *arguments) in (_EGL_EXTENSIONS | _GL).items():
             address = lookup(name.encode())
-            # A missing one is an attribute that is not there; only the EGL extensions may be.
+            # A missing function is a missing attribute; only EGL extensions may be missing.
             if address:
                 setattr(self, name, ctypes.CFUNCTYPE(result, *arguments)(address))
 
@@ -191,7 +191,7 @@ class Library:
         raise DeviceError(f"this machine's EGL or OpenGL has no {name}")
 
     def integer(self, name: int, index: int | None = None) -> int:
-        """One of GL's integers; needs a current context."""
+        """An integer from glGetIntegerv; needs a current context."""
         value = (ctypes.c_int64 * 2)()
         if index is None:
             self.glGetInteger64v(name, value)
@@ -213,7 +213,7 @@ class Library:
 
 @cache
 def library() -> Library:
-    """The loaded libraries; `DeviceError` where there are none."""
+    """The loaded libraries; `DeviceError` if they are not installed."""
     return Library()
 
 

@@ -36,7 +36,7 @@ _UNIFORM = re.compile(r"(?:layout\s*\(([^)]*)\)\s*)?\buniform\s+(\w+)\s+(\w+)\s*
 
 
 def reflect(gl: Any, program: int, source: Source, text: str) -> tuple[KernelSignature, int]:
-    """The signature, and the binding of the block its scalars live in. `text` is the whole translation unit."""
+    """The signature, and the binding of the block with its scalars. `text` is the whole translation unit."""
     size = (ctypes.c_int * 3)()
     gl.glGetProgramiv(program, C.COMPUTE_WORK_GROUP_SIZE, size)
     group = (size[0], size[1], size[2])
@@ -50,7 +50,7 @@ def reflect(gl: Any, program: int, source: Source, text: str) -> tuple[KernelSig
 
 
 def _placed(params: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
-    """A portable kernel's parameters where lowering put them: buffers in order, scalars in one std140 block."""
+    """A portable kernel's parameters as lowering laid them out: buffers in order, scalars in one std140 block."""
     placed, binding, offset = [], 0, 0
     for p in params:
         if p.kind == "buffer":
@@ -98,7 +98,10 @@ def _buffers(gl: Any, program: int, text: str) -> list[Parameter]:
 def _block_members(gl: Any, program: int) -> tuple[list[Parameter], int]:
     blocks = _resources(gl, program, C.UNIFORM_BLOCK, C.BUFFER_BINDING)
     if len(blocks) > 1:
-        raise Unsupported("several uniform blocks", "a shader with more than one uniform block cannot be launched here")
+        raise Unsupported(
+            "several uniform blocks",
+            "a shader with more than one uniform block cannot be launched: put all scalars into one",
+        )
     found = []
     for name, (kind, block, offset) in _resources(gl, program, C.UNIFORM, C.TYPE, C.BLOCK_INDEX, C.OFFSET):
         if block >= 0:
@@ -138,7 +141,7 @@ def _known_type(kind: int, name: str) -> str:
     if any(kind in kinds for kinds in _IMAGE_TYPES):
         raise Unsupported(
             "image uniforms",
-            f"uniform {name} is an image, a sampler or a counter; kernels take arrays and numbers here",
+            f"uniform {name} is an image, a sampler or a counter; kernelkeep passes arrays and numbers only",
         )
     if name.endswith("]"):
         raise Unsupported("array uniforms", f"uniform {name} is an array; put it into a storage buffer")
