@@ -16,6 +16,8 @@ from kernelkeep.testing.device_parts.forks import ForkTests
 from kernelkeep.testing.device_parts.launches import LaunchTests
 from kernelkeep.testing.device_parts.life import LifeTests
 from kernelkeep.testing.device_parts.programs import ProgramTests
+from kernelkeep.testing.executor_parts.failures import FailureTests
+from kernelkeep.testing.executor_parts.mapping import MapTests
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,4 +44,8 @@ class TestDispatch(DispatchTests):
 
 
 class TestCache(CacheTests):
+    backend = "fake"
+
+
+class TestExecutor(FailureTests, MapTests):
     backend = "fake"

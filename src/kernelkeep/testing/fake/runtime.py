@@ -61,6 +61,7 @@ def run_items(function: Callable[..., Any], launch: Launch, values: Sequence[Any
 
     The first item of a group comes last, so that what it does for the whole group behind a barrier finds the others done.
     """
+    values = [int(value) if isinstance(value, np.integer) else value for value in values]
     with np.errstate(all="ignore"):
         for group_id in itertools.product(*(range(size) for size in reversed(launch.grid))):
             shared: dict[str, np.ndarray[Any, Any]] = {}
