@@ -225,7 +225,7 @@ def test_a_launch_that_changes_leaves_the_command_buffers_of_the_others(
         assert (y.numpy() == 6 * X).all()
 
 
-def test_arguments_of_every_kind_and_shapes_of_every_rank(device: kk.Device) -> None:
+def test_arguments_of_every_kind_and_shapes_of_every_rank_are_recorded(device: kk.Device) -> None:
     source = kk.Source(
         "__kernel void turn(__global const int* x, __global int* y, __local int* tile, int by) {\n"
         "  int c = get_global_id(0), r = get_global_id(1), p = get_global_id(2);\n"
@@ -249,7 +249,7 @@ def test_arguments_of_every_kind_and_shapes_of_every_rank(device: kk.Device) -> 
         assert (y.numpy() == (host + 12).reshape(2, 3, 4, 8)[..., ::-1].reshape(2, 3, 32)).all()
 
 
-def test_a_grid_so_large_that_pocl_compiles_for_it(device: kk.Device, add: kk.Kernel) -> None:
+def test_a_large_grid_that_pocl_compiles_again_is_recorded(device: kk.Device, add: kk.Kernel) -> None:
     n = 200_000
     x, y = device.array(np.ones(n, "f4")), device.array(np.zeros(n, "f4"))
     prepared = add.prepare(-(-n // 64), (x, y, 1.0, n))
@@ -276,7 +276,7 @@ def test_other_work_keeps_its_place_before_and_after(device: kk.Device, add: kk.
         assert fence.wait(60) and (y.numpy() == 9 * X).all()
 
 
-def test_inside_a_timer_it_does_the_same(device: kk.Device, add: kk.Kernel, arrays: Any) -> None:
+def test_a_graph_computes_the_same_inside_a_timer(device: kk.Device, add: kk.Kernel, arrays: Any) -> None:
     x, y, z = arrays
     prepared, out = add.prepare(GROUPS, (x, y, 1.0, N)), np.zeros(N, "f4")
     with kk.Graph(device) as graph:
@@ -317,7 +317,7 @@ def test_a_launch_prepared_for_a_queue_keeps_its_place_in_the_graph(
     assert expected == 1
 
 
-def test_what_is_closed_is_refused_and_can_be_exchanged(device: kk.Device, add: kk.Kernel, arrays: Any) -> None:
+def test_closed_arrays_are_refused_and_can_be_replaced(device: kk.Device, add: kk.Kernel, arrays: Any) -> None:
     x, y, z = arrays
     prepared = add.prepare(GROUPS, (x, y, 1.0, N))
     with kk.Graph(device) as graph:
@@ -350,7 +350,7 @@ def test_a_graph_keeps_nothing_alive_that_is_closed(device: kk.Device, which: st
 
 
 @pytest.mark.parametrize("first", ["graph", "arrays", "program", "nothing"])
-def test_closing_in_any_order_while_it_runs(device: kk.Device, first: str) -> None:
+def test_graphs_may_be_closed_in_any_order_while_they_run(device: kk.Device, first: str) -> None:
     for _ in range(5):
         program = device.load(device.compile(ADD.source(device)))
         x, y = device.array(np.ones(N, "f4")), device.array(np.zeros(N, "f4"))
@@ -384,7 +384,7 @@ def test_the_interpreter_may_end_with_everything_open(device: kk.Device) -> None
     assert run_python(LEAVE, device.spec).stdout.split() == ["200", "200"]
 
 
-def test_many_threads_with_graphs_of_their_own(device: kk.Device, add: kk.Kernel) -> None:
+def test_many_threads_launch_graphs_of_their_own(device: kk.Device, add: kk.Kernel) -> None:
     def work(number: int) -> None:
         x, y = device.array(X), device.array(np.zeros(N, "f4"))
         out, expected = np.zeros(N, "f4"), 0
@@ -404,7 +404,7 @@ def test_many_threads_with_graphs_of_their_own(device: kk.Device, add: kk.Kernel
     in_threads([partial(work, number) for number in range(6)])
 
 
-def test_many_threads_with_one_graph(device: kk.Device, add: kk.Kernel, arrays: Any) -> None:
+def test_many_threads_launch_one_graph(device: kk.Device, add: kk.Kernel, arrays: Any) -> None:
     x, y, z = arrays
     out = np.zeros(N, "f4")
     prepared = add.prepare(GROUPS, (x, y, 1.0, N))
@@ -423,9 +423,7 @@ def test_many_threads_with_one_graph(device: kk.Device, add: kk.Kernel, arrays: 
         assert (out == 3010 * X).all()
 
 
-def test_closing_it_under_the_hands_of_other_threads_is_an_error_there(
-    device: kk.Device, add: kk.Kernel, arrays: Any
-) -> None:
+def test_closing_a_graph_that_other_threads_launch_raises_there(device: kk.Device, add: kk.Kernel, arrays: Any) -> None:
     x, y, _ = arrays
     prepared = add.prepare(GROUPS, (x, y, 1.0, N))
     for _ in range(10):
@@ -451,7 +449,7 @@ def test_closing_it_under_the_hands_of_other_threads_is_an_error_there(
     device.synchronize()
 
 
-def test_the_drivers_refusal_is_ours(
+def test_a_refusal_of_the_driver_is_translated(
     device: OpenCLDevice, add: kk.Kernel, arrays: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, y, _ = arrays
@@ -549,13 +547,13 @@ PYOPENCL = SimpleNamespace(Error=ArithmeticError, _cl=SimpleNamespace(__file__=_
     ],
     ids=lambda device: device.extensions,
 )
-def test_unknown_revisions_are_left_alone(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_revisions_are_not_used(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda path: pytest.fail("this device's functions are not looked up"))
     assert replay._functions_of.__wrapped__(PYOPENCL, device) is None
 
 
 @pytest.mark.parametrize("known", [revision(0, 9, 0), revision(0, 9, 7), revision(1, 0, 0)])
-def test_a_loader_out_of_reach_is_no_error(known: int) -> None:
+def test_a_missing_loader_leaves_the_loop(known: int) -> None:
     device = fake(("cl_khr_command_buffer", known))
     assert replay._functions_of.__wrapped__(PYOPENCL, device) is None  # a library, but none of OpenCL's
     nowhere = SimpleNamespace(Error=ArithmeticError, _cl=SimpleNamespace(__file__="/nowhere/_cl.so"))

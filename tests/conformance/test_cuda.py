@@ -77,7 +77,7 @@ def test_syntax_error_names_the_line() -> None:
     assert "no_such_thing" in caught.value.log
 
 
-def test_headers_without_a_gpu(tmp_path: Path) -> None:
+def test_the_toolkits_headers_are_found_without_a_gpu(tmp_path: Path) -> None:
     (tmp_path / "scale.h").write_text("#define SCALE 2\nthis is wrong\n")
     text = '#include "scale.h"\n' + SAXPY
     with pytest.raises(kk.CompileError):
@@ -87,7 +87,7 @@ def test_headers_without_a_gpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["sm_1", "90", "", "sm_banana"])
-def test_an_architecture_nobody_has(architecture: str) -> None:
+def test_compile_for_rejects_an_unknown_architecture(architecture: str) -> None:
     with pytest.raises((kk.ArgumentError, kk.Unsupported, kk.CompileError)):
         cuda.compile_for(source(), architecture)
 

@@ -179,7 +179,7 @@ def launch(request: pytest.FixtureRequest, kernel: kk.Kernel) -> Add:
 
 
 @pytest.mark.usefixtures("stream")
-def test_what_we_wrote_is_there_when_they_read(guest: Any, launch: Add) -> None:
+def test_a_library_reads_what_a_launch_wrote(guest: Any, launch: Add) -> None:
     x, y = guest.array(np.ones(N, "f4")), guest.array(np.full(N, 2, "f4"))
     for turn in range(1, 4):
         launch(x, y)
@@ -188,7 +188,7 @@ def test_what_we_wrote_is_there_when_they_read(guest: Any, launch: Add) -> None:
 
 
 @pytest.mark.usefixtures("stream")
-def test_what_they_wrote_is_there_when_we_read(device: kk.Device, guest: Any, launch: Add) -> None:
+def test_a_launch_reads_what_a_library_wrote(device: kk.Device, guest: Any, launch: Add) -> None:
     x, y = guest.array(np.ones(N, "f4")), guest.array(np.zeros(N, "f4"))
     for turn in range(1, 4):
         guest.busy()
@@ -219,7 +219,9 @@ def test_arrays_are_read_and_copied_in_order(device: kk.Device, guest: Any) -> N
 @pytest.mark.parametrize("how", ["from_dlpack", "from_interface"])
 @pytest.mark.parametrize("first", ["exported", "prepared"])
 @pytest.mark.usefixtures("stream")
-def test_our_array_in_their_hands(device: kk.Device, kernel: kk.Kernel, guest: Any, how: str, first: str) -> None:
+def test_exported_arrays_stay_ordered_with_the_library(
+    device: kk.Device, kernel: kk.Kernel, guest: Any, how: str, first: str
+) -> None:
     x, y = device.array(np.ones(N, "f4")), device.array(np.zeros(N, "f4"))
     args = (x, y, np.float32(1), np.int32(N), np.int64(LATE))
     prepared = kernel.prepare(GRID, args, GROUP) if first == "prepared" else None
@@ -239,7 +241,7 @@ def test_our_array_in_their_hands(device: kk.Device, kernel: kk.Kernel, guest: A
 
 
 @pytest.mark.usefixtures("stream")
-def test_what_is_dropped_at_once_is_not_used_again_too_early(kernel: kk.Kernel, guest: Any) -> None:
+def test_memory_dropped_at_once_is_not_reused_too_early(kernel: kk.Kernel, guest: Any) -> None:
     """The guest's allocator hands the memory of a dropped array to the next one while our kernel may still read it."""
     y = guest.array(np.zeros(N, "f4"))
     for turn in range(10):
@@ -298,7 +300,7 @@ async def _awaited(executor: kk.Executor, job: kk.Job, batch: dict[str, Any]) ->
 
 
 @pytest.mark.usefixtures("stream")
-def test_gemm_and_conv2d_in_their_order(cache: kk.ProgramCache, guest: Any) -> None:
+def test_gemm_and_conv2d_are_ordered_with_the_library(cache: kk.ProgramCache, guest: Any) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((128, 96), "f4"), rng.standard_normal((96, 64), "f4")
     theirs_a, theirs_b = guest.array(np.zeros_like(a)), guest.array(b)
@@ -349,7 +351,7 @@ class OnlyInterface:
 
 
 @pytest.mark.parametrize("kind", ["dlpack", "interface", "interface without a stream"])
-def test_a_library_that_nobody_knows(kernel: kk.Kernel, launch: Add, kind: str) -> None:
+def test_an_unknown_library_is_ordered_by_waiting(kernel: kk.Kernel, launch: Add, kind: str) -> None:
     guest = Torch()
     torch = guest.torch
     with torch.cuda.stream(torch.cuda.Stream()) as _:
@@ -372,7 +374,7 @@ def test_a_library_that_nobody_knows(kernel: kk.Kernel, launch: Add, kind: str) 
 
 
 @pytest.mark.parametrize("kind", ["dlpack", "interface without a stream"])
-def test_arrays_of_several_libraries_in_one_launch(kernel: kk.Kernel, launch: Add, kind: str) -> None:
+def test_one_launch_is_ordered_with_several_libraries(kernel: kk.Kernel, launch: Add, kind: str) -> None:
     """One array's stream is known and the other's is not: the known one is waited for all the same."""
     guest = Torch()
     torch = guest.torch
@@ -388,7 +390,7 @@ def test_arrays_of_several_libraries_in_one_launch(kernel: kk.Kernel, launch: Ad
             np.testing.assert_array_equal(guest.numpy(y + 1), np.full(N, sum(range(2, turn + 2)) + 1, "f4"))
 
 
-def test_default_stream_work_of_a_library_that_names_no_stream(kernel: kk.Kernel, launch: Add) -> None:
+def test_a_library_that_names_no_stream_is_waited_for_on_the_default_stream(kernel: kk.Kernel, launch: Add) -> None:
     guest = Torch()
     x, y = guest.array(np.ones(N, "f4")), guest.array(np.zeros(N, "f4"))
     for turn in range(1, 4):
@@ -398,7 +400,7 @@ def test_default_stream_work_of_a_library_that_names_no_stream(kernel: kk.Kernel
         np.testing.assert_array_equal(guest.numpy(y), np.full(N, sum(range(2, turn + 2)), "f4"))
 
 
-def test_our_array_in_the_hands_of_two_libraries(device: kk.Device, kernel: kk.Kernel) -> None:
+def test_an_array_exported_to_two_libraries_is_ordered_with_both(device: kk.Device, kernel: kk.Kernel) -> None:
     first, second = Torch(), Cupy()
     x, y = device.array(np.ones(N, "f4")), device.array(np.zeros(N, "f4"))
     with first.stream(), second.stream():
@@ -444,7 +446,7 @@ def test_the_collector_frees_no_memory_itself(device: Any, monkeypatch: pytest.M
     assert freed
 
 
-def test_what_is_used_after_its_device_was_closed() -> None:
+def test_using_things_of_a_closed_device_raises() -> None:
     device = open_or_skip("cuda")
     queue, fence = device.queue(), device.fence()
     with device.timer() as timer:
@@ -456,7 +458,7 @@ def test_what_is_used_after_its_device_was_closed() -> None:
             use()
 
 
-def test_threads_with_streams_of_their_own(kernel: kk.Kernel, guest: Any) -> None:
+def test_each_thread_is_ordered_with_its_own_stream(kernel: kk.Kernel, guest: Any) -> None:
     failures: list[BaseException] = []
 
     def work(number: int) -> None:
@@ -501,7 +503,7 @@ def test_a_launch_becomes_part_of_torchs_graph(device: kk.Device, kernel: kk.Ker
 # --- what cannot be shared
 
 
-def test_tensors_that_cannot_be_shared(device: kk.Device, kernel: kk.Kernel) -> None:
+def test_tensors_that_cannot_be_shared_are_rejected(device: kk.Device, kernel: kk.Kernel) -> None:
     torch = _library("torch")
     plain = torch.ones(N, device="cuda")
     wrong = {
@@ -520,7 +522,7 @@ def test_tensors_that_cannot_be_shared(device: kk.Device, kernel: kk.Kernel) -> 
     assert device.array(torch.ones(3)).numpy().tolist() == [1, 1, 1], "host memory is copied"
 
 
-def test_dlpack_wishes(device: kk.Device) -> None:
+def test_dlpack_follows_copy_device_and_stream_arguments(device: kk.Device) -> None:
     torch = _library("torch")
     x = device.array(np.arange(4, dtype="f4"))
     for stream in (0, -2, "1", 1.5, True):
@@ -553,7 +555,7 @@ def _new_context(device: Any) -> Any:
     return made
 
 
-def test_the_default_stream_is_that_of_the_arrays_device(device: Any, launch: Add) -> None:
+def test_the_default_stream_of_the_arrays_device_is_used(device: Any, launch: Add) -> None:
     """Whichever context is current when we launch: another one has a default stream of its own."""
     guest, driver = Torch(), device.driver
     x, y = guest.array(np.ones(N, "f4")), guest.array(np.zeros(N, "f4"))
@@ -670,7 +672,7 @@ def test_collected_memory_comes_back(device: kk.Device, foreign: Callable[[], An
 # --- first use
 
 
-def test_first_use_from_many_threads(device: kk.Device) -> None:
+def test_the_first_use_may_come_from_many_threads(device: kk.Device) -> None:
     """The first `launch` and the first `prepare` of a kernel at the same time, from many threads."""
     for attempt in range(30):
         kernel = device.load(device.compile(SOURCE)).kernel("add")

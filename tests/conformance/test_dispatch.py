@@ -65,7 +65,7 @@ class TestCUDAInPlainPython(RevokedTests, UpdateTests, PreparedTests):
             yield
         _native_prepared.cache_clear()
 
-    def test_it_is_the_twin(self, device: kk.Device, saxpy: kk.Kernel) -> None:
+    def test_the_plain_implementation_is_used(self, device: kk.Device, saxpy: kk.Kernel) -> None:
         from kernelkeep.devices.cuda.prepared import PlainPrepared
 
         x, y = self.ones_and_zeros(device)

@@ -204,7 +204,7 @@ def test_an_unripe_binary_without_a_linker_is_an_error(
         assert "binutils" in said
 
 
-def test_local_memory_as_an_argument(pocl: kk.Device) -> None:
+def test_local_memory_is_passed_as_an_argument(pocl: kk.Device) -> None:
     text = """__kernel void rotate_group(__global int* x, __local int* tile) {
         int l = get_local_id(0);
         tile[l] = x[get_global_id(0)];
@@ -223,7 +223,7 @@ def test_local_memory_as_an_argument(pocl: kk.Device) -> None:
 
 
 @pytest.mark.parametrize("name", ["step", "mix", "dot"])
-def test_a_kernel_named_like_a_builtin_function(pocl: kk.Device, name: str, tmp_path: Path) -> None:
+def test_a_kernel_may_have_the_name_of_a_builtin_function(pocl: kk.Device, name: str, tmp_path: Path) -> None:
     text = f"__kernel void {name}(__global float* y, float v) {{ y[0] += v; }}"
     source = kk.Source(text, name="builtin")
     for origin in ("compiled", "disk"):
@@ -245,7 +245,7 @@ def test_compiler_options_reach_the_compiler(pocl: kk.Device) -> None:
     assert x.numpy()[0] == 42
 
 
-def test_a_device_that_is_not_there() -> None:
+def test_opening_a_missing_device_says_how_many_there_are() -> None:
     with pytest.raises(kk.DeviceError, match="opencl:99"):
         kk.open_device("opencl:99")
 
@@ -270,7 +270,7 @@ with kk.open_device(sys.argv[1]) as device:
 """
 
 
-def test_the_two_ways_in_which_pocl_compiles_are_not_mixed(pocl: kk.Device, tmp_path: Path) -> None:
+def test_binaries_of_two_pocl_methods_are_not_mixed(pocl: kk.Device, tmp_path: Path) -> None:
     """Not in the cache, whose key has the fingerprint, and not in PoCL's own, which the user may have placed."""
     own = {"POCL_CACHE_DIR": str(tmp_path), "POCL_KERNEL_CACHE": "1"}
     said = [

@@ -24,7 +24,7 @@ class TestOpenGL(DeviceTests):
             ("layout(std140, binding = 0) uniform Block { int inside[4]; };", "inside[3]", "inside"),
         ],
     )
-    def test_uniforms_that_cannot_be_given_are_refused(
+    def test_uniforms_that_cannot_be_passed_are_unsupported(
         self, device: kk.Device, declaration: str, use: str, named: str
     ) -> None:
         text = (

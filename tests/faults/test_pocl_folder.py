@@ -75,7 +75,7 @@ def _surroundings(home: Path, temporary: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("options", ["size=64k", "size=64k,ro"])
-def test_a_full_or_read_only_home_is_no_obstacle(
+def test_pocl_works_with_a_full_or_read_only_home(
     pocl: str, new_disk: Callable[[str], Path], tmp_path: Path, options: str
 ) -> None:
     home = new_disk(options)
@@ -117,7 +117,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(pocl: str, new_disk: Callab
     assert "Read-only" in said
 
 
-def test_no_descriptors_left(pocl: str, tmp_path: Path) -> None:
+def test_a_build_without_free_descriptors_raises(pocl: str, tmp_path: Path) -> None:
     script = f"""{START}
 program = build()
 binary = program.binary()
@@ -140,7 +140,7 @@ run(build())
     assert all("descriptors" in line and "ulimit" in line for line in said[:3])
 
 
-def test_no_descriptors_left_to_load_drivers(pocl: str) -> None:
+def test_loading_drivers_without_free_descriptors_raises(pocl: str) -> None:
     """The loader looks for drivers once in a process, so it is not let to look in vain."""
     script = """
 import os, resource, sys

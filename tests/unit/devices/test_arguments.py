@@ -32,7 +32,7 @@ def scalar(dtype: str | None, nbytes: int = 0, kind: str = "scalar") -> Converte
     return lambda value: bind("f", (Parameter("s", kind, dtype, "r", nbytes),), (value,))[0]
 
 
-def test_the_count_of_arguments() -> None:
+def test_a_wrong_number_of_arguments_is_rejected() -> None:
     two = (Parameter("a", "scalar", "i4"), Parameter("b", "scalar", "f4"))
     assert bind("f", two, (1, 2.5)) == (1, 2.5)
     assert bind("f", (), ()) == ()
@@ -51,7 +51,7 @@ def test_a_numpy_scalar_of_the_dtype_passes_as_it_is(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d[0] in "iu"])
-def test_integers_up_to_the_edge(dtype: str) -> None:
+def test_integers_are_taken_up_to_their_limits(dtype: str) -> None:
     limits = np.iinfo(dtype)
     for value in (int(limits.min), int(limits.max), 0, True):
         assert scalar(dtype)(value) == value
@@ -67,7 +67,7 @@ def test_no_silent_conversion_to_an_integer(dtype: str, value: Any) -> None:
         scalar(dtype)(value)
 
 
-def test_floats() -> None:
+def test_floats_must_fit_unless_infinite() -> None:
     for value in (1.5, 3, -0.0, float("inf"), float("-inf"), 3.4e38, 1e-45):
         assert scalar("f4")(value) == value
         assert scalar("f8")(value) == value
@@ -121,7 +121,7 @@ def test_numpy_scalars_that_are_no_numbers_are_refused(value: Any) -> None:
             scalar(dtype)(value)
 
 
-def test_raw_bytes_where_only_the_size_is_known() -> None:
+def test_bytes_of_the_right_size_are_taken_where_only_the_size_is_known() -> None:
     convert = scalar(None, 8)
     assert convert(b"12345678") == b"12345678"
     assert convert(np.float64(1)) == np.float64(1).tobytes()
@@ -132,14 +132,14 @@ def test_raw_bytes_where_only_the_size_is_known() -> None:
             convert(wrong)
 
 
-def test_a_parameter_of_which_nothing_is_known() -> None:
+def test_a_parameter_of_unknown_kind_takes_arrays_and_scalars_by_size() -> None:
     convert = scalar(None, 4, "any")
     assert convert(np.int32(7)) == np.int32(7).tobytes()
     with pytest.raises(kk.ArgumentError):
         convert(np.int64(7))
 
 
-def test_local_memory() -> None:
+def test_local_memory_must_be_positive_and_fit() -> None:
     convert = scalar(None, 0, "local")
     memory = kk.LocalMemory(64)
     assert convert(memory) is memory
@@ -163,12 +163,12 @@ def test_local_memory() -> None:
         ((np.uint8(2), 1), (2, 1, 1)),
     ],
 )
-def test_dimensions(value: Any, parsed: tuple[int, int, int]) -> None:
+def test_dimensions_are_filled_up_to_three(value: Any, parsed: tuple[int, int, int]) -> None:
     assert dimensions(value, "grid") == parsed
     assert all(type(n) is int for n in dimensions(value, "grid"))
 
 
 @pytest.mark.parametrize("value", [0, -1, (), (1, 2, 3, 4), 1.0, "5", None, (1, None), (1, 0), {1: 2}, np.float32(1)])
-def test_wrong_dimensions(value: Any) -> None:
+def test_wrong_dimensions_are_rejected(value: Any) -> None:
     with pytest.raises(kk.ArgumentError, match="grid"):
         dimensions(value, "grid")

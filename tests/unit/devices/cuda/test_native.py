@@ -35,7 +35,7 @@ class Call(BoundCall):
         self.statuses.append(status)
 
 
-def test_a_function_of_the_c_library() -> None:
+def test_a_bound_function_is_called() -> None:
     buffer = ctypes.create_string_buffer(8)
     call = Call()
     # fflush(NULL) returns 0; getentropy writes to a buffer and returns 0.
@@ -50,7 +50,7 @@ def test_a_function_of_the_c_library() -> None:
     assert call.statuses == []
 
 
-def test_a_status_is_told() -> None:
+def test_a_status_other_than_zero_is_reported() -> None:
     call = Call()
     call.bind_function(address("abs"), (7,))
     call()
@@ -60,7 +60,7 @@ def test_a_status_is_told() -> None:
     assert call.statuses == [7, 9, 9]
 
 
-def test_what_failed_raises_is_raised_and_what_it_returns_is_returned() -> None:
+def test_call_failed_decides_what_is_raised_or_returned() -> None:
     class Strict(BoundCall):
         def call_failed(self, status: int, /) -> Any:
             if status == 5:
@@ -127,7 +127,7 @@ def test_every_argument_arrives_in_its_place() -> None:
     ],
     ids=repr,
 )  # fmt: skip
-def test_wrong_arguments_leave_it_as_it_was(arguments: tuple[Any, ...], kind: type[Exception]) -> None:
+def test_wrong_arguments_leave_the_binding_unchanged(arguments: tuple[Any, ...], kind: type[Exception]) -> None:
     call = Call()
     call.bind_function(address("abs"), (3,))
     with pytest.raises(kind):

@@ -32,7 +32,7 @@ def test_the_library_is_found_beside_pyopencl(installed: tuple[Path, Path], tmp_
     assert intel.driver_library(str(module)) is None
 
 
-def test_the_loader_is_shown_the_driver_and_those_of_the_system(
+def test_the_loader_sees_the_driver_and_those_of_the_system(
     installed: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library, _ = installed
@@ -50,7 +50,7 @@ def test_the_loader_is_shown_the_driver_and_those_of_the_system(
 
 
 @pytest.mark.parametrize("name", ["OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH"])
-def test_what_the_user_has_set_holds(
+def test_a_folder_set_by_the_user_is_kept(
     installed: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, str(tmp_path))

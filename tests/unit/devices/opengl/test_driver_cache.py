@@ -75,7 +75,7 @@ def test_code_that_another_user_planted_is_not_run(tmp_path: Path, planted: str)
     assert first == "not placed" and "belongs to user 12345" in second
 
 
-def test_files_that_come_and_go_while_the_folder_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_may_vanish_while_the_folder_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process of the same user compiles there."""
     (tmp_path / "shader").write_bytes(b"native code")
     seen = [(str(tmp_path), ["gone"], ["shader", "gone.tmp"])]
