@@ -2,8 +2,8 @@
 
 from kernelkeep.kernels import conv2d, gemm
 
-Each is a template with variants, tuned: the fastest variant known for the device and the problem runs, and it is right
-from the first call on. Records for some common devices are shipped, so a new user need not tune.
+Each is a tuned template: the fastest variant known for the device and the problem runs, and it is correct from the first call
+on. Records for some common devices are shipped, so a new user need not tune.
 """
 
 from __future__ import annotations

@@ -169,6 +169,6 @@ def _load(file: Path) -> Any:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
         at = f", line {line}," if line else ""
-        said = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise ArgumentError(f"{file}{at} cannot be loaded: {type(error).__name__}: {said}") from None
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ArgumentError(f"{file}{at} cannot be loaded: {type(error).__name__}: {reason}") from None
     return module

@@ -93,8 +93,8 @@ def _start_process(spec: str, start: str, folder: Path) -> Start:
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return Start(spec, start, **found)
     except (IndexError, ValueError, TypeError):
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        reason = said[-1].strip() if said else f"it ended with {done.returncode}"
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        reason = lines[-1].strip() if lines else f"it ended with {done.returncode}"
         return Start(spec, start, ok=False, problem=f"the process failed: {reason}")
 
 
@@ -106,7 +106,7 @@ def measure_start(device: Device, samples: Iterable[Sample] = STARTUP_SAMPLES) -
         work.append((sample, inputs, sample.reference(inputs)))
     origins: list[str] = []
     wrong: list[str] = []
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with ProgramCache(device) as cache:
         for sample, inputs, expected in work:
             with cache.get(sample.kernel) as lease:
@@ -116,7 +116,7 @@ def measure_start(device: Device, samples: Iterable[Sample] = STARTUP_SAMPLES) -
                 origins.append(lease.origin)
             wrong.append(sample.what_is_wrong(largest_error(result, expected)))
         # Saving continues in the background and at the end of the block; a program waits for results only.
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
     return {
         "ok": not any(wrong),
         "programs": len(origins),

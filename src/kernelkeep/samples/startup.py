@@ -1,7 +1,7 @@
-"""Eight small portable kernels with NumPy references: a program's worth of kernels, for showing how it starts.
+"""Eight small portable kernels with NumPy references, for measuring how fast a program starts.
 
-They are small in work and different in kind (shared memory, atomics, two dimensions, special functions), so that what a
-start costs is compiling or loading them. Sizes are odd on purpose, as in `basic.py`.
+They compute little and use different features (shared memory, atomics, two dimensions, special functions), so that a
+start consists of compiling or loading them. Sizes are odd on purpose, as in `basic.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """State programs with NumPy references: what the examples, the demo, the benchmarks and the strategy tests run.
 
-One of each coupling, and an automaton that forgives nothing: an iteration that was lost or done twice shows in every word of
-its state. Sizes are odd on purpose, as in `basic.py`.
+One of each coupling, and an automaton in which an iteration that was lost or done twice changes every word of the state. Sizes
+are odd on purpose, as in `basic.py`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _Arrays = dict[str, np.ndarray[Any, Any]]
 class StateSample:
     """A state program of any size, and what its state must be after so many iterations.
 
-    `size` and `iterations` are those of a run that is quick anywhere; `iterations` is None where the work ends by itself, and
-    then the reference has the end only. `tolerance` is how far an element may be off: 0 for integers, which are exact.
+    `size` and `iterations` are those of a run that is fast on any device; `iterations` is None where the work ends by itself, and
+    then the reference computes the end only. `tolerance` is the error allowed in an element: 0 for integers, which are exact.
     """
 
     name: str
@@ -74,7 +74,7 @@ def _heat_reference(program: StateProgram, iterations: int | None) -> _Arrays:
     return {"u": u}
 
 
-# --- neighbours, in integers: every word depends on all iterations and, in time, on all other words
+# --- neighbours, in integers: every word depends on all iterations and, after enough of them, on all other words
 
 
 def _scramble(size: int) -> StateProgram:
@@ -107,7 +107,7 @@ _STEPS = 8  # an iteration
 
 def _collatz(size: int) -> StateProgram:
     if size > 113_383:
-        raise ValueError("from 113,383 on the way of a number may leave 32 bits")
+        raise ValueError("size must be at most 113,383: from there on Collatz's sequence may leave 32 bits")
     return StateProgram(
         "collatz",
         coupling="independent",

@@ -2,7 +2,7 @@
 
 A sample is the mean over as many launches as make the clock exact enough, submitted as one replay where the device can.
 Launches go round several sets of arrays, so that none finds its data in a cache where the one before left it. Samples of
-several variants are taken in turn: what disturbs the machine for a while disturbs them all.
+several variants are taken in turn, so that a disturbance of the machine affects all of them.
 """
 
 from __future__ import annotations

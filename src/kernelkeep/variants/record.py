@@ -60,7 +60,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """The variant in use for a problem on a device: the incumbent, or what somebody pinned."""
+    """The variant in use for a problem on a device: the fastest measured, or a pinned one."""
 
     tuned: str
     device: str

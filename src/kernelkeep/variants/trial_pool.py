@@ -1,8 +1,8 @@
 """Trying candidates in worker processes, which are replaced when a candidate crashes or hangs.
 
 A worker compiles a candidate into the cache folder that all processes share, and runs it; the process that measures only
-loads it. On a GPU compiles go on during a measurement. On a CPU device the compiler and the kernel need the same cores, so
-they take turns.
+loads it. On a GPU candidates are compiled during a measurement. On a CPU device the compiler and the kernel need the same
+cores, so they take turns.
 """
 
 from __future__ import annotations

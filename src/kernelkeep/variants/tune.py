@@ -72,8 +72,8 @@ class Tuning:
             budget_seconds = _DEFAULT_SECONDS
         self._deadline = math.inf if budget_seconds is None else self._ledger.began + budget_seconds
         self._cases: dict[int, list[Case]] = {}
-        # Where a binary is complete only after a launch, reading it back takes longer than compiling (PoCL), and nobody
-        # needs those of the losers: candidates use a cache that saves nothing, and the winner is saved at the end.
+        # Where a binary is complete only after a launch, reading it back takes longer than compiling (PoCL), and
+        # those of the losers are not needed: candidates use a cache that saves nothing, and the winner is saved at the end.
         self._saves_all = not cache.device.capabilities.ripening_binaries
         self._programs = cache
         if not self._saves_all:

@@ -102,7 +102,7 @@ class Tuned:
         """Verify and measure variants, and remember the fastest. What was tried before is not tried again, unless with
         `force`, which forgets what was measured of this problem on this device.
 
-        Candidates are tried in child processes, where a crash or a hang costs only the candidate; `isolate=False` tries
+        Candidates are tried in worker processes, where a crash or a hang costs only the candidate; `isolate=False` tries
         them here. `listen` is called with each attempt.
         """
         from .tune import Tuning
@@ -162,7 +162,7 @@ class Tuned:
             return self._calls.setdefault(cache, {}).setdefault((steady, tuple(plain.items())), made)
 
     def pin(self, cache: ProgramCache, problem: Mapping[str, Any], variant: Mapping[str, Any]) -> None:
-        """Have one variant run for a problem on this device, whatever is measured, until `unpin`."""
+        """Run this variant for a problem on this device until `unpin`, regardless of measurements."""
         records = self._records(cache)
         chooser = Chooser(records, problem)
         allowed = chooser.allowed(variant)
@@ -206,11 +206,10 @@ class Tuned:
         """Run the best variant known, at once; `kk.VariantError` where all are known to fail. Arguments go by name; outputs
         that are left out are made.
 
-        What is passed and is no device array is copied to the device. Returns the output, a dict where there are several.
+        An argument that is not a device array is copied to the device. Returns the output, a dict where there are several.
 
-        With `explore`, a share of the time, other variants are tried on real calls: each is first verified in a child
-        process, and what that and slower calls cost is earned back, before another is tried, from that share of the time
-        of all calls. True stands for a twentieth.
+        With `explore`, other variants are tried on real calls, after each was verified in a worker process. The time lost by
+        that and by slower calls stays below this share of the time of all calls. True means a twentieth.
         """
         call = self.call(cache, problem, deterministic)
         if explore:

@@ -85,7 +85,7 @@ class WorkerProcess:
         except (EOFError, OSError):
             how = self._how_it_ended()
             code = self._process.poll()
-            # Killed by somebody, or ended by an exception: that says nothing about the candidate.
+            # A process killed from outside, or ended by an exception, says nothing about the candidate.
             transient = code is not None and (code > 0 or code == -signal.SIGKILL)
             outcome = Outcome("transient" if transient else "crashed", how)
             self.usable = False
@@ -110,7 +110,7 @@ class WorkerProcess:
         return how
 
     def kill(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process and the compilers it started."""
         self.usable = False
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)

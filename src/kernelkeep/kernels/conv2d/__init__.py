@@ -21,7 +21,7 @@ def conv2d(
     explore: float | bool = 0.0,
     deterministic: bool | None = None,
 ) -> Any:
-    """The convolution of images x [n, c, h, w] with filters w [k, c, r, s], as neural networks have it (the filter is not
+    """The convolution of images x [n, c, h, w] with filters w [k, c, r, s], as in neural networks (the filter is not
     flipped), in float32, with the fastest variant known for this device.
 
     `padding` is how many zeros surround the image: one number, one for rows and one for columns, "same" (the output is as
@@ -30,7 +30,7 @@ def conv2d(
     1e-5 of the exact one, relative to the largest element (where all sums cancel: within 1e-6 of what they would be
     without signs).
 
-    `explore`, a share of the time, lets other variants be tried on real calls; `deterministic` leaves measurements aside.
+    `explore`, a share of the time, tries other variants on real calls; `deterministic` ignores measurements.
     """
     from .operation import run
 

@@ -28,7 +28,7 @@ def gemm(
     a device array for the result; it may be `c` itself. The result is within 1e-5 of the exact one, relative to the
     largest element (where all sums cancel: within 1e-6 of what they would be without signs).
 
-    `explore`, a share of the time, lets other variants be tried on real calls; `deterministic` leaves measurements aside.
+    `explore`, a share of the time, tries other variants on real calls; `deterministic` ignores measurements.
     """
     from .operation import run
 
