@@ -122,8 +122,7 @@ class Engine:
             if fences is None and self.device.guests.supported:
                 batch, fences = ordered_batch(batch, self.device)
             submission.fences = fences or []
-            buffers = pipeline.buffers
-            submission.stage(self._bindings.get(job), batch, pipeline.lanes, buffers.blocks, buffers.copier)
+            submission.stage(self._bindings.get(job), batch, pipeline.lanes, pipeline.buffers)
         except BaseException as error:
             pipeline.buffers.give_blocks_back(submission)
             if future.set_running_or_notify_cancel():
@@ -176,12 +175,9 @@ class Engine:
     # --- seeing them arrive
 
     def _complete_all(self) -> None:
-        while True:
-            submission = self._under_way.get()
-            if submission is None:
-                return
+        while (submission := self._under_way.get()) is not None:
             self._complete(submission)
-            del submission
+            del submission  # or its arrays would stay alive until the next one
 
     def _complete(self, submission: Submission) -> None:
         buffers = self._pipeline.buffers

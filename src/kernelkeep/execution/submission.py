@@ -17,13 +17,12 @@ from ..devices.base import Device, Fence
 from ..devices.guests import is_guest
 from ..devices.lanes import Block, Lanes, Mark
 from ..errors import ArgumentError, OutOfMemory
-from .copying import Copier
 from .job import Job
-from .pool import Pool
 
 if TYPE_CHECKING:
     from ..programs.signature import Parameter
     from .binding import Binding
+    from .buffers import Buffers
 
 __all__ = ["Result", "Submission", "ordered_batch"]
 
@@ -67,9 +66,7 @@ class Submission:
         self.staged = (0.0, 0.0)  # when the host arrays were copied
         self.dispatched = (0.0, 0.0)
 
-    def stage(
-        self, binding: Binding, batch: Mapping[str, Any], lanes: Lanes, blocks: Pool[Block], copier: Copier
-    ) -> None:
+    def stage(self, binding: Binding, batch: Mapping[str, Any], lanes: Lanes, buffers: Buffers) -> None:
         """Check a batch's arguments and copy its host arrays."""
         self.binding = binding
         start = time.perf_counter()
@@ -81,16 +78,14 @@ class Submission:
         outputs = self.job.outputs
         for index, param in enumerate(binding.params):
             if param.name in batch:
-                self._take(index, param, batch[param.name], lanes, blocks, copier)
+                self._take(index, param, batch[param.name], lanes, buffers)
             elif param.name not in outputs:
                 raise ArgumentError(f"job {self.job.name} needs its argument {param.name!r}; pass it with the batch")
             if param.name in outputs:
                 self._expect(index, param, batch)
         self.staged = (start, time.perf_counter())
 
-    def _take(
-        self, index: int, param: Parameter, value: Any, lanes: Lanes, blocks: Pool[Block], copier: Copier
-    ) -> None:
+    def _take(self, index: int, param: Parameter, value: Any, lanes: Lanes, buffers: Buffers) -> None:
         kernel = self.binding.kernel
         if param.kind not in ("buffer", "any") or (param.kind == "any" and isinstance(value, np.generic | bytes)):
             self.values[index] = kernel.convert(index, value)
@@ -110,9 +105,9 @@ class Submission:
                 ".astype"
             )
         if self.job.copy or lanes.shares_memory or not host.flags.c_contiguous:
-            block = self.blocks[index] = blocks.take(max(host.nbytes, 16))
+            block = self.blocks[index] = buffers.blocks.take(max(host.nbytes, 16))
             if host.nbytes:
-                copier.copy(block.host[: host.nbytes].view(dtype).reshape(host.shape), host)
+                buffers.copier.copy(block.host[: host.nbytes].view(dtype).reshape(host.shape), host)
         else:
             self.borrowed[index] = host
         self.originals[index] = host.shape, dtype

@@ -5,6 +5,8 @@ It is a portable body: the same text for every language, with macros that `funct
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..mailbox import NEVER, HostWord, Stopped, StopRequest, Word
 from .outline import Outline
 
@@ -26,17 +28,12 @@ class KernelText(Outline):
             "int kkdone = 1;",
         ]
         if self.kind == "copy":
+            keys = self.program.state if self.queue else self.program.keeps_whole
+            copies = _copies(keys, 0, 1, only_if="kkruns")
             # The device copies, because only it knows whether the slice before this one was committed.
-            return "\n".join([opening[0], *opening[3:5], *self._carry_over()])
+            return "\n".join([opening[0], *opening[3:5], *copies])
         forms = {"step": self._step, "span": self._span, "group": self._many, "grid": self._many}
         return "\n".join([*opening, *forms[self.kind](), *self._commit()])
-
-    def _carry_over(self) -> list[str]:
-        return [
-            f"int kkend_{key} = kkruns ? kksize_{key} : 0; "
-            f"for (int kki = kkfirst; kki < kkend_{key}; kki += kkstride) {key}_s1[kki] = {key}_s0[kki];"
-            for key in (self.program.state if self.queue else self.program.keeps_whole)
-        ]
 
     def _step(self) -> list[str]:
         if self.queue:
@@ -94,7 +91,10 @@ class KernelText(Outline):
         lines += ["int kkgoal = kkruns ? kkbudget : 0;"]
         if self.program.keeps_whole:
             # PoCL allows no barrier in an `if`; a grid must not wait where the commit does not reset the counter.
-            lines += [*self._keep_at_first(), f"if (kkgoal != 0) {{ {barrier} }}" if grid else barrier]
+            lines += [
+                *_copies(self.program.keeps_whole, 0, 1, only_if="kkgoal != 0"),
+                f"if (kkgoal != 0) {{ {barrier} }}" if grid else barrier,
+            ]
         lines += ["while (kkdone < kkgoal) {"]
         if self.queue:
             lines += ["int kkin = kkdone == 0 ? 0 : (kkdone & 1) != 0 ? 1 : 2; int kkto = (kkdone & 1) != 0 ? 2 : 1;"]
@@ -139,7 +139,9 @@ class KernelText(Outline):
             lines += ["}"]
         lines += [barrier]
         # Here, without a barrier of its own before the iteration: PoCL 3.0 loses iterations of a loop with three barriers.
-        lines += self._keep_for_next() if self.program.keeps_whole else []
+        if keep := self.program.keeps_whole:
+            there, back = (" ".join(_copies(keep, *roles)) for roles in ((1, 2), (2, 1)))
+            lines += [f"if ((kkdone & 1) != 0) {{ {there} }} else {{ {back} }}"]
         if self.queue or self.steers:
             # One work-item handles what the iteration asked for, while the others wait.
             if self.queue:
@@ -173,25 +175,6 @@ class KernelText(Outline):
             lines += [*self._supervise()]
         return lines
 
-    def _keep_at_first(self) -> list[str]:
-        """Copy arrays that an iteration may leave partly unwritten, before any item writes."""
-        return [
-            f"int kkend_{key} = kkgoal != 0 ? kksize_{key} : 0; "
-            f"for (int kki = kkfirst; kki < kkend_{key}; kki += kkstride) {key}_s1[kki] = {key}_s0[kki];"
-            for key in self.program.keeps_whole
-        ]
-
-    def _keep_for_next(self) -> list[str]:
-        """The same for the next iteration, when all items have finished this one."""
-
-        def carry(old: int, new: int) -> str:
-            return " ".join(
-                f"for (int kki = kkfirst; kki < kksize_{key}; kki += kkstride) {key}_s{new}[kki] = {key}_s{old}[kki];"
-                for key in self.program.keeps_whole
-            )
-
-        return [f"if ((kkdone & 1) != 0) {{ {carry(1, 2)} }} else {{ {carry(2, 1)} }}"]
-
     def _workers(self) -> str:
         return "(kk_group_count(0) - 1)" if self.supervised else "kk_group_count(0)"
 
@@ -203,10 +186,7 @@ class KernelText(Outline):
                 f"int kkrest = {count}; if (kkrest > kkcapacity) kkrest = kkcapacity;",  # the queue overflowed
                 "for (int kki = kkfirst; kki < kkrest; kki += kkstride) KK_MOVE_21(kki, 0);",
             ]
-        return [
-            f"for (int kki = kkfirst; kki < kksize_{key}; kki += kkstride) {key}_s1[kki] = {key}_s2[kki];"
-            for key in self.program.state
-        ]
+        return _copies(self.program.state, 2, 1)
 
     def _supervise(self) -> list[str]:
         """The last group watches the others, the clock and the host, and orders the others to end the slice."""
@@ -289,6 +269,17 @@ class KernelText(Outline):
             f"kkcontrol[{Word.COUNT:d} + {which}] = 0u; kkcontrol[{Word.COUNT + 2:d}] = 0u; "
             f"kkcontrol[{Word.TAKEN_NOW:d}] = 0u; KK_FORGET_CLOCK"
         ]
+
+
+def _copies(keys: Iterable[str], old: int, new: int, only_if: str = "") -> list[str]:
+    """Copy whole arrays from one role to another; where the condition is false, the loops are empty."""
+    lines = []
+    for key in keys:
+        end = f"kkend_{key}" if only_if else f"kksize_{key}"
+        limit = f"int {end} = {only_if} ? kksize_{key} : 0; " if only_if else ""
+        loop = f"for (int kki = kkfirst; kki < {end}; kki += kkstride)"
+        lines.append(f"{limit}{loop} {key}_s{new}[kki] = {key}_s{old}[kki];")
+    return lines
 
 
 def _step_alternating(iteration: str) -> str:
