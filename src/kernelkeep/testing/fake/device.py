@@ -42,7 +42,7 @@ __all__ = ["BACKEND", "FakeDevice", "device_info"]
 
 BACKEND = "fake"
 _MEMORY_BYTES = 1 << 30
-_COMPILE_SECONDS = 0.005  # more than loading takes, or keeping programs would save nothing
+_COMPILE_SECONDS = 0.02  # more than loading takes, or keeping programs would save nothing
 _MOST_WAITING = 64  # then a launch waits, as drivers have it
 
 

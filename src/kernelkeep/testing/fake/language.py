@@ -26,7 +26,8 @@ from ...programs.languages.base import NO_DEVICE_CLOCK, Language
 from ...programs.signature import CTYPES, KernelSignature, Parameter
 from ...programs.source import Source
 from ...programs.translation_unit import user_line
-from .c_subset import CError, translate
+from .c_subset import translate
+from .preprocessor import CError
 from .runtime import HELPERS, Launch, run_items
 
 if TYPE_CHECKING:
