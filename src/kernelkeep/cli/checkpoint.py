@@ -18,12 +18,12 @@ from .common import AsJson, CacheDir, DeviceSpec, Table, ago, print_json, print_
 
 __all__ = ["checkpoint", "show"]
 
-checkpoint = typer.Typer(rich_markup_mode=None, help="Look at checkpoint files.")
+checkpoint = typer.Typer(rich_markup_mode=None, help="Show checkpoint files.")
 
 
 @checkpoint.callback(invoke_without_command=True)
 def _start(context: typer.Context) -> None:
-    """Look at checkpoint files."""
+    """Show checkpoint files."""
     if context.invoked_subcommand is None:
         print(context.get_help())
         raise typer.Exit(2)
@@ -36,7 +36,7 @@ def show(
     device: DeviceSpec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a checkpoint, every byte of it checked, and the older ones beside it. Ends with 1 if it is not whole."""
+    """Show a checkpoint, every byte of it checked, and the older ones beside it. Exits with 1 if it is damaged."""
     found = describe(file)
     if as_json:
         print_json(_as_json(found))
@@ -72,8 +72,8 @@ def _print(found: Description) -> None:
     if found.arrays:
         _print_arrays(found.arrays)
     for other in found.others:
-        told = f"{other.header}, {ago(other.header.created)}" if other.header is not None else other.problem
-        print_line(f"{'beside it':<15} {escaped(f'{other.path.name}: {told}')}")
+        facts = f"{other.header}, {ago(other.header.created)}" if other.header is not None else other.problem
+        print_line(f"{'beside it':<15} {escaped(f'{other.path.name}: {facts}')}")
 
 
 def _rows(found: Description) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""`kernelkeep demo`: what is here, what a kernel costs on it, and what the program cache is worth at start-up."""
+"""`kernelkeep demo`: the devices, what a kernel costs on each, and what the program cache saves at start-up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def demo(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson 
     """Run kernels on every device, checked and timed, cold and warm.
 
     Two kernels are launched many times; then eight are started in fresh processes without and with a filled cache; and a
-    long run is killed in the middle and goes on elsewhere.
+    long run is killed in the middle and resumed elsewhere.
     """
     found = find_devices(device)
     if not found:
@@ -94,15 +94,15 @@ def _show_starts(starts: list[Start]) -> None:
 
 def _show_survival(survival: Survival) -> None:
     if not survival.ok:
-        print_line(f"a run killed on {survival.killed_on} could not go on: {survival.problem}")
+        print_line(f"a run killed on {survival.killed_on} could not be resumed: {survival.problem}")
         return
     print_line(
         f"a run on {survival.killed_on} was killed with kill -9; its last checkpoint held iteration "
         f"{survival.checkpoint_iteration:,}"
     )
     print_line(
-        f"it went on from there on {survival.resumed_on} ({survival.strategy}) to iteration {survival.iteration:,}: every word "
-        "is what NumPy computes"
+        f"it was resumed on {survival.resumed_on} ({survival.strategy}) and ran to iteration {survival.iteration:,}: every word "
+        "equals NumPy's"
     )
 
 

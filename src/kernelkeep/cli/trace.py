@@ -27,7 +27,7 @@ def start(context: typer.Context) -> None:
 
 @trace.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the trace goes.")] = Path(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write.")] = Path(
         "kernelkeep-trace.json"
     ),
     cache_dir: CacheDir = None,
@@ -38,7 +38,7 @@ def demo(
 ) -> None:
     """Run a pipeline of a few dozen batches and write its timeline.
 
-    Upload, kernel and download of neighbouring batches overlap as far as the device can. Ends with 1 if a result is
+    Upload, kernel and download of neighbouring batches overlap as far as the device can. Exits with 1 if a result is
     wrong.
     """
     cache_root(cache_dir)
@@ -53,7 +53,7 @@ def demo(
         for engine, share in found.busy.items():
             made.add_row(engine, f"{share:.0%}")
         print_table(made)
-        print_line(f"During {found.overlap:.0%} of the time it uploaded, the device computed as well.")
+        print_line(f"The device computed during {found.overlap:.0%} of the time that uploads took.")
         print_line(f"The trace is in {found.trace}: open it in ui.perfetto.dev.")
         if not found.ok:
             print_line(f"failed: {found.problem}")

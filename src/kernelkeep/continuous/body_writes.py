@@ -1,7 +1,7 @@
-"""Which arrays an iteration may leave partly unwritten, so that the old values have to be carried over first.
+"""Which arrays an iteration may leave partly unwritten, so that their old values must be copied first.
 
-A body is read as text, not compiled: what is not understood counts as a write that may be skipped. An array needs nothing
-where every item surely writes its own index (`x_next[i]` with `int i = kk_item();`), on every way through the body, and
+A body is read as text, not compiled: what is not understood counts as a write that may be skipped. An array needs no copy
+where every item always writes its own index (`x_next[i]` with `int i = kk_item();`), on every path through the body, and
 nothing else of the array is written; nor where the body never mentions the new array at all.
 """
 
@@ -16,17 +16,17 @@ __all__ = ["Keep", "arrays_to_keep", "old_arrays_written"]
 
 
 class Keep(Enum):
-    """How the old values of an array come to the new one before the body runs."""
+    """How the old values of an array are copied to the new one before the body runs."""
 
-    OWN = "own"  # each item carries its own index over
-    WHOLE = "whole"  # all of the array is carried over, before any item runs
+    OWN = "own"  # each item copies its own index
+    WHOLE = "whole"  # the whole array is copied before any item runs
 
 
-# A line that goes on in the next one, also a comment's: C joins them before anything else.
+# A line that continues in the next one, also a comment's: C joins them before anything else.
 _SPLICES = re.compile(r"\\[ \t]*\r?\n")
 _QUOTES = re.compile(r"""(?P<quoted>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*""", re.DOTALL)
 _TOKENS = re.compile(r"[A-Za-z_]\w*|\.?\d[\w.]*|<<=|>>=|\+\+|--|&&|\|\||<<|>>|[-+*/%&|^<>=!]=|\S")
-# A macro that is only a value cannot hide a write or a way out.
+# A macro that is only a value cannot hide a write or a return.
 _HARMLESS = re.compile(
     r"#\s*define\b(?:(?!_next|##|=|\+\+|--|[{};]|"
     r"\b(?:return|if|else|for|while|do|break|continue|switch|case|default|goto)\b).)*"
@@ -47,7 +47,7 @@ class _NotUnderstood(Exception):
 
 
 def arrays_to_keep(body: str, sizes: Mapping[str, int], items: int, *, alone: bool) -> dict[str, Keep]:
-    """What must be carried over for which array. `alone`: an item touches nothing but its own index, by promise."""
+    """The arrays that must be copied, and how. `alone`: an item promises to use nothing but its own index."""
     found: dict[str, Keep] = {}
     reading = _Reading(body, sizes)
     for key, size in sizes.items():
@@ -65,7 +65,7 @@ def always_written(body: str, keys: Iterable[str]) -> set[str]:
 
 
 def old_arrays_written(body: str, keys: Iterable[str]) -> list[str]:
-    """The arrays whose old values a body assigns to, which GLSL would let it do."""
+    """The arrays whose old values a body assigns to, which GLSL would allow."""
     tokens, keys = _TOKENS.findall(_plain(body)), set(keys)
     found = []
     for at, token in enumerate(tokens):
@@ -79,12 +79,12 @@ def old_arrays_written(body: str, keys: Iterable[str]) -> list[str]:
 
 
 def _plain(body: str) -> str:
-    """A body without comments, and with lines joined and texts replaced as far as nobody looks at them."""
+    """A body without comments, with lines joined and string literals replaced."""
     return _QUOTES.sub(lambda found: "0" if found["quoted"] else " ", _SPLICES.sub("", body))
 
 
 class _Reading:
-    """One pass over a body. `written` has the arrays that every item surely writes, `elsewhere` those that are used at
+    """One pass over a body. `written` has the arrays that every item always writes, `elsewhere` those that are used at
     another index than the item's own, `mentioned` those whose new array occurs at all."""
 
     def __init__(self, body: str, keys: Iterable[str]) -> None:
@@ -97,7 +97,7 @@ class _Reading:
         self._at = 0
         self._own = self._own_names() - macros
         self._exits: list[set[str] | None] = []
-        self._early: set[str] = set()  # used before they were surely written
+        self._early: set[str] = set()  # used before they are certain to be written
         self.mentioned = set(self._keys.values()) if pasted else self._mentioned_in(_TOKENS.findall(text))
         self.elsewhere: set[str] = set()
         try:
@@ -139,7 +139,7 @@ class _Reading:
         ends = [end for end in (written, *self._exits) if end is not None]
         return set.intersection(*ends) - self._early if ends else set()
 
-    # --- statements: each takes what is surely written before it, and returns what is after it; None is never reached
+    # --- statements: each takes what is certain to be written before it, and returns what is after it; None is never reached
 
     def _statement(self, written: set[str] | None) -> set[str] | None:
         token = self._tokens[self._at]
@@ -152,19 +152,19 @@ class _Reading:
             return self._if(written)
         if token in ("for", "while"):
             self._at += 1
-            self._look(self._group(), written)
-            self._statement(written)  # which may run not once
+            self._note_uses(self._group(), written)
+            self._statement(written)  # which may never run
             return written
         if token == "do":
             self._at += 1
             self._statement(written)
             self._expect("while")
-            self._look(self._group(), written)
+            self._note_uses(self._group(), written)
             self._expect(";")
             return written
         if token == "return":
             self._at += 1
-            self._look(self._until_semicolon(), written)
+            self._note_uses(self._until_semicolon(), written)
             self._exits.append(written)
             return None
         if token in ("break", "continue"):
@@ -188,10 +188,10 @@ class _Reading:
             and tokens[at + 3 : at + 10] == _PAST_THE_END
             and tokens[at + 10 : at + 11] != ["else"]
         ):
-            self._at += 10  # if (i >= kk_items()) return; which no item does
+            self._at += 10  # if (i >= kk_items()) return; is true for no item
             return written
         self._at += 1
-        self._look(self._group(), written)
+        self._note_uses(self._group(), written)
         then = self._statement(written)
         otherwise = written
         if self._at < len(tokens) and tokens[self._at] == "else":
@@ -208,7 +208,7 @@ class _Reading:
         while (key := self._target(tokens)) is not None:
             targets.add(key)
             tokens = tokens[tokens.index("]") + 2 :]
-        self._look(tokens, written)
+        self._note_uses(tokens, written)
         return None if written is None else written | targets
 
     def _target(self, tokens: list[str]) -> str | None:
@@ -226,8 +226,8 @@ class _Reading:
             return 5
         return 3 if tokens[at + 2 : at + 3] and tokens[at + 2] in self._own and tokens[at + 3 : at + 4] == ["]"] else 0
 
-    def _look(self, tokens: list[str], written: set[str] | None) -> None:
-        """What an expression does with new arrays beside assigning to them."""
+    def _note_uses(self, tokens: list[str], written: set[str] | None) -> None:
+        """Note how an expression uses new arrays beside assigning to them."""
         if not _STEPS.isdisjoint(tokens):  # a statement behind a label, an attribute or a macro
             raise _NotUnderstood
         for at, token in enumerate(tokens):
@@ -239,7 +239,7 @@ class _Reading:
             if not self._own_index(tokens, at):
                 self.elsewhere.add(key)
 
-    # --- moving on
+    # --- tokens
 
     def _expect(self, token: str) -> None:
         if self._tokens[self._at] != token:
@@ -247,7 +247,7 @@ class _Reading:
         self._at += 1
 
     def _group(self) -> list[str]:
-        """What is between the parentheses that come next."""
+        """The tokens between the next parentheses."""
         self._expect("(")
         start, depth = self._at, 1
         while depth:
