@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -123,12 +121,6 @@ def _digest_of(device: str | None, cache_dir: Path | None) -> str | None:
         return opened.fingerprint.digest
 
 
-@contextmanager
-def _cache(device: str | None, cache_dir: Path | None) -> Iterator[ProgramCache]:
-    with open_device(device, cache_dir=cache_dir) as opened, ProgramCache(opened, cache_dir) as cache:
-        yield cache
-
-
 # --- tuning
 
 
@@ -155,8 +147,8 @@ def _tune(
         nonlocal tried
         tried += 1
 
-    with _cache(device, cache_dir) as cache:
-        tuned = entry.tuned_for(cache.device)
+    with open_device(device, cache_dir=cache_dir) as opened, ProgramCache(opened, cache_dir) as cache:
+        tuned = entry.tuned_for(opened)
         # In a log a progress bar would be noise.
         watched = not as_json and sys.stderr.isatty()
         try:
@@ -206,15 +198,15 @@ def _as_json(report: TuneReport) -> dict[str, Any]:
 def _select(
     entry: CatalogueEntry, problems: list[Problem], cache_dir: Path | None, device: str | None, as_json: bool
 ) -> None:
-    with _cache(device, cache_dir) as cache:
-        tuned = entry.tuned_for(cache.device)
+    with open_device(device, cache_dir=cache_dir) as opened, ProgramCache(opened, cache_dir) as cache:
+        tuned = entry.tuned_for(opened)
         if not problems:
-            known = known_problems(tuned.records(cache), tuned.name, cache.device.fingerprint.digest)
+            known = known_problems(tuned.records(cache), tuned.name, opened.fingerprint.digest)
             problems = [one.problem for one in known] or list(entry.problems)
         if not problems:
             raise ArgumentError(f"nothing is known of {entry.name} yet: give --problem NAME=VALUE,NAME=VALUE")
         found = [(problem, _selection(tuned, cache, problem)) for problem in problems]
-        spec = cache.device.spec
+        spec = opened.spec
     failed = any(isinstance(selection, VariantError) for _, selection in found)
     if as_json:
         chosen = [

@@ -69,7 +69,11 @@ class Call:
             value = given.get(param.name)
             used += value is not None
             if param.kind == "scalar":
-                args.append(self._scalar(param.name, wanted) if value is None else value)
+                if value is None:
+                    value = wanted
+                    if value is None:
+                        raise ArgumentError(f"{self._definition.name} needs {param.name}")
+                args.append(value)
                 continue
             if value is None:
                 if param.access == "r":
@@ -103,11 +107,6 @@ class Call:
                 expected.append((param, shape, prod(shape)))
         self._arguments = expected
         return expected
-
-    def _scalar(self, name: str, value: Any) -> Any:
-        if value is None:
-            raise ArgumentError(f"{self._definition.name} needs {name}")
-        return value
 
 
 def results(outputs: dict[str, Array]) -> Results:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import json
@@ -77,7 +78,9 @@ class VariantSpace:
         """This space without the variants for which `condition` is false."""
         if not callable(condition):
             raise ArgumentError(f"condition must be a function of a variant, got {condition!r}")
-        return self._changed(conditions=(*self._conditions, condition))
+        changed = copy.copy(self)
+        changed._conditions = (*self._conditions, condition)
+        return changed
 
     def with_default(
         self, rule: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None, /, **values: Value
@@ -93,19 +96,10 @@ class VariantSpace:
                 raise ArgumentError(f"the space has no parameter {name}; it has: {', '.join(self.parameters)}")
             if value not in self.parameters[name]:
                 raise ArgumentError(f"{value!r} is not among the values of {name}: {list(self.parameters[name])}")
-        return self._changed(default={**self._default, **values}, rule=rule or self._rule)
-
-    def _changed(
-        self,
-        conditions: tuple[Condition, ...] | None = None,
-        default: Mapping[str, Value] | None = None,
-        rule: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None,
-    ) -> VariantSpace:
-        space = VariantSpace(**self.parameters)
-        space._conditions = self._conditions if conditions is None else conditions
-        space._default = self._default if default is None else default
-        space._rule = self._rule if rule is None else rule
-        return space
+        changed = copy.copy(self)
+        changed._default = {**self._default, **values}
+        changed._rule = rule or self._rule
+        return changed
 
     def allows(self, variant: Mapping[str, Any], problem: Mapping[str, Any] | None = None) -> bool:
         """Whether the space has a variant, value for value and type for type, and allows it for the problem."""
