@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..devices.lanes import Block
+
+if TYPE_CHECKING:
+    from .buffers import Buffers
 
 __all__ = ["Loan", "Pool"]
 
@@ -52,18 +55,12 @@ class Pool(Generic[T]):
         return any(idle.values())
 
 
-class Lender(Protocol):
-    """The owner of a block."""
-
-    def take_back(self, block: Block) -> None: ...
-
-
 class Loan:
     """A block whose memory is a result of the user. It returns to its owner when the last array on it is collected."""
 
     __slots__ = ("__array_interface__", "_block", "_lender")
 
-    def __init__(self, block: Block, lender: Lender) -> None:
+    def __init__(self, block: Block, lender: Buffers) -> None:
         self._block = block
         self._lender = weakref.ref(lender)  # a result may be kept long after the executor is gone
         self.__array_interface__ = {

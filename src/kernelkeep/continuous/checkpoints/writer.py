@@ -22,6 +22,7 @@ __all__ = ["CheckpointWarning", "CheckpointWriter"]
 
 _BEAT_SECONDS = 0.25
 Outcome = Written | CheckpointError | None
+OnDone = Callable[[Outcome], object] | None
 
 
 class CheckpointWriter:
@@ -48,7 +49,7 @@ class CheckpointWriter:
         self.last: Written | None = None
         self.problem: CheckpointError | None = None
         self._condition = threading.Condition()
-        self._waiting: _Request | None = None
+        self._waiting: tuple[Checkpoint, OnDone] | None = None
         self._thread: threading.Thread | None = None
         self._unreported: CheckpointError | None = None
         self._closed = False
@@ -70,14 +71,14 @@ class CheckpointWriter:
         self,
         header: CheckpointHeader,
         arrays: Mapping[str, np.ndarray[Any, Any]],
-        on_done: Callable[[Outcome], object] | None = None,
+        on_done: OnDone = None,
     ) -> None:
         """Write a checkpoint in the background. The arrays belong to the writer until `on_done` is called.
 
         `on_done` gets what was `Written`, the `CheckpointError`, or None where a newer one came first; it is called in the
         writer's thread, or in this one, and what it raises is reported as an uncaught exception of a thread.
         """
-        request = _Request(Checkpoint(header, arrays), on_done)
+        request = Checkpoint(header, arrays), on_done
         with self._condition:
             if self._closed:
                 raise CheckpointError(f"the writer of {self.path} is closed")
@@ -85,8 +86,8 @@ class CheckpointWriter:
             self.replaced += dropped is not None
             if self._thread is None:
                 self._start()
-        if dropped is not None and dropped.on_done is not None:
-            dropped.on_done(None)
+        if dropped is not None and dropped[1] is not None:
+            dropped[1](None)
         self._warn()
 
     def _start(self) -> None:
@@ -130,10 +131,11 @@ class CheckpointWriter:
                     self._thread = None
                     self._condition.notify_all()
                     return
-            outcome = self._write(request.checkpoint)
-            if request.on_done is not None:
+            checkpoint, on_done = request
+            outcome = self._write(checkpoint)
+            if on_done is not None:
                 try:
-                    request.on_done(outcome)
+                    on_done(outcome)
                 except Exception as error:  # the next checkpoint matters more
                     threading.excepthook(
                         threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
@@ -169,9 +171,3 @@ class CheckpointWriter:
             problem, self._unreported = self._unreported, None
         if problem is not None:
             warnings.warn(f"{problem}; the run goes on", CheckpointWarning, stacklevel=3)
-
-
-class _Request:
-    def __init__(self, checkpoint: Checkpoint, on_done: Callable[[Outcome], object] | None) -> None:
-        self.checkpoint = checkpoint
-        self.on_done = on_done
