@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.devices.opencl import command_buffers as native
 from kernelkeep.devices.opencl import library, replay
 from kernelkeep.devices.opencl.device import OpenCLDevice
 from kernelkeep.devices.opencl.replay import OpenCLReplay
@@ -68,7 +69,7 @@ def device() -> Iterator[OpenCLDevice]:
     """The first device that is used with command buffers."""
     try:
         cl, devices = library.load_pyopencl(), library.find_devices()
-        found = [i for i, one in enumerate(devices) if replay._functions_of(cl, one) is not None]
+        found = [i for i, one in enumerate(devices) if native.command_buffer_functions(cl, one) is not None]
         reason = "no OpenCL device here has cl_khr_command_buffer in a revision that is used (PoCL 3.1 and 6.0 have)"
     except kk.DeviceError as error:
         found, reason = [], str(error)
@@ -454,7 +455,7 @@ def test_a_refusal_of_the_driver_is_translated(
 ) -> None:
     x, y, _ = arrays
     prepared = add.prepare(GROUPS, (x, y, 1.0, N))
-    functions = replay._functions_of(device.cl, device.cl_device)
+    functions = native.command_buffer_functions(device.cl, device.cl_device)
     with kk.Graph(device) as graph:
         graph.add(prepared).add(prepared).add(prepared)
         with monkeypatch.context() as patch:
@@ -474,10 +475,10 @@ def test_a_refusal_of_the_driver_is_translated(
 
 
 def test_a_command_buffer_that_was_not_finalized_is_refused_by_the_real_driver(device: OpenCLDevice) -> None:
-    functions = replay._functions_of(device.cl, device.cl_device)
+    functions = native.command_buffer_functions(device.cl, device.cl_device)
     assert functions is not None
     buffer = functions.create(device.own_queue.int_ptr)
-    with pytest.raises(replay._RefusedError, match="clEnqueueCommandBufferKHR failed: INVALID_OPERATION"):
+    with pytest.raises(native.CommandBufferRefusedError, match="clEnqueueCommandBufferKHR failed: INVALID_OPERATION"):
         functions.enqueue(buffer)
     functions.release(buffer)
 
@@ -493,7 +494,7 @@ def test_a_driver_that_leaks_gets_the_loop(
     platform: str, kind: int, leaks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    monkeypatch.setattr(replay, "_functions_of", lambda cl, device: "functions")
+    monkeypatch.setattr(replay, "command_buffer_functions", lambda cl, device: "functions")
     monkeypatch.setattr(replay, "OpenCLReplay", lambda device, functions, steps: made.append("command buffers"))
     monkeypatch.setattr(replay, "Replay", lambda device, steps: made.append("loop"))
     driver = SimpleNamespace(type=kind, platform=SimpleNamespace(name=platform))
@@ -508,7 +509,7 @@ def test_without_the_extension_a_graph_is_a_loop() -> None:
     except kk.DeviceError as error:
         note_skipped("opencl", str(error))
         pytest.skip(f"opencl: {error}")
-    without = [i for i, one in enumerate(devices) if replay._functions_of(cl, one) is None]
+    without = [i for i, one in enumerate(devices) if native.command_buffer_functions(cl, one) is None]
     if not without:
         pytest.skip("every OpenCL device here has command buffers")
     with kk.open_device(f"opencl:{without[0]}") as device:
@@ -549,15 +550,15 @@ PYOPENCL = SimpleNamespace(Error=ArithmeticError, _cl=SimpleNamespace(__file__=_
 )
 def test_unknown_revisions_are_not_used(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda path: pytest.fail("this device's functions are not looked up"))
-    assert replay._functions_of.__wrapped__(PYOPENCL, device) is None
+    assert native.command_buffer_functions.__wrapped__(PYOPENCL, device) is None
 
 
 @pytest.mark.parametrize("known", [revision(0, 9, 0), revision(0, 9, 7), revision(1, 0, 0)])
 def test_a_missing_loader_leaves_the_loop(known: int) -> None:
     device = fake(("cl_khr_command_buffer", known))
-    assert replay._functions_of.__wrapped__(PYOPENCL, device) is None  # a library, but none of OpenCL's
+    assert native.command_buffer_functions.__wrapped__(PYOPENCL, device) is None  # a library, but none of OpenCL's
     nowhere = SimpleNamespace(Error=ArithmeticError, _cl=SimpleNamespace(__file__="/nowhere/_cl.so"))
-    assert replay._functions_of.__wrapped__(nowhere, device) is None
+    assert native.command_buffer_functions.__wrapped__(nowhere, device) is None
 
 
 def launch_forever(graph: kk.Graph) -> None:

@@ -45,7 +45,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -90,10 +90,6 @@ class _Reliever(Protocol):
 
 class _Tenant(Protocol):
     def close(self) -> None: ...
-
-
-@runtime_checkable
-class _TenantToldOfForks(Protocol):
     def mark_lost(self, reason: str) -> None: ...
 
 
@@ -329,10 +325,7 @@ class Device(ABC):
         self._relievers.add(reliever)
 
     def add_tenant(self, tenant: _Tenant) -> None:
-        """Call `tenant.close()` before the device closes: it has work on the device, or threads that use it.
-
-        In a forked child `tenant.mark_lost(reason)` is called, if the tenant has that method.
-        """
+        """Call `tenant.close()` before the device closes, and `tenant.mark_lost(reason)` in a forked child."""
         self._tenants.add(tenant)
 
     def array(self, data: Any, *, ordered: bool = True) -> Array:
@@ -399,8 +392,7 @@ class Device(ABC):
         for program in list(self._programs):
             program.mark_lost(reason)
         for tenant in list(self._tenants):
-            if isinstance(tenant, _TenantToldOfForks):
-                tenant.mark_lost(reason)
+            tenant.mark_lost(reason)
 
     def __enter__(self) -> Self:
         return self

@@ -67,3 +67,7 @@ class Recycler:
         """Free all blocks."""
         self._closed = True
         self.relieve(None)
+
+    def mark_lost(self, reason: str) -> None:
+        """Keep nothing from now on: the memory is the parent's."""
+        self._closed = True

@@ -33,6 +33,7 @@ from .context import Current, Discarded, Events
 from .driver import count_devices, info_of, load_driver
 from .guests import CudaGuests
 from .lanes import CudaLanes
+from .pinned import PinnedMemory
 from .program import CudaProgram, is_whole_cubin
 from .replay import CudaReplay
 from .synchronization import CudaFence, CudaQueue, CudaTimer, stream_of
@@ -208,7 +209,7 @@ class CudaDevice(Device):
         self.check_open()
         parsed_shape, parsed_dtype = parse_shape(shape), parse_dtype(dtype)
         nbytes = max(16, math.prod(parsed_shape) * parsed_dtype.itemsize)
-        memory = _Pinned(self, nbytes)
+        memory = PinnedMemory(self, nbytes)
         return (
             np.asarray(memory)[: math.prod(parsed_shape) * parsed_dtype.itemsize]
             .view(parsed_dtype)
@@ -337,40 +338,3 @@ class CudaDevice(Device):
         if status == self.driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             return OutOfMemory(f"{where}: out of memory")
         return DeviceError(f"{where}: {said}")
-
-
-class _Pinned:
-    """Page-locked host memory, freed with the last NumPy array on it.
-
-    The array may be in use after the device was closed, so it retains the context, which owns the memory.
-    """
-
-    def __init__(self, device: CudaDevice, nbytes: int) -> None:
-        flags = device.driver.CU_MEMHOSTALLOC_PORTABLE | device.driver.CU_MEMHOSTALLOC_DEVICEMAP
-        self._device = device
-        with device.current:
-            device.discarded.clear()
-            self._pointer = int(device.call(device.driver.cuMemHostAlloc, nbytes, flags, doing="pinning host memory"))
-        device.call(device.driver.cuDevicePrimaryCtxRetain, device.cu_device)
-        self.__array_interface__ = {
-            "shape": (nbytes,),
-            "typestr": "|u1",
-            "data": (self._pointer, False),
-            "version": 3,
-        }
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            device = self._device
-            if device.lost or not hasattr(self, "_pointer"):
-                return
-            if device.closed:  # no later call would do it
-                _unpin(device.driver, device.current, device.cu_device, self._pointer)
-            else:
-                device.discarded.add(_unpin, device.driver, device.current, device.cu_device, self._pointer)
-
-
-def _unpin(driver: Any, current: Current, cu_device: Any, pointer: int) -> None:
-    with current:
-        driver.cuMemFreeHost(pointer)
-    driver.cuDevicePrimaryCtxRelease(cu_device)

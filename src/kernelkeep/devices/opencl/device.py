@@ -13,11 +13,9 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from ...errors import ArgumentError, BinaryRejected, DeviceError, KernelKeepError, OutOfMemory, Unsupported
-from ...programs.signature import CTYPES, DTYPES, KernelSignature, Parameter, declared, declared_kernel, read_heads
 from ...programs.source import Source
 from ...programs.translation_unit import compile_error, translation_unit, user_line
 from ..array import parse_dtype, parse_shape
@@ -25,11 +23,12 @@ from ..base import Binary, Capabilities, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint, cpu_identity
 from ..replay import Replay, Step
 from .lanes import OpenCLLanes
-from .library import find_devices, info_of, install_fast_kernel_lookup, load_pyopencl, new_kernel
+from .library import find_devices, info_of, install_fast_kernel_lookup, load_pyopencl
 from .memory import buffer_class
 from .pocl import choose_method, is_pocl, lacks_program
 from .pocl_folder import remove_damaged, require_folder
 from .program import OpenCLProgram
+from .reflection import kernel_symbols, reflect
 from .replay import new_replay
 from .silence import silence_in_forked_child
 from .synchronization import OpenCLFence, OpenCLQueue, OpenCLTimer
@@ -40,11 +39,7 @@ _COMPLAINTS = (
     re.compile(r":(?P<line>\d+):\d+: (?:fatal )?error: (?P<message>[^\n]*)"),  # clang, NVIDIA
     re.compile(r"error: \S*?:(?P<line>\d+):\d+(?: <Spelling=[^>]*>)?: (?P<message>[^\n]*)"),  # PoCL
 )
-# Arguments of these types are objects of the driver: drivers crash if they get anything else.
-_OPAQUE_TYPES = {"sampler_t", "queue_t", "clk_event_t", "reserve_id_t", "event_t"}
-_TYPEDEF = re.compile(rf"\btypedef\s+(?:{'|'.join(sorted(_OPAQUE_TYPES))})\s+(\w+)\s*;")
 _LONGEST_POCL_NAME = 240  # file systems take 255, and PoCL appends to it
-_POCL_PREFIX = "_cl_"
 _NO_LINKER = (
     "PoCL links every kernel it compiles and needs the linker `ld`, which is not on the PATH; install it with: "
     "apt-get install binutils"
@@ -152,12 +147,11 @@ class OpenCLDevice(Device):
                 locate = (lambda line: user_line(recipe[0], line)) if self._ignores_line_markers else None
                 raise compile_error(source, log or str(error), *_COMPLAINTS, locate=locate) from None
             raise self.translated(error) from None
-        known = declared(source.text)
-        symbols = self.call(lambda: _kernel_names(cl, program))
+        symbols = self.call(lambda: kernel_symbols(cl, program))
         if self.is_pocl and not symbols and remove_damaged():
             return self.build_program(source)
         self._check_names(symbols)
-        signatures = self.call(lambda: tuple(self._reflect(program, symbol, source, known) for symbol in symbols))
+        signatures = self.call(lambda: reflect(self, program, symbols, source))
         form = "poclbin" if self.is_pocl else "binary"
         compiled = Binary("opencl", form, signatures, b"", source.name, recipe=recipe if self.is_pocl else None)
         return OpenCLProgram(self, compiled, program)
@@ -194,32 +188,6 @@ class OpenCLDevice(Device):
             self.require_tools(to_build=False)  # PoCL refuses a good binary too if space or descriptors run out
             raise BinaryRejected(f"{self.spec} refuses the binary of {compiled.name}: {error}") from None
         return OpenCLProgram(self, compiled, program)
-
-    def _reflect(self, program: Any, symbol: str, source: Source, known: dict[str, KernelSignature]) -> KernelSignature:
-        found = declared_kernel(symbol, known)
-        if found is not None:
-            return found
-        name = self._name_of(symbol, source)
-        if name in known:
-            return msgspec.structs.replace(known[name], symbol=symbol)
-        cl = self.cl
-        kernel = new_kernel(cl, program, symbol)
-        x, y, z = kernel.get_work_group_info(cl.kernel_work_group_info.COMPILE_WORK_GROUP_SIZE, self.cl_device)
-        group = (int(x), int(y), int(z)) if x else None
-        opaque = _OPAQUE_TYPES | set(_TYPEDEF.findall(source.text))
-        try:
-            params = tuple(_reflect_argument(cl, kernel, i, opaque) for i in range(kernel.num_args))
-        except cl.Error:
-            params = tuple(Parameter(f"arg{i}", "any") for i in range(kernel.num_args))
-        return KernelSignature(name, params, group, symbol if symbol != name else "")
-
-    def _name_of(self, symbol: str, source: Source) -> str:
-        """The kernel's name in the source. PoCL's built-in functions are macros, which turn a kernel `step` into `_cl_step`."""
-        name = symbol.removeprefix(_POCL_PREFIX)
-        if not self.is_pocl or name == symbol:
-            return symbol
-        written = read_heads(translation_unit(source))
-        return name if name in written and symbol not in written else symbol
 
     def require_tools(self, *, to_build: bool = True) -> None:
         """Raise `DeviceError` where PoCL would end the process: no linker, disk space or descriptors."""
@@ -322,30 +290,3 @@ def _architecture(cl: Any, device: Any) -> str:
     except (cl.Error, AttributeError):
         pass
     return " ".join(parts)
-
-
-def _kernel_names(cl: Any, program: Any) -> list[str]:
-    return [name for name in program.get_info(cl.program_info.KERNEL_NAMES).split(";") if name]
-
-
-def _reflect_argument(cl: Any, kernel: Any, index: int, opaque: set[str]) -> Parameter:
-    info = cl.kernel_arg_info
-    name = kernel.get_arg_info(index, info.NAME)
-    kind = kernel.get_arg_info(index, info.TYPE_NAME)
-    space = kernel.get_arg_info(index, info.ADDRESS_QUALIFIER)
-    access = kernel.get_arg_info(index, info.ACCESS_QUALIFIER)  # images and pipes have one, also behind a typedef
-    if access != cl.kernel_arg_access_qualifier.NONE or kind in opaque:
-        name_of_kernel = kernel.get_info(cl.kernel_info.FUNCTION_NAME)
-        raise Unsupported(
-            "image parameters",
-            f"parameter {name} of kernel {name_of_kernel} has the type {kind}: kernelkeep passes arrays and numbers only, no "
-            "images, samplers, pipes, queues or events",
-        )
-    if space == cl.kernel_arg_address_qualifier.LOCAL:
-        return Parameter(name, "local")
-    dtype = CTYPES.get(kind.rstrip("*").strip())
-    if space == cl.kernel_arg_address_qualifier.PRIVATE:
-        nbytes = DTYPES.get(dtype or "", 0)
-        return Parameter(name, "scalar", dtype if nbytes else None, "r", nbytes)
-    constant = kernel.get_arg_info(index, info.TYPE_QUALIFIER) & cl.kernel_arg_type_qualifier.CONST
-    return Parameter(name, "buffer", dtype, "r" if constant else "rw")
