@@ -32,7 +32,7 @@ _TURN_SECONDS = 0.05
 
 
 class Run:
-    """A run that has ended, or that a condition looks at: its state on the device, and what it did.
+    """A run that has ended, or that an `until` function gets: its state on the device, and what it did.
 
     `state` maps names to device arrays. They stay until `close()`, or until the run is collected.
     """

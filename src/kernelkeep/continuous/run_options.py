@@ -68,7 +68,7 @@ class RunOptions:
     checkpoint_iterations: int | None = None
     keep_checkpoints: int = 2  # files in all
 
-    # Who is told.
+    # What it reports.
     on_progress: Callable[[Progress], object] | None = None  # called between turns
     progress: bool = False  # show a progress bar
     on_state: OnState | None = None  # called with the iteration and NumPy copies of the arrays

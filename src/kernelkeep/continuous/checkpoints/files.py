@@ -64,7 +64,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
 
 def read_header(path: str | os.PathLike[str]) -> CheckpointHeader:
-    """The header of exactly this file, checked, and that the file has its end; the arrays are not looked at."""
+    """Read the header of exactly this file, and check that the file has its end; the arrays are not checked."""
     try:
         with open_regular(real_path(path)) as file:
             return read_start(file, to_the_end=True)[0]

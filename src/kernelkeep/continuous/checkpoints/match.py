@@ -45,14 +45,14 @@ def check_fits(shown: str | os.PathLike[str], header: CheckpointHeader, program:
     """`CheckpointError` where a run of this program cannot be resumed from this header; it says all that differs."""
     layout, meaning = differences(header, program)
     if layout or meaning:
-        told = "; ".join([*layout, *meaning])
+        differing = "; ".join([*layout, *meaning])
         hint = ""
         if not layout:
             hint = (
                 f"; to continue with these changes, start a run from its state, with another file for its checkpoints: "
                 f"kk.run(…, initial_state=kk.read_checkpoint({os.fspath(shown)!r}))"
             )
-        raise CheckpointError(f"the checkpoint {os.fspath(shown)} does not fit {program.name}: {told}{hint}")
+        raise CheckpointError(f"the checkpoint {os.fspath(shown)} does not fit {program.name}: {differing}{hint}")
     if problem := _out_of_range(header, program):
         raise CheckpointError(f"the checkpoint {os.fspath(shown)} is not valid: {problem}")
 

@@ -50,9 +50,8 @@ def publish(
         if before is None:
             _keep_foreign_file(path)
         elif before.whole and keep > 1:
-            with contextlib.suppress(
-                FileExistsError
-            ):  # somebody else took the name since: there is one older file less
+            # Where somebody else took the name since, there is one older file less.
+            with contextlib.suppress(FileExistsError):
                 link_or_rename(path, older_path(path, before.sequence))
 
     replace_durably(path, lambda file: write(file, sequence), make_way)

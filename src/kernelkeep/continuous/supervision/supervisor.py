@@ -187,7 +187,7 @@ def _final_error(ended: Message | None, history: list[Incident], permanent: bool
 
 
 def _raised(failed: Failed) -> BaseException | None:
-    """The exception itself, with the worker's traceback; None where it could not be carried over."""
+    """The exception itself, with the worker's traceback; None where it could not be pickled."""
     try:
         error = pickle.loads(failed.error)
         assert isinstance(error, BaseException)
