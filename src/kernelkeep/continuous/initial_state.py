@@ -81,10 +81,10 @@ def _fitting(
 ) -> dict[str, np.ndarray[Any, Any]]:
     if given.keys() != wanted.keys():
         missing, unknown = [key for key in wanted if key not in given], [key for key in given if key not in wanted]
-        problems = [f"it lacks {', '.join(missing)}"] if missing else []
-        problems += [f"it has {', '.join(map(str, unknown))}"] if unknown else []
+        wrong = [f"it lacks {', '.join(missing)}"] if missing else []
+        wrong += [f"it has {', '.join(map(str, unknown))}"] if unknown else []
         raise ArgumentError(
-            f"{label} must have the arrays of {program} ({', '.join(wanted)}): {', and '.join(problems)}; pass exactly these names"
+            f"{label} must have the arrays of {program} ({', '.join(wanted)}): {', and '.join(wrong)}; pass exactly these names"
         )
     return {key: _array(f"{key!r} of {label}", program, given[key], array, any_length) for key, array in wanted.items()}
 
