@@ -26,9 +26,8 @@ device, and a backend replaces a default where its driver does better.
 | guests                                | memory is not shared with other libraries     |
 | Kernel.fast_launch                    | none: launches go through `enqueue`           |
 
-The base does what is the same everywhere, above all the checks before a driver call. A backend works in its driver's own
-handles and translates its driver's errors into those of `kernelkeep.errors`. A method that users call too (`memory_info`,
-`synchronize`, `fence`) begins with `self.check_open()`.
+A backend works in its driver's own handles and translates its driver's errors into those of `kernelkeep.errors`. Methods
+that users call too (`memory_info`, `synchronize`, `fence`) begin with `self.check_open()`.
 
 Order of work: everything given to one device without naming a queue runs in the order it was given, whichever thread
 gave it. `synchronize()` and `Array.numpy()` wait for it.
@@ -337,9 +336,7 @@ class Device(ABC):
         """
         self.check_open()
         if isinstance(data, Array):
-            if data.device is not self:
-                return self.empty(data.shape, data.dtype).copy_from(data.numpy())
-            return self.empty(data.shape, data.dtype).copy_from(data)
+            return self.empty(data.shape, data.dtype).copy_from(data if data.device is self else data.numpy())
         guest = None if isinstance(data, np.ndarray) else self.guests.adopt(self, data)
         if guest is not None:
             if not ordered:

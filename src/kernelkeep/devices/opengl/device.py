@@ -35,12 +35,12 @@ from .listing import describe, fingerprint_of, memory_of
 from .prepared import OpenGLReplay
 from .program import Launch, OpenGLProgram, link
 from .reflection import reflect
+from .scalar_blocks import ScalarBlocks
 from .synchronization import OpenGLFence, OpenGLTimer
 
 __all__ = ["OpenGLDevice"]
 
 _MAX_BATCH = 64
-_BLOCK_BUFFER_BYTES = 1 << 16
 # Mesa's software renderer (22.3) loads an element of a read-only buffer once, inside a loop whose condition reads it, and
 # uses 0 for it after the loop. Without `readonly` it loads it again.
 _READ_ONLY = re.compile(r"\breadonly\b(?=[^;{}()]*\bbuffer\b)")
@@ -60,18 +60,14 @@ class OpenGLDevice(Device):
         with self.context.current() as gl:
             capabilities = self._read_capabilities(gl, info)
             self._max_bytes = gl.integer(C.MAX_SHADER_STORAGE_BLOCK_SIZE)
-            self._alignment = max(16, gl.integer(C.UNIFORM_BUFFER_OFFSET_ALIGNMENT))
-            self._scalars = _new_buffer(gl)
+            self._blocks = ScalarBlocks(gl, _new_buffer(gl))
         super().__init__(info, fingerprint_of(info, self.context), capabilities)
         self.driver_cache_dir = driver_cache_of(info.vendor)
         self.waiting: list[Launch] = []
         self.batch_size = 1
-        # State of the context: storage buffers by binding, the program, and the block of scalars.
+        # State of the context: storage buffers by binding, and the program.
         self._bound: dict[int, int] = {}
         self._used = 0
-        self._block_bound: tuple[int, bytes] | None = None
-        self._block_at: dict[bytes, int] = {}
-        self._blocks_end = self._blocks_size = 0
         # Collected buffers and programs: the collector may run inside any GL call, so they are deleted later.
         self._discarded_buffers: deque[int] = deque()
         self._discarded_objects: deque[Callable[[Any], None]] = deque()
@@ -170,9 +166,9 @@ class OpenGLDevice(Device):
         waiting = self.waiting
         if waiting:
             self.waiting = []
-            bound = self._bound
+            bound, blocks = self._bound, self._blocks
             if len(waiting) > 1:
-                self._place_blocks(gl, {block for _, (_, block, _), _ in waiting if block})
+                blocks.place(gl, {block for _, (_, block, _), _ in waiting if block})
             dispatch, barrier, everything = gl.glDispatchCompute, gl.glMemoryBarrier, C.ALL_BARRIER_BITS
             for kernel, (buffers, block, loose), (x, y, z) in waiting:
                 if kernel.gl_program != self._used:
@@ -182,12 +178,8 @@ class OpenGLDevice(Device):
                     if bound.get(binding) != handle:
                         bound[binding] = int(handle)  # the context does not hold the buffer
                         gl.glBindBufferBase(C.SHADER_STORAGE_BUFFER, binding, handle)
-                if block and self._block_bound != (kernel.block_binding, block):
-                    if block not in self._block_at:
-                        self._place_blocks(gl, {block})
-                    at = self._block_at[block]
-                    gl.glBindBufferRange(C.UNIFORM_BUFFER, kernel.block_binding, self._scalars, at, len(block))
-                    self._block_bound = (kernel.block_binding, block)
+                if block and blocks.bound != (kernel.block_binding, block):
+                    blocks.bind(gl, kernel.block_binding, block)
                 if loose:
                     for (location, set_uniform), value in zip(kernel.uniforms, loose, strict=True):
                         set_uniform(gl, location, value)
@@ -199,32 +191,6 @@ class OpenGLDevice(Device):
             self.check_errors(gl, "launching")
         if self._discarded_buffers or self._discarded_objects:
             self._delete_discarded(gl)
-
-    def _place_blocks(self, gl: Any, blocks: set[bytes]) -> None:
-        """Append new blocks of scalars to the buffer that kernels read them from.
-
-        A full buffer gets new storage and starts over: launches that are running still read the old storage.
-        """
-        new = [block for block in blocks if block not in self._block_at]
-        if not new:
-            return
-        gl.glBindBuffer(C.UNIFORM_BUFFER, self._scalars)
-        if self._blocks_end + self._padded_size(new) > self._blocks_size:
-            new = list(blocks)  # those in the old storage must be written again
-            self._blocks_size = max(_BLOCK_BUFFER_BYTES, self._padded_size(new))
-            self._blocks_end = 0
-            self._block_at.clear()
-            self._block_bound = None
-            gl.glBufferData(C.UNIFORM_BUFFER, self._blocks_size, None, C.STREAM_DRAW)
-        start = self._blocks_end
-        for block in new:
-            self._block_at[block] = self._blocks_end
-            self._blocks_end += self._padded_size((block,))
-        data = b"".join(block.ljust(self._padded_size((block,)), b"\0") for block in new)
-        gl.glBufferSubData(C.UNIFORM_BUFFER, start, len(data), data)
-
-    def _padded_size(self, blocks: Sequence[bytes]) -> int:
-        return sum(len(block) + -len(block) % self._alignment for block in blocks)
 
     def _delete_discarded(self, gl: Any) -> None:
         dead = _drain(self._discarded_buffers)
