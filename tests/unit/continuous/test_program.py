@@ -1,24 +1,16 @@
-"""State programs without a device: what is refused, what makes two of them the same, and the text of every form."""
+"""State programs without a device: what is refused, and what makes two of them the same."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.continuous.lowering.forms import FORMS, Form, lower
-from kernelkeep.continuous.mailbox import Word
-from kernelkeep.programs.remainders import with_c_remainders
-from kernelkeep.programs.signature import declared
-from kernelkeep.samples.states import COLLATZ, HEAT, SCRAMBLE, STATE_SAMPLES, TILES
-from kernelkeep.testing import run_python, skip_backend
+from kernelkeep.samples.states import HEAT, STATE_SAMPLES, TILES
+from kernelkeep.testing import run_python
 
-LANGUAGES = ["cuda", "opencl", "glsl"]
-ALL = kk.Capabilities(float_atomics=True, float64=True, int64=True, int8=True)
 SAMPLES = {sample.name: sample.program(sample.size) for sample in STATE_SAMPLES}
 STEERING = kk.StateProgram(
     "steering",
@@ -26,35 +18,11 @@ STEERING = kk.StateProgram(
     state={"x": np.zeros(9, "i4")},
     body="int i = kk_item();\nx_next[i] = x[i] + kk_phase();\nif (i == 3) kk_set_phase(2);\nif (x[i] > 9) kk_stop();",
 )
-PROGRAMS = {**SAMPLES, "steering": STEERING}
-
-
-@dataclass(frozen=True)
-class Target:
-    """A device as far as lowering looks at it."""
-
-    language: str
-    capabilities: kk.Capabilities = field(default=ALL)
 
 
 def program(body: str = "x_next[kk_item()] = x[kk_item()];", **fields: Any) -> kk.StateProgram:
     fields = {"coupling": "independent", "state": {"x": np.zeros(4, "f4")}} | fields
     return kk.StateProgram(fields.pop("name", "p"), body=body, **fields)
-
-
-def forms_of(made: kk.StateProgram) -> list[str]:
-    """Those that make sense for a program."""
-    if made.coupling == "queue":
-        return ["step", "group", "grid", "copy"]
-    return [kind for kind in FORMS if kind != "span" or (made.coupling == "independent" and not made.steers)]
-
-
-def cases() -> list[tuple[str, str]]:
-    return [(name, kind) for name, made in PROGRAMS.items() for kind in forms_of(made)]
-
-
-def text_of(form: Form, language: str) -> str:
-    return form.source(Target(language)).text
 
 
 # --- what makes two programs the same
@@ -67,7 +35,7 @@ def digests(made: kk.StateProgram) -> tuple[str, str]:
 def test_the_same_program_has_the_same_digests() -> None:
     for sample in STATE_SAMPLES:
         assert digests(sample.program(40)) == digests(sample.program(40))
-    assert len({digests(made) for made in PROGRAMS.values()}) == len(PROGRAMS)
+    assert len({digests(made) for made in (*SAMPLES.values(), STEERING)}) == len(SAMPLES) + 1
 
 
 def test_what_does_not_change_what_an_iteration_computes_changes_no_digest() -> None:
@@ -267,168 +235,6 @@ QUEUE = {"coupling": "queue", "tasks": {"t": np.zeros(3, "i4")}}
 def test_a_state_program_rejects_wrong_arguments(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(kk.ArgumentError, match=said):
         program(**fields)
-
-
-# --- forms as text
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize(("name", "kind"), cases())
-def test_a_form_declares_its_arguments(name: str, kind: str, language: str) -> None:
-    made = PROGRAMS[name]
-    form = lower(made, kind)
-    text = text_of(form, language)
-    assert form.kernel.name == f"{name}_{kind}"
-    assert declared(text) == {form.kernel.name: form.kernel.signature}
-    params = form.kernel.signature.params
-    assert params is not None
-    assert len(form.arguments) == len(params)
-    for role, parameter in zip(form.arguments, params, strict=True):
-        if ":" in role or "@" in role:
-            key, number = re.split("[:@]", role)
-            array = made.state[key] if ":" in role else made.tasks[key]
-            assert parameter.name == f"{key}_{'s' if ':' in role else 't'}{number}"
-            assert (parameter.kind, parameter.dtype) == ("buffer", array.dtype.str[1:])
-            assert parameter.access == ("r" if number == "0" else "rw"), "the committed copy is never written"
-        elif role in made.scalars:
-            assert (parameter.kind, parameter.dtype) == ("scalar", made.scalars[role].dtype.str[1:])
-    assert any(role.endswith(("2",)) for role in form.arguments) == (kind not in ("step", "copy"))
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize(("name", "kind"), [case for case in cases() if case[1] != "copy"])
-def test_the_body_stands_behind_line_1_as_it_was_written(name: str, kind: str, language: str) -> None:
-    made = PROGRAMS[name]
-    text = text_of(lower(made, kind), language)
-    # GLSL has no pointers: there the body is written for each pair of copies that it reads and writes.
-    times = 1 if language != "glsl" or kind == "step" else 3
-    body = made.body
-    if language == "glsl":  # whose % is another one
-        (body,), _, _ = with_c_remainders((body,), ())
-    assert text.count(f"#line 1\n{body}\n") == text.count(body) == times
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize(("name", "kind"), [case for case in cases() if case[1] != "copy"])
-def test_the_commit_word_is_written_last(name: str, kind: str, language: str) -> None:
-    for supervised in (False, True) if kind == "grid" else (False,):
-        text = text_of(lower(PROGRAMS[name], kind, supervised=supervised), language)
-        writes = re.findall(r"kkcontrol\[(\d+)\] (?:=|\+=)", text)
-        assert int(writes[-1]) == Word.GENERATION
-        assert writes.count(str(int(Word.GENERATION))) == 1
-        last = text.rindex(f"kkcontrol[{Word.GENERATION:d}]")
-        assert text[:last].rstrip().endswith("kk_fence();"), "and after everything else is seen"
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_a_condition_leaves_the_body_alone(language: str) -> None:
-    """It stands in a function of its own, so that no `return` passes it by."""
-    made = SCRAMBLE.program(9)
-    for kind in ("step", "group", "grid"):
-        condition = "kk_item() == 5"
-        without, text = text_of(lower(made, kind), language), text_of(lower(made, kind, condition=condition), language)
-        times = 1 if language != "glsl" or kind == "step" else 3
-        assert text.count(f"#line 1\n{made.body}\n}}\n") == times == text.count(f"if ({condition})")
-        assert text.index(made.body) < text.index(condition)
-        assert condition not in without
-
-
-def test_the_same_program_gives_the_same_text() -> None:
-    for language in LANGUAGES:
-        for name, kind in cases():
-            first = text_of(lower(PROGRAMS[name], kind), language)
-            assert text_of(lower(PROGRAMS[name], kind), language) == first
-        assert text_of(lower(COLLATZ.program(5), "span"), language) == text_of(
-            lower(COLLATZ.program(500), "span"), language
-        ), "sizes come with the launch"
-
-
-def test_only_a_supervised_form_has_a_mailbox() -> None:
-    for made in PROGRAMS.values():
-        assert "mailbox" not in lower(made, "grid").arguments
-        form = lower(made, "grid", supervised=True)
-        assert "mailbox" in form.arguments and form.kernel.name.endswith("_grid_supervised")
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_what_the_device_lacks_is_named(language: str) -> None:
-    target = Target(language, kk.Capabilities())
-    for dtype, capability in (("f8", "float64"), ("i8", "int64"), ("u1", "int8")):
-        for made in (program(state={"x": np.zeros(4, dtype)}), program(scalars={"k": np.zeros((), dtype)})):
-            with pytest.raises(kk.Unsupported) as caught:
-                lower(made, "step").source(target)
-            assert caught.value.capability == capability
-    floats = program("kk_atomic_add(x[0], 1.0f);", **QUEUE)
-    with pytest.raises(kk.Unsupported, match="kk_atomic_add on float x") as caught:
-        lower(floats, "step").source(target)
-    assert caught.value.capability == "float_atomics"
-    assert lower(floats, "step").source(Target(language)).text
-
-
-def test_opengl_has_room_for_the_samples() -> None:
-    """Sixteen storage blocks are what every driver has."""
-    for name, kind in cases():
-        if kind != "grid":
-            assert text_of(lower(PROGRAMS[name], kind), "glsl").count("std430") <= 16
-
-
-@pytest.fixture(scope="module")
-def compile_for() -> Any:
-    """NVRTC, which needs no GPU."""
-    from kernelkeep.devices.cuda import compiler
-
-    try:
-        compiler.compiler_version()
-    except kk.DeviceError as error:
-        skip_backend("cuda", str(error))
-    return compiler.compile_for
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize(("name", "kind"), cases())
-def test_every_form_compiles_for_cuda(name: str, kind: str, compile_for: Any) -> None:
-    made = PROGRAMS[name]
-    for supervised in (False, True) if kind == "grid" else (False,):
-        form = lower(made, kind, supervised=supervised)
-        assert compile_for(form.source(Target("cuda")), "sm_90")
-
-
-@pytest.mark.cuda
-def test_a_condition_compiles_for_cuda(compile_for: Any) -> None:
-    for made, condition in ((SCRAMBLE.program(9), "count_next[kk_item()] > 3u"), (TILES.program(75), "side < 9")):
-        for kind in ("step", "group", "grid"):
-            assert compile_for(lower(made, kind, condition=condition).kernel.source(Target("cuda")), "sm_90")
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("kind", ["step", "span", "group", "grid"])
-def test_a_mistake_in_the_body_names_its_line(kind: str, compile_for: Any) -> None:
-    made = program("int i = kk_item();\nx_next[i] = x[i];\nx_next[i] = nonsense;\n")
-    with pytest.raises(kk.CompileError, match="nonsense") as caught:
-        compile_for(lower(made, kind).kernel.source(Target("cuda")), "sm_90")
-    assert caught.value.line == 3
-
-
-# --- the samples
-
-
-@pytest.mark.parametrize("sample", STATE_SAMPLES, ids=lambda sample: sample.name)
-def test_a_sample_detects_wrong_results(sample: Any) -> None:
-    made = sample.program(sample.size)
-    right = sample.reference(made, sample.iterations)
-    assert set(right) == set(made.state)
-    assert sample.largest_error(right, made, sample.iterations) == 0
-    for key in right:
-        wrong = {name: array.copy() for name, array in right.items()}
-        wrong[key].flat[3 % wrong[key].size] += 1
-        assert sample.largest_error(wrong, made, sample.iterations) >= 1 > sample.tolerance
-        with pytest.raises(ValueError, match=key):
-            sample.largest_error({**right, key: right[key].ravel()[:1]}, made, sample.iterations)
-    if sample.iterations is not None:
-        early = sample.reference(made, sample.iterations - 1)
-        assert sample.largest_error(early, made, sample.iterations) > sample.tolerance, (
-            "an iteration makes a difference"
-        )
 
 
 def test_items_are_the_elements_of_what_the_body_writes() -> None:
