@@ -203,7 +203,7 @@ class ArrayTests(DevicePart):
             saxpy.launch(1, (array, other, 1.0, 4))
 
     def test_an_array_may_be_closed_while_a_launch_uses_it(self, device: Device, saxpy: Kernel) -> None:
-        # The driver, not luck, must keep the memory until the launch is done.
+        # The memory must stay until the launch is done.
         count = 1 << 20
         y = device.array(np.zeros(count, "f4"))
         for _ in range(20):
@@ -254,7 +254,7 @@ class ArrayTests(DevicePart):
         prepared = saxpy.prepare(groups(1000), (first, third, np.float32(1), np.int32(1000)))
         prepared()
         handle = third.handle
-        third.close()  # it was bound, so its memory is freed and not used again
+        third.close()  # it was prepared, so its memory is freed and not reused
         with pytest.raises(DeviceError):
             prepared()
         assert device.recycler is not None and device.recycler.take(4000) != handle
@@ -267,7 +267,7 @@ class ArrayTests(DevicePart):
             assert recycler is not None
             assert recycler.relieve(None) and not recycler.relieve(None)
             kept = device.recycled_empty((4096,), "f4")
-        kept.close()  # after the device: nothing to give it back to
+        kept.close()  # after the device, which has freed it
 
     def test_the_recycler_drops_its_oldest_blocks(self, device: Device) -> None:
         for size in range(100, 200):

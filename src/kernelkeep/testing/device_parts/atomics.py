@@ -42,7 +42,7 @@ class AtomicTests(DevicePart):
         expected = [10 + 3 * _ITEMS, 5000 - 2 * _ITEMS, 5, _ITEMS + 4, (2**31 - 1) & ~0xFFFF]
         expected += [(1 << 25) | ((1 << 20) - 1), 9 ^ int(np.bitwise_xor.reduce(ids))]
         assert c[:7].tolist() == expected
-        # Every value that went in came out exactly once: as someone's old value, or as what is there now.
+        # Every value is seen exactly once: as the old value of another work-item, or as the final value.
         assert sorted([*old.tolist(), int(c[7])]) == [*range(1, _ITEMS + 1), 77_777]
 
     @pytest.mark.parametrize(("dtype", "kind"), [("i4", "int"), ("u4", "uint")])

@@ -1,4 +1,4 @@
-"""What some threads close while others use it: a `DeviceError` at worst.
+"""Some threads close what others use: at worst that raises `DeviceError`.
 
 In a process of its own, which a driver that is given freed memory would end.
 """
@@ -32,7 +32,7 @@ queue = device.queue() if device.capabilities.queues else None
 
 
 class Shared:
-    # What the threads use, and one of them exchanges: `now` in a single step.
+    # `now` is what the threads use; one of them replaces it in a single step.
     def __init__(self, device):
         self.renew(device.load(binary))
 
@@ -80,7 +80,7 @@ def while_closing(it, close, rounds):
         while not stop.is_set():
             try:
                 use(it)
-                if next(done) % 16 == 0:  # a driver that takes work faster than it does it would be ever further behind
+                if next(done) % 16 == 0:  # or the queue of a driver that is slower than the host would grow
                     it.program.device.synchronize()
             except kk.DeviceError:
                 pass
@@ -103,7 +103,7 @@ def while_closing(it, close, rounds):
 
 
 def together(close):
-    # Two at once: one of them does it.
+    # Two threads close at once: one of them does it.
     other = threading.Thread(target=close)
     other.start()
     close()

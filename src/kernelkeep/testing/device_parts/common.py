@@ -52,7 +52,7 @@ def handwritten_saxpy(language: str) -> Source:
 def together(work: Callable[[int], Any], threads: int = 16) -> list[Any]:
     """Run `work` in so many threads, all starting at once; what one raises is raised here."""
     start = threading.Barrier(threads)
-    # Python changes threads every 5 ms, which is many launches: too seldom to meet inside one.
+    # Python switches threads every 5 ms, which is too rare for two threads to meet inside one launch.
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
 

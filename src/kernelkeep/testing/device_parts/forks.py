@@ -1,4 +1,4 @@
-"""Forked children: they use devices of their own, or are told in time that they cannot use the parent's.
+"""Forked children use devices of their own, or get an error that says they cannot use the parent's.
 
 The forks happen in a process made for them: pytest's own must not fork under a driver's threads.
 """
@@ -49,7 +49,7 @@ assert use() == 5, "the parent after its children"
 _AFTER = (
     _COMMON
     + """
-kk.list_devices(cache_dir=folder)  # every driver is loaded: a child could use one that is not
+kk.list_devices(cache_dir=folder)  # loads every driver: a child may use one that was not loaded
 device = kk.open_device(spec, cache_dir=folder)
 cache = kk.ProgramCache(device, folder)
 source = KERNEL.source(device)
@@ -98,7 +98,7 @@ def refused():
     return wrong
 
 def collect():
-    # Everything of the parent's goes before the child ends, in an order of its own.
+    # The parent's objects are collected before the child ends, in any order.
     global device, cache, lease, kernel, y, mine, prepared, graph, copies, fence, timer, queue, executor, job, uses
     executor.close(); graph.close(); lease.release(); cache.close(); y.close(); device.close()
     del device, cache, lease, kernel, y, mine, prepared, graph, copies, fence, timer, queue, executor, job, uses

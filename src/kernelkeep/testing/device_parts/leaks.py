@@ -65,7 +65,7 @@ class LeakTests(DevicePart):
     leak_rounds: ClassVar[int] = 1000
     leak_warm_up: ClassVar[int] = 100
     # Allocators settle: PoCL and llvmpipe drift by a few hundred kilobytes over 1,000 rounds, NVIDIA's drivers by a
-    # few megabytes. One forgotten image a round (50 kB and more on PoCL) or one forgotten compiler or shader object
+    # few megabytes. One leaked binary a round (50 kB and more on PoCL) or one leaked compiler or shader object
     # passes this bound several times over.
     leak_bound_bytes: ClassVar[int] = 24 << 20
 

@@ -133,7 +133,7 @@ class SynchronizationTests(DevicePart):
             for _ in range(20):
                 chain.launch(2, (y, 3000))
             launched.set()
-            seen.append(y.numpy())  # when the timer's block may be over or not
+            seen.append(y.numpy())  # inside the timer's block, or after it
 
         thread = threading.Thread(target=other)
         thread.start()

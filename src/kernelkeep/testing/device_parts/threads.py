@@ -43,7 +43,7 @@ class ThreadTests(DevicePart):
         together(work)
 
     def test_all_threads_launch_one_kernel(self, device: Device) -> None:
-        # Many launches before each look, so that threads really meet between setting arguments and launching.
+        # Many launches before each check, so that threads meet between setting arguments and launching.
         kernel = self.build(
             device,
             PortableKernel(

@@ -36,7 +36,7 @@ class GraphCopyTests(DispatchPart):
         prepared = affine.prepare(GRID, (y, 3, 1, ITEMS))
         graph = Graph(device).copy(y, given).add(prepared).copy(got, y)
         for turn in range(5):
-            given[:] = HOST + np.uint32(turn * 1000)  # read anew at each replay
+            given[:] = HOST + np.uint32(turn * 1000)  # read at each replay
             prepared.update("b", turn)
             graph.launch()
             device.synchronize()
@@ -105,7 +105,7 @@ class GraphCopyTests(DispatchPart):
             with pytest.raises(ArgumentError, match=named):
                 graph.copy(target, origin)
         assert len(graph) == 0
-        graph.copy(array, read_only).launch()  # to read from it is fine
+        graph.copy(array, read_only).launch()  # reading from it is allowed
         np.testing.assert_array_equal(array.numpy(), HOST)
 
     def test_copies_of_another_device_are_rejected(self, device: Device) -> None:

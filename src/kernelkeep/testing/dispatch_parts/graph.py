@@ -63,7 +63,7 @@ class GraphTests(DispatchPart):
         graph = Graph(device).add(prepared).add(prepared)
         graph.launch()
         np.testing.assert_array_equal(y.numpy(), _after([(3, 1)] * 2))
-        prepared.update("b", 4)  # reaches both places
+        prepared.update("b", 4)  # changes both places
         graph.launch()
         np.testing.assert_array_equal(y.numpy(), _after([(3, 1), (3, 1), (3, 4), (3, 4)]))
 
@@ -134,7 +134,7 @@ class GraphTests(DispatchPart):
     def test_launches_bound_to_queues_keep_the_graphs_order(self, device: Device, affine: Kernel) -> None:
         if not device.capabilities.queues:
             pytest.skip("this device has one queue")
-        many = 1 << 18  # each step takes long enough to be overtaken
+        many = 1 << 18  # long enough that a wrong order would show
         queue, y = device.queue(), device.array(np.zeros(many, "u4"))
         aside = affine.prepare(groups(many), (y, 3, 1, many), queue=queue)
         plain = affine.prepare(groups(many), (y, 1, 2, many))
@@ -239,7 +239,7 @@ class GraphTests(DispatchPart):
             with pytest.raises(DeviceError, match="closed"):
                 use()
         prepared.update("a", 3)
-        prepared()  # has nothing to do with the graph any more
+        prepared()  # still works without the graph
         np.testing.assert_array_equal(y.numpy(), _after([(2, 1), (3, 1)]))
 
     def test_a_graph_of_a_closed_device_raises(self, device: Device) -> None:

@@ -62,7 +62,7 @@ class PreparedTests(DispatchPart):
         np.testing.assert_array_equal(y.numpy(), expected)
 
     def test_prepared_launches_of_two_programs_take_turns(self, device: Device, affine: Kernel) -> None:
-        other = self.build(device, AFFINE)  # another program, so that each call is a switch
+        other = self.build(device, AFFINE)  # another program, so that each call switches programs
         y, expected = device.array(HOST), HOST
         calls = affine.prepare(GRID, (y, 3, 0, ITEMS)), other.prepare(GRID, (y, 1, 7, ITEMS))
         for turn in range(200):
@@ -228,7 +228,7 @@ class PreparedTests(DispatchPart):
         prepared.update("x", device.array(np.full(ITEMS, 3, "f4")))
         del x, y
         gc.collect()
-        others = [device.array(np.full(ITEMS, 1000, "f4")) for _ in range(20)]  # would come to lie in freed memory
+        others = [device.array(np.full(ITEMS, 1000, "f4")) for _ in range(20)]  # would be placed in freed memory
         prepared()
         assert (prepared.args[1].numpy() == 6).all()
         assert all((other.numpy() == 1000).all() for other in others)

@@ -29,7 +29,7 @@ class RevokedTests(DispatchPart):
             with pytest.raises(DeviceError, match=rf"saxpy on {device.spec} cannot run: an array .* is closed"):
                 prepared()
         bystander()
-        prepared.update("a", 3.0)  # another argument does not mend it
+        prepared.update("a", 3.0)  # replacing another argument does not help
         with pytest.raises(DeviceError, match="closed"):
             prepared()
         assert (y.numpy() == 4).all()
@@ -87,7 +87,7 @@ class RevokedTests(DispatchPart):
         for value in (3, 4):
             with pytest.raises(DeviceError, match="program of kernel affine is closed"):
                 prepared()
-            with contextlib.suppress(DeviceError):  # whether it says so now or at the call
+            with contextlib.suppress(DeviceError):  # it may raise now or at the call
                 prepared.update("a", value)
         with pytest.raises(DeviceError, match="closed"):
             kernel.prepare(GRID, (y, 2, 1, ITEMS))
@@ -129,5 +129,5 @@ class RevokedTests(DispatchPart):
         del prepared
         gc.collect()
         assert [one() for one in gone] == [None] * 100
-        x.close()  # has nobody left to tell
+        x.close()  # has no observer left
         assert (y.numpy() == 200).all()
