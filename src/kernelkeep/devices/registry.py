@@ -127,7 +127,7 @@ def list_devices(*, cache_dir: str | os.PathLike[str] | None = None) -> list[Dev
     contributes nothing; `kernelkeep doctor` says why. `cache_dir` is the cache folder to be used later: NVIDIA's OpenGL driver
     must know it before it is asked anything. `DeviceError` in a process that was forked from one that had loaded a driver.
     """
-    found = [info for name in _names() for info in _list_backend(name, cache_dir)]
+    found = [info for name in _names() for info in _ask(name, cache_dir) or ()]
     return sorted(found, key=lambda info: not info.is_gpu)
 
 
@@ -171,15 +171,16 @@ def fingerprints_here(cache_dir: str | os.PathLike[str] | None = None) -> dict[s
     found: dict[str, list[Fingerprint]] = {}
     for name in _names():
         try:
-            forks.check_driver(name)
-            module = backend_module(name)
-            devices = module.list_devices(cache_dir)
+            devices = _ask(name, cache_dir)
         except DeviceError:
+            continue
+        if devices is None:
             continue
         found[name] = []
         for info in devices:
             try:
-                with module.open_device(info.index, cache_dir=cache_dir, driver_cache_dir=None) as device:
+                opened = backend_module(name).open_device(info.index, cache_dir=cache_dir, driver_cache_dir=None)
+                with opened as device:
                     found[name].append(device.fingerprint)
             except DeviceError as error:
                 raise DeviceError(f"{info.spec} cannot be opened, so what is here cannot be told: {error}") from None
@@ -213,22 +214,23 @@ def _read_entry_points() -> None:
     _entry_points_read = True
 
 
-def _list_backend(name: str, cache_dir: _Folder = None) -> list[DeviceInfo]:
+def _ask(name: str, cache_dir: _Folder = None) -> list[DeviceInfo] | None:
+    """The devices of a backend; None where it cannot say. `DeviceError` where its driver was loaded before a fork."""
     forks.check_driver(name)  # or the best device would quietly be another one than in the parent
     try:
         module = backend_module(name)
     except DeviceError as error:
         _warn(str(error))
-        return []
+        return None
     try:
         return sorted(module.list_devices(cache_dir), key=lambda info: info.index)
     except DeviceError:
-        return []
+        return None
     except KernelKeepError:  # the caller's mistake, such as a cache_dir that is no path
         raise
     except Exception as error:
         _warn(f"the backend {name} cannot list its devices: {error!r}")
-        return []
+        return None
 
 
 def _open_best(folders: dict[str, _Folder]) -> Device:
@@ -244,7 +246,7 @@ def _open_best(folders: dict[str, _Folder]) -> Device:
         return None
 
     for name in _names():  # in order of preference, so the first GPU that opens is the best: look no further
-        devices = _list_backend(name, folders["cache_dir"])
+        devices = _ask(name, folders["cache_dir"]) or ()
         later.extend((name, info) for info in devices if not info.is_gpu)
         device = first_that_opens((name, info) for info in devices if info.is_gpu)
         if device is not None:

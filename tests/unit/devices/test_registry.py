@@ -185,6 +185,9 @@ def test_a_backend_that_fails_to_list_costs_a_warning(registry: ModuleType) -> N
     kk.register_backend("mine", SimpleNamespace(list_devices=list_devices, open_device=print))
     with pytest.warns(RuntimeWarning, match="the backend mine cannot list its devices.*half installed"):
         kk.list_devices()
+    with pytest.warns(RuntimeWarning):
+        here = registry.fingerprints_here()
+    assert "mine" not in here, "what cannot be asked is not gone"
 
 
 def test_an_entry_point_is_a_backend(registry: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
