@@ -38,7 +38,6 @@ class Engine:
 
     def __init__(self, device: Device, depth: int, timeline: Timeline | None) -> None:
         self.device = device
-        self.depth = depth
         self.timeline = timeline
         self.closing = False
         self.accepted = 0  # batches taken and not done
@@ -238,7 +237,7 @@ class Engine:
             return
         with self._changed:
             self.closing = True
-            waiting = [submission.future for submission in self._backlog] + list(self._deferred)
+            waiting = [*(submission.future for submission in self._backlog), *self._deferred]
             self._changed.notify_all()
         if cancel:
             for future in waiting:

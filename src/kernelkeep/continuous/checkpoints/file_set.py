@@ -17,8 +17,8 @@ import msgspec
 
 from ...errors import ArgumentError, CheckpointError
 from ...storage.files import Damaged, NotRegular, check_destination, open_regular
-from .format import NewerFormat, NoCheckpoint, read_start
 from .header import CheckpointHeader
+from .reading import NewerFormat, NoCheckpoint, read_start
 
 __all__ = [
     "CheckpointFile",

@@ -20,8 +20,8 @@ from ...storage.files import Damaged, open_regular
 from .checkpoint import Checkpoint, Written
 from .claim import claim_to_continue
 from .file_set import describe_problem, find_file_set, real_path
-from .format import read_arrays, read_start
 from .header import CheckpointHeader
+from .reading import read_arrays, read_start
 
 __all__ = ["Found", "newest_checkpoint", "newest_header", "read_checkpoint", "read_header", "write_checkpoint"]
 
