@@ -113,14 +113,17 @@ class Database:
             if self.path is not None and begin != "BEGIN":
                 self._unsaved.append(work)
                 del self._unsaved[:-MAX_RECORDS]
-            return _in_transaction(self._memory, work, begin)
+            with transaction(self._memory, begin):
+                return work(self._memory)
 
     def _on_file(self, work: Work[T], begin: str) -> T:
         deadline = time.monotonic() + _BUSY_SECONDS
         repaired = False
         while True:
             try:
-                return _in_transaction(self._connected(), work, begin)
+                connection = self._connected()
+                with transaction(connection, begin):
+                    return work(connection)
             except Exception as error:
                 if may_be_damage(error):
                     if repaired:
@@ -193,11 +196,6 @@ class Database:
         self.warn(
             "damage", f"{self.path} is damaged ({reason}); it is moved aside as {aside.name}, and a new one is created"
         )
-
-
-def _in_transaction(connection: sqlite3.Connection, work: Work[T], begin: str) -> T:
-    with transaction(connection, begin):
-        return work(connection)
 
 
 def _in_one_line(error: Exception) -> str:

@@ -26,7 +26,6 @@ from .trial_pool import TrialPool
 
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
-    from ..devices.kernel import Kernel
     from .call import Call
     from .case import Case
     from .kernel_records import KernelRecords
@@ -103,12 +102,19 @@ class Explorer:
         return results(outputs)
 
     def _launch(self, runner: _Runner, args: tuple[Any, ...], timed: bool) -> None:
-        with self._cache.get(runner.launch.source) as lease:
-            kernel = lease.kernel(runner.launch.kernel)
-            if timed:
-                self._launch_timed(runner, kernel, args)
-            else:
-                kernel.launch(runner.launch.grid, args, runner.launch.group)
+        device, launch = self._cache.device, runner.launch
+        with self._cache.get(launch.source) as lease:
+            kernel = lease.kernel(launch.kernel)
+            if not timed:
+                kernel.launch(launch.grid, args, launch.group)
+                return
+            with device.timing_lock:  # another thread's launch in between would be timed too
+                timer = device.timer()
+                with timer:
+                    kernel.launch(launch.grid, args, launch.group)
+                fence = device.fence()
+        with self._lock:
+            self._unread.append((runner, timer, fence))
 
     def _drop(self, runner: _Runner, error: Exception) -> None:
         """Give up a challenger that cannot run; the caller must not notice."""
@@ -122,16 +128,6 @@ class Explorer:
         if len(self._unread) >= _MAX_UNREAD:
             return False
         return runner is not self._best or self._challenger is not None or len(runner.samples) < _SAMPLES
-
-    def _launch_timed(self, runner: _Runner, kernel: Kernel, args: tuple[Any, ...]) -> None:
-        device = self._cache.device
-        with device.timing_lock:  # another thread's launch in between would be timed too
-            timer = device.timer()
-            with timer:
-                kernel.launch(runner.launch.grid, args, runner.launch.group)
-            fence = device.fence()
-        with self._lock:
-            self._unread.append((runner, timer, fence))
 
     def _read_timers(self) -> None:
         """Read the times of calls that are done."""
