@@ -258,12 +258,9 @@ class GpuFolder:
         """The digests of all entries, from the names of their files."""
         return (digest for path in self.files() if (digest := digest_in(path)))
 
-    def files(self) -> Iterator[Path]:
-        """Every entry file, unread."""
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            for shard in sorted(self._programs.iterdir()):
-                with contextlib.suppress(OSError):
-                    yield from sorted(path for path in shard.iterdir() if path.suffix == ".bin")
+    def files(self) -> list[Path]:
+        """Every entry file, in order of its path; reads no entry."""
+        return sorted(Path(use.path) for use in self.uses())
 
     def uses(self) -> Iterator[Use]:
         """The last use of every entry, in no order; reads no entry."""
