@@ -26,11 +26,11 @@ device, and a backend replaces a default where its driver does better.
 | guests                                | memory is not shared with other libraries     |
 | Kernel.fast_launch                    | none: launches go through `enqueue`           |
 
-A backend works in its driver's own handles and translates its driver's errors into those of `kernelkeep.errors`. Methods
+A backend works with its driver's own handles and translates its driver's errors into those of `kernelkeep.errors`. Methods
 that users call too (`memory_info`, `synchronize`, `fence`) begin with `self.check_open()`.
 
-Order of work: everything given to one device without naming a queue runs in the order it was given, whichever thread
-gave it. `synchronize()` and `Array.numpy()` wait for it.
+All work given to one device without naming a queue runs in the order it was given, whichever thread gave it.
+`synchronize()` and `Array.numpy()` wait for it.
 """
 
 from __future__ import annotations
@@ -269,9 +269,7 @@ class Device(ABC):
         if not isinstance(source, Source):
             raise ArgumentError(f"source must be a kk.Source, got a {type(source).__name__}")
         if source.language != self.language:
-            raise ArgumentError(
-                f"source {source.name} must be in {self.language} for {self.spec}, got {source.language}"
-            )
+            raise ArgumentError(f"source {source.name} must be in {self.language}, got {source.language}")
 
     # --- memory
 
