@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
     from ..devices.base import Device
     from .definition import Definition
-    from .explore import Explorer
 
 __all__ = ["Call", "Results", "results"]
 
@@ -33,7 +32,7 @@ class Call:
     def __init__(self, definition: Definition, device: Device, problem: dict[str, Any], selection: Selection) -> None:
         self.problem = problem
         self.selection = selection
-        self.explorer: Explorer | None = None
+        self.explorer: Any = None  # the `Explorer` of this call, which knows this class
         self._definition = definition
         self._device = device
         self._launch: Launch | None = None

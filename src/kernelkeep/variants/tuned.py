@@ -222,7 +222,7 @@ class Tuned:
         return call.run(cache, arguments)
 
     def _explorer(self, cache: ProgramCache, call: Call, share: float) -> Explorer:
-        explorer = call.explorer
+        explorer: Explorer | None = call.explorer
         if explorer is None:
             from .explore import Explorer
 

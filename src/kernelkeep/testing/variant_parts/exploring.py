@@ -32,7 +32,7 @@ _SECONDS = 60.0  # for every wait
 def explorer_of(tuned: Tuned, cache: ProgramCache) -> Explorer:
     """The explorer behind the calls."""
     explorer = tuned.call(cache, PROBLEM).explorer
-    assert explorer is not None
+    assert isinstance(explorer, Explorer)
     return explorer
 
 
