@@ -11,10 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import threading
 import time
-import weakref
-from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -36,6 +33,7 @@ from .lanes import CudaLanes
 from .pinned import PinnedMemory
 from .program import CudaProgram, is_whole_cubin
 from .replay import CudaReplay
+from .streams import Streams
 from .synchronization import CudaFence, CudaQueue, CudaTimer, stream_of
 
 __all__ = ["CudaDevice", "open_device"]
@@ -95,11 +93,8 @@ class CudaDevice(Device):
             self.cu_stream = self.call(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self._allocations: set[int] = set()
         self._empty_address: int | None = None
-        self._streams: dict[int, Any] = {}
         self.record, self.stream_wait = driver.cuEventRecord, driver.cuStreamWaitEvent
-        self.queues: weakref.WeakSet[CudaQueue] = weakref.WeakSet()
-        self._dropped_streams: deque[Any] = deque()  # streams of queues that were collected
-        self._dropping = threading.Lock()
+        self.streams = Streams(driver, self.cu_stream)
 
     @property
     def family(self) -> str:
@@ -223,15 +218,6 @@ class CudaDevice(Device):
             free, total = self.call(self.driver.cuMemGetInfo)
         return MemoryInfo(int(total), int(free))
 
-    def stream_handle(self, address: int) -> Any:
-        """A stream as the type that the bindings convert fastest."""
-        handle = self._streams.get(address)
-        if handle is None:
-            if len(self._streams) >= 256:
-                self._streams.clear()
-            handle = self._streams[address] = self.driver.CUstream(address)
-        return handle
-
     # --- order and time
 
     def fence(self) -> CudaFence:
@@ -255,30 +241,7 @@ class CudaDevice(Device):
     def settle(self) -> None:
         """Wait for all work on all our streams, also on those of collected queues."""
         if not self.closed:  # closing has waited, and the streams are destroyed
-            self._wait_for_streams()
-
-    def _all_streams(self) -> list[Any]:
-        return [self.cu_stream, *(queue.cu_stream for queue in list(self.queues)), *self._dropped_streams]
-
-    def _wait_for_streams(self) -> None:
-        with self._dropping:
-            for stream in self._all_streams():
-                self.driver.cuStreamSynchronize(stream)
-
-    def drop_stream(self, stream: Any) -> None:
-        """Destroy the stream of a collected queue once it has no work: until then `settle` must be able to wait for it."""
-        self._dropped_streams.append(stream)
-        if not self._dropping.acquire(blocking=False):
-            return  # another thread waits for the streams or drops them
-        try:
-            for _ in range(len(self._dropped_streams)):
-                one = self._dropped_streams.popleft()
-                if self.driver.cuStreamQuery(one)[0] == self.driver.CUresult.CUDA_ERROR_NOT_READY:
-                    self._dropped_streams.append(one)
-                else:
-                    self.driver.cuStreamDestroy(one)
-        finally:
-            self._dropping.release()
+            self.streams.synchronize()
 
     def shut_down(self) -> None:
         driver = self.driver
@@ -289,15 +252,13 @@ class CudaDevice(Device):
         # First: memory that is collected from now on is not found here, and so not freed twice.
         pointers, self._allocations = self._allocations, set()
         with self.current:
-            self._wait_for_streams()
+            self.streams.synchronize()
             self.discarded.clear()
             for pointer in pointers:
                 driver.cuMemFree(pointer)
             self.events.close()
             self.timing_events.close()
-            for stream in self._all_streams():
-                driver.cuStreamDestroy(stream)
-            self._dropped_streams.clear()
+            self.streams.destroy()
         driver.cuDevicePrimaryCtxRelease(self.cu_device)
 
     # --- calls and errors

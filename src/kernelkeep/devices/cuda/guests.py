@@ -184,7 +184,7 @@ def _wait_for_streams(device: CudaDevice, streams: Sequence[int], stream: Any) -
     event = device.events.take()
     worked = True
     for theirs in streams:
-        if device.record(event, device.stream_handle(theirs))[0] is not device.success:
+        if device.record(event, device.streams.handle(theirs))[0] is not device.success:
             worked = False
             with device.current:  # the default stream belongs to the current context
                 device.call(device.record, event, theirs, doing="waiting for another library's stream")
@@ -207,7 +207,7 @@ def guests_wait(device: CudaDevice, streams: Sequence[int] | None, stream: Any) 
     if device.record(event, stream)[0] is not device.success:
         device.call(device.record, event, stream)
     for theirs in streams:
-        if device.stream_wait(device.stream_handle(theirs), event, 0)[0] is not device.success:
+        if device.stream_wait(device.streams.handle(theirs), event, 0)[0] is not device.success:
             with device.current:
                 device.call(device.stream_wait, theirs, event, 0, doing="another library's stream")
     device.events.give(event)
@@ -296,7 +296,7 @@ class CudaGuests(Guests):
     def fences(self, device: Any, arrays: Sequence[Array]) -> list[Fence]:
         streams, _ = _streams_of(_peers_of(arrays), device.cu_stream)
         with device.current:
-            return [CudaFence(device, device.stream_handle(stream)) for stream in streams]
+            return [CudaFence(device, device.streams.handle(stream)) for stream in streams]
 
     def cuda_array_interface(self, array: Array) -> dict[str, Any]:
         array.open_handle()

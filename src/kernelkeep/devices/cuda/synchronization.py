@@ -33,7 +33,7 @@ class CudaQueue(Queue):
         flags = device.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         with device.current:
             self.cu_stream = device.call(device.driver.cuStreamCreate, flags)
-        device.queues.add(self)
+        device.streams.queues.add(self)
 
     def fence(self) -> CudaFence:
         self.device.check_open()
@@ -52,7 +52,7 @@ class CudaQueue(Queue):
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             if not self.device.closed:
-                self.device.discarded.add(self.device.drop_stream, self.cu_stream)
+                self.device.discarded.add(self.device.streams.drop, self.cu_stream)
 
 
 class CudaFence(Fence):
