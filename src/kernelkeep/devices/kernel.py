@@ -137,11 +137,11 @@ class Kernel(ABC):
             return
         options = LaunchOptions(queue, shared_bytes, cooperative)
         self.check_options(options)
-        values, shared = self.check_arguments(args)
-        if queue is not None:
-            for value in args:
+        if queue is not None and isinstance(args, tuple | list):
+            for value in args:  # before the handles are read: another thread may close an array right afterwards
                 if isinstance(value, Array):
                     value.stop_recycling()
+        values, shared = self.check_arguments(args)
         self.enqueue_ordered(values, shape, options, shared if ordered else ())
 
     def enqueue_ordered(
