@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from .libgl import Constants as C
@@ -34,23 +34,24 @@ class ScalarBlocks:
 
         A full buffer gets new storage and starts over: launches that are running still read the old storage.
         """
-        new = [block for block in blocks if block not in self._offsets]
+        new = self._padded(block for block in blocks if block not in self._offsets)
         if not new:
             return
+        size = sum(map(len, new.values()))
         gl.glBindBuffer(C.UNIFORM_BUFFER, self._buffer)
-        if self._end + self._padded_size(new) > self._size:
-            new = list(blocks)  # those in the old storage must be written again
-            self._size = max(_BUFFER_BYTES, self._padded_size(new))
+        if self._end + size > self._size:
+            new = self._padded(blocks)  # those in the old storage must be written again
+            size = sum(map(len, new.values()))
+            self._size = max(_BUFFER_BYTES, size)
             self._end = 0
             self._offsets.clear()
             self.bound = None
             gl.glBufferData(C.UNIFORM_BUFFER, self._size, None, C.STREAM_DRAW)
-        start = self._end
-        for block in new:
+        gl.glBufferSubData(C.UNIFORM_BUFFER, self._end, size, b"".join(new.values()))
+        for block, padded in new.items():
             self._offsets[block] = self._end
-            self._end += self._padded_size((block,))
-        data = b"".join(block.ljust(self._padded_size((block,)), b"\0") for block in new)
-        gl.glBufferSubData(C.UNIFORM_BUFFER, start, len(data), data)
+            self._end += len(padded)
 
-    def _padded_size(self, blocks: Sequence[bytes]) -> int:
-        return sum(len(block) + -len(block) % self._alignment for block in blocks)
+    def _padded(self, blocks: Iterable[bytes]) -> dict[bytes, bytes]:
+        alignment = self._alignment
+        return {block: block + b"\0" * (-len(block) % alignment) for block in blocks}
