@@ -260,6 +260,25 @@ class ArrayTests(DevicePart):
         assert device.recycler is not None and device.recycler.take(4000) != handle
         assert (first.numpy() == 1).all()
 
+    def test_an_array_closed_during_a_launch_on_a_queue_is_not_recycled(
+        self, device: Device, saxpy: Kernel, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if not device.capabilities.queues:
+            pytest.skip("this device has one queue")
+        x, y = device.array(np.ones(3000, "f4")), device.recycled_empty((3000,), "f4")
+        check_arguments = saxpy.check_arguments
+
+        def check_and_close(args: tuple[Any, ...]) -> Any:
+            checked = check_arguments(args)
+            y.close()  # as another thread may
+            return checked
+
+        monkeypatch.setattr(saxpy, "check_arguments", check_and_close)
+        queue = device.queue()
+        saxpy.launch(groups(3000), (x, y, np.float32(2), np.int32(3000)), queue=queue)
+        assert device.recycler is not None and device.recycler.take(12_000) is None
+        queue.synchronize()
+
     def test_recycled_memory_is_freed_when_memory_runs_out(self, device: Device) -> None:
         with open_device(device.spec) as device:
             device.recycled_empty((4096,), "f4").close()
