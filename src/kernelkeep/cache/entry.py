@@ -36,7 +36,7 @@ else:
 __all__ = ["LARGEST_PAYLOAD", "Entry", "Facts", "decode", "encode", "read_facts"]
 
 _HEADER = struct.Struct("<4sBBH32sIIII")
-_CHECK = 32
+_FACTS_START = _HEADER.size + 32  # after the checksum
 _MAGIC = b"KKEN"
 LARGEST_PAYLOAD = 1 << 30
 # Programs are small, written once and read often; higher levels of zstd make them hardly smaller.
@@ -94,10 +94,10 @@ def encode(entry: Entry) -> bytes:
 
 def decode(data: bytes, digest: str) -> Entry:
     """The entry of `digest`, with every byte verified; `Damaged` says what is wrong."""
-    facts_bytes, stored, codec, size = _verified(data, digest)
+    payload_start, codec, size = _verify(data, digest)
     try:
-        payload = _decompress(stored, size) if codec == 1 else bytes(stored)
-        facts = _decoder.decode(facts_bytes)
+        payload = _decompress(memoryview(data)[payload_start:], size) if codec == 1 else data[payload_start:]
+        facts = _decoder.decode(data[_FACTS_START:payload_start])
     except (zstd.ZstdError, msgspec.MsgspecError, RecursionError, MemoryError) as error:
         raise Damaged(f"what it holds cannot be read: {error}") from None
     if len(payload) != size:
@@ -109,9 +109,8 @@ def decode(data: bytes, digest: str) -> Entry:
 
 def read_facts(data: bytes) -> tuple[str, bytes]:
     """The program's name and the facts as JSON, from the bytes of an entry that was verified before."""
-    start = _HEADER.size + _CHECK
     try:
-        facts = data[start : start + _HEADER.unpack_from(data)[5]]
+        facts = data[_FACTS_START : _FACTS_START + _HEADER.unpack_from(data)[5]]
         return _name_decoder.decode(facts).name, facts
     except (struct.error, msgspec.MsgspecError) as error:
         raise Damaged(f"its facts cannot be read: {error}") from None
@@ -126,24 +125,23 @@ def _decompress(stored: Any, size: int) -> bytes:
     return payload
 
 
-def _verified(data: bytes, digest: str) -> tuple[Any, Any, int, int]:
-    start = _HEADER.size + _CHECK
-    if len(data) < start:
+def _verify(data: bytes, digest: str) -> tuple[int, int, int]:
+    """Where the payload starts, its codec and its size once decompressed."""
+    if len(data) < _FACTS_START:
         raise Damaged(f"it is cut off after {len(data)} bytes")
     magic, schema, codec, zero, key, facts_size, stored_size, size, reserved = _HEADER.unpack_from(data)
     if magic != _MAGIC:
         raise Damaged("it is not a kernelkeep entry")
     if schema != SCHEMA:
         raise Damaged(f"it has schema {schema}, and this version reads {SCHEMA}")
-    view = memoryview(data)
-    if len(data) != start + facts_size + stored_size:
-        raise Damaged(f"it has {len(data)} bytes instead of {start + facts_size + stored_size}")
-    check = hashlib.sha256(view[: _HEADER.size])
-    check.update(view[start:])
-    if check.digest() != view[_HEADER.size : start]:
+    if len(data) != _FACTS_START + facts_size + stored_size:
+        raise Damaged(f"it has {len(data)} bytes instead of {_FACTS_START + facts_size + stored_size}")
+    check = hashlib.sha256(data[: _HEADER.size])  # small slices of bytes are faster than those of a memoryview
+    check.update(memoryview(data)[_FACTS_START:])
+    if check.digest() != data[_HEADER.size : _FACTS_START]:
         raise Damaged("its checksum is wrong")
     if key.hex() != digest:
         raise Damaged("it belongs to another key")
     if codec not in (0, 1) or zero or reserved or size > LARGEST_PAYLOAD:
         raise Damaged("its header makes no sense")
-    return view[start : start + facts_size], view[start + facts_size :], codec, size
+    return _FACTS_START + facts_size, codec, size
