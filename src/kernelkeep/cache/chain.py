@@ -213,6 +213,17 @@ class TierChain:
                     self._fail(member, error)
             yield locked
 
+    def maintain(self, tier: Tier, work: Callable[[], T], otherwise: T) -> T:
+        """The result of `work`, which looks after a tier. Where the tier is not ready or fails, it is `otherwise`."""
+        member = next(member for member in self._members if member.tier is tier)
+        if not self._is_ready(member):
+            return otherwise
+        try:
+            return work()
+        except OSError as error:
+            self._fail(member, error, only_writing=True)
+            return otherwise
+
     # --- tiers that fail
 
     def _is_ready(self, member: _Member) -> bool:

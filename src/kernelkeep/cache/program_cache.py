@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -97,6 +98,8 @@ class ProgramCache:
         self.chain = TierChain([self.disk])
         self.saver = Saver(device, self.chain, self.loaded, self._counters, automatic=auto_save)
         self._flights: Flights[tuple[LoadedProgram, str]] = Flights()
+        # Not a method: a cache that refers to itself would be freed late, and its programs with it.
+        self._counts = partial(_read_counts, self._counters, self.loaded, self.chain)
         self._lifetime = LifetimeCounts(self._counts, self.disk)
         # The hot path's own names: a lookup and a tick.
         self._hot = self.loaded.hot
@@ -317,7 +320,7 @@ class ProgramCache:
             from .upkeep import is_gone_from
 
             is_gone = is_gone_from(fingerprints_here(self.cache_dir))
-        return self.disk.prune(max_age_days, max_bytes, is_gone)
+        return self.chain.maintain(self.disk, lambda: self.disk.prune(max_age_days, max_bytes, is_gone), Pruned())
 
     def stats(self) -> CacheStats:
         """The numbers of this cache object since it was made; programs and bytes as they are now."""
@@ -336,15 +339,6 @@ class ProgramCache:
         """The same, summed over every process that ever used this cache folder, this one included."""
         self._check_not_forked()
         return msgspec.structs.replace(self.stats(), **typed_counts(self._lifetime.totals()))
-
-    def _counts(self) -> dict[str, float]:
-        counts = self._counters.read()
-        counts["hits_memory"] = self.loaded.hits
-        counts["evictions"] = self.loaded.evictions
-        counts["hits_disk"] = self.chain.hits("disk")
-        counts["hits_remote"] = self.chain.hits("remote")
-        counts["corrupt_entries"] = self.chain.rejected
-        return counts
 
     # --- life
 
@@ -396,3 +390,13 @@ class ProgramCache:
     def folder(self) -> Path:
         """The folder of this device inside the cache folder."""
         return self.disk.folder.path
+
+
+def _read_counts(counters: Counters, loaded: LoadedPrograms, chain: TierChain) -> dict[str, float]:
+    counts = counters.read()
+    counts["hits_memory"] = loaded.hits
+    counts["evictions"] = loaded.evictions
+    counts["hits_disk"] = chain.hits("disk")
+    counts["hits_remote"] = chain.hits("remote")
+    counts["corrupt_entries"] = chain.rejected
+    return counts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from ..cache.chain import TierChain
 from ..cache.entry import Entry
 from ..cache.entry_files import Stored
 from ..cache.gpu_folder import GpuFolder
-from ..cache.tiers.disk import DiskTier
+from ..cache.tiers.disk import DiskTier, Pruned
 from ..storage.private import Trust
 
 __all__ = ["DiskChain"]
@@ -25,7 +25,6 @@ class DiskChain(TierChain):
         self.disk = DiskTier(root, folder, fingerprint, max_bytes, trust)
         self.root = root
         self.max_bytes = max_bytes
-        self.prune = self.disk.prune
         self.count = self.disk.count
         self.find_name = self.disk.find_name
         super().__init__([self.disk])
@@ -43,6 +42,15 @@ class DiskChain(TierChain):
     def scan(self) -> Iterator[Stored]:
         """Every entry, verified."""
         return self.disk.folder.scan() if self.disk.usable else iter(())
+
+    def prune(
+        self,
+        max_age_days: float | None = None,
+        max_bytes: int | None = None,
+        gone: Callable[[GpuFolder], bool] | None = None,
+    ) -> Pruned:
+        """Prune the whole cache folder."""
+        return self.maintain(self.disk, lambda: self.disk.prune(max_age_days, max_bytes, gone), Pruned())
 
     def recount(self) -> tuple[int, int]:
         """The entries and bytes that are really there; they are written into the manifest too."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -179,3 +181,21 @@ def test_origins_of_one_program(device: FakeDevice, tmp_path: Path) -> None:
         with kk.ProgramCache(device, tmp_path / "cache") as cache:
             found += [origin(cache, adder(1)), origin(cache, adder(1))]
     assert found == ["compiled", "memory", "disk", "memory"]
+
+
+# --- a cache that is dropped
+
+
+def test_a_dropped_cache_is_freed_at_once_and_its_counts_are_kept(device: FakeDevice, tmp_path: Path) -> None:
+    dropped = kk.ProgramCache(device, tmp_path / "cache", auto_save=False)
+    dropped.get(adder(1)).release()
+    dropped.get(adder(1)).release()
+    freed = weakref.ref(dropped)
+    gc.disable()
+    try:
+        del dropped
+        assert freed() is None
+    finally:
+        gc.enable()
+    with kk.ProgramCache(device, tmp_path / "cache") as cache:
+        assert cache.lifetime_stats().hits_memory == 1

@@ -234,6 +234,14 @@ def test_a_sticky_folder_above_is_fine_and_a_link_of_ours_too(tmp_path: Path) ->
     assert open_tier(tmp_path / "link").get(DIGEST, NAME) == ENTRY
 
 
+def test_a_folder_that_pruning_finds_open_to_others_is_not_read_any_more(tmp_path: Path) -> None:
+    tier = fill(tmp_path / "cache")
+    tier.root.chmod(0o777)
+    with one_warning("may be written to by others"):
+        assert tier.prune(max_age_days=1).entries == 0
+        assert tier.get(DIGEST, NAME) is None and not tier.put(ENTRY)
+
+
 @two_users
 def test_a_folder_that_another_user_created_meanwhile_is_not_used(tmp_path: Path) -> None:
     """In a folder like /tmp anybody may make a new one of that name."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -117,7 +117,7 @@ class DiskTier(Tier):
             raise NotWritable(error.strerror or str(error)) from error
         self._refuse(error)
 
-    def _refuse(self, error: OSError) -> None:
+    def _refuse(self, error: OSError) -> NoReturn:
         """Read nothing more until `open` succeeds; where others may write to the cache folder, not even its counts."""
         self.usable, self._refusal = False, error
         if isinstance(error, NotPrivate):
@@ -222,7 +222,10 @@ class DiskTier(Tier):
         max_bytes: int | None = None,
         gone: Callable[[GpuFolder], bool] | None = None,
     ) -> Pruned:
-        """Remove folders that `gone` names, entries not used for `max_age_days`, and the oldest down to `max_bytes`."""
+        """Remove folders that `gone` names, entries not used for `max_age_days`, and the oldest down to `max_bytes`.
+
+        Raises `OSError` where that fails. A folder that is no longer private is then not read any more.
+        """
         from ..upkeep import prune_root  # rarely needed, and start-up counts
 
         if not self.usable:
@@ -230,9 +233,10 @@ class DiskTier(Tier):
         try:
             pruned = prune_root(self.root, max_age_days, max_bytes, gone, in_use=self.folder.path, trust=self.trust)
             self._look_elsewhere()
-        except OSError as error:
-            log(self.folder.path.name, "pruning stopped: %s", error)
+        except FileNotFoundError:  # other processes clear the cache
             return Pruned()
+        except NotPrivate as error:
+            self._refuse(error)
         return pruned
 
     def _look_elsewhere(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from kernelkeep.errors import CacheWarning
 from kernelkeep.testing import run_python
 from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.testing.entries import sample_entry
+from kernelkeep.testing.warned import one_warning
 
 DAY = 86400.0
 GPU = "opencl_gpu_driver_compiler_0123456789ab"
@@ -475,6 +477,7 @@ from pathlib import Path
 import encodings.ascii, kernelkeep.cache.upkeep  # before this user may no longer read the interpreter's folder
 from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.testing.entries import sample_entry
+from kernelkeep.testing.warned import one_warning
 if os.getuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
@@ -552,6 +555,19 @@ def test_a_file_where_the_cache_should_be(tmp_path: Path, where: str) -> None:
     assert "memory only" in str(caught[0].message)
     assert path.read_text() == "precious"
     assert tier.count() == (0, 0) and tier.prune(max_age_days=1, max_bytes=0).entries == 0
+
+
+def test_pruning_that_fails_is_one_warning_and_writing_pauses(tier: DiskChain, monkeypatch: pytest.MonkeyPatch) -> None:
+    tier.put(sample_entry(1))
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EPERM, "not yours")
+
+    monkeypatch.setattr(gpu_folder, "unlink_entry", refuse)
+    with one_warning("not yours"):
+        assert tier.prune(max_bytes=0).entries == 0
+    assert get(tier, sample_entry(1)) is not None, "reading goes on"
+    assert not tier.put(sample_entry(2))
 
 
 def test_a_warning_that_is_an_error_breaks_nothing(tmp_path: Path) -> None:
