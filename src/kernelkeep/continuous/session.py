@@ -47,6 +47,7 @@ class Session:
         self.stopped = Stopped.BY_BODY if start.over else Stopped.NO
         self.largest_budget = 2**30  # iterations in a dispatch that the device finishes
         self.lost = False  # the device hangs, and so does every call to it
+        self._enqueued = 0  # slices since the control words were last read; each commits one generation
         self._given_up: Mark | None = None
         self.chunk = 1  # iterations of independent items between two reads of the clock
         self.lanes = self.device.open_lanes()
@@ -78,6 +79,7 @@ class Session:
         if kind in self._copies_before:
             launches.get("copy")()
         launch()
+        self._enqueued += 1
         self.state.current = 1 - self.state.current
         self.measured.dispatches += 1
 
@@ -88,6 +90,7 @@ class Session:
             self.launches.get("copy")()
         launch()
         if first + count >= self.program.items:
+            self._enqueued += 1
             self.state.current = 1 - self.state.current
         self.measured.dispatches += 1
 
@@ -95,6 +98,7 @@ class Session:
         """Enqueue an even number of single iterations as one launch, where the driver takes them so."""
         assert count % 2 == 0 and self.device.replays_whole
         self.launches.replay(count, copies_before="step" in self._copies_before).launch()
+        self._enqueued += count
         self.measured.dispatches += count
 
     def _scalars(self, kind: str, budget: int, deadline_seconds: float, tasks: int | None) -> dict[str, int]:
@@ -139,9 +143,17 @@ class Session:
         return time.perf_counter() - start
 
     def synchronize(self) -> None:
-        """Wait for everything that is enqueued, and read how far it came."""
+        """Wait for everything that is enqueued, and read how far it came. `DeviceError` where a slice did not run."""
         self.wait(self.mark())
         commit = self.state.read_commit()
+        missing = (self.generation + self._enqueued - commit.generation) & 0xFFFFFFFF
+        if missing and commit.stopped is Stopped.NO:
+            # Later slices may have run all the same, on a copy of the state that was never written.
+            raise DeviceError(
+                f"{missing} of the last {self._enqueued} dispatches of {self.program.name} did not run on "
+                f"{self.device.spec}, and the state after them is wrong: resume from a checkpoint"
+            )
+        self._enqueued = 0
         self.iteration = commit.iteration
         self.phase = commit.phase
         self.generation = commit.generation
@@ -188,6 +200,7 @@ class Session:
         self.state.control.copy_from(stopped)
         self.device.synchronize()
         self.slice(kind)
+        self._enqueued -= 1
         self.measured.dispatches -= 1
         self.wait(self.mark())
         self.state.current = int(control[Word.CURRENT])

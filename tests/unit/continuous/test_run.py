@@ -54,7 +54,7 @@ def test_every_strategy_computes_the_same(cache: kk.ProgramCache, strategy: str)
 
 @pytest.mark.parametrize(
     ("strategy", "call"),
-    [*((strategy, "launch") for strategy in STRATEGIES), ("redispatch", "run"), ("checkpointed", "run")],
+    [(strategy, call) for strategy in STRATEGIES for call in ("launch", "run")],
 )
 def test_a_launch_that_fails_ends_the_run_and_the_next_one_resumes(
     device: FakeDevice, cache: kk.ProgramCache, tmp_path: Path, strategy: str, call: str
@@ -67,6 +67,20 @@ def test_a_launch_that_fails_ends_the_run_and_the_next_one_resumes(
     assert kk.read_checkpoint(path).iteration >= ITERATIONS // 2
     with kk.resume(path, cache, COUNT, ITERATIONS, strategy) as run:
         np.testing.assert_array_equal(run.state["u"].numpy(), expected(ITERATIONS))
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_a_dispatch_that_was_skipped_never_reaches_a_checkpoint(
+    device: FakeDevice, cache: kk.ProgramCache, tmp_path: Path, after: int
+) -> None:
+    """The dispatches behind it run, on a copy of the state that was never written."""
+    path = tmp_path / "count.kkpt"
+    device.faults.fail("run", after=after)
+    with pytest.raises(kk.DeviceError):
+        kk.run(cache, COUNT, ITERATIONS, "buffered", checkpoint=path)
+    if path.exists():
+        saved = kk.read_checkpoint(path)
+        np.testing.assert_array_equal(saved.state["u"], expected(saved.iteration))
 
 
 def test_no_memory_for_the_state_is_an_error_before_anything_runs(device: FakeDevice, cache: kk.ProgramCache) -> None:
