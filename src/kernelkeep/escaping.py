@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["escaped"]
-
 
 def escaped(text: object, keep: str = "") -> str:
     """`str(text)` with every character that is not printable as an escape, such as \\x1b; those in `keep` stay.

@@ -9,8 +9,6 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["ORPHANED", "end_with", "python_environment"]
-
 ORPHANED = 74  # the exit code of a child without a parent
 _PR_SET_PDEATHSIG = 1
 _PACKAGE_PARENT = Path(__file__).resolve().parents[1]

@@ -16,17 +16,6 @@ from pathlib import Path
 
 from .errors import ArgumentError
 
-__all__ = [
-    "COMPILE_WAIT_SECONDS",
-    "MAX_DISK_BYTES",
-    "MAX_PROGRAMS",
-    "cache_dir",
-    "device_spec",
-    "native",
-    "required_backends",
-    "trusted_owner",
-]
-
 MAX_PROGRAMS = 100  # resident in memory
 MAX_DISK_BYTES = 1 << 30
 COMPILE_WAIT_SECONDS = 120.0  # how long one process waits for another's compile before it compiles for itself

@@ -24,8 +24,6 @@ from .entry import LARGEST_PAYLOAD, Entry, Facts, decode, encode
 from .log import log
 from .tiers.tier import NotStored, NotWritable, Tier
 
-__all__ = ["Hit", "TierChain", "TierCounts"]
-
 T = TypeVar("T")
 
 

@@ -33,8 +33,6 @@ if sys.version_info >= (3, 14):  # in the standard library from there on
 else:
     from backports import zstd
 
-__all__ = ["LARGEST_PAYLOAD", "Entry", "Facts", "decode", "encode", "read_facts"]
-
 _HEADER = struct.Struct("<4sBBH32sIIII")
 _FACTS_START = _HEADER.size + 32  # after the checksum
 _MAGIC = b"KKEN"

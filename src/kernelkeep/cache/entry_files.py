@@ -17,8 +17,6 @@ from ..storage.private import Trust
 from . import entry as entries
 from .entry import Facts
 
-__all__ = ["Stored", "Use", "digest_in", "look_at", "slug", "unlink_entry", "use_of"]
-
 _ENTRY_FILE = re.compile(r".+-([0-9a-f]{64})\.bin\Z")
 
 

@@ -16,8 +16,6 @@ from .report import Difference, Explanation
 if TYPE_CHECKING:
     from .program_cache import ProgramCache
 
-__all__ = ["explain"]
-
 
 def explain(cache: ProgramCache, source: Source | PortableKernel) -> Explanation:
     """Whether `cache` would find `source`, and if not, in which fields the nearest entry differs."""

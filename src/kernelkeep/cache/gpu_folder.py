@@ -46,8 +46,6 @@ from .entry import Entry
 from .entry_files import Stored, Use, digest_in, look_at, slug, unlink_entry, use_of
 from .manifest import REFRESH_SECONDS, Manifest
 
-__all__ = ["GpuFolder", "Removed"]
-
 _KEPT_ASIDE = 20
 _OLD_DIARY = "diary"
 _PARTS = ("programs", "names", FOREIGN, "set-aside", "tmp", "locks")

@@ -18,8 +18,6 @@ import msgspec
 from ..programs.languages import find_language
 from ..programs.source import Source
 
-__all__ = ["SCHEMA", "Key", "digest_of", "key_of", "normalised_options"]
-
 # Of keys and of entries alike: versions with different entries have different keys, so they do not find each other's.
 SCHEMA = 1
 

@@ -9,8 +9,6 @@ from ..errors import DeviceError
 from ..escaping import escaped
 from .loaded_programs import LoadedProgram
 
-__all__ = ["Lease"]
-
 
 class Lease:
     """The right to use a loaded program; while it is held, the program is not evicted.

@@ -10,8 +10,6 @@ from typing import Protocol
 
 from .stats import COUNTERS
 
-__all__ = ["LifetimeCounts", "discard_abandoned", "save_abandoned"]
-
 
 class _Sums(Protocol):
     """Where the sums are kept."""

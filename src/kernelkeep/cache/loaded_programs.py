@@ -14,8 +14,6 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol
 
-__all__ = ["LoadedProgram", "LoadedPrograms"]
-
 _ALIASES = 8  # how many different `Source` objects of one program are remembered for the hot path
 
 

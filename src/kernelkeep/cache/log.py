@@ -8,8 +8,6 @@ from typing import Any
 
 from ..escaping import escaped
 
-__all__ = ["log"]
-
 _logger = logging.getLogger("kernelkeep")
 
 

@@ -15,8 +15,6 @@ from typing import Any
 from ..storage.private import Trust
 from ..storage.shared_counts import SharedCounts
 
-__all__ = ["REFRESH_SECONDS", "Manifest"]
-
 REFRESH_SECONDS = 12 * 3600.0  # a last use that is younger is not written again
 
 

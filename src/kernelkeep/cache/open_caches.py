@@ -10,8 +10,6 @@ from typing import Protocol
 
 from .lifetime_counts import discard_abandoned, save_abandoned
 
-__all__ = ["add_open_cache", "discard_open_cache"]
-
 
 class _Cache(Protocol):
     def close(self) -> None: ...

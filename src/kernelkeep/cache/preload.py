@@ -20,8 +20,6 @@ from .report import PreloadFailure, PreloadReport
 if TYPE_CHECKING:
     from .program_cache import ProgramCache
 
-__all__ = ["preload"]
-
 
 def preload(
     cache: ProgramCache, items: Iterable[Source | PortableKernel | str], progress: bool, workers: int | None

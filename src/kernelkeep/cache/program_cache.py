@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from ..devices.base import Device, Program
     from .report import Explanation, PreloadReport
 
-__all__ = ["ProgramCache"]
-
 _UNBOUNDED = 1 << 60
 
 

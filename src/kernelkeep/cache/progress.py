@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 
 from ..escaping import escaped
 
-__all__ = ["progress_bar"]
-
 Step = Callable[[str], None]
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from ..escaping import escaped
 
-__all__ = ["Difference", "Explanation", "PreloadFailure", "PreloadReport"]
-
 _LINES = "\n\t"  # a compiler's message has several lines
 
 

@@ -23,8 +23,6 @@ from .stats import Counters
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["SaveState", "Saver"]
-
 
 class SaveState:
     """What is known of a loaded program's entry in the tiers."""

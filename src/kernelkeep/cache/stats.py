@@ -13,17 +13,6 @@ from ..errors import ArgumentError
 from ..storage.private import Trust, default_trust
 from ..storage.shared_counts import SharedCounts, number
 
-__all__ = [
-    "COUNTERS",
-    "CacheStats",
-    "Counters",
-    "add_to_file",
-    "bytes_bound",
-    "human_bytes",
-    "read_file",
-    "typed_counts",
-]
-
 COUNTERS = (
     "hits_memory",
     "hits_disk",

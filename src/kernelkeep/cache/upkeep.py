@@ -23,19 +23,6 @@ from .gpu_folder import GpuFolder
 from .stats import CacheStats, read_file, typed_counts
 from .tiers.disk import Pruned, gpu_folders, room_for_entries
 
-__all__ = [
-    "CacheSurvey",
-    "FolderSurvey",
-    "Verified",
-    "clear_root",
-    "find_entries",
-    "is_gone_from",
-    "list_entries",
-    "prune_root",
-    "survey_root",
-    "verify_root",
-]
-
 _DAY_SECONDS = 86400.0
 _DIGEST_START = re.compile(r"[0-9a-f]{6,64}\Z")
 

@@ -15,8 +15,6 @@ from .programs import explain, warm
 from .trace import trace
 from .tune import tune
 
-__all__ = ["app"]
-
 # No markup: panels would be as wide as the terminal, with a type behind every flag (`--json <bool>`).
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 for command in (demo, devices, doctor, ls, show, stats, explain, warm, prune, verify, clear, tune):

@@ -42,8 +42,6 @@ from .common import (
 )
 from .complaint import complain
 
-__all__ = ["clear", "ls", "prune", "show", "stats", "verify"]
-
 
 def ls(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
     """List the programs on disk. Each is verified."""

@@ -16,8 +16,6 @@ from ..errors import CheckpointError
 from ..escaping import escaped
 from .common import AsJson, CacheDir, DeviceSpec, Table, ago, print_json, print_line, print_table
 
-__all__ = ["checkpoint", "show"]
-
 checkpoint = typer.Typer(rich_markup_mode=None, help="Show checkpoint files.")
 
 

@@ -23,20 +23,6 @@ from .. import settings
 from ..errors import ArgumentError
 from ..escaping import escaped
 
-__all__ = [
-    "AsJson",
-    "CacheDir",
-    "DeviceSpec",
-    "Table",
-    "ago",
-    "agreed",
-    "cache_root",
-    "print_json",
-    "print_line",
-    "print_table",
-    "size_from",
-]
-
 CacheDir = Annotated[
     Path | None,
     typer.Option(

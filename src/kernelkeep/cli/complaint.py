@@ -6,8 +6,6 @@ import sys
 
 from ..escaping import escaped
 
-__all__ = ["complain"]
-
 
 def complain(sentence: str) -> None:
     """Print a complaint as one line, escaped; a compiler's message has the offending line of source below it."""

@@ -12,8 +12,6 @@ from ..observe.sample_runs import SampleRun, run_samples
 from ..observe.warm_start import Start, compare_starts
 from .common import AsJson, CacheDir, DeviceSpec, Table, print_json, print_line, print_table
 
-__all__ = ["demo"]
-
 _CAPTION = (
     "Launches are timed from the launch to the end of its work. Drivers keep caches of their own: a second run may "
     "compile faster."

@@ -10,8 +10,6 @@ from ..observe.doctor import diagnose
 from ..observe.inventory import find_devices
 from .common import AsJson, CacheDir, DeviceSpec, Table, print_json, print_line, print_table
 
-__all__ = ["devices", "doctor"]
-
 
 def devices(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
     """List the devices that can be used, the best first."""

@@ -18,8 +18,6 @@ from ..programs.source import Source
 from .common import AsJson, CacheDir, cache_root, print_json, print_line
 from .complaint import complain
 
-__all__ = ["explain", "warm"]
-
 _Device = Annotated[
     str | None,
     typer.Option(

@@ -12,8 +12,6 @@ from ..devices.registry import open_device
 from ..observe.trace_demo import run_trace_demo
 from .common import AsJson, CacheDir, Table, cache_root, print_json, print_line, print_table
 
-__all__ = ["trace"]
-
 trace = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 

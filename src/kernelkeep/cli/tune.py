@@ -23,8 +23,6 @@ from ..variants.values import in_words
 from .common import AsJson, CacheDir, Table, ago, agreed, cache_root, print_json, print_line, print_table
 from .complaint import complain
 
-__all__ = ["tune"]
-
 Problem = dict[str, Any]
 
 

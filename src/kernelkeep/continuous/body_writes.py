@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-__all__ = ["Keep", "arrays_to_keep", "old_arrays_written"]
-
 
 class Keep(Enum):
     """How the old values of an array are copied to the new one before the body runs."""

@@ -14,8 +14,6 @@ import time
 
 from ..processes import ORPHANED
 
-__all__ = ["RECORD", "Pulse", "beat", "last_iteration", "pause_of", "start_beating", "stop_beating"]
-
 RECORD = struct.Struct("<dq")  # the time, by a clock that all processes share, and the iteration or -1
 _BEATS_PER_INTERVAL = 4
 _LONGEST_PAUSE_SECONDS = 1.0

@@ -14,8 +14,6 @@ from .checkpoints.checkpoint import Checkpoint
 from .mailbox import MAX_ITERATIONS
 from .program import StateProgram
 
-__all__ = ["InitialState", "parse_initial_state"]
-
 
 @dataclass(frozen=True)
 class InitialState:

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Self
 
-__all__ = ["EndingSignal", "Interruption", "raise_ending_signals"]
-
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 

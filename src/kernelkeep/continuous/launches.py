@@ -25,8 +25,6 @@ from .state import State
 if TYPE_CHECKING:
     from ..cache.lease import Lease
 
-__all__ = ["Launches"]
-
 _MOST_GROUPS = 2048  # enough for the largest device; each takes part in a commit
 _QUEUE_GROUPS = 512  # tasks come and go: the grid is what keeps a GPU busy, and groups without tasks end at once
 _UNLIMITED = 2**31 - 1

@@ -18,20 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "CONTROL_WORDS",
-    "LINE",
-    "MAILBOX_WORDS",
-    "MAX_ITERATIONS",
-    "NEVER",
-    "Commit",
-    "HostWord",
-    "StopRequest",
-    "Stopped",
-    "Word",
-    "control_words",
-]
-
 LINE = 32  # words: 128 bytes, which is what a device fetches at once
 CONTROL_WORDS = 4 * LINE
 MAILBOX_WORDS = 3 * LINE

@@ -30,8 +30,6 @@ from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel, Scalar
 from .body_writes import Keep, always_written, arrays_to_keep, old_arrays_written
 
-__all__ = ["COUPLINGS", "MOST_ITEMS", "StateProgram"]
-
 COUPLINGS = ("independent", "neighbours", "queue")
 _STEERING = re.compile(r"\bkk_(stop|set_phase|phase)\s*\(")
 _GROUPED = re.compile(r"\bkk_(shared|barrier|local_id|group_id|global_id)\b")

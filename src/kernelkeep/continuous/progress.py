@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["Progress", "show_progress"]
-
 
 @dataclass(frozen=True)
 class Progress:

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from .checkpoints.writer import CheckpointWriter
     from .session import Session
 
-__all__ = ["DeadlineWarning", "Measured", "RunReport"]
-
 
 class DeadlineWarning(UserWarning):
     """A dispatch took longer than `deadline_seconds`, or leaves no time for a second task; the run goes on."""

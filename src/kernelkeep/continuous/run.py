@@ -26,8 +26,6 @@ from .run_options import RunOptions
 from .session import Session
 from .strategies import Strategy, make_strategy
 
-__all__ = ["Run", "run_to_end"]
-
 _TURN_SECONDS = 0.05
 
 

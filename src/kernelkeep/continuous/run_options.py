@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .checkpoints.checkpoint import Checkpoint
     from .run import Run
 
-__all__ = ["STRATEGY_NAMES", "RunKeywords", "RunOptions"]
-
 STRATEGY_NAMES = ("redispatch", "mega", "checkpointed", "supervised", "buffered")
 Until = Callable[["Run"], bool] | str | None
 OnState = Callable[[int, dict[str, np.ndarray[Any, Any]]], object]

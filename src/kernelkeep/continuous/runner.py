@@ -19,8 +19,6 @@ from .program import StateProgram
 from .run import Run, run_to_end
 from .run_options import RunKeywords, RunOptions
 
-__all__ = ["resume", "run"]
-
 
 def run(
     cache: ProgramCache,

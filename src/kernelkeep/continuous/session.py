@@ -18,8 +18,6 @@ from .report import Measured
 from .run_options import RunOptions
 from .state import State
 
-__all__ = ["Session", "lost_sessions"]
-
 lost_sessions: list[Session] = []  # sessions on a device that hangs: freeing their memory would wait for it
 _MEETINGS = 2**31  # of all groups at grid barriers, counted in one word
 

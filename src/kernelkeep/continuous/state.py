@@ -17,8 +17,6 @@ from .initial_state import InitialState
 from .mailbox import Commit, Word, control_words
 from .program import StateProgram
 
-__all__ = ["State"]
-
 
 class State:
     """A program's state on a device."""

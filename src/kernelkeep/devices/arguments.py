@@ -25,8 +25,6 @@ from .guests import is_guest
 if TYPE_CHECKING:
     from .base import Device
 
-__all__ = ["Converter", "Launcher", "LocalMemory", "converters", "dimensions", "launcher"]
-
 Converter = Callable[..., Any]
 Launcher = Callable[[tuple[Any, ...], Any], Any]
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from .base import Device
     from .recycling import Recycler
 
-__all__ = ["Array", "ArrayObserver", "host_view", "parse_dtype", "parse_shape"]
-
 _HOST = (1, 0)  # kDLCPU, as DLPack names the host's memory
 
 

@@ -11,8 +11,6 @@ import msgspec
 from ..errors import BinaryRejected
 from ..programs.signature import KernelSignature
 
-__all__ = ["Binary"]
-
 _MAGIC = b"KKI1"
 
 

@@ -16,8 +16,6 @@ import numpy as np
 
 from ..errors import ArgumentError
 
-__all__ = ["CUDA", "Taken", "give", "is_contiguous", "take"]
-
 CUDA = 2  # kDLCUDA
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _KINDS = {code: kind for kind, code in _CODES.items()}

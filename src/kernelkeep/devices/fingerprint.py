@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-__all__ = ["Fingerprint", "cpu_identity", "cpu_vectors"]
-
 _FILLER = re.compile(
     r"\((?:r|tm|c)\)|\b(corporation|corp|inc|the|co|ltd|project|processor|cpu|gpu|graphics)\b\.?", re.IGNORECASE
 )

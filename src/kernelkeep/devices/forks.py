@@ -22,8 +22,6 @@ from ..errors import DeviceError
 if TYPE_CHECKING:
     from .base import Device
 
-__all__ = ["advice", "before_driver", "check_driver", "keep_driver_quiet", "no_driver", "watch"]
-
 advice = "use multiprocessing.get_context('spawn'), or open devices in the child only"
 
 _loaded: set[str] = set()  # backends whose driver this process has loaded

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .base import Device
     from .synchronization import Fence, Queue
 
-__all__ = ["Guests", "is_guest"]
-
 _NUMPY = (np.ndarray, np.generic)  # made once: a union made at each call doubles the time
 
 

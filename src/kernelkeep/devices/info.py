@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from ..errors import Unsupported
 
-__all__ = ["Capabilities", "DeviceInfo", "MemoryInfo"]
-
 
 @dataclass(frozen=True)
 class DeviceInfo:

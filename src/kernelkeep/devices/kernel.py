@@ -19,8 +19,6 @@ from .synchronization import Queue
 if TYPE_CHECKING:
     from .program import Program
 
-__all__ = ["FastLaunch", "Kernel"]
-
 _SHAPES_KEPT = 256
 _PLAIN = LaunchOptions()
 

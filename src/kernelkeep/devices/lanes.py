@@ -21,8 +21,6 @@ from .synchronization import Fence, Queue
 if TYPE_CHECKING:
     from .base import Device
 
-__all__ = ["Block", "DeviceClock", "Lane", "Lanes", "Mark"]
-
 _MEASURE_EVERY_SECONDS = 10.0
 
 

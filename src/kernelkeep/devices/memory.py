@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 from typing import Protocol, Self
 
-__all__ = ["MemoryHandle", "OwnsMemory"]
-
 
 class OwnsMemory(Protocol):
     """A device whose handles are `MemoryHandle`."""

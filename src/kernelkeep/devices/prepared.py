@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from .kernel import Kernel
     from .synchronization import Queue
 
-__all__ = ["LaunchOptions", "Prepared", "PreparedObserver"]
-
 
 class LaunchOptions(NamedTuple):
     """What a launch has beside its shape and arguments; `queue` None is the device's own."""

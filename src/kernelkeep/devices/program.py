@@ -15,8 +15,6 @@ from .kernel import Kernel
 if TYPE_CHECKING:
     from .base import Device
 
-__all__ = ["Program"]
-
 
 class Program(ABC):
     """A program loaded on a device. `compiled` is the driver's binary and the signatures of the kernels in it."""

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .base import Device
 
-__all__ = ["Recycler"]
-
 _MAX_BLOCKS = 64
 _MAX_BYTES = 1 << 30
 _SHARE = 8  # at most an eighth of the device's memory

@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from .base import Device, DeviceInfo
     from .fingerprint import Fingerprint
 
-__all__ = [
-    "Backend",
-    "backend_module",
-    "backend_names",
-    "fingerprints_here",
-    "list_devices",
-    "open_device",
-    "parse_spec",
-    "register_backend",
-]
-
 SHIPPED = ("cuda", "opencl", "opengl")  # the best first
 ENTRY_POINT_GROUP = "kernelkeep.backends"
 _Folder = str | os.PathLike[str] | None

@@ -17,8 +17,6 @@ from .prepared import Prepared
 if TYPE_CHECKING:
     from .base import Device
 
-__all__ = ["Copy", "Replay", "Step"]
-
 
 class Copy(NamedTuple):
     """A copy between two arrays of one size; a NumPy array is host memory, read or written at each replay."""

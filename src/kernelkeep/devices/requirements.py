@@ -6,8 +6,6 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Check", "check", "check_package", "first_line"]
-
 
 @dataclass(frozen=True)
 class Check:

@@ -15,8 +15,6 @@ from ..errors import DeviceError
 if TYPE_CHECKING:
     from .base import Device
 
-__all__ = ["Fence", "PassedFence", "Queue", "Timer"]
-
 _POLL_SECONDS = 20e-6
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..programs.signature import Parameter
     from .submission import Submission
 
-__all__ = ["Binding", "Bindings"]
-
 _GRIDS_KEPT = 16
 
 

@@ -15,8 +15,6 @@ from .copying import Copier
 from .pool import Loan, Pool
 from .submission import Result, Submission
 
-__all__ = ["Buffers"]
-
 _LENT_BYTES = 1 << 18  # smaller results are copied, which is faster than allocating page-locked memory again
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Copier"]
-
 _PIECE = 1 << 20  # bytes that are worth waking a thread for
 _MOST_HELPERS = 3
 

@@ -28,8 +28,6 @@ from .pipeline import Pipeline
 from .submission import Submission, ordered_batch
 from .timeline import Timeline
 
-__all__ = ["Engine"]
-
 _Refused = list[tuple[Submission, BaseException]]
 
 

@@ -19,8 +19,6 @@ from .engine import Engine
 from .job import Job
 from .timeline import Timeline
 
-__all__ = ["Executor", "open_executors"]
-
 open_executors: weakref.WeakSet[Executor] = weakref.WeakSet()
 
 

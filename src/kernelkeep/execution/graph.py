@@ -14,8 +14,6 @@ from ..devices.prepared import Prepared
 from ..devices.replay import Copy, Replay, Step
 from ..errors import ArgumentError, DeviceError
 
-__all__ = ["Graph"]
-
 
 class Graph:
     """Prepared launches and copies in order; `launch()` replays them all, and returns at once.

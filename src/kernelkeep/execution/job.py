@@ -13,8 +13,6 @@ from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel
 from ..programs.source import Source
 
-__all__ = ["Job"]
-
 Batch = Mapping[str, Any]  # a batch's arguments by name
 Grid = int | tuple[int, ...]
 Output = tuple[Any, Any]  # shape, dtype

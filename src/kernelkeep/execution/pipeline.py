@@ -14,8 +14,6 @@ from .buffers import Buffers
 from .submission import Submission
 from .timeline import Timeline
 
-__all__ = ["Pipeline"]
-
 
 class Pipeline:
     """The lanes of an executor and the memory of its batches. The executor's engine decides which batch goes when."""

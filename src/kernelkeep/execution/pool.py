@@ -15,8 +15,6 @@ from ..devices.lanes import Block
 if TYPE_CHECKING:
     from .buffers import Buffers
 
-__all__ = ["Loan", "Pool"]
-
 T = TypeVar("T")
 
 _SIZES = 16  # how many different sizes are kept at once

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from .binding import Binding
     from .buffers import Buffers
 
-__all__ = ["Result", "Submission", "ordered_batch"]
-
 
 class Result:
     """One output of a submission: the buffer it is in, and the block it is downloaded to."""

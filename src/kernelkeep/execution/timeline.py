@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..devices.lanes import Lanes
     from .submission import Submission
 
-__all__ = ["Span", "Timeline"]
-
 ENGINES = ("upload", "compute", "download")
 _BATCHES_KEPT = 10_000
 _QUEUES, _SLOTS, _HOST = 1, 2, 3  # the groups of tracks

@@ -15,8 +15,6 @@ from ..variants.tuned import Tuned
 if TYPE_CHECKING:
     from ..devices.base import Device
 
-__all__ = ["SHIPPED", "CatalogueEntry", "find_kernel", "parse_problem"]
-
 Problem = dict[str, Any]
 
 

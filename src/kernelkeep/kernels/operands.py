@@ -16,8 +16,6 @@ from ..errors import ArgumentError
 if TYPE_CHECKING:
     from ..devices.base import Device
 
-__all__ = ["MAX_ELEMENTS", "device_of", "like_input", "output_array", "to_device"]
-
 MAX_ELEMENTS = (1 << 31) - (1 << 24)  # kernels count with 32 bits, and up to a tile past the end
 _ALIGNED = 16  # bytes; kernels read four floats at once
 

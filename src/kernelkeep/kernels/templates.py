@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
     from ..devices.base import Device
 
-__all__ = ["KernelTemplates", "template_kind"]
-
 
 def template_kind(device: Device) -> str:
     """Which kind of template a device runs."""

@@ -9,8 +9,6 @@ from ..devices.base import Device, DeviceInfo
 from ..devices.registry import backend_module, backend_names, list_devices, open_device, parse_spec
 from ..errors import DeviceError
 
-__all__ = ["backends_of", "find_devices", "folders_of", "open_device_for"]
-
 
 def backends_of(spec: str | None) -> tuple[str, ...]:
     """The backends a spec names: all of them for None."""

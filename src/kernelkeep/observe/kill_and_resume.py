@@ -24,8 +24,6 @@ from ..errors import CheckpointError, DeviceError, KernelKeepError
 from ..processes import python_environment
 from ..samples.states import SCRAMBLE
 
-__all__ = ["Survival", "kill_and_resume"]
-
 _TIMEOUT_SECONDS = 120
 _ITEMS = 4999
 _ITERATIONS_BEFORE = 300  # in a checkpoint, before the process is killed

@@ -13,8 +13,6 @@ from ..devices.registry import open_device
 from ..errors import KernelKeepError
 from ..samples.basic import SAMPLES, Sample, largest_error
 
-__all__ = ["SampleRun", "run_sample", "run_samples"]
-
 
 @dataclass(frozen=True)
 class SampleRun:

@@ -19,8 +19,6 @@ from ..execution.timeline import ENGINES, covered
 from ..programs.portable import Buffer, PortableKernel, Scalar
 from ..samples.basic import largest_error
 
-__all__ = ["TraceDemo", "run_trace_demo"]
-
 _ITEMS, _GROUP = 1 << 20, 256
 _ROUNDS = 64
 _TOLERANCE = 1e-4

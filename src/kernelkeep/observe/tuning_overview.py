@@ -13,8 +13,6 @@ from ..variants.records import FILE_NAME, Records
 from ..variants.select import fastest
 from ..variants.values import canonical
 
-__all__ = ["KnownProblem", "known_problems", "records_in"]
-
 
 class KnownProblem(msgspec.Struct, frozen=True):
     """What is known of a tuned kernel on a device for one problem.

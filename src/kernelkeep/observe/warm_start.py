@@ -30,8 +30,6 @@ from ..processes import python_environment
 from ..samples.basic import Sample, largest_error
 from ..samples.startup import STARTUP_SAMPLES
 
-__all__ = ["Start", "compare_starts", "measure_start"]
-
 _TIMEOUT_SECONDS = 120
 # The children's OpenGL driver must not use the folder where this process's keeps its shaders.
 _NOT_INHERITED = ("MESA_SHADER_CACHE_DIR", "__GL_SHADER_DISK_CACHE_PATH")

@@ -18,8 +18,6 @@ from ..storage.files import NotRegular, check_destination, write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["check_picture", "save_figure"]
-
 _FORMATS = (".png", ".svg", ".pdf")
 # A date in the metadata would make every file different.
 _METADATA: dict[str, dict[str, Any]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}

@@ -14,8 +14,6 @@ from .measurements import BEST, DOTS, FAILED, INK, SOFT, Attempt, TimeUnit, Tuni
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_landscape", "most_relevant_parameters"]
-
 _EMPTY = "#f3f1ef"  # the colour of cells without a time
 _WRITTEN_COLUMNS, _WRITTEN_ROWS = 12, 18  # cells; more are too small for numbers in them
 _LABELS = 24  # along an axis

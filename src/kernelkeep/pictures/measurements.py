@@ -5,21 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = [
-    "BEST",
-    "DOTS",
-    "FAILED",
-    "INK",
-    "LINE",
-    "SOFT",
-    "Attempt",
-    "Measured",
-    "TimeUnit",
-    "Tuning",
-    "measured",
-    "set_time_ticks",
-]
-
 INK, SOFT, LINE, DOTS, FAILED, BEST = "#1f2328", "#5b616b", "#2f6f9f", "#7fb2d6", "#b3403a", "#e8590c"
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["save_tuning_picture"]
-
 _INCHES = (11.5, 5.0)
 
 

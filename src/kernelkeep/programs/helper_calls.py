@@ -17,8 +17,6 @@ from .languages import Language
 from .macro_use import CHANGING
 from .tokens import CLOSING, Token, split_define, tokens_of
 
-__all__ = ["not_as_macros"]
-
 _IDS = ("kk_global_id", "kk_local_id", "kk_group_id", "kk_group_size", "kk_group_count", "kk_global_size")
 _PURE = frozenset((*_IDS, "kk_int", "kk_uint", "kk_float", "kk_double", "min", "max", "abs"))
 _BEFORE_STATEMENTS = frozenset((";", "{", "}", ")", ":", "else", "do"))

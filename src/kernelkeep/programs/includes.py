@@ -22,8 +22,6 @@ from .languages import find_language
 if TYPE_CHECKING:
     from .source import Source
 
-__all__ = ["Header", "expand_includes", "find_headers", "without_comments"]
-
 _DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(include|ifdef|ifndef|if|endif)\b[ \t]*(.*)")
 _TARGET = re.compile(r'"([^"]+)"|<([^>]+)>')
 _COMMENT_OR_STRING = re.compile(r'"(?:\\.|[^"\\\n])*"|//(?:\\\n|[^\n])*|/\*.*?\*/', re.DOTALL)

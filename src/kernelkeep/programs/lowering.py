@@ -16,8 +16,6 @@ from .source import Source
 if TYPE_CHECKING:
     from .portable import PortableKernel
 
-__all__ = ["KernelParts", "lower", "write_c"]
-
 _VECTOR = re.compile(r"\bkk_(unroll|float4|make_float4|load4|store4)\b")
 # What a body begins with before any code: macros, comments, empty lines.
 _TOP = re.compile(r"(?:[ \t]*(?:#(?:[^\n\\]|\\\n|\\.)*|//[^\n]*)?\n)*")

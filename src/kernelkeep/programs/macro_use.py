@@ -13,8 +13,6 @@ from itertools import pairwise
 from ..errors import ArgumentError
 from .tokens import CLOSING, Call, Token, calls_in, macros_of
 
-__all__ = ["CHANGING", "MacroUse", "is_simple"]
-
 CHANGING = frozenset(("++", "--", "=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="))
 
 

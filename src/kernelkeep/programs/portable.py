@@ -40,8 +40,6 @@ from .languages import Language, find_language, reserved_in
 from .signature import DTYPES, KernelSignature, Parameter
 from .source import Source
 
-__all__ = ["SHARED_ARRAY", "Buffer", "PortableKernel", "Scalar", "Target"]
-
 SHARED_ARRAY = re.compile(r"\bkk_shared\s*\(\s*(\w+)\s*,\s*(\w+)\s*,([^;]*)\)\s*;")
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 _ATOMIC = re.compile(r"\bkk_atomic_(\w+)\s*\(\s*(\w+)")

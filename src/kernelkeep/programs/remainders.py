@@ -19,8 +19,6 @@ from ..errors import ArgumentError
 from .macro_use import MacroUse, is_simple
 from .tokens import CLOSING, Token, is_directive, split_define, tokens_of
 
-__all__ = ["FUNCTIONS", "FUNCTIONS_64", "with_c_remainders"]
-
 FUNCTIONS = """\
 int kk_remainder(int a, int b) { return a - a / b * b; }
 uint kk_remainder(uint a, uint b) { return a % b; }

@@ -19,19 +19,6 @@ import msgspec
 from ..errors import CompileError
 from .includes import without_comments
 
-__all__ = [
-    "CTYPES",
-    "DTYPES",
-    "KernelSignature",
-    "Parameter",
-    "declaration",
-    "declared",
-    "declared_kernel",
-    "entry_symbol",
-    "read_heads",
-    "same_kernel",
-]
-
 # The types that kernels take, by NumPy's short names, and their sizes in bytes.
 DTYPES = {"i1": 1, "u1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "i8": 8, "u8": 8, "f4": 4, "f8": 8}
 

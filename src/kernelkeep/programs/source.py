@@ -18,8 +18,6 @@ from .languages import DEFAULT_LANGUAGE, find_language, source_suffixes
 if TYPE_CHECKING:
     from .includes import Header
 
-__all__ = ["Source"]
-
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 
 

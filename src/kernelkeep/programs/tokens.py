@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["CLOSING", "Call", "Macro", "Token", "calls_in", "is_directive", "macros_of", "split_define", "tokens_of"]
-
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 _TOKEN = re.compile(
     r"""(?P<directive>(?<![^\n])[ \t]*\#(?:\\\n|/\*.*?\*/|(?!//)[^\n])*)

@@ -10,8 +10,6 @@ from .includes import expand_includes
 from .languages import find_language
 from .source import Source
 
-__all__ = ["compile_error", "translation_unit", "user_line"]
-
 _BODY = "\n#line 1\n"
 
 

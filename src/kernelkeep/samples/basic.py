@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..devices.array import Array
     from ..devices.base import Device
 
-__all__ = ["SAMPLES", "SAXPY", "STENCIL", "Sample", "largest_error"]
-
 
 @dataclass(frozen=True)
 class Sample:

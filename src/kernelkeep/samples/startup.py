@@ -14,8 +14,6 @@ import numpy as np
 from ..programs.portable import Buffer, PortableKernel, Scalar
 from .basic import Sample
 
-__all__ = ["STARTUP_SAMPLES"]
-
 _Values = Mapping[str, Any]
 _Result = np.ndarray[Any, Any]
 

@@ -15,8 +15,6 @@ import numpy as np
 from ..continuous.program import StateProgram
 from .basic import largest_error
 
-__all__ = ["COLLATZ", "HEAT", "SCRAMBLE", "STATE_SAMPLES", "TILES", "StateSample"]
-
 _Arrays = dict[str, np.ndarray[Any, Any]]
 
 

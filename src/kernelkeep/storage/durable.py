@@ -16,8 +16,6 @@ from typing import BinaryIO
 
 from .files import check_destination, fill_and_rename
 
-__all__ = ["link_or_rename", "remove_if_same", "remove_leftovers", "replace_durably", "sync_folder"]
-
 _STALE_SECONDS = 3600.0
 
 

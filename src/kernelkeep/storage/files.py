@@ -17,28 +17,6 @@ from typing import BinaryIO
 from ..errors import ArgumentError
 from .private import WRITABLE_BY_OTHERS, Trust
 
-__all__ = [
-    "LARGEST_FILE",
-    "Damaged",
-    "NotRegular",
-    "Untrusted",
-    "append_line",
-    "check_destination",
-    "create_folder",
-    "create_private",
-    "fill_and_rename",
-    "make_folder",
-    "move",
-    "open_regular",
-    "publish",
-    "read_regular",
-    "remove",
-    "replace_appended",
-    "size_of",
-    "write_temporary",
-    "write_whole",
-]
-
 LARGEST_FILE = (1 << 30) + (1 << 20)  # an entry's largest payload, with room for its facts
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

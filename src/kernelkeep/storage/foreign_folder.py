@@ -18,8 +18,6 @@ from .files import remove
 from .locks import hold_for_life, unless_held
 from .removal import remove_all
 
-__all__ = ["FOREIGN", "ForeignFolder"]
-
 FOREIGN = "driver"  # its name in a GPU's folder
 
 

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from .files import Damaged, create_folder, open_regular
 
-__all__ = ["FileLock", "LockHeld", "LockUnavailable", "hold_for_life", "unless_held"]
-
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _PRIVATE_FILE = 0o600
 _LONGEST_NOTE = 1000

@@ -19,8 +19,6 @@ from pathlib import Path
 from .. import settings
 from ..errors import ArgumentError
 
-__all__ = ["WRITABLE_BY_OTHERS", "NotPrivate", "Trust", "default_trust", "make_private_folder", "make_private_tree"]
-
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40  # as many as Linux follows
 _LONGEST_PATH = 4096

@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["remove_all"]
-
 # Another process removed it or replaced it.
 _OTHERS_WERE_THERE = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)
 

@@ -20,8 +20,6 @@ from .files import Damaged, publish, read_regular, write_temporary
 from .locks import FileLock, LockHeld, LockUnavailable
 from .private import Trust
 
-__all__ = ["SharedCounts", "number"]
-
 _LARGEST_FILE = 16 << 20
 _STALE_SECONDS = 3600.0
 _TAKEN = "notes_taken"

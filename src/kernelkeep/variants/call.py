@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..devices.base import Device
     from .definition import Definition
 
-__all__ = ["Call", "Results", "results"]
-
 Results = Array | dict[str, Array]
 
 

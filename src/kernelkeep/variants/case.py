@@ -14,8 +14,6 @@ from ..errors import ArgumentError
 from ..programs.signature import Parameter
 from .template import Template
 
-__all__ = ["Case", "Inputs", "Reference", "make_case", "ragged_problem"]
-
 Host = np.ndarray[Any, Any]
 Reference = Callable[..., Any]
 Inputs = Callable[[Mapping[str, Any], np.random.Generator], Mapping[str, Any]]

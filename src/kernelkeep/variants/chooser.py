@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .definition import Problem
     from .kernel_records import KernelRecords
 
-__all__ = ["Chooser"]
-
 T = TypeVar("T")
 
 

@@ -30,8 +30,6 @@ from .database_file import connect, identity_of, in_memory, locked, move_aside, 
 from .schema import MAX_RECORDS, copy_tables, transaction
 from .sqlite_errors import NewerDatabase, is_busy, may_be_damage
 
-__all__ = ["Database"]
-
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 

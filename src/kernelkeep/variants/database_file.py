@@ -20,8 +20,6 @@ from ..storage.private import NotPrivate, Trust, make_private_folder
 from .schema import check_pages, prepare, probe_writing
 from .sqlite_errors import DamagedDatabase, is_busy, is_corrupt, is_file_at_fault
 
-__all__ = ["connect", "identity_of", "in_memory", "locked", "move_aside", "open_file"]
-
 Identity = tuple[int, int]
 
 _SIDE_FILES = ("-wal", "-shm", "-journal")  # that sqlite makes

@@ -23,8 +23,6 @@ from .trial import default_tolerance
 if TYPE_CHECKING:
     from ..devices.base import Device
 
-__all__ = ["Definition", "Problem", "source_digest"]
-
 Problem = Mapping[str, Any]
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from .case import Case
     from .kernel_records import KernelRecords
 
-__all__ = ["Explorer"]
-
 _log = logging.getLogger("kernelkeep")
 _SAMPLES = 5  # calls that decide about a variant
 _MAX_UNREAD = 64  # timers of calls that still run; more calls are not measured

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .ledger import Candidate, Ledger
     from .trial_pool import TrialPool
 
-__all__ = ["FINALISTS", "Finals"]
-
 FINALISTS = 5
 _ROUNDS = 9
 _MORE_FINALS = 2

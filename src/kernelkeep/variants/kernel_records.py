@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .definition import Definition, Problem
     from .template import Launch
 
-__all__ = ["KernelRecords", "creation_lock", "records_of"]
-
 
 class KernelRecords:
     """Reads and writes a cache's tuning records for one definition and the cache's device."""

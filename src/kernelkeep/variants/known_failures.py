@@ -10,8 +10,6 @@ from .record import Record
 from .space import Variant
 from .values import in_words
 
-__all__ = ["KnownFailures", "why_failed"]
-
 _OF_THE_PROGRAM = ("wrong", "guard")  # a program that computes something wrong is suspect at every size
 _RIGHT = ("", "slow")  # a slow variant was verified, and only given up
 

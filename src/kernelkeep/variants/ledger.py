@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from .definition import Problem
     from .kernel_records import KernelRecords
 
-__all__ = ["Candidate", "Ledger"]
-
 
 class Candidate(NamedTuple):
     """A variant, its launch for the problem, and the digest of its source."""

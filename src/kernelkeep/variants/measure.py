@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from .space import Variant
     from .template import Launch
 
-__all__ = ["Bench", "Contender", "in_turn", "spread"]
-
 _SAMPLE_SECONDS = 5e-4  # of launches in one sample, unless that were more than _MAX_LAUNCHES
 _MAX_LAUNCHES = 256
 _ROTATED_BYTES = 128 << 20  # more than the caches of today's devices hold

@@ -13,19 +13,6 @@ import msgspec
 from ..errors import ArgumentError
 from .values import Values, as_text, plain_values
 
-__all__ = [
-    "MAX_SAMPLES",
-    "Choice",
-    "Record",
-    "checked_choice",
-    "checked_record",
-    "decode_lines",
-    "encode_line",
-    "measured_again",
-    "merged",
-    "preferred",
-]
-
 Positive = Annotated[float, msgspec.Meta(ge=0)]
 
 MAX_SAMPLES = 200  # of one variant; the newest stay

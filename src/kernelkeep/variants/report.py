@@ -11,8 +11,6 @@ import msgspec
 from .space import Variant
 from .trial import FAILURES
 
-__all__ = ["Attempt", "TuneReport"]
-
 
 class Attempt(msgspec.Struct, frozen=True):
     """One variant: its time, or why it failed. `at_seconds` counts from the start of the tuning."""

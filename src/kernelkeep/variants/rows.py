@@ -11,8 +11,6 @@ import msgspec
 from .record import Choice, Record
 from .values import canonical
 
-__all__ = ["Count", "delete", "key_of", "read_choices", "read_counts", "read_records", "write_choice", "write_record"]
-
 T = TypeVar("T")
 Skipped = Callable[[str], None]  # told what is wrong with each row that cannot be read
 

@@ -9,8 +9,6 @@ from functools import cache
 
 from .sqlite_errors import DamagedDatabase, NewerDatabase, primary_code
 
-__all__ = ["MAX_RECORDS", "check_pages", "copy_tables", "prepare", "probe_writing", "transaction"]
-
 # The oldest are removed when a database is opened: sources change, and their records would stay forever.
 MAX_RECORDS = 50_000
 # Each step takes a database from the schema of its number to the next.

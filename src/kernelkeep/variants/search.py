@@ -8,8 +8,6 @@ from typing import Any
 
 from .space import Variant, VariantSpace
 
-__all__ = ["Search"]
-
 _MAX_LISTED = 100_000  # combinations; larger spaces are sampled
 _DRAWS = 10_000
 _BEST_FEW = 3

@@ -17,8 +17,6 @@ from .record import Choice, Record
 from .space import Variant
 from .values import in_words
 
-__all__ = ["Knowledge", "Selection", "distance_between", "fastest", "is_tie", "select"]
-
 _OTHER_CONSTANT = 1.0  # a different constant counts as much as a size twice as large
 _TIE = 0.03
 

@@ -8,16 +8,6 @@ from pathlib import Path
 
 from ..errors import KernelKeepError
 
-__all__ = [
-    "DamagedDatabase",
-    "NewerDatabase",
-    "is_busy",
-    "is_corrupt",
-    "is_file_at_fault",
-    "may_be_damage",
-    "primary_code",
-]
-
 # A full or broken disk, a lack of memory, an interrupt, or wrong use of sqlite.
 _NOT_THE_FILE = (
     sqlite3.SQLITE_PERM,

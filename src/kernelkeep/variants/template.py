@@ -30,8 +30,6 @@ from .values import plain_number
 if TYPE_CHECKING:
     from ..devices.base import Device
 
-__all__ = ["Launch", "Template", "Values"]
-
 Values = Mapping[str, Any]
 Size = int | str | Callable[[Values], Any]
 Shape = Size | Sequence[Size]

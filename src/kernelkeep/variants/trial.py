@@ -23,18 +23,6 @@ if TYPE_CHECKING:
     from ..programs.source import Source
     from .case import Case
 
-__all__ = [
-    "FAILURES",
-    "Outcome",
-    "TrialLaunch",
-    "default_tolerance",
-    "failed",
-    "largest_error",
-    "sentence",
-    "too_slow",
-    "try_variant",
-]
-
 FAILURES = {
     "compile": "does not compile",
     "refused": "is refused by the device",

@@ -30,8 +30,6 @@ from .worker_process import NoWorkerError, WorkerProcess
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
 
-__all__ = ["TrialPool"]
-
 _log = logging.getLogger("kernelkeep")
 _FIRST_LAUNCH_SECONDS = 10.0
 

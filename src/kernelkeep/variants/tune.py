@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from .definition import Problem
     from .kernel_records import KernelRecords
 
-__all__ = ["Tuning"]
-
 _QUICK_ROUNDS = 3
 _SMALL_SPACE = 300  # variants; a space of that size is tried whole where no budget was given
 _DEFAULT_SECONDS = 60.0

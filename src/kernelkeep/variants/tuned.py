@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .explore import Explorer
     from .report import Attempt, TuneReport
 
-__all__ = ["Tuned"]
-
 _DEFAULT_SHARE = 0.05  # of `explore=True`
 _MAX_CALLS = 4096  # problems that are kept; a program whose sizes never repeat must not grow without limit
 

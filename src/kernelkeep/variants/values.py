@@ -14,8 +14,6 @@ import msgspec
 
 from ..errors import ArgumentError
 
-__all__ = ["Value", "Values", "as_text", "canonical", "in_words", "plain_number", "plain_values"]
-
 Value = int | float | str | bool
 # Checked when a row or a line is decoded, because anybody may have written it.
 Values = dict[str, Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | float | str | bool]

@@ -26,8 +26,6 @@ from .case import Case
 from .trial import Outcome, TrialLaunch, failed, try_variant
 from .worker_messages import Begin, Compile, Try
 
-__all__ = ["main"]
-
 _REQUESTS = msgspec.msgpack.Decoder(Begin | Compile | Try)
 
 

@@ -10,8 +10,6 @@ import msgspec
 from ..programs.signature import Parameter
 from ..programs.source import Source
 
-__all__ = ["Begin", "Compile", "StoredCase", "Try"]
-
 
 class Begin(msgspec.Struct, tag=True, frozen=True):
     """Open the device."""

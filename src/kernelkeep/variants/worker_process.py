@@ -19,8 +19,6 @@ from .worker_messages import Begin
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
 
-__all__ = ["NoWorkerError", "WorkerProcess"]
-
 _START_SECONDS = 60.0
 _OUTCOMES = msgspec.msgpack.Decoder(Outcome)
 

@@ -19,8 +19,6 @@ from ..log import log
 from ..stats import COUNTERS, add_to_file, read_file
 from .tier import NotStored, NotWritable, Tier
 
-__all__ = ["DiskTier", "Pruned", "gpu_folders", "room_for_entries"]
-
 _TRIES = 10  # to write, while other processes clear the folder
 _ROOM = 0.9  # pruning by bytes goes down to this share of the bound, so that it is not needed again at once
 

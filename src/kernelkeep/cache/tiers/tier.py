@@ -12,8 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Protocol
 
-__all__ = ["CompileLock", "NotStored", "NotWritable", "Tier"]
-
 
 class NotStored(Exception):
     """`put` did not store this entry, and nothing is wrong with the tier: the entry is too large, for example."""

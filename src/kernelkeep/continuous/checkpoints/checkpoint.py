@@ -12,8 +12,6 @@ import numpy as np
 from ...escaping import escaped
 from .header import CheckpointHeader
 
-__all__ = ["TASK", "Checkpoint", "Written"]
-
 TASK = "task "  # begins the names of arrays that are fields of tasks
 
 

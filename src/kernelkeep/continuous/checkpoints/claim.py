@@ -27,15 +27,6 @@ from .format import write
 from .header import new_lineage
 from .publication import keep_aside, publish
 
-__all__ = [
-    "CheckpointClaim",
-    "CheckpointWarning",
-    "claim_for_run",
-    "claim_new",
-    "claim_to_continue",
-    "resume_by_default",
-]
-
 _LONGEST_NAME = 200  # most file systems end at 255, and the name of a temporary or older file adds up to 40
 _HANDOVER_SECONDS = 0.2  # for a run that is about to release it
 

@@ -14,8 +14,6 @@ from .file_set import find_file_set, real_path
 from .files import read_checkpoint
 from .header import CheckpointHeader, plain_number
 
-__all__ = ["ArrayFacts", "Description", "FileFacts", "describe"]
-
 _CHUNK_ITEMS = 1 << 20
 
 

@@ -20,19 +20,6 @@ from ...storage.files import Damaged, NotRegular, check_destination, open_regula
 from .header import CheckpointHeader
 from .reading import NewerFormat, NoCheckpoint, read_start
 
-__all__ = [
-    "CheckpointFile",
-    "FileSet",
-    "describe_problem",
-    "find_file_set",
-    "inspect_file",
-    "numbered",
-    "older_of",
-    "older_path",
-    "real_path",
-    "stored_name",
-]
-
 
 class CheckpointFile(msgspec.Struct, frozen=True):
     """A file whose header is good. `whole`: its end exists too. Its arrays were not checked."""

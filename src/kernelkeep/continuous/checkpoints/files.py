@@ -23,8 +23,6 @@ from .file_set import describe_problem, find_file_set, real_path
 from .header import CheckpointHeader
 from .reading import read_arrays, read_start
 
-__all__ = ["Found", "newest_checkpoint", "newest_header", "read_checkpoint", "read_header", "write_checkpoint"]
-
 _WAIT_SECONDS = 5.0  # for another writer; runs never wait for each other
 
 

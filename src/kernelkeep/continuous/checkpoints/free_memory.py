@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-__all__ = ["free_memory"]
-
 _MACHINE = Path("/proc/meminfo")
 # A container's limit, by the two versions of control groups. What it uses is left out: most of it may be cached files,
 # which make room when they must.

@@ -15,19 +15,6 @@ import numpy as np
 from ... import __version__
 from ...escaping import escaped
 
-__all__ = [
-    "DTYPES",
-    "ArrayInfo",
-    "CheckpointHeader",
-    "Natural",
-    "ScalarValue",
-    "decode_header",
-    "encode_header",
-    "new_lineage",
-    "plain_number",
-    "stored_body",
-]
-
 Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 # Up to the year 9999, beyond which no calendar function goes.
 _Moment = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]

@@ -11,8 +11,6 @@ from .claim import CheckpointClaim
 from .snapshot import Snapshots
 from .writer import CheckpointWriter
 
-__all__ = ["CheckpointKeeper"]
-
 
 class CheckpointKeeper:
     """Makes the checkpoints of a run."""

@@ -19,8 +19,6 @@ from ..program import MOST_ITEMS, StateProgram
 from .checkpoint import TASK, Checkpoint
 from .header import ArrayInfo, CheckpointHeader, stored_body
 
-__all__ = ["check_fits", "differences", "start_from"]
-
 _WORD = 2**32 - 1
 _LONGEST_SHOWN = 60
 

@@ -20,8 +20,6 @@ from ...storage.durable import link_or_rename, remove_if_same, remove_leftovers,
 from ...storage.files import Damaged, check_destination
 from .file_set import CheckpointFile, inspect_file, older_of, older_path
 
-__all__ = ["keep_aside", "publish"]
-
 _ASIDE = ".before-"
 
 

@@ -28,8 +28,6 @@ from .format import (
 from .free_memory import free_memory
 from .header import ArrayInfo, CheckpointHeader, decode_header
 
-__all__ = ["NewerFormat", "NoCheckpoint", "Prefix", "read_arrays", "read_prefix", "read_start"]
-
 _MOST_SHRUNK = 16  # bits: zstd stores at most 2**17 bytes in 4
 
 

@@ -17,8 +17,6 @@ from ..session import Session
 from .checkpoint import TASK
 from .header import CheckpointHeader, ScalarValue, stored_body
 
-__all__ = ["Snapshots", "header_of"]
-
 
 def header_of(session: Session, *, finished: bool) -> CheckpointHeader:
     """The header of what the session has committed."""

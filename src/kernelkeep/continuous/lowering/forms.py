@@ -24,8 +24,6 @@ from ..program import StateProgram
 from .functions import Functions
 from .kernel_text import KernelText
 
-__all__ = ["FORMS", "Form", "lower"]
-
 FORMS = ("step", "span", "group", "grid")
 _GRID_GROUP = 1024
 _GENERATED = 100_001  # the lines that count are those of the user's body, which stands in a function

@@ -13,8 +13,6 @@ from ..body_writes import Keep
 from ..mailbox import StopRequest, Word
 from .outline import Outline
 
-__all__ = ["Functions"]
-
 
 class Functions(Outline):
     """Writes the functions of one form."""

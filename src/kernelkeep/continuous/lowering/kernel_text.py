@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from ..mailbox import NEVER, HostWord, Stopped, StopRequest, Word
 from .outline import Outline
 
-__all__ = ["KernelText"]
-
 
 class KernelText(Outline):
     """Writes the kernel text of one form."""

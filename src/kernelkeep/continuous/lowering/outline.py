@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ..program import StateProgram
 
-__all__ = ["Outline"]
-
 _PAIRS = ((0, 1), (1, 2), (2, 1))  # the first iteration, and then by turns
 
 

@@ -13,8 +13,6 @@ from ..mailbox import Stopped
 from ..run_options import RunOptions
 from ..session import Session
 
-__all__ = ["Strategy"]
-
 _SAMPLES = 4096
 _TIMED_EVERY = 8  # dispatches
 

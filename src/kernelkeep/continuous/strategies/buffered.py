@@ -8,8 +8,6 @@ from ..run_options import RunOptions
 from ..session import Session
 from .base import Strategy
 
-__all__ = ["Buffered"]
-
 _AHEAD_SECONDS = 0.02  # of work enqueued; more only makes the run slow to react
 _FEWEST_AS_ONE = 8
 

@@ -24,8 +24,6 @@ from ..session import Session
 from .base import Strategy
 from .pace import AIM, MOST, Pace
 
-__all__ = ["Checkpointed"]
-
 _DEFAULT_DEADLINE_SECONDS = 1.5  # below the two seconds after which desktop drivers reset the device
 _CLOCK_AIM = 0.8
 _CLOCK_PERIOD = 0.01  # of the deadline passes between two reads of the clock

@@ -13,8 +13,6 @@ from ..session import Session
 if TYPE_CHECKING:
     from .base import Strategy
 
-__all__ = ["choose"]
-
 _TRIAL_SECONDS = 0.01
 _TRIAL = 33  # iterations, at most
 _SMALL = 4096  # items that one group handles in good time

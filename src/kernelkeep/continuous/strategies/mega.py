@@ -8,8 +8,6 @@ from ..run_options import RunOptions
 from ..session import Session
 from .base import Strategy
 
-__all__ = ["Mega"]
-
 _GOAL_SECONDS = 0.02  # long enough to forget what a dispatch costs, short enough to be stopped
 
 

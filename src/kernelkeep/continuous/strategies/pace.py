@@ -7,8 +7,6 @@ numbers: what the smallest slice takes, and what each further task adds.
 
 from __future__ import annotations
 
-__all__ = ["AIM", "MOST", "Pace"]
-
 AIM = 0.08  # of the deadline. Not 0.1: what a slice takes varies by a quarter, and ten times that must still fit
 MOST = 0.7  # of the deadline, where one task alone takes longer than the aim
 _FLAT = 1.25  # times the least: a slice that takes no longer ran beside others for free

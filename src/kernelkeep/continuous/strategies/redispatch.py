@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .base import Strategy
 
-__all__ = ["Redispatch"]
-
 
 class Redispatch(Strategy):
     """Nothing is enqueued behind the iteration that runs: the host decides after each."""

@@ -19,8 +19,6 @@ from ..run_options import RunOptions
 from ..session import Session
 from .base import Strategy
 
-__all__ = ["Supervised"]
-
 
 class Supervised(Strategy):
     """Slices under a supervisor on the device."""

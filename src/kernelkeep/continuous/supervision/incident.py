@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Incident", "SupervisedReport", "describe_exit"]
-
 
 class Incident(msgspec.Struct, frozen=True):
     """One worker that did not finish. `str()` is the diagnosis in one line."""

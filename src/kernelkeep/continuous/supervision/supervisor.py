@@ -24,8 +24,6 @@ from .incident import Incident, SupervisedReport
 from .worker_handle import WorkerHandle
 from .worker_main import Done, Failed, Interrupted, Message
 
-__all__ = ["run_supervised"]
-
 _log = logging.getLogger("kernelkeep")
 RESTART_CAP = 10  # times max_restarts: the end, even with progress
 _BACKOFF_SECONDS = 0.1

@@ -18,8 +18,6 @@ from ..heartbeat import RECORD, pause_of
 from .incident import Incident, describe_exit
 from .worker_main import Failed, Message, Started, worker_main
 
-__all__ = ["WorkerHandle"]
-
 _log = logging.getLogger("kernelkeep")
 _TICK_SECONDS = 0.25
 _STOP_SECONDS = 30.0  # for a worker that was asked to stop, to make its checkpoint

@@ -19,8 +19,6 @@ from ...processes import end_with
 from .. import heartbeat
 from ..checkpoints.claim import resume_by_default
 
-__all__ = ["Done", "Failed", "Interrupted", "Message", "Started", "is_transient", "worker_main"]
-
 # Mistakes of a program or its arguments: a new process would make them again.
 _PERMANENT = (
     ArgumentError,

@@ -6,8 +6,6 @@ from typing import Any
 
 from ...errors import DeviceError
 
-__all__ = ["load_bindings"]
-
 
 def load_bindings(name: str) -> Any:
     try:

@@ -22,8 +22,6 @@ from ...programs.translation_unit import compile_error, translation_unit
 from ..binary import Binary
 from .bindings import load_bindings
 
-__all__ = ["compile_for", "compiler_version"]
-
 _COMPLAINT = re.compile(r"\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<message>[^\n]*)")
 # Every kernel has its own parameter bank in the cubin, and nothing else has one.
 _KERNEL_SECTION = re.compile(rb"\.nv\.constant0\.(\w+)\0")

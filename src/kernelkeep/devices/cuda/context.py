@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-__all__ = ["Current", "Discarded", "Events"]
-
 
 class Current:
     """`with current:` has the device's context current in this thread. Several threads may be in it; it may be nested."""

@@ -36,8 +36,6 @@ from .replay import CudaReplay
 from .streams import Streams
 from .synchronization import CudaFence, CudaQueue, CudaTimer, stream_of
 
-__all__ = ["CudaDevice", "open_device"]
-
 _CLOSE_TIMEOUT_SECONDS = 10.0  # for calls of other threads: one may be this thread's own, which never ends
 
 

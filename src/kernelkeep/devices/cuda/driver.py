@@ -13,8 +13,6 @@ from .. import forks
 from ..base import DeviceInfo
 from .bindings import load_bindings
 
-__all__ = ["count_devices", "info_of", "list_devices", "load_driver"]
-
 
 def load_driver() -> Any:
     """The driver, initialised once."""

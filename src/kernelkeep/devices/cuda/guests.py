@@ -26,8 +26,6 @@ from .synchronization import CudaFence, stream_of
 if TYPE_CHECKING:
     from .device import CudaDevice
 
-__all__ = ["CudaGuests", "Peers", "guests_wait", "wait_for_guests"]
-
 _LEGACY = 1  # CU_STREAM_LEGACY, the default stream by its own name: 0 may mean another one
 StreamOf = Callable[[int], int]  # a library's current stream in this thread, for a device by its index
 

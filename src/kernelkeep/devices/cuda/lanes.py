@@ -15,8 +15,6 @@ from .synchronization import CudaFence, CudaQueue
 if TYPE_CHECKING:
     from .device import CudaDevice
 
-__all__ = ["CudaLanes"]
-
 _ANCHOR_SECONDS = 4.0  # times of events are float32 milliseconds: exact to half a microsecond after four seconds
 
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from ...programs.signature import Parameter
 
-__all__ = ["as_bytes", "code_of", "layout_of"]
-
 _STRUCT_CODES = dict(i1="b", u1="B", i2="h", u2="H", i4="i", u4="I", i8="q", u8="Q", f2="e", f4="f", f8="d")
 
 

@@ -10,8 +10,6 @@ from .context import Current
 if TYPE_CHECKING:
     from .device import CudaDevice
 
-__all__ = ["PinnedMemory"]
-
 
 class PinnedMemory:
     """Page-locked host memory, freed with the last NumPy array on it.

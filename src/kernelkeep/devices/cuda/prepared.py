@@ -23,8 +23,6 @@ from .synchronization import stream_of
 if TYPE_CHECKING:
     from .program import CudaKernel
 
-__all__ = ["CudaPrepared", "PlainPrepared", "new_prepared"]
-
 _CLOSE_TIMEOUT_SECONDS = 10.0  # for a call under way: it may be this thread's own, which never ends
 _BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE
 

@@ -21,8 +21,6 @@ from .synchronization import stream_of
 if TYPE_CHECKING:
     from .device import CudaDevice
 
-__all__ = ["CudaKernel", "CudaProgram", "is_whole_cubin"]
-
 _DEFAULT_SHARED_BYTES = 48 * 1024  # more per group must be requested from the driver
 # 64-bit little-endian ELF for CUDA: magic, machine 190, and where its tables of segments and sections are.
 _ELF = struct.Struct("<4sBB10x2xH4x8xQQ4x2xHHHH")

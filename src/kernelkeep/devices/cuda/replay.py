@@ -19,8 +19,6 @@ from .prepared import CudaPrepared
 if TYPE_CHECKING:
     from .device import CudaDevice
 
-__all__ = ["CudaReplay"]
-
 
 class CudaReplay(Replay):
     """An instantiated graph."""

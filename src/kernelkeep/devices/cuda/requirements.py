@@ -9,8 +9,6 @@ from typing import Any
 from ...programs.source import Source
 from ..requirements import Check, check, check_package
 
-__all__ = ["hint", "needs"]
-
 hint = "an NVIDIA GPU and its driver"
 _PACKAGES = "pip install 'kernelkeep[cuda]'"
 

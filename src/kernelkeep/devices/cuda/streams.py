@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .synchronization import CudaQueue
 
-__all__ = ["Streams"]
-
 _HANDLES_KEPT = 256
 
 

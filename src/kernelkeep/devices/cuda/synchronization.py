@@ -11,8 +11,6 @@ from ..synchronization import Fence, Queue, Timer
 if TYPE_CHECKING:
     from .device import CudaDevice
 
-__all__ = ["CudaFence", "CudaQueue", "CudaTimer", "stream_of"]
-
 
 def stream_of(queue: Queue | None, device: CudaDevice) -> Any:
     """The stream behind a queue; the device's own for None."""

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-__all__ = ["CommandBufferFunctions", "CommandBufferRefusedError", "command_buffer_functions"]
-
 _EXTENSION = "cl_khr_command_buffer"
 _CAPABILITIES = 0x12A9  # CL_DEVICE_COMMAND_BUFFER_CAPABILITIES_KHR
 _CAN_SIMULTANEOUS_USE = 1 << 2  # CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR

@@ -33,8 +33,6 @@ from .replay import new_replay
 from .silence import silence_in_forked_child
 from .synchronization import OpenCLFence, OpenCLQueue, OpenCLTimer
 
-__all__ = ["OpenCLDevice", "open_device"]
-
 _COMPLAINTS = (
     re.compile(r":(?P<line>\d+):\d+: (?:fatal )?error: (?P<message>[^\n]*)"),  # clang, NVIDIA
     re.compile(r"error: \S*?:(?P<line>\d+):\d+(?: <Spelling=[^>]*>)?: (?P<message>[^\n]*)"),  # PoCL

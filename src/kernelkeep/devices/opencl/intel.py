@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["driver_library", "is_intel_for_cpus", "visible_to_loader"]
-
 _LIBRARY = "libintelocl.so"
 _VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")

@@ -20,8 +20,6 @@ from .synchronization import OpenCLFence, OpenCLQueue
 if TYPE_CHECKING:
     from .device import OpenCLDevice
 
-__all__ = ["OpenCLLanes"]
-
 _ALIGNMENT = 4096  # CPU drivers use memory in place only if it is aligned
 
 

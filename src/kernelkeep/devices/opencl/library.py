@@ -15,17 +15,6 @@ from .intel import driver_library, is_intel_for_cpus, visible_to_loader
 from .pocl import is_pocl
 from .pocl_folder import pocl_working_in, remove_unused_folder
 
-__all__ = [
-    "find_devices",
-    "find_platforms",
-    "info_of",
-    "install_fast_kernel_lookup",
-    "intel_library",
-    "list_devices",
-    "load_pyopencl",
-    "new_kernel",
-]
-
 
 def load_pyopencl() -> Any:
     try:

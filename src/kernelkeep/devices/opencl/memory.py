@@ -11,8 +11,6 @@ from typing import Any
 
 from .library import load_pyopencl
 
-__all__ = ["buffer_class"]
-
 
 @cache
 def buffer_class() -> Any:

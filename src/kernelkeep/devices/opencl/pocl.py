@@ -12,8 +12,6 @@ import os
 import re
 from typing import Any
 
-__all__ = ["choose_method", "is_pocl", "lacks_program", "method_chosen"]
-
 _METHOD = "POCL_WORK_GROUP_METHOD"
 _FIRST_RIGHT_LLVM = 22
 _BITCODE = b"BC\xc0\xde"  # how LLVM's bitcode begins

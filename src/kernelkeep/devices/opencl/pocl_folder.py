@@ -35,8 +35,6 @@ from ...storage.private import make_private_folder
 from ..fingerprint import cpu_identity
 from .pocl import method_chosen
 
-__all__ = ["folder_in_use", "pocl_working_in", "remove_damaged", "remove_unused_folder", "require_folder"]
-
 _VARIABLE = "POCL_CACHE_DIR"
 _MAX_BYTES = 64 << 20  # the cache has the programs too: this folder only saves PoCL from unpacking them again
 _TIDY_EVERY_SECONDS = 3600.0  # looking at every file takes a while

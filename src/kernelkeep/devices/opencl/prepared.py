@@ -14,8 +14,6 @@ from .synchronization import queue_of
 if TYPE_CHECKING:
     from .program import OpenCLKernel
 
-__all__ = ["OpenCLPrepared", "set_argument"]
-
 
 def set_argument(cl: Any, kernel: Any, index: int, value: Any) -> None:
     """Set one checked argument of any kind."""

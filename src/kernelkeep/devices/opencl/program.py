@@ -27,8 +27,6 @@ from .synchronization import queue_of
 if TYPE_CHECKING:
     from .device import OpenCLDevice
 
-__all__ = ["OpenCLKernel", "OpenCLProgram"]
-
 # Where PoCL switches from its small-grid code to its general code: the widest dimension, in work-items.
 _SMALL_GRID_ITEMS = 65535
 _NO_SHARED_BYTES = "shared_bytes must be 0: OpenCL takes group-local memory as arguments, kk.LocalMemory(nbytes)"

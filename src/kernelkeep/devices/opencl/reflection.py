@@ -16,8 +16,6 @@ from .library import new_kernel
 if TYPE_CHECKING:
     from .device import OpenCLDevice
 
-__all__ = ["kernel_symbols", "reflect"]
-
 # Arguments of these types are objects of the driver: drivers crash if they get anything else.
 _OPAQUE_TYPES = {"sampler_t", "queue_t", "clk_event_t", "reserve_id_t", "event_t"}
 _TYPEDEF = re.compile(rf"\btypedef\s+(?:{'|'.join(sorted(_OPAQUE_TYPES))})\s+(\w+)\s*;")

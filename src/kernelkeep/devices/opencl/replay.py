@@ -22,8 +22,6 @@ from .prepared import OpenCLPrepared
 if TYPE_CHECKING:
     from .device import OpenCLDevice
 
-__all__ = ["OpenCLReplay", "new_replay"]
-
 # With fewer commands, or with PoCL more, a command buffer is slower than its commands one by one: PoCL's cost of a command
 # buffer grows faster than the number of its commands.
 _MIN_COMMANDS, _MAX_COMMANDS = 3, 64

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from ..base import DeviceInfo
 from ..requirements import Check, check, check_package
 
-__all__ = ["device_needs", "hint", "needs"]
-
 _PACKAGES = "pip install 'kernelkeep[opencl]'"
 hint = f"{_PACKAGES} brings a driver for the CPU"
 

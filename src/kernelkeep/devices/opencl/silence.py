@@ -15,8 +15,6 @@ from typing import Any
 
 from .. import forks
 
-__all__ = ["silence_in_forked_child"]
-
 # Places in the table, which are fixed (cl_icd.h of the Khronos group).
 _RELEASES = (7, 11, 18, 24, 29, 37, 44, 95)  # context, queue, memory, sampler, program, kernel, event, device
 _WAITS = (41, 46, 47, 58)  # wait for events, flush, finish, unmap

@@ -10,8 +10,6 @@ from ..synchronization import Fence, Queue, Timer
 if TYPE_CHECKING:
     from .device import OpenCLDevice
 
-__all__ = ["OpenCLFence", "OpenCLQueue", "OpenCLTimer", "queue_of"]
-
 
 def queue_of(queue: Queue | None, device: OpenCLDevice) -> Any:
     """The driver's queue behind ours; the device's own for None."""

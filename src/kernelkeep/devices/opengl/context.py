@@ -26,8 +26,6 @@ from .driver_cache import note_display
 from .libgl import Constants as C
 from .libgl import library
 
-__all__ = ["Context", "count_devices"]
-
 
 def _devices() -> list[Any]:
     egl = library()

@@ -38,8 +38,6 @@ from .reflection import reflect
 from .scalar_blocks import ScalarBlocks
 from .synchronization import OpenGLFence, OpenGLTimer
 
-__all__ = ["OpenGLDevice"]
-
 _MAX_BATCH = 64
 # Mesa's software renderer (22.3) loads an element of a read-only buffer once, inside a loop whose condition reads it, and
 # uses 0 for it after the loop. Without `readonly` it loads it again.

@@ -28,16 +28,6 @@ from ...storage.files import Damaged, publish, read_regular, write_temporary
 from ...storage.foreign_folder import FOREIGN
 from ...storage.private import default_trust, make_private_folder, make_private_tree
 
-__all__ = [
-    "driver_cache_of",
-    "family_of",
-    "must_be_set_first",
-    "note_display",
-    "remember",
-    "set_default_folder",
-    "set_folder",
-]
-
 _MAX_BYTES = 256 << 20
 _MAX_NAMES_BYTES = 1 << 20
 _lock = threading.Lock()

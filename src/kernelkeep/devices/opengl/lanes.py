@@ -22,8 +22,6 @@ from .synchronization import OpenGLFence
 if TYPE_CHECKING:
     from .device import OpenGLDevice
 
-__all__ = ["OpenGLLanes"]
-
 _READ, _WRITE, _PERSISTENT, _COHERENT, _DYNAMIC, _CLIENT = 0x1, 0x2, 0x40, 0x80, 0x100, 0x200
 _MAPPED = _READ | _WRITE | _PERSISTENT | _COHERENT
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from ...errors import DeviceError
 
-__all__ = ["ERROR_NAMES", "Constants", "Library", "library"]
-
 
 class Constants:
     """The numbers of the EGL and GL headers."""

@@ -16,8 +16,6 @@ from .libgl import Constants as C
 if TYPE_CHECKING:
     from .device import OpenGLDevice
 
-__all__ = ["describe", "fingerprint_of", "folders_by_family", "list_devices", "memory_of", "open_device"]
-
 
 def describe(index: int, context: Context) -> DeviceInfo:
     with context.current() as gl:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from .device import OpenGLDevice
     from .program import OpenGLKernel
 
-__all__ = ["OpenGLPrepared", "OpenGLReplay"]
-
 
 class OpenGLPrepared(Prepared):
     """An entry of a batch: the kernel, its values sorted as OpenGL takes them, the grid."""

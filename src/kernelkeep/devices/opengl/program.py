@@ -20,8 +20,6 @@ from .prepared import OpenGLPrepared
 if TYPE_CHECKING:
     from .device import OpenGLDevice
 
-__all__ = ["Launch", "OpenGLKernel", "OpenGLProgram", "link"]
-
 _COMPLAINTS = (
     re.compile(r"^\d+:(?P<line>\d+)\(\d+\): (?:preprocessor )?error: (?P<message>[^\n]*)", re.MULTILINE),  # Mesa
     re.compile(r"^\d+\((?P<line>\d+)\) : error (?P<message>[^\n]*)", re.MULTILINE),  # NVIDIA

@@ -19,8 +19,6 @@ from ...programs.signature import DTYPES, KernelSignature, Parameter, declared
 from ...programs.source import Source
 from .libgl import Constants as C
 
-__all__ = ["reflect"]
-
 _GLSL = {name: dtype for dtype, name in LANGUAGE.types.items()}
 _GL_TYPES = {0x1404: "i4", 0x1405: "u4", 0x1406: "f4", 0x140A: "f8", 0x140E: "i8", 0x140F: "u8", 0x8B56: "u4"}
 _COUNTER = 0x92DB

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from ..requirements import Check, check
 
-__all__ = ["hint", "needs"]
-
 hint = "apt-get install libegl1 libegl-mesa0 libgl1-mesa-dri"
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from .libgl import Constants as C
 
-__all__ = ["ScalarBlocks"]
-
 _BUFFER_BYTES = 1 << 16
 
 

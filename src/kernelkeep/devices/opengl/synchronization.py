@@ -13,8 +13,6 @@ from .libgl import Constants as C
 if TYPE_CHECKING:
     from .device import OpenGLDevice
 
-__all__ = ["OpenGLFence", "OpenGLTimer"]
-
 
 class OpenGLFence(Fence):
     """A sync object."""

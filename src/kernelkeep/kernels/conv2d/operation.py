@@ -16,8 +16,6 @@ from ..templates import KernelTemplates
 if TYPE_CHECKING:
     from ...cache.program_cache import ProgramCache
 
-__all__ = ["CONV2D", "TOLERANCE", "reference", "run"]
-
 TOLERANCE = 1e-5
 
 

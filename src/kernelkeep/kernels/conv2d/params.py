@@ -7,8 +7,6 @@ from typing import Any
 
 from ...programs.portable import Buffer, Scalar
 
-__all__ = ["PARAMS", "filter_constants"]
-
 PARAMS = (
     Buffer("x", "f4", "r"),
     Buffer("weights", "f4", "r"),

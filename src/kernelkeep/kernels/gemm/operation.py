@@ -15,8 +15,6 @@ from ..templates import KernelTemplates
 if TYPE_CHECKING:
     from ...cache.program_cache import ProgramCache
 
-__all__ = ["GEMM", "TOLERANCE", "reference", "run"]
-
 TOLERANCE = 1e-5
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ...programs.portable import Buffer, Scalar
 
-__all__ = ["PARAMS"]
-
 PARAMS = (
     Buffer("a", "f4", "r"),
     Buffer("b", "f4", "r"),

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from ..lowering import KernelParts
     from ..source import Source
 
-__all__ = ["C_TYPES", "NO_DEVICE_CLOCK", "Language", "Pointers", "macros_behind"]
-
 # `types` of C on a 64-bit machine, as CUDA has them.
 C_TYPES = {
     "i1": "signed char", "u1": "unsigned char", "i2": "short", "u2": "unsigned short", "i4": "int", "u4": "unsigned int",

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from ..lowering import KernelParts
     from ..source import Source
 
-__all__ = ["LANGUAGE"]
-
 _PRELUDE = """\
 typedef unsigned int uint;
 #define kk_global_id(d) ((int)((d) == 0 ? blockIdx.x * blockDim.x + threadIdx.x : (d) == 1 ? blockIdx.y * blockDim.y \

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..lowering import KernelParts
     from ..source import Source
 
-__all__ = ["LANGUAGE"]
-
 _VERSION = re.compile(r"\A(?:[ \t]*(?://[^\n]*)?\n)*[ \t]*#[ \t]*version[^\n]*\n")
 _TYPES = {"i4": "int", "u4": "uint", "i8": "int64_t", "u8": "uint64_t", "f4": "float", "f8": "double"}
 _PRELUDE = """\

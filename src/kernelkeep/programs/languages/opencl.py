@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ..lowering import KernelParts
     from ..source import Source
 
-__all__ = ["LANGUAGE"]
-
 _PRELUDE = """\
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #define kk_global_id(d) ((int)get_global_id(d))
