@@ -212,7 +212,7 @@ class TierChain:
             yield locked
 
     def maintain(self, tier: Tier, work: Callable[[], T], otherwise: T) -> T:
-        """The result of `work`, which looks after a tier. Where the tier is not ready or fails, it is `otherwise`."""
+        """The result of other `work` on a tier, such as pruning; `otherwise` where the tier is not ready or fails."""
         member = next(member for member in self._members if member.tier is tier)
         if not self._is_ready(member):
             return otherwise

@@ -75,7 +75,8 @@ def _make_resident(cache: ProgramCache, lease: Lease, item: Source | PortableKer
 
 def _get_named(cache: ProgramCache, name: str) -> list[Lease]:
     found = []
-    for digest in cache.disk.find_name(name):
+    none: list[str] = []
+    for digest in cache.chain.maintain(cache.disk, lambda: cache.disk.find_name(name), none):
         with contextlib.suppress(LookupError):  # pruned, rejected, or saved under another name
             found.append(cache.get_saved(digest, name))
     if not found:

@@ -323,7 +323,7 @@ class ProgramCache:
     def stats(self) -> CacheStats:
         """The numbers of this cache object since it was made; programs and bytes as they are now."""
         self._check_not_forked()
-        on_disk, disk_bytes = self.disk.count()
+        on_disk, disk_bytes = self.chain.maintain(self.disk, self.disk.count, (0, 0))
         return CacheStats(
             programs=len(self.loaded),
             over_bound=self.loaded.over,

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.cache.tiers.disk import DiskTier
 from kernelkeep.testing import FakeDevice
+from kernelkeep.testing.warned import one_warning
 
 THREADS = 8
 
@@ -181,6 +183,31 @@ def test_origins_of_one_program(device: FakeDevice, tmp_path: Path) -> None:
         with kk.ProgramCache(device, tmp_path / "cache") as cache:
             found += [origin(cache, adder(1)), origin(cache, adder(1))]
     assert found == ["compiled", "memory", "disk", "memory"]
+
+
+# --- a folder that cannot be used at first
+
+
+def test_a_folder_that_can_be_used_later_is_opened_without_a_lookup(
+    device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "cache"
+    with kk.ProgramCache(device, root) as cache:
+        cache.get(adder(1)).release()
+    root.rename(tmp_path / "away")
+    root.write_text("in the way")
+    monkeypatch.setattr(DiskTier, "retry_seconds", (0.0, 0.0))
+    with one_warning("memory only"), kk.ProgramCache(device, root) as cache:
+        assert cache.stats().on_disk == 0
+        root.unlink()
+        (tmp_path / "away").rename(root)
+        assert cache.preload(["adder1"]).disk == 1
+    root.rename(tmp_path / "away")
+    root.write_text("in the way")
+    with one_warning("memory only"), kk.ProgramCache(device, root) as cache:
+        root.unlink()
+        (tmp_path / "away").rename(root)
+        assert cache.stats().on_disk == 1
 
 
 # --- a cache that is dropped
