@@ -24,6 +24,7 @@ from .template import Template, plain_problem
 
 if TYPE_CHECKING:
     from ..cache.report import PreloadReport
+    from ..devices.base import Device
     from .case import Inputs, Reference
     from .explore import Explorer
     from .report import Attempt, TuneReport
@@ -81,6 +82,30 @@ class Tuned:
     def name(self) -> str:
         """The name its records are stored under."""
         return self.definition.name
+
+    @property
+    def template(self) -> Template:
+        """The kernel's text, and how a problem becomes a launch of it."""
+        return self.definition.template
+
+    @property
+    def space(self) -> VariantSpace:
+        """The variants there are."""
+        return self.definition.space
+
+    @property
+    def reference(self) -> Reference | None:
+        """What computes the right answer."""
+        return self.definition.reference
+
+    @property
+    def tolerance(self) -> float:
+        """How far a result may be from the reference's, relative to the largest value."""
+        return self.definition.tolerance
+
+    def source(self, device: Device, variant: Mapping[str, Any], problem: Mapping[str, Any] | None = None) -> Source:
+        """A variant's source, as the cache is asked for it."""
+        return self.definition.source(device, variant, problem)
 
     # --- tuning
 

@@ -47,8 +47,9 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Language]:
 
 
 def test_every_shipped_language_says_what_portable_kernels_and_tests_need() -> None:
-    assert known_languages()[:3] == ("cuda", "opencl", "glsl")
-    for name in known_languages():
+    shipped = known_languages()[:3]  # behind them those that tests have registered
+    assert shipped == ("cuda", "opencl", "glsl")
+    for name in shipped:
         language = find_language(name)
         assert language.name == name and language.title and language.suffixes
         assert {"i4", "u4", "f4"} <= language.types.keys()
@@ -58,7 +59,7 @@ def test_every_shipped_language_says_what_portable_kernels_and_tests_need() -> N
 
 @pytest.mark.parametrize("wrong", ["hlsl", "", None, 5, ["opencl"]])
 def test_an_unknown_language_is_an_error_that_lists_the_known_ones(wrong: object) -> None:
-    with pytest.raises(kk.ArgumentError, match="language must be one of cuda, opencl, glsl, got"):
+    with pytest.raises(kk.ArgumentError, match=r"language must be one of cuda, opencl, glsl.*, got"):
         kk.Source("text", language=wrong)  # type: ignore[arg-type]
 
 
@@ -69,8 +70,8 @@ def test_what_is_not_a_language_with_a_name_is_not_registered(wrong: object) -> 
 
 
 def test_a_registered_language_is_known_to_sources_keys_and_portable_kernels(toy: Language, tmp_path: Path) -> None:
-    assert known_languages() == ("cuda", "opencl", "glsl", "toy")
-    with pytest.raises(kk.ArgumentError, match="cuda, opencl, glsl, toy"):
+    assert known_languages()[-1] == "toy"
+    with pytest.raises(kk.ArgumentError, match=r"cuda, opencl, glsl.*, toy"):
         find_language("hlsl")
     (tmp_path / "a.toy").write_text('#include "b.toy"\n')
     (tmp_path / "b.toy").write_text("inner\n")

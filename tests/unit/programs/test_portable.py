@@ -172,7 +172,7 @@ def test_a_languages_name_gives_the_same_source_as_a_device(language: str) -> No
 
 
 def test_an_unknown_language_is_an_error_that_lists_the_known_ones() -> None:
-    with pytest.raises(kk.ArgumentError, match="language must be one of cuda, opencl, glsl, got 'hlsl'"):
+    with pytest.raises(kk.ArgumentError, match=r"language must be one of cuda, opencl, glsl.*, got 'hlsl'"):
         kernel().source("hlsl")
 
 
