@@ -5,9 +5,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import weakref
 from typing import Protocol
 
+from ..weak_set import WeakSet
 from .lifetime_counts import discard_abandoned, save_abandoned
 
 
@@ -16,7 +16,7 @@ class _Cache(Protocol):
     def lose(self) -> None: ...
 
 
-_open_caches: weakref.WeakSet[_Cache] = weakref.WeakSet()
+_open_caches: WeakSet[_Cache] = WeakSet()
 
 
 def add_open_cache(cache: _Cache) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import time
-import weakref
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import asdict
 from functools import partial
@@ -24,6 +23,7 @@ from ..errors import ArgumentError, CompileError, DeviceError, OutOfMemory, Unsu
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
 from ..storage.private import Trust
+from ..weak_set import WeakSet
 from .chain import TierChain
 from .entry import Entry, Facts
 from .key import Key, digest_of, key_of
@@ -103,7 +103,7 @@ class ProgramCache:
         self._hot = self.loaded.hot
         self._tick = self.loaded.next_tick
         self.closed = False
-        self._tenants: weakref.WeakSet[_Closable] = weakref.WeakSet()
+        self._tenants: WeakSet[_Closable] = WeakSet()
         device.add_reliever(self)
         add_open_cache(self)
 

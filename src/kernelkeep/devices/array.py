@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ..errors import ArgumentError, DeviceError
+from ..weak_set import WeakSet
 
 if TYPE_CHECKING:
     from .base import Device
@@ -70,7 +70,7 @@ class Array:
         self.ready = handle if peers is None else None
         self._guest = guest
         self._recycler = recycler
-        self._observers: weakref.WeakSet[ArrayObserver] | None = None
+        self._observers: WeakSet[ArrayObserver] | None = None
 
     @property
     def size(self) -> int:
@@ -126,13 +126,13 @@ class Array:
         """Note that another library uses the memory as well, and tell the observers."""
         self.stop_recycling()
         self.peers, self.ready = peers, None
-        for observer in list(self._observers or ()):
+        for observer in self._observers or ():
             observer.sharing_changed()
 
     def add_observer(self, observer: ArrayObserver) -> None:
         """Tell `observer` when the array is closed or shared; it is held weakly."""
         if self._observers is None:  # most arrays have none
-            self._observers = weakref.WeakSet()
+            self._observers = WeakSet()
         self._observers.add(observer)
 
     def remove_observer(self, observer: ArrayObserver) -> None:
@@ -148,7 +148,7 @@ class Array:
         handle, self.handle, self.ready = self.handle, None, None
         if self.device.lost:  # the memory is the parent's
             return
-        for observer in list(self._observers or ()):
+        for observer in self._observers or ():
             observer.revoke("an array it was prepared with is closed")
         recycler, self._recycler = self._recycler, None
         if handle is not None and self._guest is None and not (recycler and recycler.give(self.nbytes, handle)):

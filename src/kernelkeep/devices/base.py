@@ -40,7 +40,6 @@ import math
 import platform
 import re
 import threading
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -50,6 +49,7 @@ import numpy as np
 
 from ..errors import ArgumentError, DeviceError, OutOfMemory
 from ..programs.source import Source
+from ..weak_set import WeakSet
 from . import forks
 from .arguments import LocalMemory
 from .array import Array, host_view, parse_dtype, parse_shape
@@ -113,9 +113,9 @@ class Device(ABC):
         self.creation_lock = threading.Lock()  # held while something is made or closed that must be made or closed once
         self.timing_lock = threading.RLock()  # two timers at once would measure each other's work
         self.recycler: Recycler | None = None
-        self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
-        self._relievers: weakref.WeakSet[_Reliever] = weakref.WeakSet()
-        self._tenants: weakref.WeakSet[_Tenant] = weakref.WeakSet()
+        self._programs: WeakSet[Program] = WeakSet()
+        self._relievers: WeakSet[_Reliever] = WeakSet()
+        self._tenants: WeakSet[_Tenant] = WeakSet()
         forks.watch(self)
 
     # --- what a backend must supply

@@ -13,11 +13,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
+from ..weak_set import WeakSet
 
 if TYPE_CHECKING:
     from .base import Device
@@ -26,7 +26,7 @@ advice = "use multiprocessing.get_context('spawn'), or open devices in the child
 
 _loaded: set[str] = set()  # backends whose driver this process has loaded
 _lost: set[str] = set()  # backends whose driver was loaded before this process was forked
-_devices: weakref.WeakSet[Device] = weakref.WeakSet()
+_devices: WeakSet[Device] = WeakSet()
 _silencers: list[Callable[[], None]] = []
 
 

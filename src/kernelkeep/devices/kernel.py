@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ..errors import ArgumentError, DeviceError
 from ..programs.signature import KernelSignature, Parameter
+from ..weak_set import WeakSet
 from .arguments import Converter, Launcher, converters, dimensions, launcher
 from .array import Array
 from .guests import is_guest
@@ -46,7 +46,7 @@ class Kernel(ABC):
         self._launcher: Launcher | None = None
         self._binder: Launcher | None = None
         self._converters: tuple[Converter, ...] | None = None
-        self._prepared: weakref.WeakSet[Prepared] = weakref.WeakSet()
+        self._prepared: WeakSet[Prepared] = WeakSet()
         # Checked grids and groups in the driver's form. Emptied when the program is closed, so that one lookup tells
         # that the shape is right and that the kernel is usable.
         self._shapes: dict[Any, Any] = {}

@@ -9,11 +9,11 @@ program *revokes* every launch bound to it: calling one of those is a `DeviceErr
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from ..errors import ArgumentError, DeviceError
+from ..weak_set import WeakSet
 from .array import Array
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Prepared:
         self.revoked = ""
         self.ordered = True  # with other libraries' work on the arrays they share
         self._args = list(args)
-        self._observers: weakref.WeakSet[PreparedObserver] | None = None
+        self._observers: WeakSet[PreparedObserver] | None = None
 
     @property
     def args(self) -> tuple[Any, ...]:
@@ -153,7 +153,7 @@ class Prepared:
     def add_observer(self, observer: PreparedObserver) -> None:
         """Tell `observer` when the arguments change or the launch is revoked."""
         if self._observers is None:
-            self._observers = weakref.WeakSet()
+            self._observers = WeakSet()
         self._observers.add(observer)
 
     def revoke(self, reason: str) -> None:

@@ -15,11 +15,12 @@ import numpy as np
 
 from ..devices.base import Device
 from ..errors import ArgumentError
+from ..weak_set import WeakSet
 from .engine import Engine
 from .job import Job
 from .timeline import Timeline
 
-open_executors: weakref.WeakSet[Executor] = weakref.WeakSet()
+open_executors: WeakSet[Executor] = WeakSet()
 
 
 class Executor:

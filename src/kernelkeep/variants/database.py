@@ -18,7 +18,6 @@ import sqlite3
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +25,7 @@ from typing import TypeVar
 from ..cache.log import log
 from ..errors import CacheWarning
 from ..storage.private import NotPrivate, Trust, default_trust
+from ..weak_set import WeakSet
 from .database_file import connect, identity_of, in_memory, locked, move_aside, open_file
 from .schema import MAX_RECORDS, copy_tables, transaction
 from .sqlite_errors import NewerDatabase, is_busy, may_be_damage
@@ -210,7 +210,7 @@ def _in_one_line(error: Exception) -> str:
 # would write. So all are closed before a fork, and each side opens its own. One lock serves all databases, so that a fork
 # waits for the end of any thread's transaction.
 _lock = threading.RLock()
-_alive: weakref.WeakSet[Database] = weakref.WeakSet()
+_alive: WeakSet[Database] = WeakSet()
 
 
 def _before_fork() -> None:

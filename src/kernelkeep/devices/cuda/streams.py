@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
+
+from ...weak_set import WeakSet
 
 if TYPE_CHECKING:
     from .synchronization import CudaQueue
@@ -22,7 +23,7 @@ class Streams:
         self._dropped: deque[Any] = deque()
         self._dropping = threading.Lock()
         self._handles: dict[int, Any] = {}
-        self.queues: weakref.WeakSet[CudaQueue] = weakref.WeakSet()
+        self.queues: WeakSet[CudaQueue] = WeakSet()
 
     def handle(self, address: int) -> Any:
         """A stream as the type that the bindings convert fastest."""
