@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .programs.portable import PortableKernel as PortableKernel
     from .programs.portable import Scalar as Scalar
     from .programs.source import Source as Source
+    from .remote.address import Remote as Remote
     from .variants.report import TuneReport as TuneReport
     from .variants.select import Selection as Selection
     from .variants.space import Variant as Variant
@@ -99,6 +100,7 @@ _HOMES = {
     "Program": "devices.base",
     "ProgramCache": "cache.program_cache",
     "Progress": "continuous.progress",
+    "Remote": "remote.address",
     "RemoteError": "errors",
     "Run": "continuous.run",
     "RunReport": "continuous.report",
@@ -157,6 +159,7 @@ __all__ = [
     "Program",
     "ProgramCache",
     "Progress",
+    "Remote",
     "RemoteError",
     "Run",
     "RunReport",

@@ -3,6 +3,8 @@
     KERNELKEEP_DEVICE         the device `open_device()` opens, for example "opencl:0" or "cuda"
     KERNELKEEP_CACHE_DIR      where compiled programs are kept; by default `kernelkeep` in the user's cache folder
     KERNELKEEP_TRUSTED_OWNER  one more user, by name or number, whose cache folder is used: what is in it is executed
+    KERNELKEEP_REMOTE         shared stores, comma-separated, nearest first: "redis://host/0,s3://bucket/kernels"
+    KERNELKEEP_KEYS_DIR       where the keys of `kernelkeep keys` are; by default `kernelkeep/keys` in the user's configuration
     KERNELKEEP_NATIVE         "0": leave the module in C alone, and use its twin in plain Python
     KERNELKEEP_REQUIRE        comma-separated backends whose absence fails the tests instead of skipping them
 
@@ -19,6 +21,7 @@ from .errors import ArgumentError
 MAX_PROGRAMS = 100  # resident in memory
 MAX_DISK_BYTES = 1 << 30
 COMPILE_WAIT_SECONDS = 120.0  # how long one process waits for another's compile before it compiles for itself
+REMOTE_TIMEOUT_SECONDS = 0.1  # how long a lookup in a shared store may take
 
 
 def cache_dir(chosen: str | os.PathLike[str] | None = None) -> Path:
@@ -45,6 +48,21 @@ def cache_dir(chosen: str | os.PathLike[str] | None = None) -> Path:
 def trusted_owner() -> str | None:
     """One more user, beside this one and root, whose cache folder is used."""
     return os.environ.get("KERNELKEEP_TRUSTED_OWNER") or None
+
+
+def remotes() -> tuple[str, ...]:
+    """The shared stores to use when the caller names none."""
+    return tuple(url for url in os.environ.get("KERNELKEEP_REMOTE", "").split(",") if url.strip())
+
+
+def keys_dir() -> Path:
+    """Where the keys that sign and those that are trusted are kept."""
+    named = os.environ.get("KERNELKEEP_KEYS_DIR")
+    if named:
+        return Path(named).expanduser()
+    from platformdirs import user_config_path
+
+    return user_config_path("kernelkeep", appauthor=False) / "keys"
 
 
 def device_spec() -> str | None:

@@ -1,0 +1,147 @@
+"""Addresses of shared stores, with the options of each: `redis://host/0`, `s3://bucket/prefix`, `https://host/path`, `file:///shared`.
+
+    ProgramCache(device, remote="redis://host/0")
+    ProgramCache(device, remote=[kk.Remote("redis://host/0", namespace="team"), kk.Remote("s3://bucket/kernels", read_only=True)])
+
+Options may be in the address too: `redis://host/0?namespace=team&read_only=1&ttl_seconds=86400&timeout_seconds=0.2`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+from .. import settings
+from ..errors import ArgumentError
+from .store import Store
+
+_REDIS = ("redis", "rediss", "unix")
+_OBJECTS = ("s3", "gs", "az", "http", "https", "file")
+_OPTIONS = {"namespace", "read_only", "ttl_seconds", "timeout_seconds", "allow_unsigned"}
+_NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Remote(msgspec.Struct, frozen=True, kw_only=True):
+    """A shared store and how it is used. `repr` shows no secret.
+
+    `signing_key`: bytes for HMAC, or the path of an Ed25519 key file; None takes the keys of `kernelkeep keys`.
+    `timeout_seconds`: how long one lookup may take. `ttl_seconds`: how long entries are kept and their signatures hold.
+    `allow_unsigned`: also take entries that nobody signed, from a place where others can write.
+    """
+
+    url: str
+    namespace: str = "default"
+    read_only: bool = False
+    ttl_seconds: float | None = None
+    timeout_seconds: float = settings.REMOTE_TIMEOUT_SECONDS
+    signing_key: bytes | str | os.PathLike[str] | None = None
+    allow_unsigned: bool = False
+
+    @property
+    def location(self) -> str:
+        """The address without user, password and options."""
+        return without_secrets(self.url)
+
+    def __repr__(self) -> str:
+        return f"<Remote {self.location}, namespace {self.namespace}{', read-only' if self.read_only else ''}>"
+
+
+def without_secrets(url: str) -> str:
+    """An address for people: no user, no password, no options."""
+    try:
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return "an address that cannot be read"
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def open_store(remote: Remote) -> Store:
+    """Connect lazily: the store is not asked anything yet. `Unsupported` names the extra that is missing."""
+    scheme = urlsplit(remote.url).scheme
+    if scheme in _REDIS:
+        from .redis_store import RedisStore
+
+        return RedisStore(remote)
+    from .object_store import ObjectStore
+
+    return ObjectStore(remote)
+
+
+def parse_remotes(given: Any, **defaults: Any) -> tuple[Remote, ...]:
+    """The remotes that an argument names: None, an address, a `Remote`, or several of them in order.
+
+    `defaults` are options for those that do not set them. None takes `KERNELKEEP_REMOTE`.
+    """
+    if given is None:
+        given = settings.remotes()
+    if isinstance(given, str | Remote):
+        given = (given,)
+    if not isinstance(given, Iterable):
+        raise ArgumentError(
+            f"remote must be an address such as redis://host/0, a kk.Remote or a list of them, got {given!r}"
+        )
+    return tuple(_parse(one, defaults) for one in given)
+
+
+def _parse(given: Any, defaults: dict[str, Any]) -> Remote:
+    if isinstance(given, Remote):
+        unset = {name: value for name, value in defaults.items() if getattr(given, name) == _default(name)}
+        remote = msgspec.structs.replace(given, **unset)
+    elif isinstance(given, str):
+        remote = Remote(url=given, **defaults)
+    else:
+        raise ArgumentError(
+            f"remote must be an address such as redis://host/0 or a kk.Remote, got a {type(given).__name__}"
+        )
+    return _checked(_with_options_of_address(remote))
+
+
+def _default(name: str) -> Any:
+    return next(field.default for field in msgspec.structs.fields(Remote) if field.name == name)
+
+
+def _with_options_of_address(remote: Remote) -> Remote:
+    try:
+        parts = urlsplit(remote.url)
+        query = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError as error:
+        raise ArgumentError(f"remote is not an address: {error}") from None
+    own = {name: value for name, value in query if name in _OPTIONS}
+    rest = urlencode([(name, value) for name, value in query if name not in _OPTIONS])
+    try:
+        options = msgspec.convert(own, dict[str, Any]) and {
+            name: value if name == "namespace" else _number(name, value) for name, value in own.items()
+        }
+    except ValueError:
+        raise ArgumentError(f"an option in the address {remote.location} has no usable value") from None
+    return msgspec.structs.replace(remote, url=urlunsplit(parts._replace(query=rest)), **options)
+
+
+def _number(name: str, value: str) -> bool | float:
+    if name in ("read_only", "allow_unsigned"):
+        if value.lower() not in ("0", "1", "true", "false", "yes", "no"):
+            raise ValueError(value)
+        return value.lower() in ("1", "true", "yes")
+    return float(value)
+
+
+def _checked(remote: Remote) -> Remote:
+    scheme = urlsplit(remote.url).scheme
+    if scheme not in (*_REDIS, *_OBJECTS):
+        known = ", ".join(f"{name}://" for name in (*_REDIS[:2], *_OBJECTS))
+        raise ArgumentError(f"remote {remote.location} must begin with one of {known}")
+    if not _NAMESPACE.fullmatch(remote.namespace):
+        raise ArgumentError(
+            f"namespace must be letters, digits, dots, dashes and underscores, got {remote.namespace!r}"
+        )
+    if not remote.timeout_seconds > 0:
+        raise ArgumentError(f"timeout_seconds must be positive, got {remote.timeout_seconds!r}")
+    if remote.ttl_seconds is not None and not remote.ttl_seconds > 0:
+        raise ArgumentError(f"ttl_seconds must be positive, got {remote.ttl_seconds!r}")
+    return remote

@@ -1,0 +1,69 @@
+"""Redis and Valkey as a store, through redis-py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..errors import Unsupported
+from .address import Remote
+from .store import Store
+
+
+class RedisStore(Store):
+    """Names become keys `kernelkeep:<namespace>:<name>`."""
+
+    conditional = True
+
+    def __init__(self, remote: Remote) -> None:
+        try:
+            import redis
+        except ImportError:
+            raise Unsupported("remote", "a redis:// store needs redis-py: pip install 'kernelkeep[remote]'") from None
+        self._location = remote.location
+        self._prefix = f"kernelkeep:{remote.namespace}:"
+        limit = remote.timeout_seconds
+        self._client: Any = redis.Redis.from_url(remote.url, socket_timeout=limit, socket_connect_timeout=limit)
+
+    @property
+    def location(self) -> str:
+        """The server, without its password."""
+        return self._location
+
+    def get(self, name: str) -> bytes | None:
+        """One GET."""
+        data: bytes | None = self._client.get(self._prefix + name)
+        return data
+
+    def get_many(self, names: Iterable[str]) -> dict[str, bytes]:
+        """One MGET."""
+        wanted = list(names)
+        found = self._client.mget([self._prefix + name for name in wanted]) if wanted else []
+        return {name: data for name, data in zip(wanted, found, strict=True) if data is not None}
+
+    def put(self, name: str, data: bytes, ttl_seconds: float | None = None) -> None:
+        """One SET, with an expiry where there is one."""
+        self._client.set(self._prefix + name, data, px=_milliseconds(ttl_seconds))
+
+    def delete(self, name: str) -> None:
+        """One DEL."""
+        self._client.delete(self._prefix + name)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """SCAN, page by page."""
+        start = len(self._prefix)
+        pattern = "".join(f"[{letter}]" if letter in "*?" else letter for letter in self._prefix + prefix) + "*"
+        for key in self._client.scan_iter(match=pattern, count=1000):
+            yield key.decode()[start:]
+
+    def create(self, name: str, data: bytes, ttl_seconds: float | None = None) -> bool:
+        """SET NX."""
+        return bool(self._client.set(self._prefix + name, data, px=_milliseconds(ttl_seconds), nx=True))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else max(1, int(seconds * 1000))
