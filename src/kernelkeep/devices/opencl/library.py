@@ -14,6 +14,7 @@ from ..base import DeviceInfo
 from .intel import driver_library, is_intel_for_cpus, visible_to_loader
 from .pocl import is_pocl
 from .pocl_folder import pocl_working_in, remove_unused_folder
+from .signals import load_undisturbed
 
 
 def load_pyopencl() -> Any:
@@ -101,13 +102,14 @@ def _load_drivers(cache_dir: str | os.PathLike[str] | None) -> list[tuple[Any, l
         library = intel_library() if _intel_added is None else None
         with pocl_working_in(cache_dir), visible_to_loader(library) as added:
             try:
-                platforms = cl.get_platforms()
+                found = load_undisturbed(
+                    lambda: [(platform, _devices_of(cl, platform)) for platform in cl.get_platforms()]
+                )
             except cl.Error as error:
                 forks.no_driver("opencl")
                 hint = "for one on the CPU: pip install 'kernelkeep[opencl]'"
                 raise DeviceError(f"no OpenCL driver is installed ({error}); {hint}") from None
-            found = [(platform, _devices_of(cl, platform)) for platform in platforms]
-        if not any(is_pocl(platform) for platform in platforms):
+        if not any(is_pocl(platform) for platform, _ in found):
             remove_unused_folder()
         if _intel_added is None:
             _intel_added = added

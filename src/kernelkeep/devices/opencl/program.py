@@ -22,6 +22,7 @@ from .library import new_kernel
 from .pocl import lacks_program
 from .pocl_folder import folder_in_use
 from .prepared import OpenCLPrepared, set_argument
+from .signals import link_undisturbed
 from .synchronization import queue_of
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class OpenCLProgram(Program):
 
     def _read_payload(self) -> bytes:
         """The driver's binary, as ripe as it can be."""
-        device, cl = self.device, self.device.cl
+        device = self.device
         program, recipe = self.cl_program, self.compiled.recipe
         if program is None:
             raise DeviceError(f"program {self.name} is closed")
@@ -83,15 +84,20 @@ class OpenCLProgram(Program):
         keep_unread = device.is_pocl and not _pocl_caches() and not self._kinds
         if recipe is None or (self._unread and not keep_unread):
             self._unread = False
-            payload: bytes = device.call(lambda: program.get_info(cl.program_info.BINARIES)[0])
+            payload = self._read_binary(program)
             if recipe is None or not lacks_program(payload):
                 return payload
         device.require_tools()
         again = device.new_program(recipe[0])
         device.call(lambda: device.build_native(again, recipe[1]))
-        payload = device.call(lambda: again.get_info(cl.program_info.BINARIES)[0])
+        payload = self._read_binary(again)
         if lacks_program(payload):
             raise DeviceError(f"PoCL gives no binary of {self.name}: its files were removed from {folder_in_use()}")
+        return payload
+
+    def _read_binary(self, program: Any) -> bytes:
+        what = self.device.cl.program_info.BINARIES
+        payload: bytes = self.device.call(lambda: link_undisturbed(lambda: program.get_info(what)[0]))
         return payload
 
     def note_launch(self, kernel: str, group: tuple[int, int, int], small: bool) -> None:
