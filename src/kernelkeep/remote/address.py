@@ -23,13 +23,14 @@ from .store import Store
 _REDIS = ("redis", "rediss", "unix")
 _OBJECTS = ("s3", "gs", "az", "http", "https", "file")
 _OPTIONS = {"namespace", "read_only", "ttl_seconds", "timeout_seconds", "allow_unsigned"}
-_NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NAMESPACE = re.compile(r"[A-Za-z0-9._-]{0,64}")
 
 
 class Remote(msgspec.Struct, frozen=True, kw_only=True):
     """A shared store and how it is used. `repr` shows no secret.
 
     `signing_key`: bytes for HMAC, or the path of an Ed25519 key file; None takes the keys of `kernelkeep keys`.
+    `namespace`: what its names begin with; "" for names as they are.
     `timeout_seconds`: how long one lookup may take. `ttl_seconds`: how long entries are kept and their signatures hold.
     `allow_unsigned`: also take entries that nobody signed, from a place where others can write.
     """

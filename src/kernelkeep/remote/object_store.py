@@ -12,7 +12,7 @@ from .store import Store
 
 
 class ObjectStore(Store):
-    """Names become objects `<prefix of the address>/<namespace>/<name>`."""
+    """Names become objects `<prefix of the address>/<namespace>/<name>`; without a namespace, `<prefix>/<name>`."""
 
     def __init__(self, remote: Remote) -> None:
         try:
@@ -24,7 +24,7 @@ class ObjectStore(Store):
             ) from None
         self._obstore: Any = obstore
         self._location = remote.location
-        self._prefix = f"{remote.namespace}/"
+        self._prefix = f"{remote.namespace}/" if remote.namespace else ""
         options: dict[str, Any] = {}
         if urlsplit(remote.url).scheme == "file":
             options["mkdir"] = True
@@ -52,6 +52,14 @@ class ObjectStore(Store):
             self._obstore.delete(self._store, self._prefix + name)
         except FileNotFoundError:
             return
+
+    def copy(self, name: str, to: str) -> bool:
+        """A copy that the server makes."""
+        try:
+            self._obstore.copy(self._store, self._prefix + name, self._prefix + to)
+        except FileNotFoundError:
+            return False
+        return True
 
     def list(self, prefix: str) -> Iterator[str]:
         """Page by page."""

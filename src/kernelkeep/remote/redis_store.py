@@ -49,6 +49,10 @@ class RedisStore(Store):
         """One DEL."""
         self._client.delete(self._prefix + name)
 
+    def copy(self, name: str, to: str) -> bool:
+        """One COPY: Redis 6.2 and later."""
+        return bool(self._client.copy(self._prefix + name, self._prefix + to, replace=True))
+
     def list(self, prefix: str) -> Iterator[str]:
         """SCAN, page by page."""
         start = len(self._prefix)

@@ -67,6 +67,14 @@ class Store(ABC):
         path.write_bytes(data)
         return True
 
+    def copy(self, name: str, to: str) -> bool:
+        """`put` under another name what is under this one, inside the store where it can; False where there is nothing."""
+        data = self.get(name)
+        if data is None:
+            return False
+        self.put(to, data)
+        return True
+
     def close(self) -> None:
         """Give up connections."""
         return
