@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import uuid
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 import kernelkeep as kk
 from kernelkeep import settings
-from kernelkeep.testing import note_skipped, skipped_backends
+from kernelkeep.testing import note_skipped, skip_backend, skipped_backends
+from kernelkeep.testing.servers import NginxServer, NotInstalled, RedisServer, S3Server, Server
+
+S = TypeVar("S", bound=Server)
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +45,41 @@ def reachable_path() -> Iterator[Path]:
     path.chmod(0o711)
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+def start_or_skip(name: str, start: Callable[[], S]) -> S:
+    """A server of this test run. Where it is not installed the test is skipped, or fails if KERNELKEEP_REQUIRE names it."""
+    try:
+        return start()
+    except NotInstalled as missing:
+        skip_backend(name, str(missing))
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A redis-server that all tests share: use a namespace of your own, and start another one to break it."""
+    with start_or_skip("redis", RedisServer) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nginx_server() -> Iterator[NginxServer]:
+    """An nginx with WebDAV that all tests share."""
+    with start_or_skip("nginx", NginxServer) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """moto's S3 server, which all tests share."""
+    with start_or_skip("s3", S3Server) as server:
+        yield server
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace that no other test uses."""
+    return f"test-{uuid.uuid4().hex}"
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -1,0 +1,54 @@
+"""moto's S3 server: the API of S3 with conditional puts and multipart uploads, in memory. It is not S3."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import urllib.request
+from urllib.parse import urlencode
+
+from .server import NotInstalled, Server
+
+
+class S3Server(Server):
+    """It has one bucket, `bucket`, and takes any key."""
+
+    bucket = "kernelkeep"
+
+    def command(self) -> list[str]:
+        """A Python process."""
+        if importlib.util.find_spec("moto") is None or importlib.util.find_spec("flask") is None:
+            raise NotInstalled("moto's server is not installed; to get it: pip install 'moto[server]'")
+        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+
+    def start(self) -> None:
+        """Start it, and make the bucket."""
+        super().start()
+        self.empty()
+
+    @property
+    def endpoint(self) -> str:
+        """The address of the API."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The bucket, with all that a client needs to know."""
+        return self.url_on(self.port)
+
+    def url_on(self, port: int) -> str:
+        """The same on another port, where a proxy listens."""
+        options = {
+            "endpoint": f"http://127.0.0.1:{port}",
+            "region": "us-east-1",
+            "access_key_id": "someone",
+            "secret_access_key": "something",
+            "allow_http": "true",
+            "virtual_hosted_style_request": "false",
+        }
+        return f"s3://{self.bucket}/prefix?{urlencode(options)}"
+
+    def empty(self) -> None:
+        """Forget everything, and make the bucket again."""
+        for method, path in (("POST", "/moto-api/reset"), ("PUT", f"/{self.bucket}")):
+            urllib.request.urlopen(urllib.request.Request(self.endpoint + path, method=method), timeout=30).close()
