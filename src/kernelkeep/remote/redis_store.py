@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
 from .address import Remote
-from .store import Store
+from .store import Store, Versioned
+
+if TYPE_CHECKING:
+    from .redis_lease import RedisLease
+
+# A version is the SHA-1 of the bytes, which scripts can compute too.
+_REPLACE = """
+local found = redis.call('GET', KEYS[1])
+if not found or redis.sha1hex(found) ~= ARGV[1] then return 0 end
+if ARGV[3] == '' then redis.call('SET', KEYS[1], ARGV[2]) else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
+return 1
+"""
 
 
 class RedisStore(Store):
@@ -60,9 +72,29 @@ class RedisStore(Store):
         for key in self._client.scan_iter(match=pattern, count=1000):
             yield key.decode()[start:]
 
-    def create(self, name: str, data: bytes, ttl_seconds: float | None = None) -> bool:
+    def create(self, name: str, data: bytes, ttl_seconds: float | None = None) -> str | None:
         """SET NX."""
-        return bool(self._client.set(self._prefix + name, data, px=_milliseconds(ttl_seconds), nx=True))
+        made = self._client.set(self._prefix + name, data, px=_milliseconds(ttl_seconds), nx=True)
+        return _version(data) if made else None
+
+    def get_versioned(self, name: str) -> Versioned | None:
+        """One GET."""
+        data = self.get(name)
+        return None if data is None else Versioned(data, _version(data))
+
+    def replace(self, name: str, data: bytes, version: str, ttl_seconds: float | None = None) -> str | None:
+        """One script."""
+        arguments = (version, data, _milliseconds(ttl_seconds) or "")
+        done = self._client.register_script(_REPLACE)(keys=(self._prefix + name,), args=arguments)
+        return _version(data) if done else None
+
+    def lease(self, name: str, duration_seconds: float | None = None) -> RedisLease:
+        """A key that expires, and a counter for the tokens."""
+        from .lease import DURATION_SECONDS
+        from .redis_lease import RedisLease
+
+        seconds = duration_seconds or DURATION_SECONDS
+        return RedisLease(self._client, self._prefix + name, self._prefix + "lease-tokens", seconds)
 
     def close(self) -> None:
         """Close the connections."""
@@ -71,3 +103,7 @@ class RedisStore(Store):
 
 def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else max(1, int(seconds * 1000))
+
+
+def _version(data: bytes) -> str:
+    return hashlib.sha1(data, usedforsecurity=False).hexdigest()

@@ -11,7 +11,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .lease import StoreLease
 
 
 class Versioned(NamedTuple):
@@ -79,18 +82,24 @@ class Store(ABC):
         """Give up connections."""
         return
 
-    # What locks are made of. A store that cannot do this has `conditional = False`.
+    # What leases are made of. A store that cannot do this has `conditional = False`. A version is never empty.
 
     conditional: bool = False
 
-    def create(self, name: str, data: bytes, ttl_seconds: float | None = None) -> bool:
-        """`put` where nothing is under the name yet; False where something is. One of many callers at once succeeds."""
+    def create(self, name: str, data: bytes, ttl_seconds: float | None = None) -> str | None:
+        """`put` where nothing is under the name yet: its version, or None where something is. One of many callers succeeds."""
         raise NotImplementedError
 
     def get_versioned(self, name: str) -> Versioned | None:
         """`get`, with the version that `replace` compares."""
         raise NotImplementedError
 
-    def replace(self, name: str, data: bytes, version: str, ttl_seconds: float | None = None) -> bool:
-        """`put` where the name still has this version; False where it changed or is gone."""
+    def replace(self, name: str, data: bytes, version: str, ttl_seconds: float | None = None) -> str | None:
+        """`put` where the name still has this version: the new version, or None where it changed or is gone."""
         raise NotImplementedError
+
+    def lease(self, name: str, duration_seconds: float | None = None) -> StoreLease | None:
+        """A lease on a name; None where the store cannot compare before it writes."""
+        from .lease import DURATION_SECONDS, ConditionalLease
+
+        return ConditionalLease(self, name, duration_seconds or DURATION_SECONDS) if self.conditional else None

@@ -1,0 +1,289 @@
+"""A lease on a name in a shared store: one machine at a time holds it, until it gives it back or stops renewing it.
+
+A thread renews the leases that this process holds, so a holder may work for minutes. When the process dies nobody renews, and
+the lease runs out `duration_seconds` later. Every holder has a token, greater than those before it. A holder that was paused
+for longer than the lease, and comes back, finds another token in the store: it can neither renew nor release what is no longer
+its own, and `is_held` is False.
+
+`ConditionalLease` needs a store with conditional puts and no clock that machines share: who waits takes the lease over
+after it has seen the same version for longer than the lease lasts, by its own clock. `redis_lease.py` does better where the
+server counts the time.
+
+A lease saves work and protects nothing: whoever can write to the store can hold it. Waiting is therefore always bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import random
+import secrets
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .store import Store, Versioned
+
+DURATION_SECONDS = 5.0  # how long after the death of a holder another one takes over
+_RENEWALS = 4  # as many in each duration, so that a few may fail
+_LONGEST_SECONDS = 60.0  # a longer duration in a store is nobody's that follows these rules
+_TOLERATED_SECONDS = 1.0  # a store that fails for so long while somebody waits is given up
+_FIRST_PAUSE_SECONDS = 0.01
+_LONGEST_PAUSE_SECONDS = 0.5
+_PAUSE_SHARE = 0.1  # of the time waited so far: nobody waits for more than a tenth longer than needed
+_ATTEMPT_SECONDS = 0.1  # between two looks at the lease itself; the bytes are looked for more often
+_LONGEST_RECORD = 200
+
+
+class State(enum.Enum):
+    """What a record says of a lease."""
+
+    HELD = "held"
+    RELEASED = "released"
+    FAILED = "failed"  # released by a holder whose work failed: who waited for it need not wait for the next holder
+
+
+class Outcome(enum.Enum):
+    """How waiting ended."""
+
+    HELD = "the lease is held here"
+    ARRIVED = "what another holder worked on is there"
+    FAILED = "another holder tried and failed"
+    LATE = "the time is up"
+
+
+class Record(NamedTuple):
+    """What is stored under the name of a lease."""
+
+    state: State
+    token: int
+    owner: str
+    duration_ms: int
+    renewals: int = 0
+
+    def encode(self) -> bytes:
+        """As text. No two writes are alike, because some stores call the hash of the bytes their version."""
+        return f"{self.state.value} {self.token} {self.owner} {self.duration_ms} {self.renewals}".encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Record | None:
+        """What a store returned; None where it is something else."""
+        if len(data) > _LONGEST_RECORD:
+            return None
+        try:
+            state, token, owner, duration_ms, renewals = data.decode("ascii").split(" ")
+            return cls(State(state), int(token), owner, int(duration_ms), int(renewals))
+        except ValueError:
+            return None
+
+    @property
+    def duration_seconds(self) -> float:
+        """How long it holds without being renewed, within reason."""
+        return min(max(self.duration_ms / 1000, 0.1), _LONGEST_SECONDS)
+
+
+class StoreLease(ABC):
+    """A lease on one name. Not for several threads at once, but for the thread that renews it. Stores' errors pass through."""
+
+    def __init__(self, name: str, duration_seconds: float = DURATION_SECONDS) -> None:
+        self.name = name
+        self.duration_seconds = duration_seconds
+        self.owner = secrets.token_hex(8)
+        self.token = 0
+        self.waited_for = 0  # the token of the holder that was last seen
+        self._held_in: int | None = None  # the process
+        self._lock = threading.Lock()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is held here, as far as is known: a process that was paused finds out at the next renewal."""
+        return self._held_in == os.getpid()
+
+    def attempt(self) -> State | None:
+        """Take the lease if nobody has it; None where that succeeded, else what is in the way.
+
+        `State.FAILED` is only said of the holder that this object saw before.
+        """
+        found = self._attempt()
+        if found is None:
+            self._held_in = os.getpid()
+            _renewals.add(self)
+        return found
+
+    def renew(self) -> bool:
+        """Hold it for another `duration_seconds`; False where it was lost."""
+        with self._lock:
+            if self.is_held and not self._renew():
+                self._held_in = None
+            return self.is_held
+
+    def release(self, *, failed: bool = False) -> None:
+        """Give it back, if it is still held. With `failed`, those who wait now are told that waiting is no use."""
+        _renewals.discard(self)
+        with self._lock:
+            if self.is_held:
+                self._held_in = None
+                self._release(State.FAILED if failed else State.RELEASED)
+
+    @abstractmethod
+    def _attempt(self) -> State | None: ...
+
+    @abstractmethod
+    def _renew(self) -> bool: ...
+
+    @abstractmethod
+    def _release(self, state: State) -> None: ...
+
+
+class ConditionalLease(StoreLease):
+    """A lease in a store that can compare before it writes. The record stays there, released, and keeps the token."""
+
+    def __init__(self, store: Store, name: str, duration_seconds: float = DURATION_SECONDS) -> None:
+        super().__init__(name, duration_seconds)
+        self._store = store
+        self._version = ""
+        self._renewed = 0
+        self._seen_version = ""
+        self._seen_at = 0.0
+
+    def _record(self, state: State = State.HELD) -> bytes:
+        return Record(state, self.token, self.owner, int(self.duration_seconds * 1000), self._renewed).encode()
+
+    def _attempt(self) -> State | None:
+        if not self._seen_version:  # mostly nobody ever had it, and one round trip is enough
+            self.token, self._renewed = 1, 0
+            if self._holds(self._store.create(self.name, self._record())):
+                return None
+        found = self._store.get_versioned(self.name)
+        if found is None:
+            self._seen_version = ""
+            return State.RELEASED
+        record = Record.decode(found.data)
+        if record is not None and record.owner == self.owner and record.state is State.HELD:
+            self.token, self._renewed = record.token, record.renewals
+            self._version = found.version  # an earlier write of ours arrived, and only its answer was lost
+            return None
+        in_the_way = self._judge(found, record)
+        if in_the_way is not None:
+            return in_the_way
+        self.token, self._renewed = (record.token if record else 0) + 1, 0
+        return None if self._holds(self._store.replace(self.name, self._record(), found.version)) else State.HELD
+
+    def _judge(self, found: Versioned, record: Record | None) -> State | None:
+        """What is in the way of taking the lease over; None where nothing is."""
+        now = time.monotonic()
+        if found.version != self._seen_version:
+            self._seen_version, self._seen_at = found.version, now
+        if record is not None and record.state is not State.HELD:
+            return State.FAILED if record.state is State.FAILED and record.token == self.waited_for else None
+        duration = record.duration_seconds if record else self.duration_seconds
+        self.waited_for = record.token if record else 0
+        return State.HELD if now - self._seen_at <= duration else None
+
+    def _holds(self, version: str | None) -> bool:
+        self._version = version or ""
+        return version is not None
+
+    def _renew(self) -> bool:
+        self._renewed += 1
+        record, version = self._record(), self._version
+        if self._holds(self._store.replace(self.name, record, version)):
+            return True
+        found = self._store.get_versioned(self.name)
+        ours = found is not None and found.data == record  # it arrived, and only the answer was lost
+        return ours and found is not None and self._holds(found.version)
+
+    def _release(self, state: State) -> None:
+        self._store.replace(self.name, self._record(state), self._version)
+
+
+def wait_for(lease: StoreLease, arrived: Callable[[], bool], timeout_seconds: float) -> Outcome:
+    """Wait until `lease` is held here, or until `arrived` says that what its holder works on is there.
+
+    One failure of the store is waited out; a store that keeps failing raises its error.
+    """
+    begun = time.monotonic()
+    failing_since: float | None = None
+    attempted = -_ATTEMPT_SECONDS
+    while True:
+        waited = time.monotonic() - begun
+        try:
+            if waited - attempted >= _ATTEMPT_SECONDS:
+                state = lease.attempt()
+                if state is None:
+                    return Outcome.HELD
+                if state is State.FAILED:
+                    return Outcome.FAILED
+                attempted = waited
+            if arrived():
+                return Outcome.ARRIVED
+            failing_since = None
+        except Exception:
+            now = time.monotonic()
+            if attempted < 0 or (failing_since is not None and now - failing_since >= _TOLERATED_SECONDS):
+                raise
+            failing_since = failing_since or now
+        left = timeout_seconds - (time.monotonic() - begun)
+        if left <= 0:
+            return Outcome.LATE
+        pause = min(max(_PAUSE_SHARE * waited, _FIRST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
+        time.sleep(min(pause * random.uniform(0.5, 1.5), left))
+
+
+class _Renewals:
+    """The thread that renews what this process holds. It runs while there is something to renew."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._due: weakref.WeakKeyDictionary[StoreLease, float] = weakref.WeakKeyDictionary()
+        self._thread: threading.Thread | None = None
+
+    def add(self, lease: StoreLease) -> None:
+        with self._changed:
+            self._due[lease] = time.monotonic() + lease.duration_seconds / _RENEWALS
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="kernelkeep-leases", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def discard(self, lease: StoreLease) -> None:
+        with self._changed:
+            self._due.pop(lease, None)
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                due = sorted(self._due.items(), key=lambda item: item[1])
+                if not due:
+                    self._thread = None
+                    return
+                lease, at = due[0]
+                left = at - time.monotonic()
+                if left > 0:
+                    del lease, due
+                    self._changed.wait(left)
+                    continue
+                self._due[lease] = time.monotonic() + lease.duration_seconds / _RENEWALS
+            held = True
+            with contextlib.suppress(Exception):  # tried again when it is due again
+                held = lease.renew()
+            if not held:
+                self.discard(lease)
+            del lease, due
+
+
+_renewals = _Renewals()
+
+
+def _forget_in_child() -> None:
+    """A forked child holds none of its parent's leases, and has no thread that renews."""
+    global _renewals
+    _renewals = _Renewals()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
