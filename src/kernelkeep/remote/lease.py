@@ -108,7 +108,7 @@ class StoreLease(ABC):
 
         `State.FAILED` is only said of the holder that this object saw before.
         """
-        found = self._attempt()
+        found = self.try_to_take()
         if found is None:
             self._held_in = os.getpid()
             _renewals.add(self)
@@ -117,7 +117,7 @@ class StoreLease(ABC):
     def renew(self) -> bool:
         """Hold it for another `duration_seconds`; False where it was lost."""
         with self._lock:
-            if self.is_held and not self._renew():
+            if self.is_held and not self.extend():
                 self._held_in = None
             return self.is_held
 
@@ -127,16 +127,21 @@ class StoreLease(ABC):
         with self._lock:
             if self.is_held:
                 self._held_in = None
-                self._release(State.FAILED if failed else State.RELEASED)
+                self.give_up(State.FAILED if failed else State.RELEASED)
+
+    # What a kind of store does.
 
     @abstractmethod
-    def _attempt(self) -> State | None: ...
+    def try_to_take(self) -> State | None:
+        """Write a record with a new token where nobody holds the lease; None where that succeeded."""
 
     @abstractmethod
-    def _renew(self) -> bool: ...
+    def extend(self) -> bool:
+        """Renew this object's record; False where another one is there."""
 
     @abstractmethod
-    def _release(self, state: State) -> None: ...
+    def give_up(self, state: State) -> None:
+        """Replace this object's record; do nothing where another one is there."""
 
 
 class ConditionalLease(StoreLease):
@@ -153,7 +158,8 @@ class ConditionalLease(StoreLease):
     def _record(self, state: State = State.HELD) -> bytes:
         return Record(state, self.token, self.owner, int(self.duration_seconds * 1000), self._renewed).encode()
 
-    def _attempt(self) -> State | None:
+    def try_to_take(self) -> State | None:
+        """One round trip where there is no record yet, two or three where there is one."""
         if not self._seen_version:  # mostly nobody ever had it, and one round trip is enough
             self.token, self._renewed = 1, 0
             if self._holds(self._store.create(self.name, self._record())):
@@ -188,7 +194,8 @@ class ConditionalLease(StoreLease):
         self._version = version or ""
         return version is not None
 
-    def _renew(self) -> bool:
+    def extend(self) -> bool:
+        """Write the record again, with a number that changes its version."""
         self._renewed += 1
         record, version = self._record(), self._version
         if self._holds(self._store.replace(self.name, record, version)):
@@ -197,7 +204,8 @@ class ConditionalLease(StoreLease):
         ours = found is not None and found.data == record  # it arrived, and only the answer was lost
         return ours and found is not None and self._holds(found.version)
 
-    def _release(self, state: State) -> None:
+    def give_up(self, state: State) -> None:
+        """The record stays, and says so."""
         self._store.replace(self.name, self._record(state), self._version)
 
 

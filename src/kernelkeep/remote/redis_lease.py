@@ -35,7 +35,8 @@ class RedisLease(StoreLease):
         self._milliseconds = int(duration_seconds * 1000)
         self._record = b""
 
-    def _attempt(self) -> State | None:
+    def try_to_take(self) -> State | None:
+        """One script."""
         data = bytes(self._run(_TAKE, self.owner, self._milliseconds, self.waited_for))
         record = Record.decode(data)
         if record is None:
@@ -47,10 +48,12 @@ class RedisLease(StoreLease):
             self.waited_for = record.token
         return record.state
 
-    def _renew(self) -> bool:
+    def extend(self) -> bool:
+        """One script."""
         return bool(self._run(_RENEW, self._record, self._milliseconds))
 
-    def _release(self, state: State) -> None:
+    def give_up(self, state: State) -> None:
+        """Remove the key; a failure is remembered for as long as a lease lasts."""
         if state is State.FAILED:
             record = Record(state, self.token, self.owner, self._milliseconds).encode()
             self._run(_RELEASE_FAILED, self._record, self._milliseconds, record)

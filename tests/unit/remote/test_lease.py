@@ -179,16 +179,16 @@ def test_a_failing_store_is_given_up_in_time() -> None:
     class Failing(StoreLease):
         calls = 0
 
-        def _attempt(self) -> State | None:
+        def try_to_take(self) -> State | None:
             self.calls += 1
             if self.calls == 1:
                 return State.HELD
             raise OSError("the store is gone")
 
-        def _renew(self) -> bool:
+        def extend(self) -> bool:
             return False
 
-        def _release(self, state: State) -> None:
+        def give_up(self, state: State) -> None:
             return
 
     lease = Failing("x")
