@@ -22,9 +22,10 @@ from ..storage.files import Damaged, Untrusted
 from ..storage.locks import LockUnavailable
 from .entry import LARGEST_PAYLOAD, Entry, Facts, decode, encode
 from .log import log
-from .tiers.tier import NotStored, NotWritable, Tier
+from .tiers.tier import NotStored, NotWritable, Place, Tier
 
 T = TypeVar("T")
+_Places = Callable[[], Sequence[Place]]
 
 
 class TierCounts(msgspec.Struct):
@@ -45,11 +46,15 @@ class TierCounts(msgspec.Struct):
 
 
 class Hit(NamedTuple, Generic[T]):
-    """What `TierChain.load` made of an entry, the entry's facts, and the origin of the tier it was in."""
+    """What `TierChain.load` made of an entry, the entry's facts, and the origin of the tier it was in.
+
+    `place` is where it was found if it was compiled ahead for an architecture.
+    """
 
     value: T
     facts: Facts
     origin: str
+    place: Place | None = None
 
 
 class _Pause:
@@ -98,47 +103,66 @@ class TierChain:
 
     def find(self, digest: str, name: str) -> tuple[Entry, str] | None:
         """A verified entry and the origin of its tier. `name` only helps to find it, and names it in the log."""
+        found = self.locate(digest, name)
+        return None if found is None else (found.value, found.origin)
+
+    def locate(self, digest: str, name: str, ahead: _Places = tuple) -> Hit[Entry] | None:
+        """What `load` would find, and where. Nothing is counted as a hit."""
         for member in self._members:
-            found = self._fetch(member, digest, name)
-            if found is not None:
-                return found[1], member.tier.origin
+            for place in self._places(digest, ahead):
+                found = self._fetch(member, digest, name, place)
+                if found is not None:
+                    return Hit(found[1], found[1].facts, member.tier.origin, place)
         return None
 
-    def load(self, digest: str, name: str, use: Callable[[Entry], T]) -> Hit[T] | None:
-        """What `use` makes of the first entry that it does not refuse with `BinaryRejected`."""
+    def load(self, digest: str, name: str, use: Callable[[Entry], T], ahead: _Places = tuple) -> Hit[T] | None:
+        """What `use` makes of the first entry that it does not refuse with `BinaryRejected`.
+
+        `ahead` returns where else the program may be, compiled ahead for an architecture. Each tier is asked there too before
+        the next tier: what is near is faster than what is far.
+        """
         missed: list[_Member] = []
         for member in self._members:
-            found = self._fetch(member, digest, name)
-            if found is not None:
+            for place in self._places(digest, ahead):
+                found = self._fetch(member, digest, name, place)
+                if found is None:
+                    continue
                 data, entry = found
                 try:
                     value = use(entry)
                 except BinaryRejected as error:
-                    self._reject(member, digest, name, str(error))
+                    self._reject(member, digest, name, str(error), place)
                 else:
                     self._count(member, "hits")
                     for earlier in missed:
-                        if self._store(earlier, digest, name, data):
+                        if self._store(earlier, digest, name, data, place):
                             self._count(earlier, "filled")
-                    return Hit(value, entry.facts, member.tier.origin)
+                    return Hit(value, entry.facts, member.tier.origin, place)
             missed.append(member)
         return None
 
-    def _fetch(self, member: _Member, digest: str, name: str) -> tuple[bytes, Entry] | None:
+    @staticmethod
+    def _places(digest: str, ahead: _Places) -> Iterator[Place | None]:
+        """None, which is the key of this very device, then what `ahead` returns, which is not called before it is needed."""
+        yield None
+        yield from ahead()
+
+    def _fetch(self, member: _Member, digest: str, name: str, place: Place | None = None) -> tuple[bytes, Entry] | None:
         if not (member.opened or self._is_ready(member)):
             self._count(member, "skipped")
             return None
         tier = member.tier
         try:
-            data = tier.get_named(digest, name)
+            data = tier.get_named(digest, name) if place is None else tier.get_ahead(place, name)
             if data is not None:
-                return data, decode(data, digest)
-            self._count(member, "misses")
+                return data, decode(data, digest if place is None else place.digest)
+            if place is None:
+                self._count(member, "misses")
         except Damaged as damage:
             if isinstance(damage, Untrusted):
                 text = f"{name} is not read from {tier.location} and set aside: {damage}; it is compiled again"
                 self._warn(member, "entry", text)
-            self._reject(member, digest, name, str(damage))
+            self._reject(member, digest, name, str(damage), place)
         except Exception as error:
             self._fail(member, error)
         return None
@@ -162,12 +186,15 @@ class TierChain:
         digest = entry.facts.key.digest
         return sum(self._store(member, digest, name, data) for member in self._members) > 0
 
-    def _store(self, member: _Member, digest: str, name: str, data: bytes) -> bool:
+    def _store(self, member: _Member, digest: str, name: str, data: bytes, place: Place | None = None) -> bool:
         if not self._is_writable(member):
             self._count(member, "skipped")
             return False
         try:
-            member.tier.put(digest, data)
+            if place is None:
+                member.tier.put(digest, data)
+            else:
+                member.tier.put_ahead(place, data)
         except NotStored as error:
             log(name, "not saved in the %s tier: %s", member.tier.name, error)
             return False
@@ -178,17 +205,20 @@ class TierChain:
         self._count(member, "stored")
         return True
 
-    def reject(self, digest: str, name: str, reason: str) -> None:
+    def reject(self, digest: str, name: str, reason: str, place: Place | None = None) -> None:
         """Take an entry out of every tier: the driver refused it after it had been loaded."""
         for member in self._members:
-            if self._fetch(member, digest, name) is not None:
-                self._reject(member, digest, name, reason)
+            if self._fetch(member, digest, name, place) is not None:
+                self._reject(member, digest, name, reason, place)
 
-    def _reject(self, member: _Member, digest: str, name: str, reason: str) -> None:
+    def _reject(self, member: _Member, digest: str, name: str, reason: str, place: Place | None = None) -> None:
         self._count(member, "rejected")
         log(name, "the entry in the %s tier is rejected: %s", member.tier.name, reason)
         try:
-            member.tier.reject(digest)
+            if place is None:
+                member.tier.reject(digest)
+            else:
+                member.tier.reject_ahead(place)
         except Exception as error:  # the next lookup rejects it again
             self._count(member, "failed")
             log(name, "the %s tier could not remove it: %s", member.tier.name, error)

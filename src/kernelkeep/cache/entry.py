@@ -57,6 +57,7 @@ class Facts(msgspec.Struct, frozen=True):
     kernels: tuple[str, ...] = ()
     payload_bytes: int = 0
     ripened: int = 0  # how often it was saved again after use
+    compiler: str = ""  # of a program compiled ahead; otherwise the device's fingerprint names it
 
 
 class Entry(msgspec.Struct, frozen=True):

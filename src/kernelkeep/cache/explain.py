@@ -27,8 +27,13 @@ def explain(cache: ProgramCache, source: Source | PortableKernel) -> Explanation
     origin = None
     if any(loaded.digest == key.digest for loaded in cache.loaded):
         origin = "memory"
-    elif (found := cache.chain.find(key.digest, source.name)) is not None:
-        origin = found[1]
+    elif (found := cache.chain.locate(key.digest, source.name, lambda: cache.places_ahead(source))) is not None:
+        origin = found.origin
+        if found.place is not None:
+            by = f" by {found.facts.compiler}" if found.facts.compiler else ""
+            note = (
+                f"It was compiled ahead{by}, for the architecture: {found.place.folder}, key {found.place.digest[:16]}."
+            )
     if origin:
         return Explanation(source.name, origin, key.digest, key.fields, note=note)
     nearest: Facts | None = None

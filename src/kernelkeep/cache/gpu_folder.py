@@ -100,11 +100,14 @@ class GpuFolder:
         for part in _PARTS:
             self.trust.check_part(self.path / part)
 
-    def prepare(self, facts: dict[str, Any]) -> None:
-        """Create the folder or note that it is in use, and remove what killed writers left."""
+    def prepare(self, facts: dict[str, Any], *, used_here: bool = True) -> None:
+        """Create the folder or note that it is in use, and remove what killed writers left.
+
+        Not `used_here`: for a GPU that need not be in this machine.
+        """
         for folder in (self._programs, self._tmp):
             make_folder(folder)
-        if self.manifest.note_use(facts):
+        if self.manifest.note_use(facts, used_here=used_here):
             remove(self.path / _OLD_DIARY)
         now = time.time()
         for leftover in self._tmp.iterdir():

@@ -24,6 +24,7 @@ class Manifest:
     def __init__(self, folder: Path, trust: Trust, count: Callable[[], tuple[int, int]]) -> None:
         self._count = count
         self._facts: dict[str, Any] = {}
+        self._used_here = True
         self._counts = SharedCounts(
             folder / "manifest.json", folder / "locks" / "folder.lock", trust, complete=self._complete
         )
@@ -37,9 +38,12 @@ class Manifest:
         found = self.read()
         return isinstance(found.get("schema"), int) and isinstance(found.get("fingerprint"), dict)
 
-    def note_use(self, facts: dict[str, Any]) -> bool:
-        """Write down that this machine uses the folder, with what it belongs to. False if that was done a short time ago."""
-        self._facts = facts
+    def note_use(self, facts: dict[str, Any], *, used_here: bool = True) -> bool:
+        """Write down that this machine uses the folder, with what it belongs to. False if that was done a short time ago.
+
+        Not `used_here`: the folder is filled here for other machines.
+        """
+        self._facts, self._used_here = facts, used_here
         found = self.read()
         used, now = found.get("last_used"), time.time()
         recent = isinstance(used, int | float) and -REFRESH_SECONDS < now - used < REFRESH_SECONDS
@@ -52,7 +56,8 @@ class Manifest:
         now = time.time()
         machines = fields.get("machines")
         fields.update(self._facts)
-        fields["machines"] = {**(machines if isinstance(machines, dict) else {}), _machine(): now}
+        if self._used_here:
+            fields["machines"] = {**(machines if isinstance(machines, dict) else {}), _machine(): now}
         fields["last_used"] = now
 
     def _complete(self, found: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -36,6 +35,7 @@ from .saver import Saver, SaveState
 from .single_flight import Flights
 from .stats import CacheStats, Counters, bytes_bound, typed_counts
 from .tiers.disk import DiskTier, Pruned
+from .tiers.tier import Place
 
 if TYPE_CHECKING:
     from ..devices.base import Device, Program
@@ -90,9 +90,8 @@ class ProgramCache:
         self._fingerprint = device.fingerprint.digest
         self._counters = Counters()
         self.loaded = LoadedPrograms(max_programs, memory_bound)
-        facts = asdict(device.fingerprint) | {"digest": self._fingerprint}
         most = _UNBOUNDED if disk_bound is None else disk_bound
-        self.disk = DiskTier(self.cache_dir, device.fingerprint.folder, facts, most, trust)
+        self.disk = DiskTier(self.cache_dir, device.fingerprint.folder, device.fingerprint.facts, most, trust)
         self.chain = TierChain([self.disk])
         self.saver = Saver(device, self.chain, self.loaded, self._counters, automatic=auto_save)
         self._flights: Flights[tuple[LoadedProgram, str]] = Flights()
@@ -156,7 +155,8 @@ class ProgramCache:
 
     def reject(self, lease: Lease, reason: str) -> None:
         """The driver refused a leased program after it had been loaded: do not find it again, here or in a tier."""
-        self.chain.reject(lease.loaded.digest, lease.loaded.save_state.facts.name, reason)
+        state: SaveState = lease.loaded.save_state
+        self.chain.reject(lease.loaded.digest, state.facts.name, reason, state.place)
         self.loaded.forget(lease.loaded)
 
     def identify(self, asked: Source | PortableKernel) -> tuple[Source, str]:
@@ -168,22 +168,25 @@ class ProgramCache:
         if source.language != self.device.language:
             takes = f"{self.device.spec} takes {self.device.language}"
             raise ArgumentError(f"source {source.name} is {source.language}, and {takes}")
-        digests: dict[str, str] = source.__dict__.setdefault("_digests", {})
-        digest = digests.get(self._fingerprint)
-        if digest is None:
-            digest = digests[self._fingerprint] = digest_of(source, self._fingerprint)
-        return source, digest
+        return source, _digest_once(source, self._fingerprint)
 
     def key(self, source: Source) -> Key:
         """The key of a source on this device, with its fields in a readable form."""
         return key_of(source, self._fingerprint, self.device.fingerprint.folder)
+
+    def places_ahead(self, source: Source) -> list[Place]:
+        """Where a source may be found that was compiled ahead for this device's architecture, the preferred place first."""
+        return [
+            Place(_digest_once(source, found.digest), found.digest, found.folder, found.facts)
+            for found in self.device.architecture_fingerprints
+        ]
 
     def _bring(self, source: Source, digest: str, alias: Hashable) -> tuple[LoadedProgram, str]:
         """Load a program from wherever it is, or compile it. One thread does this."""
         loaded = self.loaded.find(digest, alias)
         if loaded is not None:  # another thread had just finished
             return loaded, "memory"
-        found = self._load(digest, source.name, alias)
+        found = self._load(digest, source.name, alias, source)
         if found is not None:
             return found
         asked_at = time.monotonic()
@@ -198,11 +201,12 @@ class ProgramCache:
             return self._compile(source, digest, alias), "compiled"
 
     def _load(
-        self, digest: str, name: str, alias: Hashable, *, only_named: bool = False
+        self, digest: str, name: str, alias: Hashable, source: Source | None = None, *, only_named: bool = False
     ) -> tuple[LoadedProgram, str] | None:
         """Load a program from the first tier that has it, and where that was; None where no tier has it.
 
-        With `only_named`, an entry that was saved under another name is a `LookupError`.
+        With `source`, what was compiled ahead for the device's architecture is found too. With `only_named`, an entry that was
+        saved under another name is a `LookupError`.
         """
         seconds = 0.0
 
@@ -210,18 +214,22 @@ class ProgramCache:
             nonlocal seconds
             if only_named and entry.facts.name != name:
                 raise LookupError(digest)
+            # What was compiled ahead was never on this device: let the driver refuse all of it now, not at the first launch.
+            eager = entry.facts.key.digest != digest
             start = time.perf_counter()
-            program: Program = self._with_relief(lambda: self.device.load(entry.payload, eager=False))
+            program: Program = self._with_relief(lambda: self.device.load(entry.payload, eager=eager))
             seconds = time.perf_counter() - start
             return program
 
-        hit = self.chain.load(digest, name, load)
+        hit = self.chain.load(digest, name, load, lambda: () if source is None else self.places_ahead(source))
         if hit is None:
             return None
         facts = hit.facts
+        if hit.place is not None and source is not None:  # if it is ever saved again, then as a program of this device
+            facts = msgspec.structs.replace(facts, key=self.key(source), device=self.device.fingerprint.folder)
         self._counters.add(compile_seconds_saved=max(0.0, facts.compile_seconds - seconds))
         log(facts.name, "loaded from %s in %.2f ms", hit.origin, seconds * 1e3)
-        return self._add(hit.value, SaveState(facts, saved=True), digest, alias), hit.origin
+        return self._add(hit.value, SaveState(facts, saved=True, place=hit.place), digest, alias), hit.origin
 
     def _compile(self, source: Source, digest: str, alias: Hashable) -> LoadedProgram:
         start = time.perf_counter()
@@ -388,6 +396,14 @@ class ProgramCache:
     def folder(self) -> Path:
         """The folder of this device inside the cache folder."""
         return self.disk.folder.path
+
+
+def _digest_once(source: Source, fingerprint: str) -> str:
+    digests: dict[str, str] = source.__dict__.setdefault("_digests", {})
+    digest = digests.get(fingerprint)
+    if digest is None:
+        digest = digests[fingerprint] = digest_of(source, fingerprint)
+    return digest
 
 
 def _read_counts(counters: Counters, loaded: LoadedPrograms, chain: TierChain) -> dict[str, float]:

@@ -19,6 +19,7 @@ from .entry import Entry, Facts
 from .loaded_programs import LoadedProgram, LoadedPrograms
 from .log import log
 from .stats import Counters
+from .tiers.tier import Place
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
 class SaveState:
     """What is known of a loaded program's entry in the tiers."""
 
-    __slots__ = ("being_saved", "facts", "saved", "saved_ripeness")
+    __slots__ = ("being_saved", "facts", "place", "saved", "saved_ripeness")
 
-    def __init__(self, facts: Facts, saved: bool) -> None:
+    def __init__(self, facts: Facts, saved: bool, place: Place | None = None) -> None:
         self.facts = facts
+        self.place = place  # where it was found, if it was compiled ahead
         self.saved = saved
         self.being_saved = False
         self.saved_ripeness = 0  # the program's ripeness when it was last saved

@@ -102,6 +102,8 @@ class Device(ABC):
     lanes_class: type[Lanes] = Lanes
     queue_class: type[Queue] | None = None  # None: the device has one queue
     replays_whole = False  # many launches cost the host as much as one
+    # Under which programs that were compiled ahead for this architecture are found, the preferred ones first.
+    architecture_fingerprints: tuple[Fingerprint, ...] = ()
     lost = ""  # why this process cannot use it, where it was opened before a fork
 
     def __init__(self, info: DeviceInfo, fingerprint: Fingerprint, capabilities: Capabilities) -> None:

@@ -17,6 +17,8 @@ _FILLER = re.compile(
     r"\((?:r|tm|c)\)|\b(corporation|corp|inc|the|co|ltd|project|processor|cpu|gpu|graphics)\b\.?", re.IGNORECASE
 )
 
+_FIELDS = ("backend", "vendor", "model", "driver", "compiler", "architecture")
+
 
 @dataclass(frozen=True)
 class Fingerprint:
@@ -37,10 +39,15 @@ class Fingerprint:
     def digest(self) -> str:
         """SHA-256 over every field, labelled and length-prefixed, in hexadecimal."""
         digest = hashlib.sha256(b"kernelkeep fingerprint 1\0")
-        for name in ("backend", "vendor", "model", "driver", "compiler", "architecture"):
+        for name in _FIELDS:
             value = getattr(self, name).encode()
             digest.update(f"{name}:{len(value)}:".encode() + value)
         return digest.hexdigest()
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The strings and the digest, as a manifest has them."""
+        return {name: getattr(self, name) for name in (*_FIELDS, "digest")}
 
     @cached_property
     def folder(self) -> str:

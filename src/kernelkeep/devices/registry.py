@@ -43,6 +43,7 @@ class Backend(Protocol):
     - `hint: str`: one line that says how to get a device.
     - `needs() -> Iterable[Check]`: what must be installed before a device can be found, each check building on the one before.
     - `device_needs(devices) -> Iterable[Check]`: what the devices that were found need besides.
+    - `ahead: AheadCompiler`: compiles without a device (`ahead.py`).
     """
 
     def list_devices(self, cache_dir: _Folder = None) -> list[DeviceInfo]:

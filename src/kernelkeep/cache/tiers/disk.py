@@ -6,6 +6,7 @@ A folder that another user could have written to is not used: nothing is read fr
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +18,7 @@ from ...storage.private import NotPrivate, Trust, default_trust, make_private_fo
 from ..gpu_folder import GpuFolder
 from ..log import log
 from ..stats import COUNTERS, add_to_file, read_file
-from .tier import NotStored, NotWritable, Tier
+from .tier import NotStored, NotWritable, Place, Tier
 
 _TRIES = 10  # to write, while other processes clear the folder
 _ROOM = 0.9  # pruning by bytes goes down to this share of the bound, so that it is not needed again at once
@@ -86,6 +87,8 @@ class DiskTier(Tier):
         self._refusal: OSError | None = None  # why the folder is not to be read
         self._other_bytes = 0  # programs of other devices, as of the last look
         self._foreign_bytes = 0  # foreign cache folders, likewise
+        self._missing = False  # there is no folder of this GPU, and none can be made
+        self._ahead: dict[str, GpuFolder] = {}  # folders of architectures that were found private
 
     @property
     def location(self) -> str:
@@ -96,9 +99,11 @@ class DiskTier(Tier):
         """Check that the folder is private, and make it ready."""
         for tries in range(1, _TRIES + 1):
             self.usable, self._refusal = False, None
+            self._missing = root_checked = False
+            self._ahead.clear()
             try:
                 make_private_folder(self.root, self.trust)
-                self._root_usable = True
+                self._root_usable = root_checked = True
                 self._check_folder()
                 self.usable = True
                 self.folder.prepare(self._facts)
@@ -106,12 +111,16 @@ class DiskTier(Tier):
                 return
             except FileNotFoundError as error:  # somebody clears the cache
                 if tries == _TRIES:
-                    self._fail_to_open(error)
+                    self._fail_to_open(error, root_checked)
             except OSError as error:
-                self._fail_to_open(error)
+                self._fail_to_open(error, root_checked)
 
-    def _fail_to_open(self, error: OSError) -> None:
-        if self.usable:
+    def _fail_to_open(self, error: OSError, root_checked: bool) -> None:
+        # In a cache folder that is read-only, such as one in the image of a container, the folder of this GPU cannot be made.
+        # What was compiled ahead is there all the same.
+        private = root_checked and not isinstance(error, NotPrivate)
+        self._missing = not self.usable and private and not _is_there(self.folder)
+        if self.usable or self._missing:
             raise NotWritable(error.strerror or str(error)) from error
         self._refuse(error)
 
@@ -140,6 +149,8 @@ class DiskTier(Tier):
         """The same, found faster under the name it was saved under."""
         if self._refusal is not None:
             raise self._refusal
+        if self._missing:
+            return None
         try:
             return self.folder.read(digest, name)
         except NotPrivate as error:
@@ -153,6 +164,7 @@ class DiskTier(Tier):
         for tries in range(1, _TRIES + 1):
             try:
                 self._check_folder()  # somebody may have removed the folder, and somebody else made one
+                self.usable, self._missing = True, False
                 self.folder.write(digest, data)
                 break
             except FileNotFoundError as error:
@@ -163,6 +175,47 @@ class DiskTier(Tier):
         room = room_for_entries(self.max_bytes, self._foreign_bytes)
         if self.folder.manifest.count()[1] + self._other_bytes > room or len(data) > room:
             self.prune(max_bytes=int(self.max_bytes * _ROOM))
+
+    # --- programs compiled ahead, in the folders of architectures
+
+    def get_ahead(self, place: Place, name: str) -> bytes | None:
+        """The bytes of an entry in the folder of an architecture, which may be missing."""
+        self._check_usable()
+        folder = self._folder_ahead(place)
+        try:
+            return None if folder is None else folder.read(place.digest, name)
+        except OSError as error:
+            log(name or place.digest[:12], "cannot be read from disk: %s", error)
+        return None
+
+    def put_ahead(self, place: Place, data: bytes) -> None:
+        """Publish an entry in the folder of an architecture."""
+        self._check_usable()
+        folder = GpuFolder(self.root / place.folder, self.trust)
+        make_private_folder(folder.path, self.trust)
+        folder.check_private()
+        folder.prepare({"fingerprint": place.facts}, used_here=False)
+        folder.write(place.digest, data)
+
+    def reject_ahead(self, place: Place) -> None:
+        """Set an entry aside, in the folder of its architecture."""
+        self._check_usable()
+        folder = self._folder_ahead(place)
+        if folder is not None:
+            folder.set_aside(place.digest)
+
+    def _folder_ahead(self, place: Place) -> GpuFolder | None:
+        """The folder of an architecture; None where there is none, or where another user could have written to it."""
+        known = self._ahead.get(place.folder)
+        if known is None and self._root_usable:
+            folder = GpuFolder(self.root / place.folder, self.trust)
+            with contextlib.suppress(OSError):
+                if _is_there(folder):
+                    folder.check_private()
+                    known = self._ahead[place.folder] = folder
+        return known
+
+    # --- entries of this device
 
     def delete(self, digest: str) -> None:
         """Remove an entry."""
@@ -242,3 +295,7 @@ class DiskTier(Tier):
         others = [folder for folder in folders if folder.path != self.folder.path]
         self._other_bytes = sum(folder.manifest.count()[1] for folder in others)
         self._foreign_bytes = sum(folder.foreign.nbytes() for folder in folders)
+
+
+def _is_there(folder: GpuFolder) -> bool:
+    return os.path.lexists(folder.path)

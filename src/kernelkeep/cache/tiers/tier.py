@@ -10,7 +10,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
+
+
+class Place(NamedTuple):
+    """Where a program that was compiled ahead for an architecture is, beside those of this very device.
+
+    `digest` is its key's. `fingerprint`, `folder` and `facts` are the architecture's: its digest, its folder and its fields.
+    """
+
+    digest: str
+    fingerprint: str
+    folder: str
+    facts: dict[str, Any]
 
 
 class NotStored(Exception):
@@ -78,3 +90,17 @@ class Tier(ABC):
     def lock(self, digest: str) -> CompileLock | None:
         """The lock under which one process compiles this entry for all that share the tier; None where there is none."""
         return None
+
+    # Programs compiled ahead, which belong to an architecture and not to one device. A tier that has none leaves these out.
+
+    def get_ahead(self, place: Place, name: str) -> bytes | None:
+        """`get_named` of a program that was compiled ahead."""
+        return None
+
+    def put_ahead(self, place: Place, data: bytes) -> None:
+        """`put` of a program that was compiled ahead, which a later tier had."""
+        raise NotStored("this tier keeps no programs that were compiled ahead")
+
+    def reject_ahead(self, place: Place) -> None:
+        """`reject` of a program that was compiled ahead."""
+        return

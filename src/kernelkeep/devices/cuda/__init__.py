@@ -6,11 +6,22 @@ device's primary context, so memory of CuPy, PyTorch and JAX can be used without
 
 from __future__ import annotations
 
+from .ahead import ahead
 from .compiler import compile_for, compiler_version
 from .device import CudaDevice, open_device
 from .driver import list_devices
 from .requirements import hint, needs
 
-__all__ = ["CudaDevice", "compile_for", "compiler_version", "hint", "language", "list_devices", "needs", "open_device"]
+__all__ = [
+    "CudaDevice",
+    "ahead",
+    "compile_for",
+    "compiler_version",
+    "hint",
+    "language",
+    "list_devices",
+    "needs",
+    "open_device",
+]
 
 language = "cuda"

@@ -48,6 +48,14 @@ def compiler_version() -> str:
     return f"nvrtc {major}.{minor}{build} headers {_headers_identity()}"
 
 
+def compiler_or_none() -> str:
+    """`compiler_version`; "none" where there is no NVRTC: a device without it still runs what was compiled elsewhere."""
+    try:
+        return compiler_version()
+    except DeviceError:
+        return "none"
+
+
 @cache
 def _headers_identity() -> str:
     """A digest of the names and sizes of the toolkit's headers, which come in packages of their own."""

@@ -25,7 +25,8 @@ from ..base import Binary, Capabilities, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint
 from ..memory import MemoryHandle
 from ..replay import Step
-from .compiler import compile_for, compiler_version
+from .ahead import fingerprints_for
+from .compiler import compile_for, compiler_or_none
 from .context import Current, Discarded, Events
 from .driver import count_devices, info_of, load_driver
 from .guests import CudaGuests
@@ -77,10 +78,11 @@ class CudaDevice(Device):
             vendor="NVIDIA",
             model=info.name,
             driver=info.driver,
-            compiler=compiler_version(),
+            compiler=compiler_or_none(),
             architecture=self.architecture,
         )
         super().__init__(info, fingerprint, self._read_capabilities())
+        self.architecture_fingerprints = fingerprints_for(self.architecture)
         self.cu_context = self.call(driver.cuDevicePrimaryCtxRetain, self.cu_device)
         self.current = Current(driver, self.cu_context)
         self.discarded = Discarded.of(info.index)

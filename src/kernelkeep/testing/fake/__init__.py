@@ -17,11 +17,11 @@ import os
 from ...devices.base import DeviceInfo
 from ...errors import DeviceError
 from ...programs.languages import register_language
-from .device import BACKEND, FakeDevice, device_info
+from .device import BACKEND, FakeDevice, ahead, device_info
 from .faults import Faults, Hang
 from .language import LANGUAGE
 
-__all__ = ["FakeDevice", "Faults", "Hang", "hint", "language", "list_devices", "open_device"]
+__all__ = ["FakeDevice", "Faults", "Hang", "ahead", "hint", "language", "list_devices", "open_device"]
 
 _Folder = str | os.PathLike[str] | None
 language = LANGUAGE.name

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...devices import forks
+from ...devices.ahead import architecture_fingerprint
 from ...devices.base import (
     Binary,
     Capabilities,
@@ -51,6 +52,42 @@ def device_info(index: int = 0, memory_bytes: int = _MEMORY_BYTES) -> DeviceInfo
     return DeviceInfo(f"{BACKEND}:{index}", BACKEND, "Fake device", "kernelkeep", "Python", False, index, memory_bytes)
 
 
+def compile_source(source: Source) -> bytes:
+    """Compile for any fake device."""
+    time.sleep(_COMPILE_SECONDS)
+    text = translation_unit(source)
+    kernels = read_kernels(text, source)
+    payload = text.encode()
+    signatures = tuple(kernel.signature for kernel in kernels.values())
+    digest = hashlib.sha256(payload).digest()
+    return Binary(BACKEND, "python", signatures, digest + payload, source.name).encode()
+
+
+class FakeAhead:
+    """Compiles for fake devices that are not here. There are two architectures; devices are of the first."""
+
+    language = LANGUAGE.name
+
+    def version(self) -> str:
+        """The compiler."""
+        return "Python"
+
+    def architectures(self) -> tuple[str, ...]:
+        """Those that it compiles for."""
+        return ("any", "other")
+
+    def compile(self, source: Source, architecture: str) -> bytes:
+        """The bytes for an architecture."""
+        return compile_source(source)
+
+    def fingerprint(self, architecture: str) -> Fingerprint:
+        """That of an architecture."""
+        return architecture_fingerprint(BACKEND, "kernelkeep", architecture)
+
+
+ahead = FakeAhead()
+
+
 class FakeDevice(Device):
     """A device for tests. `device.faults` orders failures; `memory_bytes` is all the memory it has."""
 
@@ -66,6 +103,7 @@ class FakeDevice(Device):
             Fingerprint(BACKEND, info.vendor, info.name, info.driver, "Python", "any"),
             Capabilities(**(able | capabilities)),
         )
+        self.architecture_fingerprints = (ahead.fingerprint("any"),)
         self.faults = Faults()
         self._memory_changes: list[
             int
@@ -80,13 +118,7 @@ class FakeDevice(Device):
 
     def compile_program(self, source: Source) -> bytes:
         self.faults.meet("compile")
-        time.sleep(_COMPILE_SECONDS)
-        text = translation_unit(source)
-        kernels = read_kernels(text, source)
-        payload = text.encode()
-        signatures = tuple(kernel.signature for kernel in kernels.values())
-        digest = hashlib.sha256(payload).digest()
-        return Binary(BACKEND, "python", signatures, digest + payload, source.name).encode()
+        return compile_source(source)
 
     def load_program(self, binary: bytes, *, eager: bool = True) -> Program:
         self.faults.meet("load")
