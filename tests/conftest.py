@@ -20,6 +20,14 @@ from kernelkeep.testing.servers import NginxServer, NotInstalled, RedisServer, S
 S = TypeVar("S", bound=Server)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_keys_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the user's own keys out of it, also in the processes that tests start. The folder does not exist."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELKEEP_KEYS_DIR", str(tmp_path_factory.mktemp("configuration") / "keys"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def pocl() -> str:
     """The spec of PoCL, whatever other OpenCL devices there are."""

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from .programs.portable import Scalar as Scalar
     from .programs.source import Source as Source
     from .remote.address import Remote as Remote
+    from .remote.keyring import Keyring as Keyring
     from .variants.report import TuneReport as TuneReport
     from .variants.select import Selection as Selection
     from .variants.space import Variant as Variant
@@ -91,6 +92,7 @@ _HOMES = {
     "Job": "execution.job",
     "Kernel": "devices.base",
     "KernelKeepError": "errors",
+    "Keyring": "remote.keyring",
     "Lease": "cache.lease",
     "LocalMemory": "devices.base",
     "OutOfMemory": "errors",
@@ -150,6 +152,7 @@ __all__ = [
     "Job",
     "Kernel",
     "KernelKeepError",
+    "Keyring",
     "Lease",
     "LocalMemory",
     "OutOfMemory",

@@ -10,9 +10,9 @@ PUBLIC = [
     "ArgumentError", "Array", "BinaryRejected", "Buffer", "CacheStats", "CacheWarning", "Capabilities",
     "Checkpoint", "CheckpointError", "CheckpointWarning", "CompileError", "DeadlineWarning", "Device", "DeviceError",
     "DeviceInfo", "Executor",
-    "Explanation", "Fence", "Fingerprint", "Graph", "Job", "Kernel", "KernelKeepError", "Lease", "LocalMemory",
+    "Explanation", "Fence", "Fingerprint", "Graph", "Job", "Kernel", "KernelKeepError", "Keyring", "Lease", "LocalMemory",
     "OutOfMemory", "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress",
-    "RemoteError", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram", "SupervisedReport",
+    "Remote", "RemoteError", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram", "SupervisedReport",
     "SupervisionError", "Template", "TuneReport", "Tuned", "Unsupported", "Variant", "VariantError", "VariantSpace",
     "list_devices", "open_device", "read_checkpoint", "register_backend", "resume", "run", "run_supervised",
 ]  # fmt: skip

@@ -28,14 +28,18 @@ import hashlib
 import os
 import struct
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from ..errors import ArgumentError, RemoteError
 from ..storage.files import LARGEST_FILE, Damaged, open_regular
 from .address import Remote
-from .keys import Signer, Verifier, key_given
+from .key_files import key_given
+from .keyring import Keyring
+from .keyring_files import Trusted
+from .keys import PublicKey
+from .trusted_keys import TrustedKeys
 
 _HEADER = struct.Struct("<4sBBH16sQQ")
 _MAGIC = b"KKSG"
@@ -64,35 +68,18 @@ class Refused(Damaged):
 KINDS_OF_REFUSAL = ("unsigned", "tampered", "stranger", "revoked", "expired")
 
 
-class Trusted(NamedTuple):
-    """A key that is trusted here, and until when; seconds since 1970, None for ever."""
-
-    key: Verifier
-    until: float | None = None
-
-
 class Keys:
-    """The key that signs here, if any, and those that are trusted. `repr` shows ids only. Safe under threads."""
+    """Signs with the key that signs here, if any, and opens what trusted keys signed. Safe under threads; `repr` shows ids only."""
 
     def __init__(
         self,
-        signer: Signer | None = None,
-        trusted: Iterable[Trusted] = (),
-        revoked: Collection[str] = (),
+        trusted: TrustedKeys,
         *,
         allow_unsigned: bool = False,
         namespace: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if signer is not None and signer.id in revoked:
-            raise RemoteError(
-                f"the key {signer.id} was revoked and signs nothing; make a new one with `kernelkeep keys new`"
-            )
-        self._signer = signer
-        self._trusted = {one.key.id: one for one in trusted}
-        if signer is not None:
-            self._trusted[signer.id] = Trusted(signer)
-        self._revoked = frozenset(revoked)
+        self._trusted = trusted
         self.allow_unsigned = allow_unsigned
         self._namespace = namespace
         self._clock = clock
@@ -100,7 +87,7 @@ class Keys:
     @property
     def can_seal(self) -> bool:
         """Whether `seal` works: there is a key that signs, or nothing needs to be signed."""
-        return self._signer is not None or self.allow_unsigned
+        return self._trusted.now().signer is not None or self.allow_unsigned
 
     # --- whole bytes
 
@@ -155,15 +142,18 @@ class Keys:
 
     def head(self, kind: str, name: str, sha256: bytes, ttl_seconds: float | None = None) -> bytes:
         """The head of an envelope around contents with this SHA-256; empty where there is no key and none is needed."""
-        if self._signer is None:
-            if self.allow_unsigned:
+        state = self._trusted.now()
+        if state.signer is None:
+            if self.allow_unsigned and not state.problem:
                 return b""
-            raise RemoteError("no key signs here: make one with `kernelkeep keys new`, or pass signing_key=")
+            raise RemoteError(
+                state.problem or "no key signs here: make one with `kernelkeep keys new`, or pass signing_key="
+            )
         now = self._clock()
         until = _FOR_EVER if ttl_seconds is None else max(1, int(now + ttl_seconds))
-        key_id = bytes.fromhex(self._signer.id)
-        header = _HEADER.pack(_MAGIC, 1, self._signer.algorithm, 0, key_id, max(0, int(now)), until)
-        return header + self._signer.sign(self._message(kind, name, header, sha256))
+        key_id = bytes.fromhex(state.signer.id)
+        header = _HEADER.pack(_MAGIC, 1, state.signer.algorithm, 0, key_id, max(0, int(now)), until)
+        return header + state.signer.sign(self._message(kind, name, header, sha256))
 
     def check(self, kind: str, name: str, head: bytes, sha256: Callable[[], bytes]) -> None:
         """`Refused` unless a trusted key signed this head for contents with that SHA-256, and it still holds.
@@ -191,10 +181,13 @@ class Keys:
             raise Refused("expired", f"its signature held until {_date(until)}")
 
     def _key(self, key_id: str) -> Trusted:
-        if key_id in self._revoked:
+        state = self._trusted.now()
+        if key_id in state.revoked:
             raise Refused("revoked", f"it names the key {key_id}, which was revoked")
-        trusted = self._trusted.get(key_id)
+        trusted = state.trusted.get(key_id)
         if trusted is None:
+            if state.problem:
+                raise Refused("stranger", f"no key is trusted at the moment: {state.problem}")
             raise Refused("stranger", f"it names the key {key_id}, which is not trusted here")
         if trusted.until is not None and self._clock() >= trusted.until:
             raise Refused("expired", f"it names the key {key_id}, which was trusted until {_date(trusted.until)}")
@@ -212,24 +205,26 @@ class Keys:
         return b"".join((*parts, header, sha256))
 
     def __repr__(self) -> str:
-        signs = f"signs with {self._signer.id}" if self._signer is not None else "signs nothing"
-        return f"<Keys: {signs}, {len(self._trusted)} trusted{', unsigned too' if self.allow_unsigned else ''}>"
+        state = self._trusted.now()
+        signs = f"signs with {state.signer.id}" if state.signer is not None else "signs nothing"
+        return f"<Keys: {signs}, {len(state.trusted)} trusted{', unsigned too' if self.allow_unsigned else ''}>"
 
 
 def make_keys(signing_key: object = None, *, allow_unsigned: bool = False, namespace: str = "") -> Keys:
-    """The keys that `signing_key=` gives, with those of `kernelkeep keys`.
+    """The key that `signing_key=` gives, with those of `kernelkeep keys`.
 
     `ArgumentError` where there are none at all and unsigned bytes are not allowed.
     """
     given = None if signing_key is None else key_given(signing_key)
-    signer = given if given is not None and hasattr(given, "sign") else None
-    trusted = [Trusted(given)] if given is not None else []
-    if not trusted and not allow_unsigned:
+    signer = None if isinstance(given, PublicKey) else given
+    trusted = () if given is None else (Trusted(given),)
+    all_keys = TrustedKeys(signer, trusted, keyring=Keyring())
+    if all_keys.now().is_empty and not allow_unsigned:
         raise ArgumentError(
             "signing_key must be given where others can write: make a key with `kernelkeep keys new`, pass the bytes of a shared "
             "secret, or say allow_unsigned=True if everyone who can write there may run programs here"
         )
-    return Keys(signer, trusted, (), allow_unsigned=allow_unsigned, namespace=namespace)
+    return Keys(all_keys, allow_unsigned=allow_unsigned, namespace=namespace)
 
 
 def keys_for(remote: Remote) -> Keys:
