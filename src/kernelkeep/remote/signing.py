@@ -69,7 +69,7 @@ KINDS_OF_REFUSAL = ("unsigned", "tampered", "stranger", "revoked", "expired")
 
 
 class Keys:
-    """Signs with the key that signs here, if any, and opens what trusted keys signed. Safe under threads; `repr` shows ids only."""
+    """Signs with the key that signs here, if any, and opens what trusted keys signed. Safe under threads."""
 
     def __init__(
         self,
