@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
@@ -23,10 +23,17 @@ from .store import Store
 _REDIS = ("redis", "rediss", "unix")
 _OBJECTS = ("s3", "gs", "az", "http", "https", "file")
 _OPTIONS = {"namespace", "read_only", "ttl_seconds", "timeout_seconds", "allow_unsigned"}
-_NAMESPACE = re.compile(r"[A-Za-z0-9._-]{0,64}")
+_LONGEST_SECONDS = 100 * 365 * 86400.0
+_NAMESPACE = re.compile(r"(?!\.)[A-Za-z0-9._-]{0,64}")  # a dot at the start would make ".."
 
 
-class Remote(msgspec.Struct, frozen=True, kw_only=True):
+class _Address(msgspec.Struct, frozen=True):
+    """What `Remote` takes without a keyword."""
+
+    url: str
+
+
+class Remote(_Address, frozen=True, kw_only=True):
     """A shared store and how it is used. `repr` shows no secret.
 
     `signing_key`: bytes for HMAC, or the path of an Ed25519 key file; None takes the keys of `kernelkeep keys`.
@@ -35,7 +42,6 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
     `allow_unsigned`: also take entries that nobody signed, from a place where others can write.
     """
 
-    url: str
     namespace: str = "default"
     read_only: bool = False
     ttl_seconds: float | None = None
@@ -60,6 +66,17 @@ def without_secrets(url: str) -> str:
     except ValueError:
         return "an address that cannot be read"
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def secrets_in(url: str) -> tuple[str, ...]:
+    """What must not be shown of an address: the user, the password and the values of its options, as written and decoded."""
+    try:
+        parts = urlsplit(url)
+        values = [parts.username, parts.password, *(value for _, value in parse_qsl(parts.query))]
+    except ValueError:
+        return (url,)
+    found = {form for value in values if value for form in (value, unquote(value), quote(value, safe=""))}
+    return tuple(sorted(found, key=len, reverse=True))
 
 
 def open_store(remote: Remote) -> Store:
@@ -116,12 +133,11 @@ def _with_options_of_address(remote: Remote) -> Remote:
     own = {name: value for name, value in query if name in _OPTIONS}
     rest = urlencode([(name, value) for name, value in query if name not in _OPTIONS])
     try:
-        options = msgspec.convert(own, dict[str, Any]) and {
-            name: value if name == "namespace" else _number(name, value) for name, value in own.items()
-        }
+        options = {name: value if name == "namespace" else _number(name, value) for name, value in own.items()}
     except ValueError:
         raise ArgumentError(f"an option in the address {remote.location} has no usable value") from None
-    return msgspec.structs.replace(remote, url=urlunsplit(parts._replace(query=rest)), **options)
+    changed: dict[str, Any] = options
+    return msgspec.structs.replace(remote, url=urlunsplit(parts._replace(query=rest)), **changed)
 
 
 def _number(name: str, value: str) -> bool | float:
@@ -139,10 +155,19 @@ def _checked(remote: Remote) -> Remote:
         raise ArgumentError(f"remote {remote.location} must begin with one of {known}")
     if not _NAMESPACE.fullmatch(remote.namespace):
         raise ArgumentError(
-            f"namespace must be letters, digits, dots, dashes and underscores, got {remote.namespace!r}"
+            "namespace must be up to 64 letters, digits, dots, dashes and underscores that begin with no dot, "
+            f"got {remote.namespace!r}"
         )
-    if not remote.timeout_seconds > 0:
-        raise ArgumentError(f"timeout_seconds must be positive, got {remote.timeout_seconds!r}")
-    if remote.ttl_seconds is not None and not remote.ttl_seconds > 0:
-        raise ArgumentError(f"ttl_seconds must be positive, got {remote.ttl_seconds!r}")
+    parts = urlsplit(remote.url)
+    if scheme != "file" and not (parts.netloc or (scheme == "unix" and parts.path)):
+        raise ArgumentError(f"remote {remote.location} must name a host or a bucket, such as {scheme}://host/path")
+    if scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
+        raise ArgumentError(
+            f"remote {remote.location} must be an absolute path with three slashes: file:///shared/folder"
+        )
+    for name, value in (("timeout_seconds", remote.timeout_seconds), ("ttl_seconds", remote.ttl_seconds)):
+        if value is None and name == "ttl_seconds":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LONGEST_SECONDS:
+            raise ArgumentError(f"{name} must be a positive number of seconds, got {value!r}")
     return remote
