@@ -97,7 +97,8 @@ class ObjectStore(Store):
                 value = options.pop(name)
                 client[name] = value.lower() in ("1", "true", "yes") if name.startswith("allow") else value
         more: dict[str, Any] = {"config": options} if options else {}
-        return from_url(
+        open_url: Any = from_url  # its overloads leave out options that are known only when the program runs
+        return open_url(
             urlunsplit(parts._replace(query="")),
             client_options=client,
             retry_config={"max_retries": 0, "retry_timeout": limit},
