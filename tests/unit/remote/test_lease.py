@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from kernelkeep.remote.address import Remote, open_store
-from kernelkeep.remote.lease import Outcome, Record, State, StoreLease, wait_for
+from kernelkeep.remote.lease import Record, State, StoreLease
 from kernelkeep.remote.store import Store
+from kernelkeep.remote.waiting import Outcome, wait_for
 
 SECONDS = 1.0  # a lease's duration here: long enough for a busy machine to renew it in time
 
