@@ -46,6 +46,7 @@ _MAGIC = b"KKSG"
 HEAD_BYTES = _HEADER.size + 64
 _DOMAIN = b"kernelkeep envelope 1\0"
 _FOR_EVER = 0
+_READ_BYTES = 1 << 20
 # Clocks of machines differ. What was signed later than this by the clock here is not opened: one of the two clocks is
 # wrong, and a clock that was set back would bring back what has expired.
 CLOCK_TOLERANCE_SECONDS = 3600.0
@@ -77,12 +78,12 @@ class Keys:
         *,
         allow_unsigned: bool = False,
         namespace: str = "",
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._trusted = trusted
         self.allow_unsigned = allow_unsigned
         self._namespace = namespace
-        self._clock = clock
+        self._clock = clock or time.time
 
     @property
     def can_seal(self) -> bool:
@@ -236,7 +237,10 @@ def keys_for(remote: Remote) -> Keys:
 
 
 def _digest_of_rest(file: BinaryIO) -> bytes:
-    return hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
+    digest = hashlib.sha256()  # `hashlib.file_digest` takes a BytesIO from its beginning, wherever it is
+    while part := file.read(_READ_BYTES):
+        digest.update(part)
+    return digest.digest()
 
 
 def _date(seconds: float) -> str:
