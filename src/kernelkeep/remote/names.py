@@ -1,8 +1,10 @@
-"""Where things are in a shared store. What is signed is signed under its whole name, as the kind that its folder says.
+"""Where things are in a shared store.
 
     programs/<digest of the device's fingerprint>/<digest of the key>    an entry (`cache/entry.py`)
     tuning/<…>                                                           records of tuning
     leases/<…>                                                           who compiles what; not signed, and trusted by nobody
+
+What is signed is signed under its whole name, as the kind that its folder says.
 """
 
 from __future__ import annotations
