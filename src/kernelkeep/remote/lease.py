@@ -71,7 +71,7 @@ class Record(NamedTuple):
 
 
 class StoreLease(ABC):
-    """A lease on one name. Not for several threads at once, but for the thread that renews it. Stores' errors pass through."""
+    """A lease on one name. Stores' errors pass through. Only `renew` and `withdraw` are for other threads."""
 
     def __init__(self, name: str, duration_seconds: float = DURATION_SECONDS) -> None:
         self.name = name
@@ -80,6 +80,7 @@ class StoreLease(ABC):
         self.token = 0
         self.waited_for = 0  # the token of the holder that was last seen
         self._held_in: int | None = None  # the process
+        self._unwanted = False
         self._lock = threading.Lock()
 
     @property
@@ -92,14 +93,26 @@ class StoreLease(ABC):
 
         `State.FAILED` is only said of the holder that this object saw before.
         """
-        found = self.try_to_take()
-        if found is None:
-            self._held_in = os.getpid()
-            _renewals.add(self)
+        with self._lock:
+            found = self.try_to_take()
+            if found is None:
+                self._held_in = os.getpid()
+                if not self._unwanted:
+                    _renewals.add(self)
+        if found is None and self._unwanted:
+            self.release()
         return found
+
+    def withdraw(self) -> None:
+        """Nobody waits for an attempt that may still go on in another thread: if it succeeds, the lease is given back."""
+        self._unwanted = True
+        if not self._lock.locked():
+            self.release()
 
     def renew(self) -> bool:
         """Hold it for another `duration_seconds`; False where it was lost."""
+        if self._unwanted:
+            self.release()
         with self._lock:
             if self.is_held and not self.extend():
                 self._held_in = None

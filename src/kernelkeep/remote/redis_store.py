@@ -151,9 +151,12 @@ class RedisStore(Store):
     def replace(self, name: str, data: bytes, version: str, ttl_seconds: float | None = None) -> str | None:
         """One script on the server."""
         arguments = (version, data, _milliseconds(ttl_seconds) or "")
+        done = self._run_script(_REPLACE, (self._prefix + name,), arguments)
+        return _version(data) if done else None
+
+    def _run_script(self, script: str, keys: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
         with self._failures.translated():
-            done = self._client().register_script(_REPLACE)(keys=(self._prefix + name,), args=arguments)
-            return _version(data) if done else None
+            return self._client().register_script(script)(keys=keys, args=arguments)
 
     def lease(self, name: str, duration_seconds: float | None = None) -> RedisLease:
         """A key that expires, and a counter for the tokens."""
@@ -161,7 +164,7 @@ class RedisStore(Store):
         from .redis_lease import RedisLease
 
         seconds = duration_seconds or DURATION_SECONDS
-        return RedisLease(self._client(), self._prefix + name, self._prefix + "lease-tokens", seconds)
+        return RedisLease(self._run_script, self._prefix + name, self._prefix + "lease-tokens", seconds)
 
     def abort(self) -> None:
         """Close the sockets of calls that still wait: a server that keeps sending would fill the memory."""

@@ -51,7 +51,13 @@ class Place:
         return lease
 
 
-@pytest.fixture(params=["redis", "file"])
+@pytest.fixture(params=["redis", "s3"])
+def server(request: pytest.FixtureRequest, namespace: str) -> Place:
+    """For what takes a while: a folder does what S3 does."""
+    return Place(request.getfixturevalue(f"{request.param}_server").url, namespace)
+
+
+@pytest.fixture(params=["redis", "s3", "file"])
 def place(request: pytest.FixtureRequest, namespace: str, tmp_path: Path) -> Place:
     if request.param == "file":
         return Place(tmp_path.as_uri(), namespace)
@@ -89,8 +95,8 @@ def test_one_of_many_takes_it(place: Place) -> None:
     next(lease for lease in leases if lease.is_held).release()
 
 
-def test_it_is_renewed_while_it_is_held_and_free_when_it_is_released(place: Place) -> None:
-    first, second = place.lease(), place.lease()
+def test_it_is_renewed_while_it_is_held_and_free_when_it_is_released(server: Place) -> None:
+    first, second = server.lease(), server.lease()
     assert first.attempt() is None
     end = time.monotonic() + 2 * SECONDS
     while time.monotonic() < end:
@@ -105,9 +111,9 @@ def test_it_is_renewed_while_it_is_held_and_free_when_it_is_released(place: Plac
     second.release()
 
 
-def test_it_is_taken_over_from_a_killed_process(place: Place) -> None:
-    process = start_holder(place)
-    lease = place.lease()
+def test_it_is_taken_over_from_a_killed_process(server: Place) -> None:
+    process = start_holder(server)
+    lease = server.lease()
     assert lease.attempt() is State.HELD
     process.kill()
     process.communicate()
@@ -116,11 +122,11 @@ def test_it_is_taken_over_from_a_killed_process(place: Place) -> None:
     lease.release()
 
 
-def test_a_paused_holder_that_comes_back_leaves_the_next_one_alone(place: Place) -> None:
-    process = start_holder(place)
+def test_a_paused_holder_that_comes_back_leaves_the_next_one_alone(server: Place) -> None:
+    process = start_holder(server)
     os.kill(process.pid, signal.SIGSTOP)
     try:
-        lease, third = place.lease(), place.lease()
+        lease, third = server.lease(), server.lease()
         assert wait_for(lease, lambda: False, 60.0) is Outcome.HELD
     finally:
         os.kill(process.pid, signal.SIGCONT)
@@ -198,6 +204,31 @@ def test_a_failing_store_is_given_up_in_time() -> None:
     assert lease.calls > 2
     with pytest.raises(OSError, match="the store is gone"):  # the very first try is not repeated
         wait_for(lease, lambda: False, 60.0)
+
+
+def test_an_attempt_that_nobody_waits_for_any_more_gives_the_lease_back(place: Place) -> None:
+    slow, other = place.lease(30.0), place.lease(30.0)
+    taking, go_on = threading.Event(), threading.Event()
+    take = slow.try_to_take
+
+    def take_slowly() -> State | None:
+        taking.set()
+        assert go_on.wait(60)
+        return take()
+
+    slow.try_to_take = take_slowly  # type: ignore[method-assign]
+    thread = threading.Thread(target=slow.attempt)
+    thread.start()
+    assert taking.wait(60)
+    slow.withdraw()
+    go_on.set()
+    thread.join()
+    assert not slow.is_held
+    assert other.attempt() is None
+    assert other.token > slow.token
+    other.withdraw()
+    assert not other.is_held
+    assert place.lease(30.0).attempt() is None
 
 
 def test_a_store_without_conditional_puts_has_no_lease() -> None:
