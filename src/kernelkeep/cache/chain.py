@@ -3,6 +3,9 @@
 It trusts no tier: every byte of an entry is verified, and an entry that fails, or that the driver refuses, is rejected in its
 tier and counted. An entry found in a later tier is written to the tiers before it. No tier breaks the caller's program: one
 that fails is a miss, is left alone for a while, and is tried again later. The user is warned once.
+
+Tiers that are far away (`in_background`) are written to by a thread. A lookup waits for all of them together no longer than
+`lookup_seconds`, and whether one that failed works again is found out by the thread: a server that is gone costs one lookup once.
 """
 
 from __future__ import annotations
@@ -10,39 +13,23 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-import msgspec
-
-from ..errors import BinaryRejected, CacheWarning
-from ..escaping import escaped
+from .. import settings
+from ..errors import BinaryRejected
 from ..storage.files import Damaged, Untrusted
 from ..storage.locks import LockUnavailable
+from .background import BackgroundTasks, Task
+from .chain_member import LookupTime, Member, TierCounts
 from .entry import LARGEST_PAYLOAD, Entry, Facts, decode, encode
 from .log import log
-from .tiers.tier import NotStored, NotWritable, Place, Tier
+from .tiers.tier import NotStored, NotTrusted, Place, Tier
 
 T = TypeVar("T")
 _Places = Callable[[], Sequence[Place]]
-
-
-class TierCounts(msgspec.Struct):
-    """What the chain did with one tier.
-
-    `rejected`: entries that failed their check, or that the driver refused. `failed`: calls that raised. `skipped`: lookups
-    and writes that did without the tier, because it had failed a short time before. `filled`: how many of the entries
-    `stored` came from a later tier.
-    """
-
-    hits: int = 0
-    misses: int = 0
-    stored: int = 0
-    filled: int = 0
-    rejected: int = 0
-    failed: int = 0
-    skipped: int = 0
+_Wanted = tuple[Member, str, str]  # the fingerprint, "" for that of this very device, and the digest
 
 
 class Hit(NamedTuple, Generic[T]):
@@ -57,47 +44,49 @@ class Hit(NamedTuple, Generic[T]):
     place: Place | None = None
 
 
-class _Pause:
-    """The time during which a tier is left alone after a failure. It doubles with each failure in a row."""
-
-    def __init__(self, first_seconds: float, longest_seconds: float) -> None:
-        self._first, self._longest = first_seconds, longest_seconds
-        self._next = first_seconds
-        self._until = 0.0
-
-    def begin(self) -> None:
-        self._until = time.monotonic() + self._next
-        self._next = min(2 * self._next, self._longest)
-
-    def end(self) -> None:
-        self._next = self._first
-
-    @property
-    def is_over(self) -> bool:
-        return time.monotonic() >= self._until
+class _NoTimeLeft(Exception):
+    """The time of a lookup is used up; the tier was not asked."""
 
 
-class _Member:
-    """A tier of the chain, and how it does."""
+class _Unknown:
+    """Not prefetched."""
 
-    def __init__(self, tier: Tier) -> None:
-        self.tier = tier
-        self.counts = TierCounts()
-        self.opened = False
-        self.opening = threading.Lock()
-        self.use = _Pause(*tier.retry_seconds)
-        self.writing = _Pause(*tier.retry_seconds)
-        self.warned: set[str] = set()
+
+_UNKNOWN = _Unknown()
+
+
+def _wanted(member: Member, digest: str, place: Place | None) -> _Wanted:
+    return (member, "", digest) if place is None else (member, place.fingerprint, place.digest)
+
+
+def _open_again(member: Member) -> None:
+    member.reopen()
+
+
+def _nothing() -> None:
+    return
 
 
 class TierChain:
     """Entries in several tiers, the nearest first. Safe under threads; no method raises because of a tier."""
 
-    def __init__(self, tiers: Sequence[Tier]) -> None:
-        self._members = [_Member(tier) for tier in tiers]
+    def __init__(self, tiers: Sequence[Tier], lookup_seconds: float = settings.REMOTE_TIMEOUT_SECONDS) -> None:
+        self._members = [Member(tier, only=len(tiers) == 1) for tier in tiers]
         self._lock = threading.Lock()
+        self._lookup_seconds = lookup_seconds
+        self._background = BackgroundTasks()
+        self._prefetched: dict[_Wanted, bytes | Damaged | None] = {}
         for member in self._members:
-            self._is_ready(member)
+            member.reopen()
+
+    @property
+    def has_remote(self) -> bool:
+        """Whether any of the tiers is far away."""
+        return any(member.tier.in_background for member in self._members)
+
+    def lookup_time(self) -> LookupTime:
+        """The time that one program's lookups may spend on remote tiers, to be handed to `load`."""
+        return LookupTime(self._lookup_seconds)
 
     # --- looking up
 
@@ -108,23 +97,32 @@ class TierChain:
 
     def locate(self, digest: str, name: str, ahead: _Places = tuple) -> Hit[Entry] | None:
         """What `load` would find, and where. Nothing is counted as a hit."""
+        within = self.lookup_time()
         for member in self._members:
             for place in self._places(digest, ahead):
-                found = self._fetch(member, digest, name, place)
+                found = self._fetch(member, digest, name, place, within)
                 if found is not None:
                     return Hit(found[1], found[1].facts, member.tier.origin, place)
         return None
 
-    def load(self, digest: str, name: str, use: Callable[[Entry], T], ahead: _Places = tuple) -> Hit[T] | None:
+    def load(
+        self,
+        digest: str,
+        name: str,
+        use: Callable[[Entry], T],
+        ahead: _Places = tuple,
+        within: LookupTime | None = None,
+    ) -> Hit[T] | None:
         """What `use` makes of the first entry that it does not refuse with `BinaryRejected`.
 
         `ahead` returns where else the program may be, compiled ahead for an architecture. Each tier is asked there too before
-        the next tier: what is near is faster than what is far.
+        the next tier: what is near is faster than what is far. `within`, if given, is what earlier lookups left of the time.
         """
-        missed: list[_Member] = []
+        within = within or self.lookup_time()
+        missed: list[Member] = []
         for member in self._members:
             for place in self._places(digest, ahead):
-                found = self._fetch(member, digest, name, place)
+                found = self._fetch(member, digest, name, place, within)
                 if found is None:
                     continue
                 data, entry = found
@@ -133,10 +131,10 @@ class TierChain:
                 except BinaryRejected as error:
                     self._reject(member, digest, name, str(error), place)
                 else:
-                    self._count(member, "hits")
+                    member.count("hits")
                     for earlier in missed:
                         if self._store(earlier, digest, name, data, place):
-                            self._count(earlier, "filled")
+                            earlier.count("filled")
                     return Hit(value, entry.facts, member.tier.origin, place)
             missed.append(member)
         return None
@@ -147,25 +145,79 @@ class TierChain:
         yield None
         yield from ahead()
 
-    def _fetch(self, member: _Member, digest: str, name: str, place: Place | None = None) -> tuple[bytes, Entry] | None:
+    def _fetch(
+        self, member: Member, digest: str, name: str, place: Place | None = None, within: LookupTime | None = None
+    ) -> tuple[bytes, Entry] | None:
         if not (member.opened or self._is_ready(member)):
-            self._count(member, "skipped")
+            member.count("skipped")
             return None
         tier = member.tier
         try:
-            data = tier.get_named(digest, name) if place is None else tier.get_ahead(place, name)
+            if tier.in_background:
+                data = self._fetch_far(member, digest, name, place, within or self.lookup_time())
+            else:
+                data = tier.get_named(digest, name) if place is None else tier.get_ahead(place, name)
             if data is not None:
                 return data, decode(data, digest if place is None else place.digest)
             if place is None:
-                self._count(member, "misses")
+                member.count("misses")
         except Damaged as damage:
-            if isinstance(damage, Untrusted):
+            if isinstance(damage, Untrusted | NotTrusted):
                 text = f"{name} is not read from {tier.location} and set aside: {damage}; it is compiled again"
-                self._warn(member, "entry", text)
-            self._reject(member, digest, name, str(damage), place)
+                member.warn("entry", text)
+            self._reject(member, digest, name, str(damage), place, refused=isinstance(damage, NotTrusted))
+        except _NoTimeLeft:
+            member.count("skipped")
         except Exception as error:
-            self._fail(member, error)
+            member.fail(error)
         return None
+
+    def _fetch_far(
+        self, member: Member, digest: str, name: str, place: Place | None, within: LookupTime
+    ) -> bytes | None:
+        if self._prefetched:
+            with self._lock:
+                found = self._prefetched.pop(_wanted(member, digest, place), _UNKNOWN)
+            if isinstance(found, Damaged):
+                raise found
+            if not isinstance(found, _Unknown):
+                return found
+        if within.seconds_left <= 0:
+            raise _NoTimeLeft
+        begun = time.monotonic()
+        try:
+            return member.tier.get_within(digest, name, place, within.seconds_left)
+        finally:
+            within.seconds_left -= time.monotonic() - begun
+
+    def prefetch(self, wanted: Sequence[tuple[str, str, Sequence[Place]]]) -> None:
+        """Ask remote tiers in one batch for programs that no tier before has; `load` finds them then without asking again.
+
+        Of each program: its digest, its name, and where else it may be. `forget_prefetched` drops what was not loaded.
+        """
+        missing = {digest: (name, places) for digest, name, places in wanted}
+        for member in self._members:
+            if not missing or not self._is_ready(member):
+                continue
+            try:
+                if not member.tier.in_background:
+                    missing = {d: found for d, found in missing.items() if not member.tier.has(d, found[0])}
+                    continue
+                keys = [(d, place) for d, (_, places) in missing.items() for place in (None, *places)]
+                batch = member.tier.get_many(keys)
+            except Exception as error:
+                member.fail(error)
+                continue
+            with self._lock:
+                self._prefetched.update((_wanted(member, *key), one) for key, one in zip(keys, batch, strict=True))
+            for (digest, _), one in zip(keys, batch, strict=True):
+                if one is not None:
+                    missing.pop(digest, None)
+
+    def forget_prefetched(self) -> None:
+        """Drop what `prefetch` brought and `load` did not take."""
+        with self._lock:
+            self._prefetched.clear()
 
     # --- writing
 
@@ -176,7 +228,8 @@ class TierChain:
             return False
         if not self.is_writable:
             for member in self._members:
-                self._count(member, "skipped")
+                if not member.tier.read_only:
+                    member.count("skipped")
             return False
         try:
             data = encode(entry)
@@ -186,10 +239,20 @@ class TierChain:
         digest = entry.facts.key.digest
         return sum(self._store(member, digest, name, data) for member in self._members) > 0
 
-    def _store(self, member: _Member, digest: str, name: str, data: bytes, place: Place | None = None) -> bool:
-        if not self._is_writable(member):
-            self._count(member, "skipped")
+    def _store(self, member: Member, digest: str, name: str, data: bytes, place: Place | None = None) -> bool:
+        if member.tier.read_only:
             return False
+        if member.tier.in_background:
+            key = (member, digest, place.folder if place is not None else "")
+            run = partial(self._write_far, member, digest, name, data, place)
+            dropped = partial(member.count, "dropped")
+            return self._background.add(Task(key, run, dropped, group=digest, nbytes=len(data)))
+        if not self._is_writable(member):
+            member.count("skipped")
+            return False
+        return self._write(member, digest, name, data, place)
+
+    def _write(self, member: Member, digest: str, name: str, data: bytes, place: Place | None) -> bool:
         try:
             if place is None:
                 member.tier.put(digest, data)
@@ -199,11 +262,36 @@ class TierChain:
             log(name, "not saved in the %s tier: %s", member.tier.name, error)
             return False
         except Exception as error:
-            self._fail(member, error, only_writing=True)
+            member.fail(error, only_writing=True)
             return False
         member.writing.end()
-        self._count(member, "stored")
+        member.count("stored")
         return True
+
+    def _write_far(self, member: Member, digest: str, name: str, data: bytes, place: Place | None) -> float | None:
+        """In the background: write an entry, or say when to try again."""
+        pause = member.use.seconds_left if not member.opened else member.writing.seconds_left
+        if pause > 0:
+            return pause
+        if not member.reopen():
+            return member.use.seconds_left
+        self._write(member, digest, name, data, place)
+        return member.writing.seconds_left or None
+
+    def after_writes(self, digest: str, callback: Callable[[], None]) -> None:
+        """Call it once the writes of an entry that wait now were tried, with or without success; at once where none waits."""
+        self._background.after(digest, callback)
+
+    def flush(self, timeout_seconds: float) -> bool:
+        """Wait for writes in the background; whether all are done. Those to a tier that fails now are not waited for."""
+        return self._background.flush(timeout_seconds)
+
+    def close(self, timeout_seconds: float = settings.REMOTE_FLUSH_SECONDS) -> None:
+        """`flush`, drop the writes that are left, and give up connections. No lookup follows."""
+        self._background.close(timeout_seconds)
+        for member in self._members:
+            with contextlib.suppress(Exception):
+                member.tier.close()
 
     def reject(self, digest: str, name: str, reason: str, place: Place | None = None) -> None:
         """Take an entry out of every tier: the driver refused it after it had been loaded."""
@@ -211,8 +299,17 @@ class TierChain:
             if self._fetch(member, digest, name, place) is not None:
                 self._reject(member, digest, name, reason, place)
 
-    def _reject(self, member: _Member, digest: str, name: str, reason: str, place: Place | None = None) -> None:
-        self._count(member, "rejected")
+    def _reject(
+        self,
+        member: Member,
+        digest: str,
+        name: str,
+        reason: str,
+        place: Place | None = None,
+        *,
+        refused: bool = False,
+    ) -> None:
+        member.count("refused" if refused else "rejected")
         log(name, "the entry in the %s tier is rejected: %s", member.tier.name, reason)
         try:
             if place is None:
@@ -220,7 +317,7 @@ class TierChain:
             else:
                 member.tier.reject_ahead(place)
         except Exception as error:  # the next lookup rejects it again
-            self._count(member, "failed")
+            member.count("failed")
             log(name, "the %s tier could not remove it: %s", member.tier.name, error)
 
     @contextlib.contextmanager
@@ -238,7 +335,7 @@ class TierChain:
                 except LockUnavailable as error:
                     log(name or digest[:12], "going on without a lock: %s", error)
                 except Exception as error:
-                    self._fail(member, error)
+                    member.fail(error)
             yield locked
 
     def maintain(self, tier: Tier, work: Callable[[], T], otherwise: T) -> T:
@@ -249,73 +346,39 @@ class TierChain:
         try:
             return work()
         except OSError as error:
-            self._fail(member, error, only_writing=True)
+            member.fail(error, only_writing=True)
             return otherwise
 
     # --- tiers that fail
 
-    def _is_ready(self, member: _Member) -> bool:
+    def _is_ready(self, member: Member) -> bool:
         """Whether the tier may be used now. One that failed is opened again when its pause is over."""
-        if member.opened:
-            return True
-        with member.opening:
-            if member.opened:
-                return True
-            if not member.use.is_over:
-                return False
-            try:
-                member.tier.open()
-            except NotWritable as error:
-                self._fail(member, error, only_writing=True)
-            except Exception as error:
-                self._fail(member, error)
-                return False
-            member.use.end()
-            member.opened = True
-            return True
+        if member.opened or not member.tier.in_background:
+            return member.reopen()
+        if member.use.is_over:
+            self._background.add(Task((member, "open"), partial(_open_again, member), _nothing))
+        return False
 
-    def _is_writable(self, member: _Member) -> bool:
+    def _is_writable(self, member: Member) -> bool:
+        if member.tier.read_only:
+            return False
+        if member.tier.in_background:
+            return True  # what cannot be written now waits
         return self._is_ready(member) and member.writing.is_over
-
-    def _fail(self, member: _Member, error: Exception, *, only_writing: bool = False) -> None:
-        """Leave the tier alone for a while, and warn once."""
-        self._count(member, "failed")
-        member.writing.begin()
-        if not only_writing:
-            member.use.begin()
-            member.opened = False
-        tier = member.tier
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        if len(self._members) == 1:
-            text = f"programs cannot be kept in {tier.location} ({reason}); they are kept in memory only"
-        else:
-            text = f"the {tier.name} tier in {tier.location} fails ({reason}); the cache does without it for a while"
-        self._warn(member, "tier", text)
-
-    def _warn(self, member: _Member, kind: str, text: str) -> None:
-        """Log it; the first of its kind is a warning."""
-        with self._lock:
-            first = kind not in member.warned
-            member.warned.add(kind)
-        log(member.tier.name, "%s", text)
-        if first:
-            with contextlib.suppress(Warning):  # where warnings are errors, this one still breaks nothing
-                warnings.warn(escaped(text), CacheWarning, stacklevel=2)
 
     # --- counting
 
-    def _count(self, member: _Member, what: str) -> None:
-        with self._lock:
-            setattr(member.counts, what, getattr(member.counts, what) + 1)
-
     def counts(self) -> dict[str, TierCounts]:
         """What was done with each tier so far, by its name."""
-        with self._lock:
-            return {member.tier.name: msgspec.structs.replace(member.counts) for member in self._members}
+        return {member.tier.name: member.read_counts() for member in self._members}
 
     def hits(self, origin: str) -> int:
         """Hits in the tiers of an origin."""
         return sum(member.counts.hits for member in self._members if member.tier.origin == origin)
+
+    def total(self, count: str, origin: str) -> int:
+        """One of `TierCounts`, summed over the tiers of an origin."""
+        return sum(getattr(member.counts, count) for member in self._members if member.tier.origin == origin)
 
     @property
     def rejected(self) -> int:

@@ -151,7 +151,8 @@ class TierTests:
 
     def test_a_chain_finds_what_another_chain_put(self, open_tier: MakeTier) -> None:
         entry = sample_entry(1)
-        assert TierChain([open_tier()]).put(entry)
+        first = TierChain([open_tier()])
+        assert first.put(entry) and first.flush(60)
         tier = open_tier()
         chain = TierChain([tier])
         assert chain.find(_digest(entry), entry.facts.name) == (entry, tier.origin)

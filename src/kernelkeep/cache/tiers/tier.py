@@ -9,8 +9,10 @@ with `kernelkeep.testing.TierTests`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
+
+from ...storage.files import Damaged
 
 
 class Place(NamedTuple):
@@ -27,6 +29,14 @@ class Place(NamedTuple):
 
 class NotStored(Exception):
     """`put` did not store this entry, and nothing is wrong with the tier: the entry is too large, for example."""
+
+
+class NotTrusted(Damaged):
+    """An entry is there, and nobody who is trusted here signed it. `kind` says why, in one word."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class NotWritable(Exception):
@@ -51,6 +61,10 @@ class Tier(ABC):
     name: str
     origin: str = "remote"  # what `Lease.origin` says of programs from here: "disk" or "remote"
     retry_seconds: tuple[float, float] = (1.0, 60.0)
+    read_only: bool = False  # whether the chain writes nothing here
+    # Whether the tier is far away. The chain writes to it in the background, asks for entries with a time limit, and opens
+    # it only after a failure, in the background too: `open` then finds out whether it works again.
+    in_background: bool = False
 
     @property
     @abstractmethod
@@ -82,6 +96,28 @@ class Tier(ABC):
     def get_named(self, digest: str, name: str) -> bytes | None:
         """`get`, given the program's name, which a tier that files entries by name uses to find them faster."""
         return self.get(digest)
+
+    def get_within(self, digest: str, name: str, place: Place | None, seconds: float) -> bytes | None:
+        """`get_named` or `get_ahead` that takes at most so long, for a tier that is far away."""
+        return self.get_named(digest, name) if place is None else self.get_ahead(place, name)
+
+    def get_many(self, wanted: Sequence[tuple[str, Place | None]]) -> list[bytes | Damaged | None]:
+        """Several entries, in order and in as few round trips as possible; `Damaged` for one that cannot be used."""
+        found: list[bytes | Damaged | None] = []
+        for digest, place in wanted:
+            try:
+                found.append(self.get(digest) if place is None else self.get_ahead(place, ""))
+            except Damaged as damage:
+                found.append(damage)
+        return found
+
+    def has(self, digest: str, name: str) -> bool:
+        """Whether an entry seems to be there. Nothing of it is read where that can be helped."""
+        return self.get_named(digest, name) is not None
+
+    def close(self) -> None:
+        """Give up what is held open. A later call works all the same."""
+        return
 
     def reject(self, digest: str) -> None:
         """Take away an entry that failed its check or that the driver refused. A tier may keep a few of them to look at."""
