@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .cache.report import PreloadReport as PreloadReport
     from .cache.stats import CacheStats as CacheStats
     from .continuous.checkpoints.checkpoint import Checkpoint as Checkpoint
-    from .continuous.checkpoints.claim import CheckpointWarning as CheckpointWarning
+    from .continuous.checkpoints.checkpoint import CheckpointWarning as CheckpointWarning
     from .continuous.checkpoints.files import read_checkpoint as read_checkpoint
     from .continuous.program import StateProgram as StateProgram
     from .continuous.progress import Progress as Progress
@@ -78,7 +78,7 @@ _HOMES = {
     "Capabilities": "devices.base",
     "Checkpoint": "continuous.checkpoints.checkpoint",
     "CheckpointError": "errors",
-    "CheckpointWarning": "continuous.checkpoints.claim",
+    "CheckpointWarning": "continuous.checkpoints.checkpoint",
     "CompileError": "errors",
     "DeadlineWarning": "continuous.report",
     "Device": "devices.base",
