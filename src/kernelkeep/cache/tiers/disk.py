@@ -15,6 +15,7 @@ import msgspec
 
 from ...storage.locks import FileLock
 from ...storage.private import NotPrivate, Trust, default_trust, make_private_folder
+from ..filling import folder_to_fill
 from ..gpu_folder import GpuFolder
 from ..log import log
 from ..stats import COUNTERS, add_to_file, read_file
@@ -191,11 +192,7 @@ class DiskTier(Tier):
     def put_ahead(self, place: Place, data: bytes) -> None:
         """Publish an entry in the folder of an architecture."""
         self._check_usable()
-        folder = GpuFolder(self.root / place.folder, self.trust)
-        make_private_folder(folder.path, self.trust)
-        folder.check_private()
-        folder.prepare({"fingerprint": place.facts}, used_here=False)
-        folder.write(place.digest, data)
+        folder_to_fill(self.root, place.folder, place.facts, self.trust).write(place.digest, data)
 
     def reject_ahead(self, place: Place) -> None:
         """Set an entry aside, in the folder of its architecture."""

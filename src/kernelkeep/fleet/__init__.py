@@ -1,0 +1,1 @@
+"""Programs for many machines: compiled ahead of time, bundled, and sent round."""
