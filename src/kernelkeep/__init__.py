@@ -53,6 +53,11 @@ if TYPE_CHECKING:
     from .execution.executor import Executor as Executor
     from .execution.graph import Graph as Graph
     from .execution.job import Job as Job
+    from .fleet.bundle import BundleReport as BundleReport
+    from .fleet.bundle import export_bundle as export_bundle
+    from .fleet.bundle import import_bundle as import_bundle
+    from .fleet.compile_ahead import AheadReport as AheadReport
+    from .fleet.compile_ahead import compile_ahead as compile_ahead
     from .programs.portable import Buffer as Buffer
     from .programs.portable import PortableKernel as PortableKernel
     from .programs.portable import Scalar as Scalar
@@ -69,10 +74,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AheadReport": "fleet.compile_ahead",
     "ArgumentError": "errors",
     "Array": "devices.array",
     "BinaryRejected": "errors",
     "Buffer": "programs.portable",
+    "BundleReport": "fleet.bundle",
     "CacheStats": "cache.stats",
     "CacheWarning": "errors",
     "Capabilities": "devices.base",
@@ -119,6 +126,9 @@ _HOMES = {
     "Variant": "variants.space",
     "VariantError": "errors",
     "VariantSpace": "variants.space",
+    "compile_ahead": "fleet.compile_ahead",
+    "export_bundle": "fleet.bundle",
+    "import_bundle": "fleet.bundle",
     "list_devices": "devices.registry",
     "open_device": "devices.registry",
     "read_checkpoint": "continuous.checkpoints.files",
@@ -129,10 +139,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "AheadReport",
     "ArgumentError",
     "Array",
     "BinaryRejected",
     "Buffer",
+    "BundleReport",
     "CacheStats",
     "CacheWarning",
     "Capabilities",
@@ -179,6 +191,9 @@ __all__ = [
     "Variant",
     "VariantError",
     "VariantSpace",
+    "compile_ahead",
+    "export_bundle",
+    "import_bundle",
     "list_devices",
     "open_device",
     "read_checkpoint",

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -63,7 +63,9 @@ class AheadReport(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         ready = self.compiled + self.kept
-        text = f"{ready} program{'' if ready == 1 else 's'} ready for {', '.join(self.targets)} in {self.seconds:.2f} s: "
+        text = (
+            f"{ready} program{'' if ready == 1 else 's'} ready for {', '.join(self.targets)} in {self.seconds:.2f} s: "
+        )
         text += f"{self.compiled} compiled, {self.kept} already there"
         return "\n".join([text, *(f"failed: {failure}" for failure in self.failed)])
 
@@ -102,7 +104,9 @@ def compile_ahead(
     count = workers or os.cpu_count() or 1
     with progress_bar("compiling", len(orders), progress) as step:
         with ThreadPoolExecutor(max(1, min(count, len(orders) or 1)), thread_name_prefix="kernelkeep-ahead") as pool:
-            for order, outcome in zip(orders, pool.map(lambda one: _make(one, folders[one.target]), orders), strict=True):
+            for order, outcome in zip(
+                orders, pool.map(lambda one: _make(one, folders[one.target]), orders), strict=True
+            ):
                 if isinstance(outcome, Exception):
                     failed.append(AheadFailure(order.source.name, str(order.target), outcome))
                 else:
@@ -112,7 +116,7 @@ def compile_ahead(
     return AheadReport(root, names, compiled, kept, size, time.perf_counter() - start, tuple(failed))
 
 
-def _several(argument: str, given: object, kinds: tuple[type, ...]) -> list[object]:
+def _several(argument: str, given: object, kinds: tuple[type, ...]) -> list[Any]:
     """What an argument holds: one, or several of them."""
     if isinstance(given, kinds):
         return [given]
@@ -128,7 +132,9 @@ def _several(argument: str, given: object, kinds: tuple[type, ...]) -> list[obje
     return found
 
 
-def _orders(sources: list[object], targets: list[AheadTarget]) -> tuple[list[_Order], list[AheadFailure]]:
+def _orders(
+    sources: list[Source | PortableKernel], targets: list[AheadTarget]
+) -> tuple[list[_Order], list[AheadFailure]]:
     """Each program once for each target, and the portable kernels that a target's language cannot express."""
     orders: dict[str, _Order] = {}
     failed = []
@@ -138,12 +144,11 @@ def _orders(sources: list[object], targets: list[AheadTarget]) -> tuple[list[_Or
             language = target.compiler.language
             try:
                 source = given.source(language) if isinstance(given, PortableKernel) else given
-                assert isinstance(source, Source)
                 if source.language != language:
                     raise ArgumentError(f"source {source.name} is {source.language}, and {target} takes {language}")
                 key = key_of(source, fingerprint.digest, fingerprint.folder)
             except KernelKeepError as error:
-                failed.append(AheadFailure(str(getattr(given, "name", given)), str(target), error))
+                failed.append(AheadFailure(given.name, str(target), error))
             else:
                 orders.setdefault(key.digest, _Order(source, key, target))
     return list(orders.values()), failed

@@ -18,7 +18,7 @@ __all__ = ["ahead", "hint", "language", "list_devices", "needs", "open_device"]
 
 language = "cuda"
 _Folder = str | os.PathLike[str] | None
-_NO_DEVICES = "hip compiles for AMD GPUs ahead of time (kk.compile_ahead) and runs nothing; use opencl to run on an AMD GPU"
+_NO_DEVICES = "hip compiles for AMD GPUs ahead of time (kk.compile_ahead); it has no devices and runs nothing"
 
 
 def list_devices(cache_dir: _Folder = None) -> list[DeviceInfo]:

@@ -11,8 +11,10 @@ import re
 import threading
 from functools import cache
 
+import msgspec
+
 from ...errors import ArgumentError, CompileError, DeviceError
-from ...programs.signature import KernelSignature, declared, read_heads, same_kernel
+from ...programs.signature import KernelSignature, declared, declared_kernel, read_heads, same_kernel
 from ...programs.source import Source
 from ...programs.translation_unit import compile_error, translation_unit
 from ..ahead import architecture_fingerprint
@@ -116,9 +118,13 @@ def _read(library: ctypes.CDLL, name: str, program: ctypes.c_void_p) -> bytes:
 
 def _signatures(source: Source, payload: bytes) -> tuple[KernelSignature, ...]:
     symbols = sorted({symbol.decode() for symbol in _DESCRIPTOR.findall(payload)})
-    known = read_heads(source.text) | declared(source.text)
+    written = declared(source.text)
+    known = read_heads(source.text) | written
     found = []
     for symbol in symbols:
+        if (portable := declared_kernel(symbol, written)) is not None:
+            found.append(msgspec.structs.replace(portable, symbol=symbol))
+            continue
         name = next((name for name in known if same_kernel(symbol, name)), symbol)
         facts = known.get(name, KernelSignature(name))
         found.append(KernelSignature(name, facts.params, facts.group, symbol))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..requirements import Check, check
 from .compiler import HOW_TO_GET_IT, ahead
 
-hint = "this backend compiles for AMD GPUs ahead of time; it has no devices"
+hint = "nothing to install: `kernelkeep compile-ahead` uses the compiler above"
 
 
 def needs() -> Iterator[Check]:
