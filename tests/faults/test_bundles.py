@@ -198,7 +198,8 @@ def test_a_full_disk_leaves_a_cache_that_works(tmp_path: Path, monkeypatch: pyte
     several = [sample_entry(number) for number in range(5)]
     parts = [lambda w, e=entry: w.entry(e.facts.key.digest, encode(e)) for entry in several]
     (tmp_path / "a.kkb").write_bytes(bundle_of(lambda w: w.folder(GPU), *parts))
-    write, written = GpuFolder.write, []
+    write = GpuFolder.write
+    written: list[str] = []
 
     def full(self: GpuFolder, digest: str, data: bytes) -> None:
         if len(written) == 2:

@@ -196,7 +196,7 @@ def test_a_stranger_is_refused(device: FakeDevice, tmp_path: Path) -> None:
     exported(tmp_path / "there", tmp_path / "kernels.kkb")
     for options in ({}, {"signing_key": b"another secret, which is long enough"}, {"allow_unsigned": True}):
         with pytest.raises(kk.RemoteError, match=r"not trusted here; `kernelkeep keys trust`"):
-            kk.import_bundle(tmp_path / "here", tmp_path / "kernels.kkb", **options)  # type: ignore[arg-type]
+            kk.import_bundle(tmp_path / "here", tmp_path / "kernels.kkb", **options)
     assert not (tmp_path / "here").exists()
 
 
