@@ -11,6 +11,7 @@ from .cache import clear, ls, prune, show, stats, verify
 from .checkpoint import checkpoint
 from .demo import demo
 from .devices import devices, doctor
+from .keys import keys
 from .programs import explain, warm
 from .trace import trace
 from .tune import tune
@@ -21,6 +22,7 @@ for command in (demo, devices, doctor, ls, show, stats, explain, warm, prune, ve
     app.command(command.__name__)(command)
 app.add_typer(trace, name="trace")
 app.add_typer(checkpoint, name="checkpoint")
+app.add_typer(keys, name="keys")
 
 
 @app.callback(invoke_without_command=True)
