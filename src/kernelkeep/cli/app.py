@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from .cache import clear, ls, prune, show, stats, verify
+from .cache import clear, ls, prune, show, stats
 from .checkpoint import checkpoint
 from .demo import demo
 from .devices import devices, doctor
@@ -15,6 +15,7 @@ from .keys import keys
 from .programs import explain, warm
 from .trace import trace
 from .tune import tune
+from .verify import verify
 
 # No markup: panels would be as wide as the terminal, with a type behind every flag (`--json <bool>`).
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from datetime import datetime
 from typing import Annotated, Any
@@ -56,12 +57,12 @@ def _print_new(keyring: Keyring, made: KeyInfo) -> None:
     if made.line is not None:
         print_line("On machines that should use what it signs, run:")
         print_line()
-        print_line(f"    kernelkeep keys trust '{made.line}'")
+        print_line(f"    kernelkeep keys trust {shlex.quote(made.line)}")
     else:
         secret = keyring.folder / "own" / f"{made.id}.key"
         print_line("Bring this secret file to the other machines, where nobody else can read it, and run there:")
         print_line()
-        print_line(f"    kernelkeep keys trust {secret}")
+        print_line(f"    kernelkeep keys trust {shlex.quote(str(secret))}")
 
 
 @keys.command()

@@ -1,0 +1,81 @@
+"""`verify --remote`: every object that would be refused is found, with the reason, in a real Redis."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.cache.entry import encode
+from kernelkeep.observe.remote_check import check_remote
+from kernelkeep.remote.address import Remote, open_store
+from kernelkeep.remote.keys import PrivateKey, SharedKey
+from kernelkeep.remote.names import program_name
+from kernelkeep.remote.signing import Keys, keys_for
+from kernelkeep.remote.trusted_keys import TrustedKeys
+from kernelkeep.testing.entries import sample_entry
+from kernelkeep.testing.servers import RedisServer
+
+SECRET = b"a secret that all machines share"
+FINGERPRINT = "f" * 64
+
+
+def entry(number: int) -> tuple[str, bytes]:
+    made = sample_entry(number)
+    return program_name(FINGERPRINT, made.facts.key.digest), encode(made)
+
+
+def test_every_kind_of_refusal_is_listed(
+    redis_server: RedisServer, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELKEEP_KEYS_DIR", str(tmp_path / "keys"))
+    revoked = PrivateKey.generate()
+    kk.Keyring().revoke(revoked.id)
+    remote = Remote(redis_server.url, namespace=namespace, signing_key=SECRET)
+    store, keys = open_store(remote), keys_for(remote)
+
+    def by(key: PrivateKey) -> Keys:
+        return Keys(TrustedKeys(key), namespace=namespace)
+
+    past = Keys(TrustedKeys(SharedKey(SECRET)), namespace=namespace, clock=lambda: time.time() - 100)
+    bad: dict[str, str] = {}
+    for number in range(20):
+        name, data = entry(number)
+        store.put(name, keys.seal("program", name, data))
+    assert check_remote(remote).ok
+    changed = bytearray(keys.seal("program", entry(1)[0], entry(1)[1]))
+    changed[-1] ^= 1
+    for number, kind, data in (
+        (1, "tampered", bytes(changed)),
+        (2, "unsigned", entry(2)[1]),
+        (3, "stranger", by(PrivateKey.generate()).seal("program", entry(3)[0], entry(3)[1])),
+        (4, "revoked", by(revoked).seal("program", entry(4)[0], entry(4)[1])),
+        (5, "expired", past.seal("program", entry(5)[0], entry(5)[1], ttl_seconds=50)),
+        (6, "tampered", keys.seal("program", entry(7)[0], entry(7)[1])),  # copied from another name
+        (8, "damaged", keys.seal("program", entry(8)[0], b"signed by a trusted key, and no entry")),
+        (9, "tampered", keys.seal("tuning", entry(9)[0], entry(9)[1])),
+    ):
+        store.put(entry(number)[0], data)
+        bad[entry(number)[0]] = kind
+    store.put("leases/somebody", b"compiles")
+    store.put("a/file/of/another/program", b"whatever")
+    found = check_remote(remote)
+    assert {one.name: one.kind for one in found.refused} == bad
+    assert (found.objects, found.others, found.ok) == (20, 1, False)
+    assert all(one.reason and one.bytes for one in found.refused)
+    # Where unsigned entries are allowed, that one is no longer refused; the others are.
+    allowed = check_remote(Remote(redis_server.url, namespace=namespace, signing_key=SECRET, allow_unsigned=True))
+    assert len(allowed.refused) == len(bad) - 1
+
+
+def test_an_empty_namespace(redis_server: RedisServer, namespace: str) -> None:
+    found = check_remote(Remote(redis_server.url, namespace=namespace, signing_key=SECRET))
+    assert found.ok and found.objects == 0
+
+
+def test_a_store_that_is_not_there() -> None:
+    with pytest.raises(kk.RemoteError) as caught:
+        check_remote(Remote("redis://user:pass-word@127.0.0.1:1/0", signing_key=SECRET))
+    assert "pass-word" not in str(caught.value)
