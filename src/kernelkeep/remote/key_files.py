@@ -19,7 +19,8 @@ from ..errors import ArgumentError
 from ..escaping import escaped
 from ..storage.files import Damaged, open_regular
 from ..storage.private import default_trust
-from .keys import PUBLIC_LINE, SHORTEST_SECRET_BYTES, PrivateKey, PublicKey, SharedKey, load_ed25519
+from .ed25519 import load_ed25519
+from .keys import PUBLIC_LINE, SHORTEST_SECRET_BYTES, PrivateKey, PublicKey, SharedKey
 
 SHARED_LINE = "kernelkeep-shared"
 _SHARED = SHARED_LINE.encode()

@@ -180,6 +180,8 @@ def test_hmac_needs_no_library_and_ed25519_names_the_extra(tmp_path: Path) -> No
 import sys
 sys.modules["cryptography"] = None
 from kernelkeep import Unsupported
+from kernelkeep.remote import ed25519
+ed25519.find_libsodium = lambda: None
 from kernelkeep.remote.signing import make_keys
 keys = make_keys({SECRET!r})
 assert keys.open("program", "n", keys.seal("program", "n", b"data")) == b"data"

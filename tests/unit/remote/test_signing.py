@@ -13,6 +13,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.cache.entry import decode, encode
+from kernelkeep.remote import ed25519
 from kernelkeep.remote.keyring import Keyring
 from kernelkeep.remote.keyring_files import Trusted
 from kernelkeep.remote.keys import PrivateKey, SharedKey, Signer
@@ -45,8 +46,12 @@ class Clock:
         return self.now
 
 
-@pytest.fixture(params=["hmac", "ed25519"])
-def signer(request: pytest.FixtureRequest) -> Signer:
+@pytest.fixture(params=["hmac", "ed25519", "ed25519 with libsodium"])
+def signer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Signer:
+    if request.param == "ed25519":
+        monkeypatch.setattr(ed25519, "find_libsodium", lambda: None)
+    elif request.param != "hmac" and ed25519.find_libsodium() is None:
+        pytest.skip("libsodium is not installed")
     return SharedKey(SECRET) if request.param == "hmac" else PrivateKey.generate()
 
 
@@ -135,6 +140,11 @@ def test_a_clock_that_was_set_back(keys: Keys, clock: Clock) -> None:
     clock.now = 0.0  # a machine without a battery, before it has asked for the time
     assert refusal(lambda: keys.open("program", NAME, sealed)) == "expired"
     assert keys.open("program", NAME, keys.seal("program", NAME, DATA)) == DATA
+
+
+def test_signatures_of_other_lengths_do_not_hold(signer: Signer) -> None:
+    for signature in (b"", b"x" * 63, signer.sign(b"message") + b"\0", bytes(64)):
+        assert not signer.verify(b"message", signature)
 
 
 def test_a_key_that_nobody_trusts(keys: Keys, clock: Clock) -> None:
