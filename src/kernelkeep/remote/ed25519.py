@@ -1,4 +1,4 @@
-"""Ed25519 by libraries. `cryptography` makes keys, signs and verifies; libsodium, where it is installed, verifies twice as fast."""
+"""Ed25519 by libraries: cryptography makes keys, signs and verifies; libsodium, where it is installed, verifies twice as fast."""
 
 from __future__ import annotations
 
