@@ -20,9 +20,9 @@ from typing import Generic, NamedTuple, TypeVar
 from .. import settings
 from ..errors import BinaryRejected
 from ..storage.files import Damaged, Untrusted
-from ..storage.locks import LockUnavailable
 from .background import BackgroundTasks, Task
 from .chain_member import LookupTime, Member, TierCounts
+from .compile_turn import CompileTurn
 from .entry import LARGEST_PAYLOAD, Entry, Facts, decode, encode
 from .log import log
 from .tiers.tier import NotStored, NotTrusted, Place, Tier
@@ -65,6 +65,10 @@ def _open_again(member: Member) -> None:
 
 def _nothing() -> None:
     return
+
+
+def _without_result(work: Callable[[], object]) -> None:
+    work()
 
 
 class TierChain:
@@ -112,15 +116,17 @@ class TierChain:
         use: Callable[[Entry], T],
         ahead: _Places = tuple,
         within: LookupTime | None = None,
+        tiers: int | None = None,
     ) -> Hit[T] | None:
         """What `use` makes of the first entry that it does not refuse with `BinaryRejected`.
 
         `ahead` returns where else the program may be, compiled ahead for an architecture. Each tier is asked there too before
         the next tier: what is near is faster than what is far. `within`, if given, is what earlier lookups left of the time.
+        `tiers`: how many of them to look into.
         """
         within = within or self.lookup_time()
         missed: list[Member] = []
-        for member in self._members:
+        for member in self._members[:tiers]:
             for place in self._places(digest, ahead):
                 found = self._fetch(member, digest, name, place, within)
                 if found is None:
@@ -266,6 +272,7 @@ class TierChain:
             return False
         member.writing.end()
         member.count("stored")
+        member.note_stored(digest)
         return True
 
     def _write_far(self, member: Member, digest: str, name: str, data: bytes, place: Place | None) -> float | None:
@@ -321,22 +328,42 @@ class TierChain:
             log(name, "the %s tier could not remove it: %s", member.tier.name, error)
 
     @contextlib.contextmanager
-    def alone(self, digest: str, timeout_seconds: float, name: str = "") -> Iterator[bool]:
-        """Keep other processes from compiling the same key during the block. False: no lock could be had, go on anyway."""
-        with contextlib.ExitStack() as held:
-            locked = False
-            for member in self._members:
-                try:
-                    lock = member.tier.lock(digest) if self._is_ready(member) else None
-                    if lock is not None:
-                        lock.acquire(timeout_seconds)
-                        held.callback(lock.release)
-                        locked = True
-                except LockUnavailable as error:
-                    log(name or digest[:12], "going on without a lock: %s", error)
-                except Exception as error:
-                    member.fail(error)
-            yield locked
+    def alone(
+        self,
+        digest: str,
+        timeout_seconds: float,
+        name: str = "",
+        *,
+        found: Callable[[int], bool] = lambda tiers: False,
+        shared: bool = True,
+        within: LookupTime | None = None,
+    ) -> Iterator[bool]:
+        """Keep others from compiling the same key during the block. False: no lock could be had, go on anyway.
+
+        Each tier has a lock for those who share it, and the nearest comes first: one process of each machine goes on to the
+        locks between machines. After each lock, `found` is called with the number of tiers up to it: who had the lock before
+        left the entry there. True ends the waiting. Without `shared`, other machines are not kept from compiling, because
+        nothing will be stored for them. `within` is what earlier lookups left of the time.
+        """
+        turn = CompileTurn(digest, name, timeout_seconds, within or self.lookup_time(), self._after_writes)
+        compiled = failed = False
+        try:
+            for tiers, member in enumerate(self._members, 1):
+                if self._is_ready(member) and turn.take(member, shared=shared) and found(tiers):
+                    yield turn.is_held
+                    return
+            yield turn.is_held
+            compiled = True
+        except Exception:
+            failed = True
+            raise
+        finally:
+            turn.end(compiled=compiled, failed=failed)
+
+    def _after_writes(self, digest: str, work: Callable[[], None]) -> None:
+        """Do it in the background, once the writes of an entry that wait now were tried."""
+        task = Task(work, partial(_without_result, work), work)
+        self.after_writes(digest, partial(_without_result, partial(self._background.add, task)))
 
     def maintain(self, tier: Tier, work: Callable[[], T], otherwise: T) -> T:
         """The result of other `work` on a tier, such as pruning; `otherwise` where the tier is not ready or fails."""

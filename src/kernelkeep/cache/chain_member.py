@@ -77,11 +77,28 @@ class Member:
         self._opening = threading.Lock()
         self._lock = threading.Lock()
         self._warned: set[str] = set()
+        self._expected: dict[str, bool] = {}
 
     def count(self, what: str) -> None:
         """Add one to a count."""
         with self._lock:
             setattr(self.counts, what, getattr(self.counts, what) + 1)
+
+    def expect(self, digest: str) -> None:
+        """Remember from now on whether this entry is stored."""
+        with self._lock:
+            self._expected[digest] = False
+
+    def note_stored(self, digest: str) -> None:
+        """The tier has stored an entry."""
+        with self._lock:
+            if digest in self._expected:
+                self._expected[digest] = True
+
+    def was_stored(self, digest: str) -> bool:
+        """Whether it was stored since `expect`; asked once."""
+        with self._lock:
+            return self._expected.pop(digest, False)
 
     def read_counts(self) -> TierCounts:
         """All counts, at one moment."""
@@ -138,7 +155,12 @@ class Member:
 class LookupTime:
     """How long one lookup may still wait for remote tiers, all of them together."""
 
-    __slots__ = ("seconds_left",)
+    __slots__ = ("_seconds", "seconds_left")
 
     def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self.seconds_left = seconds
+
+    def renew(self) -> None:
+        """Begin again, after a wait that was not for the tiers."""
+        self.seconds_left = self._seconds

@@ -24,6 +24,7 @@ from ..programs.source import Source
 from ..storage.private import Trust
 from ..weak_set import WeakSet
 from .chain import TierChain
+from .chain_member import LookupTime
 from .entry import Entry, Facts
 from .key import Key, digest_of, key_of
 from .lease import Lease
@@ -186,24 +187,37 @@ class ProgramCache:
         loaded = self.loaded.find(digest, alias)
         if loaded is not None:  # another thread had just finished
             return loaded, "memory"
-        found = self._load(digest, source.name, alias, source)
+        within = self.chain.lookup_time()
+        found = self._load(digest, source.name, alias, source, within=within)
         if found is not None:
             return found
         asked_at = time.monotonic()
-        with self.chain.alone(digest, self._compile_wait_seconds, source.name):
-            # Another process may have compiled it while we waited for the lock.
-            found = self._load(digest, source.name, alias)
-            if found is not None:
-                self._counters.add(waits=1)
-                waited = (time.monotonic() - asked_at) * 1e3
-                log(source.name, "waited %.0f ms for another process to compile", waited)
-                return found
-            return self._compile(source, digest, alias), "compiled"
+
+        def compiled_elsewhere(tiers: int) -> bool:
+            nonlocal found
+            found = self._load(digest, source.name, alias, tiers=tiers, within=within)
+            return found is not None
+
+        wait, shared = self._compile_wait_seconds, self.saver.saves_compiled
+        with self.chain.alone(digest, wait, source.name, found=compiled_elsewhere, shared=shared, within=within):
+            if found is None:
+                return self._compile(source, digest, alias), "compiled"
+        self._counters.add(waits=1)
+        log(source.name, "waited %.0f ms for somebody else to compile", (time.monotonic() - asked_at) * 1e3)
+        return found
 
     def _load(
-        self, digest: str, name: str, alias: Hashable, source: Source | None = None, *, only_named: bool = False
+        self,
+        digest: str,
+        name: str,
+        alias: Hashable,
+        source: Source | None = None,
+        *,
+        only_named: bool = False,
+        tiers: int | None = None,
+        within: LookupTime | None = None,
     ) -> tuple[LoadedProgram, str] | None:
-        """Load a program from the first tier that has it, and where that was; None where no tier has it.
+        """Load a program from the first tier that has it, or of the first `tiers`, and where that was; None where none has it.
 
         With `source`, what was compiled ahead for the device's architecture is found too. With `only_named`, an entry that was
         saved under another name is a `LookupError`.
@@ -221,7 +235,8 @@ class ProgramCache:
             seconds = time.perf_counter() - start
             return program
 
-        hit = self.chain.load(digest, name, load, lambda: () if source is None else self.places_ahead(source))
+        places = partial(self.places_ahead, source) if source is not None else tuple
+        hit = self.chain.load(digest, name, load, places, within, tiers)
         if hit is None:
             return None
         facts = hit.facts

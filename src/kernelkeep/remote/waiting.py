@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable
 
-from .lease import State, StoreLease
+from .lease import State
 
 _TOLERATED_SECONDS = 1.0  # a store that fails for so long while somebody waits is given up
 _FIRST_PAUSE_SECONDS = 0.01
@@ -30,8 +30,8 @@ class Outcome(enum.Enum):
     LATE = "the time is up"
 
 
-def wait_for(lease: StoreLease, arrived: Callable[[], bool], timeout_seconds: float) -> Outcome:
-    """Wait until `lease` is held here, or until `arrived` says that what its holder works on is there.
+def wait_for(attempt: Callable[[], State | None], arrived: Callable[[], bool], timeout_seconds: float) -> Outcome:
+    """Wait until an `attempt` takes the lease, or until `arrived` says that what its holder works on is there.
 
     One failure of the store is waited out; a store that keeps failing raises its error.
     """
@@ -42,7 +42,7 @@ def wait_for(lease: StoreLease, arrived: Callable[[], bool], timeout_seconds: fl
         waited = time.monotonic() - begun
         try:
             if attempt_is_due(waited, attempted):
-                state = lease.attempt()
+                state = attempt()
                 if state is None:
                     return Outcome.HELD
                 if state is State.FAILED:

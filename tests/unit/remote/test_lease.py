@@ -117,7 +117,7 @@ def test_it_is_taken_over_from_a_killed_process(server: Place) -> None:
     assert lease.attempt() is State.HELD
     process.kill()
     process.communicate()
-    assert wait_for(lease, lambda: False, 60.0) is Outcome.HELD
+    assert wait_for(lease.attempt, lambda: False, 60.0) is Outcome.HELD
     assert lease.token == 2
     lease.release()
 
@@ -127,7 +127,7 @@ def test_a_paused_holder_that_comes_back_leaves_the_next_one_alone(server: Place
     os.kill(process.pid, signal.SIGSTOP)
     try:
         lease, third = server.lease(), server.lease()
-        assert wait_for(lease, lambda: False, 60.0) is Outcome.HELD
+        assert wait_for(lease.attempt, lambda: False, 60.0) is Outcome.HELD
     finally:
         os.kill(process.pid, signal.SIGCONT)
     assert process.communicate(timeout=60)[0] == "lost\n"
@@ -144,9 +144,9 @@ def test_waiting_ends_when_the_bytes_are_there(place: Place) -> None:
     store = place.open()
     timer = threading.Timer(0.1, store.put, ("entry", b"bytes"))
     timer.start()
-    assert wait_for(waiting, lambda: store.get("entry") is not None, 60.0) is Outcome.ARRIVED
+    assert wait_for(waiting.attempt, lambda: store.get("entry") is not None, 60.0) is Outcome.ARRIVED
     assert not waiting.is_held
-    assert wait_for(waiting, lambda: False, 0.05) is Outcome.LATE
+    assert wait_for(waiting.attempt, lambda: False, 0.05) is Outcome.LATE
     timer.join()
     holder.release()
 
@@ -156,8 +156,8 @@ def test_only_those_who_waited_learn_that_the_work_failed(place: Place) -> None:
     assert holder.attempt() is None
     assert waiting.attempt() is State.HELD
     holder.release(failed=True)
-    assert wait_for(waiting, lambda: False, 60.0) is Outcome.FAILED
-    assert wait_for(newcomer, lambda: False, 60.0) is Outcome.HELD
+    assert wait_for(waiting.attempt, lambda: False, 60.0) is Outcome.FAILED
+    assert wait_for(newcomer.attempt, lambda: False, 60.0) is Outcome.HELD
     newcomer.release()
     assert waiting.attempt() is None
     waiting.release()
@@ -167,7 +167,7 @@ def test_only_those_who_waited_learn_that_the_work_failed(place: Place) -> None:
 def test_what_is_no_record_does_not_block_for_ever(place: Place, garbage: bytes) -> None:
     place.open().put("leases/x", garbage)
     lease = place.lease(0.2)
-    assert wait_for(lease, lambda: False, 60.0) is Outcome.HELD
+    assert wait_for(lease.attempt, lambda: False, 60.0) is Outcome.HELD
     lease.release()
 
 
@@ -200,10 +200,10 @@ def test_a_failing_store_is_given_up_in_time() -> None:
 
     lease = Failing("x")
     with pytest.raises(OSError, match="the store is gone"):
-        wait_for(lease, lambda: False, 60.0)
+        wait_for(lease.attempt, lambda: False, 60.0)
     assert lease.calls > 2
     with pytest.raises(OSError, match="the store is gone"):  # the very first try is not repeated
-        wait_for(lease, lambda: False, 60.0)
+        wait_for(lease.attempt, lambda: False, 60.0)
 
 
 def test_an_attempt_that_nobody_waits_for_any_more_gives_the_lease_back(place: Place) -> None:

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from ...remote.address import Remote, open_store
 from ...remote.deadline import DeadlineExceeded, DeadlineThreads
+from ...remote.names import LEASES
 from ...remote.signing import Keys, Refused
 from ...storage.files import Damaged
+from .remote_lock import CALL_SECONDS, RemoteLock
 from .tier import NotStored, NotTrusted, Place, Tier
 
 if TYPE_CHECKING:
+    from ...remote.lease import State
     from ...remote.store import Store
 
 T = TypeVar("T")
@@ -163,10 +167,45 @@ class RemoteTier(Tier):
         found = (name[len(prefix) :] for name in names)
         return (digest for digest in found if signed_name(self.fingerprint, digest) not in self._hidden)
 
+    def lock(self, digest: str) -> RemoteLock | None:
+        """A lease in the store. None where nothing will be stored from here, or where the store has no conditional puts."""
+        if self.read_only or not self.keys.can_seal:
+            return None
+        store = self._lease_store
+        path = self._path(digest, None)
+        lease = store.lease(f"{LEASES}{path}")
+        if lease is None:
+            return None
+        refused: bytes | None = None
+
+        def arrived() -> bool:
+            """Whether there is an entry, and another one than that which was refused here before."""
+            nonlocal refused
+            data = self._call(store, lambda store: store.get(f"programs/{path}"), CALL_SECONDS)
+            if data is not None and path in self._hidden:
+                refused = refused or data
+                if data == refused:
+                    return False
+                with self._lock:
+                    self._hidden.discard(path)
+            return data is not None
+
+        def call(attempt: Callable[[], State | None], seconds: float) -> State | None:
+            return self._call(store, lambda store: attempt(), seconds)
+
+        return RemoteLock(lease, arrived, call)
+
+    @cached_property
+    def _lease_store(self) -> Store:
+        # Connections of its own: a question that is given up must not disturb lookups and writes.
+        return open_store(
+            msgspec.structs.replace(self.remote, timeout_seconds=max(CALL_SECONDS, self.remote.timeout_seconds))
+        )
+
     def close(self) -> None:
         """Close the connections."""
-        self._store.close()
-        self._patient_store.close()
+        for store in (self._store, self._patient_store, self._lease_store):
+            store.close()
 
     # --- names and envelopes
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ...storage.files import Damaged
 
@@ -48,6 +48,21 @@ class CompileLock(Protocol):
 
     def acquire(self, timeout_seconds: float) -> None: ...
     def release(self) -> None: ...
+
+
+@runtime_checkable
+class SharedLock(CompileLock, Protocol):
+    """A lock between machines, released once the tier has stored what was compiled under it.
+
+    `acquire` also returns, without the lock, when the entry has arrived. Its first try takes at most `first_seconds`. `waited`:
+    whether somebody else had the lock then.
+    """
+
+    waited: bool
+
+    def acquire(self, timeout_seconds: float, first_seconds: float = ...) -> None: ...
+    def abandon(self) -> None:
+        """Release it because nothing was stored: who waits now compiles, and does not wait for the next holder."""
 
 
 class Tier(ABC):
