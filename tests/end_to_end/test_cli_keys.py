@@ -16,9 +16,9 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.cache.entry import encode
+from kernelkeep.cache.tiers.remote import stored_name
 from kernelkeep.cli import main
 from kernelkeep.remote.address import Remote, open_store
-from kernelkeep.remote.names import program_name
 from kernelkeep.testing.entries import sample_entry
 from kernelkeep.testing.servers import RedisServer
 
@@ -136,7 +136,7 @@ def test_verify_remote(
         ],
     }
     entry = sample_entry(1)
-    name = program_name("f" * 64, entry.facts.key.digest)
+    name = stored_name("f" * 64, entry.facts.key.digest)
     open_store(Remote(redis_server.url, namespace=namespace)).put(name, encode(entry))
     refused = machine.json("verify", "--remote", address, code=1)["remotes"][0]["refused"]
     assert [(one["name"], one["kind"]) for one in refused] == [(name, "unsigned")]

@@ -8,7 +8,7 @@ import msgspec
 
 from ..cache.entry import decode
 from ..remote.address import Remote, open_store
-from ..remote.names import LEASES, kind_of
+from ..remote.names import LEASES, signed_as
 from ..remote.signing import Keys, Refused, keys_for
 from ..storage.files import Damaged
 
@@ -48,7 +48,7 @@ def check_remote(remote: Remote) -> RemoteCheck:
     store = open_store(msgspec.structs.replace(remote, timeout_seconds=max(_TIMEOUT_SECONDS, remote.timeout_seconds)))
     try:
         for names in _batches(store.list("")):
-            ours = [name for name in names if kind_of(name) is not None]
+            ours = [name for name in names if signed_as(name) is not None]
             outcome.others += sum(not name.startswith(LEASES) for name in names) - len(ours)
             for name, data in sorted(store.get_many(ours).items()):
                 outcome.objects += 1
@@ -62,9 +62,9 @@ def check_remote(remote: Remote) -> RemoteCheck:
 
 
 def _refusal(keys: Keys, name: str, data: bytes) -> RefusedObject | None:
-    kind = kind_of(name) or ""
+    kind, signed = signed_as(name) or ("", "")
     try:
-        contents = keys.open(kind, name, data)
+        contents = keys.open(kind, signed, data)
         if kind == "program":
             decode(contents, name.rpartition("/")[2])
     except Refused as error:

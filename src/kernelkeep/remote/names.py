@@ -4,7 +4,7 @@
     tuning/<…>                                                           records of tuning
     leases/<…>                                                           who compiles what; not signed, and trusted by nobody
 
-What is signed is signed under its whole name, as the kind that its folder says.
+What is signed is signed under the part of its name behind the folder, as the kind that the folder says.
 """
 
 from __future__ import annotations
@@ -13,11 +13,8 @@ _KINDS = {"programs": "program", "tuning": "tuning"}
 LEASES = "leases/"
 
 
-def program_name(fingerprint: str, digest: str) -> str:
-    """Where the program with this key is, for devices with this fingerprint; both digests in hexadecimal."""
-    return f"programs/{fingerprint}/{digest}"
-
-
-def kind_of(name: str) -> str | None:
-    """The kind under which what has this name is signed; None where nothing of ours has such a name."""
-    return _KINDS.get(name.partition("/")[0])
+def signed_as(name: str) -> tuple[str, str] | None:
+    """The kind and the name that a signature binds, of what a store has under a name; None where it is none of ours."""
+    folder, _, rest = name.partition("/")
+    kind = _KINDS.get(folder)
+    return None if kind is None else (kind, rest)

@@ -12,7 +12,6 @@ from kernelkeep.cache.entry import encode
 from kernelkeep.observe.remote_check import check_remote
 from kernelkeep.remote.address import Remote, open_store
 from kernelkeep.remote.keys import PrivateKey, SharedKey
-from kernelkeep.remote.names import program_name
 from kernelkeep.remote.signing import Keys, keys_for
 from kernelkeep.remote.trusted_keys import TrustedKeys
 from kernelkeep.testing.entries import sample_entry
@@ -24,7 +23,7 @@ FINGERPRINT = "f" * 64
 
 def entry(number: int) -> tuple[str, bytes]:
     made = sample_entry(number)
-    return program_name(FINGERPRINT, made.facts.key.digest), encode(made)
+    return f"{FINGERPRINT}/{made.facts.key.digest}", encode(made)
 
 
 def test_every_kind_of_refusal_is_listed(
@@ -43,7 +42,7 @@ def test_every_kind_of_refusal_is_listed(
     bad: dict[str, str] = {}
     for number in range(20):
         name, data = entry(number)
-        store.put(name, keys.seal("program", name, data))
+        store.put(f"programs/{name}", keys.seal("program", name, data))
     assert check_remote(remote).ok
     changed = bytearray(keys.seal("program", entry(1)[0], entry(1)[1]))
     changed[-1] ^= 1
@@ -57,8 +56,8 @@ def test_every_kind_of_refusal_is_listed(
         (8, "damaged", keys.seal("program", entry(8)[0], b"signed by a trusted key, and no entry")),
         (9, "tampered", keys.seal("tuning", entry(9)[0], entry(9)[1])),
     ):
-        store.put(entry(number)[0], data)
-        bad[entry(number)[0]] = kind
+        store.put(f"programs/{entry(number)[0]}", data)
+        bad[f"programs/{entry(number)[0]}"] = kind
     store.put("leases/somebody", b"compiles")
     store.put("a/file/of/another/program", b"whatever")
     found = check_remote(remote)
