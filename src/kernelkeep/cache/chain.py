@@ -303,7 +303,9 @@ class TierChain:
     def reject(self, digest: str, name: str, reason: str, place: Place | None = None) -> None:
         """Take an entry out of every tier: the driver refused it after it had been loaded."""
         for member in self._members:
-            if self._fetch(member, digest, name, place) is not None:
+            if member.tier.in_background:  # it only hides the entry, and need not be asked for that
+                member.tier.reject(digest) if place is None else member.tier.reject_ahead(place)
+            elif self._fetch(member, digest, name, place) is not None:
                 self._reject(member, digest, name, reason, place)
 
     def _reject(

@@ -158,6 +158,11 @@ class GpuFolder:
                 os.utime(path, (now, now))
         return data
 
+    def has(self, digest: str, name: str = "") -> bool:
+        """Whether there is a file for an entry."""
+        path = f"{self._prefix}{digest[:3]}/{slug(name)}-{digest}.bin"
+        return os.path.exists(path) or self._find(digest) is not None  # noqa: PTH110
+
     def read_entry(self, digest: str, name: str = "") -> Entry | None:
         """The entry, verified; None where there is none. `Damaged` says what is wrong with it."""
         data = self.read(digest, name)

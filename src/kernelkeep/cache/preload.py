@@ -20,6 +20,8 @@ from .report import PreloadFailure, PreloadReport
 if TYPE_CHECKING:
     from .program_cache import ProgramCache
 
+_BATCH = 512  # programs that are asked for together, and held in memory until they are loaded
+
 
 def preload(
     cache: ProgramCache, items: Iterable[Source | PortableKernel | str], progress: bool, workers: int | None
@@ -51,8 +53,26 @@ def preload(
     count = workers or min(32, (os.cpu_count() or 1) + 1)
     with progress_bar("preloading", len(wanted), progress) as step:
         with ThreadPoolExecutor(max(1, min(count, len(wanted) or 1)), thread_name_prefix="kernelkeep-preload") as pool:
-            list(pool.map(load, wanted))
+            for start in range(0, len(wanted), _BATCH):
+                batch = wanted[start : start + _BATCH]
+                _prefetch(cache, batch)
+                list(pool.map(load, batch))
+    cache.chain.forget_prefetched()
     return PreloadReport(**origins, failed=tuple(failures), seconds=time.perf_counter() - start)
+
+
+def _prefetch(cache: ProgramCache, items: list[Source | PortableKernel | str]) -> None:
+    """Ask the shared stores once for all programs that are neither in memory nor on disk."""
+    if not cache.chain.has_remote:
+        return
+    wanted = []
+    for item in items:
+        with contextlib.suppress(Exception):  # what is wrong with an item is found, and reported, when it is loaded
+            if not isinstance(item, str):
+                source, digest = cache.identify(item)
+                if cache.loaded.find(digest, item) is None:
+                    wanted.append((digest, source.name, cache.places_ahead(source)))
+    cache.chain.prefetch(wanted)
 
 
 def _make_resident(cache: ProgramCache, lease: Lease, item: Source | PortableKernel | str) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import msgspec
 
 from .. import __version__, settings
-from ..errors import ArgumentError, CompileError, DeviceError, OutOfMemory, Unsupported
+from ..errors import ArgumentError, CompileError, DeviceError, OutOfMemory
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
 from ..storage.private import Trust
@@ -40,7 +40,9 @@ from .tiers.tier import Place
 
 if TYPE_CHECKING:
     from ..devices.base import Device, Program
+    from ..remote.address import Remote
     from .report import Explanation, PreloadReport
+    from .tiers.remote import RemoteTier
 
 _UNBOUNDED = 1 << 60
 
@@ -50,11 +52,16 @@ class _Closable(Protocol):
 
 
 class ProgramCache:
-    """Compiled programs of one device, in memory and on disk. Safe under threads, processes and `kill -9`.
+    """Compiled programs of one device, in memory, on disk and in shared stores. Safe under threads, processes and `kill -9`.
 
     `max_programs` and `max_bytes` bound what is loaded, `max_disk_bytes` the whole cache folder. A folder that another
     user could have written to is not used, unless `trusted_owner` names that user. The cache does not own the device.
     A context manager; an open one is closed when the interpreter ends.
+
+    `remote`: the address of a shared store, a `kk.Remote`, or several, nearest first; by default what KERNELKEEP_REMOTE names,
+    and `[]` for none. What is in a store is executed, so entries are signed: `signing_key` is a shared secret (bytes) or the
+    path of a key file, and without it the keys of `kernelkeep keys` are used. `allow_unsigned` takes what nobody signed.
+    A lookup waits for all remotes together at most `remote_timeout` seconds, and a server that is gone costs that once.
 
     `loaded`, `chain` and `disk` are its parts: programs in memory, the lookup through the tiers, and the tier on disk.
     """
@@ -66,14 +73,15 @@ class ProgramCache:
         max_programs: int = settings.MAX_PROGRAMS,
         max_bytes: float | None = None,
         max_disk_bytes: float | None = settings.MAX_DISK_BYTES,
-        remote: None = None,
+        remote: str | Remote | Iterable[str | Remote] | None = None,
         *,
+        signing_key: bytes | str | os.PathLike[str] | None = None,
+        allow_unsigned: bool = False,
+        remote_timeout: float = settings.REMOTE_TIMEOUT_SECONDS,
         auto_save: bool = True,
         compile_wait_seconds: float = settings.COMPILE_WAIT_SECONDS,
         trusted_owner: str | int | None = None,
     ) -> None:
-        if remote is not None:
-            raise Unsupported("remote", "this version keeps programs in memory and on disk only")
         if not hasattr(device, "fingerprint") or not hasattr(device, "build"):
             raise ArgumentError(f"device must be one that kk.open_device returned, got {device!r}")
         device.check_open()
@@ -93,7 +101,15 @@ class ProgramCache:
         self.loaded = LoadedPrograms(max_programs, memory_bound)
         most = _UNBOUNDED if disk_bound is None else disk_bound
         self.disk = DiskTier(self.cache_dir, device.fingerprint.folder, device.fingerprint.facts, most, trust)
-        self.chain = TierChain([self.disk])
+        far: list[RemoteTier] = []
+        if remote is not None or settings.remotes():
+            from .remote_tiers import open_remote_tiers, resolve_remotes  # many do without, and start-up counts
+
+            options: Any = {"signing_key": signing_key, "allow_unsigned": allow_unsigned, "trust": trust}
+            remotes = resolve_remotes(remote, timeout_seconds=remote_timeout, **options)
+            far = open_remote_tiers(remotes, self._fingerprint)
+            remote_timeout = max((tier.remote.timeout_seconds for tier in far), default=remote_timeout)
+        self.chain = TierChain([self.disk, *far], remote_timeout)
         self.saver = Saver(device, self.chain, self.loaded, self._counters, automatic=auto_save)
         self._flights: Flights[tuple[LoadedProgram, str]] = Flights()
         # Not a method: a cache that refers to itself would be freed late, and its programs with it.
@@ -313,15 +329,20 @@ class ProgramCache:
     # --- upkeep
 
     def persist(self) -> int:
-        """Save every loaded program that is not saved yet, or that has more native code now; how many were written."""
+        """Save every loaded program that is not saved yet, or that has more native code now; how many were written.
+
+        Waits a few seconds at most for shared stores.
+        """
         self.check_open()
         written = self.saver.save_all()
+        self.chain.flush(settings.REMOTE_FLUSH_SECONDS)
         self._lifetime.save()
         return written
 
     def finish_saving(self) -> None:
-        """Wait until what is being saved in the background is saved."""
+        """Wait until what is being saved in the background is saved; for shared stores a few seconds at most."""
         self.saver.finish()
+        self.chain.flush(settings.REMOTE_FLUSH_SECONDS)
 
     def trim(self, target_bytes: int = 0) -> int:
         """Evict idle programs from memory until at most `target_bytes` are loaded; how many bytes went."""
@@ -376,6 +397,7 @@ class ProgramCache:
         for tenant in list(self._tenants):
             tenant.close()
         self.saver.close()
+        self.chain.close()
         self.loaded.clear()
         self._lifetime.save()
 
@@ -428,4 +450,6 @@ def _read_counts(counters: Counters, loaded: LoadedPrograms, chain: TierChain) -
     counts["hits_disk"] = chain.hits("disk")
     counts["hits_remote"] = chain.hits("remote")
     counts["corrupt_entries"] = chain.rejected
+    for what in ("stored", "refused", "failed", "skipped", "dropped"):
+        counts[f"remote_{what}"] = chain.total(what, "remote")
     return counts

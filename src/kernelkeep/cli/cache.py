@@ -161,6 +161,7 @@ def stats(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson
     for label, value in (
         ("hits in memory", f"{sums.hits_memory:,}"),
         ("hits on disk", f"{sums.hits_disk:,}"),
+        ("remote hits", f"{sums.hits_remote:,}"),
         ("misses", f"{sums.misses:,}"),
         ("hit rate", f"{sums.hit_rate:.1%}"),
         ("compiles", f"{sums.compiles:,}"),
@@ -171,6 +172,7 @@ def stats(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson
         ("saved again after use", f"{sums.ripened:,}"),
         ("evictions from memory", f"{sums.evictions:,}"),
         ("corrupt entries set aside", f"{sums.corrupt_entries:,}"),
+        *sums.remote_rows(),
     ):
         done.add_row(label, value)
     print_table(done)

@@ -15,7 +15,7 @@ from ..cache.report import PreloadReport
 from ..errors import CompileError
 from ..observe.inventory import open_device_for
 from ..programs.source import Source
-from .common import AsJson, CacheDir, cache_root, print_json, print_line
+from .common import AsJson, CacheDir, RemoteUrl, cache_root, print_json, print_line
 from .complaint import complain
 
 _Device = Annotated[
@@ -62,6 +62,7 @@ def warm(
     option: _Options = None,
     cache_dir: CacheDir = None,
     device: _Device = None,
+    remote: RemoteUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile sources into the cache, those that are not there yet. Ends with 1 if any of them fails."""
@@ -71,7 +72,7 @@ def warm(
         by_language.setdefault(source.language, []).append(source)
     reports: list[tuple[str, PreloadReport]] = []
     for language, sources in by_language.items():
-        with _cache(language, device, cache_dir) as cache:
+        with _cache(language, device, cache_dir, remote) as cache:
             # Only on a terminal: a bar is noise in a log.
             report = cache.preload(sources, progress=not as_json and sys.stderr.isatty())
             reports.append((cache.device.spec, report))
@@ -94,7 +95,12 @@ def _as_json(spec: str, report: PreloadReport) -> dict[str, Any]:
         error = failure.error
         log, line = (error.log, error.line) if isinstance(error, CompileError) else ("", None)
         failed.append({"name": failure.name, "error": str(error), "line": line, "log": log})
-    counts = {"memory": report.memory, "disk": report.disk, "compiled": report.compiled}
+    counts = {
+        "memory": report.memory,
+        "disk": report.disk,
+        "remote": report.remote,
+        "compiled": report.compiled,
+    }
     return {"device": spec, "ok": report.ok, "seconds": report.seconds, **counts, "failed": failed}
 
 
@@ -107,8 +113,10 @@ def _source(file: Path, define: list[str] | None, include: list[Path] | None, op
 
 
 @contextlib.contextmanager
-def _cache(language: str, spec: str | None, cache_dir: Path | None) -> Iterator[ProgramCache]:
+def _cache(
+    language: str, spec: str | None, cache_dir: Path | None, remote: str | None = None
+) -> Iterator[ProgramCache]:
     cache_root(cache_dir)
     with open_device_for(language, spec, cache_dir=cache_dir) as device:
-        with ProgramCache(device, cache_dir) as cache:
+        with ProgramCache(device, cache_dir, remote=remote) as cache:
             yield cache

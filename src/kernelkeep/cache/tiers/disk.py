@@ -160,6 +160,10 @@ class DiskTier(Tier):
             log(name or digest[:12], "cannot be read from disk: %s", error)
         return None
 
+    def has(self, digest: str, name: str) -> bool:
+        """Whether there is a file."""
+        return self.usable and self.folder.has(digest, name)
+
     def put(self, digest: str, data: bytes) -> None:
         """Publish an entry, and keep the cache folder within its bound."""
         for tries in range(1, _TRIES + 1):

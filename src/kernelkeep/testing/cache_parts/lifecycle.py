@@ -16,7 +16,7 @@ from ...cache import program_cache
 from ...cache.key import digest_of
 from ...cache.program_cache import ProgramCache
 from ...devices.base import Device, Program
-from ...errors import ArgumentError, CompileError, DeviceError, OutOfMemory, Unsupported
+from ...errors import ArgumentError, CompileError, DeviceError, OutOfMemory
 from ...programs.languages import find_language, known_languages
 from ...programs.source import Source
 from ..device_parts.common import SAXPY, handwritten
@@ -413,8 +413,9 @@ class LifecycleTests(CachePart):
         for settings in wrong_settings:
             with pytest.raises(ArgumentError):
                 ProgramCache(device, tmp_path / "other", **settings)
-        with pytest.raises(Unsupported):
-            ProgramCache(device, tmp_path / "other", remote="redis://x")  # type: ignore[arg-type]
+        for remote in ("nowhere", "ftp://host/x", 5, ["redis://host/0", 5]):
+            with pytest.raises(ArgumentError, match="remote"):
+                ProgramCache(device, tmp_path / "other", remote=remote)  # type: ignore[arg-type]
 
     def test_the_meta_file_has_the_facts_as_json(self, device: Device, cache: ProgramCache) -> None:
         source = adder(device, 1, name="readable", defines={"TILE": 16})
