@@ -1,20 +1,21 @@
-"""Where things are in a shared store.
+"""Where things are in a shared store, and what their signatures bind.
 
-    programs/<digest of the device's fingerprint>/<digest of the key>    an entry (`cache/entry.py`)
-    tuning/<…>                                                           records of tuning
+    programs/<digest of the device's fingerprint>/<digest of the key>    an entry (`cache/entry.py`); signed as what is behind programs/
+    tuning/<…>                                                           records of tuning; signed as the whole name
     leases/<…>                                                           who compiles what; not signed, and trusted by nobody
 
-What is signed is signed under the part of its name behind the folder, as the kind that the folder says.
+Checkpoints have addresses of their own.
 """
 
 from __future__ import annotations
 
-_KINDS = {"programs": "program", "tuning": "tuning"}
 LEASES = "leases/"
+_PROGRAMS = "programs/"
+_TUNING = "tuning/"
 
 
 def signed_as(name: str) -> tuple[str, str] | None:
     """The kind and the name that a signature binds, of what a store has under a name; None where it is none of ours."""
-    folder, _, rest = name.partition("/")
-    kind = _KINDS.get(folder)
-    return None if kind is None else (kind, rest)
+    if name.startswith(_PROGRAMS):
+        return "program", name.removeprefix(_PROGRAMS)
+    return ("tuning", name) if name.startswith(_TUNING) else None
