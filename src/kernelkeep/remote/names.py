@@ -1,8 +1,8 @@
 """Where things are in a shared store, and what their signatures bind.
 
-    programs/<digest of the device's fingerprint>/<digest of the key>    an entry (`cache/entry.py`); signed as what is behind programs/
-    tuning/<…>                                                           records of tuning; signed as the whole name
-    leases/<…>                                                           who compiles what; not signed, and trusted by nobody
+    programs/<fingerprint of the device>/<digest of the key>    an entry (`cache/entry.py`); signed as what is behind programs/
+    tuning/<…>                                                 records of tuning; signed as the whole name
+    leases/<…>                                                 who compiles what; not signed, and trusted by nobody
 
 Checkpoints have addresses of their own.
 """
