@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
@@ -23,6 +23,7 @@ from .store import Store
 _REDIS = ("redis", "rediss", "unix")
 _OBJECTS = ("s3", "gs", "az", "http", "https", "file")
 _OPTIONS = {"namespace", "read_only", "ttl_seconds", "timeout_seconds", "allow_unsigned"}
+_OPTION = re.compile(r"[A-Za-z0-9_.-]+")
 _LONGEST_SECONDS = 100 * 365 * 86400.0
 _NAMESPACE = re.compile(r"(?!\.)[A-Za-z0-9._-]{0,64}")  # a dot at the start would make ".."
 
@@ -57,15 +58,27 @@ class Remote(_Address, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"<Remote {self.location}, namespace {self.namespace}{', read-only' if self.read_only else ''}>"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """What rich prints; msgspec's own shows every field."""
+        return [("location", self.location), ("namespace", self.namespace), ("read_only", self.read_only)]
+
 
 def without_secrets(url: str) -> str:
-    """An address for people: no user, no password, no options."""
+    """An address for people: no user, no password, no options. Where it is not clear what is a password, less is shown."""
     try:
         parts = urlsplit(url)
-        host = parts.netloc.rpartition("@")[2]
+        _ = parts.port
     except ValueError:
         return "an address that cannot be read"
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+    host, path = parts.netloc.rpartition("@")[2], parts.path
+    if not host and parts.scheme not in ("file", "unix"):  # somebody forgot redis:// before user:password@host
+        path = path.rpartition("@")[2]
+        return path if parts.scheme not in (*_REDIS, *_OBJECTS) else f"{parts.scheme}:{path}"
+    if (
+        host == parts.netloc and ":" in host and "@" in path + parts.query + parts.fragment
+    ):  # a password with /, ? or # in it
+        return f"{parts.scheme}://…"
+    return urlunsplit((parts.scheme, host, path, "", ""))
 
 
 def secrets_in(url: str) -> tuple[str, ...]:
@@ -130,6 +143,8 @@ def _with_options_of_address(remote: Remote) -> Remote:
         query = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError as error:
         raise ArgumentError(f"remote is not an address: {error}") from None
+    if not all(_OPTION.fullmatch(name) for name, _ in query):
+        raise ArgumentError(f"remote {remote.location} must have options such as name=value behind its ?")
     own = {name: value for name, value in query if name in _OPTIONS}
     rest = urlencode([(name, value) for name, value in query if name not in _OPTIONS])
     try:
@@ -159,6 +174,11 @@ def _checked(remote: Remote) -> Remote:
             f"got {remote.namespace!r}"
         )
     parts = urlsplit(remote.url)
+    if parts.fragment or not _has_port(parts):
+        raise ArgumentError(
+            f"remote {remote.location} must have a number as its port and no #; in a password, write / # ? @ and : as "
+            "%2F %23 %3F %40 and %3A"
+        )
     if scheme != "file" and not (parts.netloc or (scheme == "unix" and parts.path)):
         raise ArgumentError(f"remote {remote.location} must name a host or a bucket, such as {scheme}://host/path")
     if scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
@@ -171,3 +191,11 @@ def _checked(remote: Remote) -> Remote:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LONGEST_SECONDS:
             raise ArgumentError(f"{name} must be a positive number of seconds, got {value!r}")
     return remote
+
+
+def _has_port(parts: SplitResult) -> bool:
+    """Whether the port is a number or missing."""
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:
+        return False

@@ -10,6 +10,7 @@ from ..errors import KernelKeepError, RemoteError
 from .address import Remote, secrets_in
 
 _LONGEST = 300
+_HEADERS = re.compile(r"(authorization|[\w-]*(?:token|signature|api-?key)|cookie)\s*[:=].*", re.IGNORECASE | re.DOTALL)
 
 
 class Failures:
@@ -37,5 +38,8 @@ class Failures:
             pattern = re.escape(secret) if len(secret) > 3 else rf"(?<![\w.]){re.escape(secret)}(?![\w.])"
             said = re.sub(pattern, "…", said)
         said = re.sub(r"<[^>]*>", " ", said)  # a page that a web server answers with
+        # Signatures and tokens that come from the environment: options of addresses, and headers that a server sends back.
+        said = re.sub(r"\?[^\s)]*=[^\s)]*", "", said)
+        said = _HEADERS.sub(r"\1: …", said)
         said = " ".join(said.split())
         return said[:_LONGEST] + ("…" if len(said) > _LONGEST else "") or type(error).__name__
