@@ -193,7 +193,7 @@ def test_a_flipped_bit_of_an_unsigned_bundle_never_reaches_an_entry(tmp_path: Pa
 
 def test_a_full_disk_leaves_a_cache_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from kernelkeep.cache.gpu_folder import GpuFolder
-    from kernelkeep.cache.upkeep import list_entries, verify_root
+    from kernelkeep.cache.upkeep import list_entries, survey_root, verify_root
 
     several = [sample_entry(number) for number in range(5)]
     parts = [lambda w, e=entry: w.entry(e.facts.key.digest, encode(e)) for entry in several]
@@ -201,16 +201,17 @@ def test_a_full_disk_leaves_a_cache_that_works(tmp_path: Path, monkeypatch: pyte
     write = GpuFolder.write
     written: list[str] = []
 
-    def full(self: GpuFolder, digest: str, data: bytes) -> None:
+    def full(self: GpuFolder, digest: str, data: bytes, **options: bool) -> None:
         if len(written) == 2:
             raise OSError(28, "No space left on device")
         written.append(digest)
-        write(self, digest, data)
+        write(self, digest, data, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(GpuFolder, "write", full)
         with pytest.raises(kk.ArgumentError, match="No space left on device"):
             kk.import_bundle(tmp_path / "cache", tmp_path / "a.kkb", allow_unsigned=True)
+    assert survey_root(tmp_path / "cache").lifetime.on_disk == 2
     assert verify_root(tmp_path / "cache").ok and len(list(list_entries(tmp_path / "cache"))) == 2
     again = kk.import_bundle(tmp_path / "cache", tmp_path / "a.kkb", allow_unsigned=True)
     assert (again.entries, again.already_there) == (3, 2)

@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from .. import __version__
+from .bundle import export, import_
 from .cache import clear, ls, prune, show, stats
 from .checkpoint import checkpoint
 from .demo import demo
 from .devices import devices, doctor
 from .keys import keys
-from .programs import explain, warm
+from .programs import compile_ahead, explain, warm
 from .trace import trace
 from .tune import tune
 from .verify import verify
@@ -21,6 +22,9 @@ from .verify import verify
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 for command in (demo, devices, doctor, ls, show, stats, explain, warm, prune, verify, clear, tune):
     app.command(command.__name__)(command)
+app.command("export")(export)
+app.command("import")(import_)
+app.command("compile-ahead")(compile_ahead)
 app.add_typer(trace, name="trace")
 app.add_typer(checkpoint, name="checkpoint")
 app.add_typer(keys, name="keys")

@@ -125,6 +125,7 @@ def _facts(stored: Stored) -> list[tuple[str, str]]:
         ("compiled in", f"{facts.compile_seconds * 1e3:,.1f} ms"),
         ("compiled on", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts.created))),
         ("by kernelkeep", facts.version),
+        *([("compiler", facts.compiler)] if facts.compiler else []),
         ("last used", ago(stored.last_used)),
         ("saved again", f"{facts.ripened} times"),
     ]

@@ -41,6 +41,10 @@ RemoteUrl = Annotated[
         "--remote", metavar="URL", help="A shared store, such as redis://host/0, instead of $KERNELKEEP_REMOTE."
     ),
 ]
+SigningKey = Annotated[
+    Path | None,
+    typer.Option("--key", metavar="FILE", help="A key file, instead of the keys of `kernelkeep keys`."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
 # Output that is not a terminal keeps whole lines instead of 80 columns, unless $COLUMNS is set.

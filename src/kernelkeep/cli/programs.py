@@ -1,4 +1,4 @@
-"""`kernelkeep explain` and `kernelkeep warm`: source files, a device and the cache."""
+"""`kernelkeep explain`, `warm` and `compile-ahead`: kernels in files, a device or an architecture, and the cache."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ import typer
 
 from ..cache.program_cache import ProgramCache
 from ..cache.report import PreloadReport
-from ..errors import CompileError
-from ..observe.inventory import open_device_for
+from ..devices.ahead import parse_target
+from ..devices.registry import open_device
+from ..errors import ArgumentError, CompileError
+from ..fleet import compile_ahead as fleet
+from ..fleet.bundle import export_bundle
+from ..kernels.user_files import is_python_file, sources_in
+from ..observe.inventory import open_device_for, target_of
+from ..programs.portable import PortableKernel
 from ..programs.source import Source
-from .common import AsJson, CacheDir, RemoteUrl, cache_root, print_json, print_line
+from .common import AsJson, CacheDir, RemoteUrl, SigningKey, cache_root, print_json, print_line
 from .complaint import complain
 
 _Device = Annotated[
@@ -32,8 +38,18 @@ _Options = Annotated[
 ]
 
 
+_File = Annotated[
+    str,
+    typer.Argument(metavar="FILE", help="A source (.cu, .cl, .comp, .glsl), or FILE.py or FILE.py:NAME with kernels."),
+]
+_Files = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE", help="Sources (.cu, .cl, .comp, .glsl), or FILE.py or FILE.py:NAME with kernels."),
+]
+
+
 def explain(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A source: .cu, .cl, .comp or .glsl.")],
+    file: _File,
     define: _Defines = None,
     include: _Includes = None,
     option: _Options = None,
@@ -45,18 +61,22 @@ def explain(
 
     The fields of its key are compared with those of the nearest entry.
     """
-    source = _source(file, define, include, option)
-    with _cache(source.language, device, cache_dir) as cache:
-        explanation = cache.explain(source)
-        spec = cache.device.spec
+    explained = []
+    for language, sources in _by_language([file], define, include, option).items():
+        with _cache(language, device, cache_dir) as cache:
+            explained += [{"device": cache.device.spec, "explanation": cache.explain(source)} for source in sources]
     if as_json:
-        print_json({"device": spec, "explanation": explanation})
-    else:
-        print_line(str(explanation))
+        # A file with several kernels has a list of them.
+        print_json(explained[0] if len(explained) == 1 else explained)
+        return
+    for number, one in enumerate(explained):
+        if number:
+            print_line()
+        print_line(str(one["explanation"]))
 
 
 def warm(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Sources: .cu, .cl, .comp or .glsl.")],
+    files: _Files,
     define: _Defines = None,
     include: _Includes = None,
     option: _Options = None,
@@ -66,12 +86,8 @@ def warm(
     as_json: AsJson = False,
 ) -> None:
     """Compile sources into the cache, those that are not there yet. Ends with 1 if any of them fails."""
-    by_language: dict[str, list[Source]] = {}
-    for file in files:
-        source = _source(file, define, include, option)
-        by_language.setdefault(source.language, []).append(source)
     reports: list[tuple[str, PreloadReport]] = []
-    for language, sources in by_language.items():
+    for language, sources in _by_language(files, define, include, option).items():
         with _cache(language, device, cache_dir, remote) as cache:
             # Only on a terminal: a bar is noise in a log.
             report = cache.preload(sources, progress=not as_json and sys.stderr.isatty())
@@ -92,9 +108,7 @@ def warm(
 def _as_json(spec: str, report: PreloadReport) -> dict[str, Any]:
     failed = []
     for failure in report.failed:
-        error = failure.error
-        log, line = (error.log, error.line) if isinstance(error, CompileError) else ("", None)
-        failed.append({"name": failure.name, "error": str(error), "line": line, "log": log})
+        failed.append({"name": failure.name, **_error(failure.error)})
     counts = {
         "memory": report.memory,
         "disk": report.disk,
@@ -104,19 +118,107 @@ def _as_json(spec: str, report: PreloadReport) -> dict[str, Any]:
     return {"device": spec, "ok": report.ok, "seconds": report.seconds, **counts, "failed": failed}
 
 
-def _source(file: Path, define: list[str] | None, include: list[Path] | None, option: list[str] | None) -> Source:
+def compile_ahead(
+    files: _Files,
+    target: Annotated[
+        list[str] | None,
+        typer.Option("--target", metavar="TARGET", help="Such as cuda:sm_90 or hip:gfx90a; several times for several."),
+    ] = None,
+    bundle: Annotated[
+        Path | None, typer.Option("--bundle", metavar="OUT.kkb", help="Then write these programs to a bundle.")
+    ] = None,
+    key: SigningKey = None,
+    define: _Defines = None,
+    include: _Includes = None,
+    option: _Options = None,
+    cache_dir: CacheDir = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="SPEC", help="Also for the architecture of a device that is here.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile sources for GPUs that are not in this machine. Ends with 1 if any of them fails.
+
+    A machine with such a GPU finds them in its cache folder, and compiles nothing. The bundle carries them there.
+    """
+    cache_root(cache_dir)
+    target = [*(target or ()), *([] if device is None else [target_of(device, cache_dir)])]
+    if not target:
+        raise ArgumentError("--target is missing: name at least one, such as --target cuda:sm_90")
+    sources = [source for file in files for source in _sources(file, define, include, option)]
+    watched = not as_json and sys.stderr.isatty()  # a bar is noise in a log
+    report = fleet.compile_ahead(sources, target, cache_dir, progress=watched)
+    exported = None
+    if bundle is not None and report.ok:
+        parsed = [parse_target(one) for one in target]
+        folders = {one.compiler.fingerprint(one.architecture).folder for one in parsed}
+        exported = export_bundle(
+            report.cache_dir,
+            bundle,
+            sources=sources,
+            devices=folders,
+            tuning=False,
+            driver_cache=False,
+            signing_key=key,
+        )
+    if as_json:
+        failed = [{"name": one.name, "target": one.target, **_error(one.error)} for one in report.failed]
+        counts = {"compiled": report.compiled, "kept": report.kept, "bytes": report.bytes, "seconds": report.seconds}
+        shown = {"cache_dir": report.cache_dir, "ok": report.ok, "targets": report.targets, **counts, "failed": failed}
+        print_json(shown | {"bundle": exported})
+    else:
+        print_line(str(report).partition("\n")[0])
+        for failure in report.failed:
+            complain(str(failure))
+        if exported is not None:
+            print_line(str(exported))
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _error(error: Exception) -> dict[str, Any]:
+    log, line = (error.log, error.line) if isinstance(error, CompileError) else ("", None)
+    return {"error": str(error), "line": line, "log": log}
+
+
+def _sources(
+    file: str, define: list[str] | None, include: list[Path] | None, option: list[str] | None
+) -> list[Source | PortableKernel]:
+    """What a file on the command line holds."""
+    if is_python_file(file):
+        if define or include or option:
+            raise ArgumentError(f"-D, -I and --option are for source files; {file} decides for itself")
+        return sources_in(file)
     defines: dict[str, Any] = {}
     for text in define or ():
         name, equals, value = text.partition("=")
         defines[name] = value if equals else True
-    return Source.from_file(file, defines=defines, include_dirs=tuple(include or ()), options=tuple(option or ()))
+    fields = {"defines": defines, "include_dirs": tuple(include or ()), "options": tuple(option or ())}
+    return [Source.from_file(file, **fields)]
+
+
+def _by_language(
+    files: list[str], define: list[str] | None, include: list[Path] | None, option: list[str] | None
+) -> dict[str | None, list[Source | PortableKernel]]:
+    """What the files hold, by language; portable kernels, which run on any device, under None."""
+    found: dict[str | None, list[Source | PortableKernel]] = {}
+    for file in files:
+        for source in _sources(file, define, include, option):
+            language = source.language if isinstance(source, Source) else None
+            found.setdefault(language, []).append(source)
+    return found
 
 
 @contextlib.contextmanager
 def _cache(
-    language: str, spec: str | None, cache_dir: Path | None, remote: str | None = None
+    language: str | None, spec: str | None, cache_dir: Path | None, remote: str | None = None
 ) -> Iterator[ProgramCache]:
     cache_root(cache_dir)
-    with open_device_for(language, spec, cache_dir=cache_dir) as device:
+    opened = (
+        open_device(spec, cache_dir=cache_dir)
+        if language is None
+        else open_device_for(language, spec, cache_dir=cache_dir)
+    )
+    with opened as device:
         with ProgramCache(device, cache_dir, remote=remote) as cache:
             yield cache

@@ -30,7 +30,7 @@ from ..programs.source import Source
 from ..remote.signing import Refused, make_keys
 from ..storage.files import Damaged, NotRegular, check_destination, fill_and_rename, open_regular
 from ..storage.private import default_trust
-from .bundle_contents import ChosenPrograms, Where, chosen_folders, tuning_lines, write_folder
+from .bundle_contents import ChosenPrograms, Where, chosen_folders, folder_names, tuning_lines, write_folder
 from .bundle_format import BundleWriter, read_items
 from .bundle_import import Importer
 
@@ -61,10 +61,12 @@ class BundleReport(msgspec.Struct, frozen=True):
         parts = [_count(self.entries, "program")]
         if self.already_there:
             parts.append(f"{self.already_there:,} already there")
-        parts += [_count(number, word) for number, word in (
-            (self.driver_files, "file of drivers' caches"), (self.tuning_records, "tuning record")) if number]  # fmt: skip
-        text = f"{', '.join(parts)} for {_count(len(self.folders), 'GPU or architecture')}; {self.path} has "
-        text += f"{human_bytes(self.bytes)} and is {'signed' if self.signed else 'not signed'}"
+        if self.driver_files:
+            parts.append(_count(self.driver_files, "file") + " of drivers' caches")
+        if self.tuning_records:
+            parts.append(_count(self.tuning_records, "tuning record"))
+        text = f"{', '.join(parts)}, in {_count(len(self.folders), 'GPU folder')}; {self.path} has {human_bytes(self.bytes)} "
+        text += f"and is {'signed' if self.signed else 'not signed'}"
         return "\n".join([text, *(f"skipped: {reason}" for reason in self.skipped)])
 
 
@@ -141,6 +143,7 @@ def import_bundle(
     cache: ProgramCache | _Path | None,
     path: _Path,
     *,
+    devices: str | Collection[str] = "all",
     tuning: bool = True,
     driver_cache: bool = True,
     signing_key: bytes | _Path | None = None,
@@ -148,22 +151,28 @@ def import_bundle(
 ) -> BundleReport:
     """Add what is in a bundle to a cache, or to a cache folder. Importing it again changes nothing.
 
+    `devices`: "all" GPUs, "this" for the device of the cache and its architecture, or the names of GPU folders.
+
     All of it is verified before anything is written: the signature, every program, every file. `RemoteError` says what is
     wrong with it. What the cache has already stays, unless it is damaged or the bundle has more native code of it.
     """
     start = time.perf_counter()
     where = _where(cache)
+    only = folder_names(where, devices)
     keys = make_keys(signing_key, allow_unsigned=True)
     keys.allow_unsigned = allow_unsigned
     with _opened(path, where) as (file, size):
         try:
             begin = keys.open_file(_KIND, _NAME, file)
-            importer = Importer(where.root, where.trust, tuning=tuning, driver_cache=driver_cache)
+            importer = Importer(where.root, where.trust, only, tuning=tuning, driver_cache=driver_cache)
             for item in read_items(file, size - begin):
                 importer.check(item)
             file.seek(begin)
-            for item in read_items(file, size - begin):
-                importer.add(item)
+            try:
+                for item in read_items(file, size - begin):
+                    importer.add(item)
+            finally:
+                importer.finish()
         except Refused as refused:
             raise RemoteError(_why_refused(path, refused)) from None
         except Damaged as damage:
@@ -236,6 +245,4 @@ def _why_refused(path: _Path, refused: Refused) -> str:
 
 
 def _count(number: int, word: str) -> str:
-    first, _, rest = word.partition(" ")
-    plural = first if number == 1 or rest.startswith("or ") else f"{first}s"
-    return f"{number:,} {plural}{f' {rest}' if rest else ''}"
+    return f"{number:,} {word}{'' if number == 1 else 's'}"

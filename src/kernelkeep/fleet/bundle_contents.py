@@ -86,18 +86,23 @@ def _in_all_languages(given: Source | PortableKernel) -> list[Source]:
     return found
 
 
+def folder_names(where: Where, devices: str | Collection[str] | None) -> Collection[str] | None:
+    """The names of the GPU folders that `devices` means; None for all. None means "this" for a cache and "all" for a folder."""
+    if devices is not None and not isinstance(devices, str):
+        return devices
+    if devices not in ("this", "all", None):
+        raise ArgumentError(f"devices must be 'this', 'all' or a list of GPU folders, got {devices!r}")
+    if devices == "this" and not where.device:
+        raise ArgumentError("devices must be 'all' or a list of GPU folders where no cache with a device is given")
+    return None if devices == "all" or not where.device else [fingerprint.folder for fingerprint in where.device]
+
+
 def chosen_folders(
     where: Where, devices: str | Collection[str] | None
 ) -> tuple[list[tuple[GpuFolder, Fingerprint]], list[str]]:
     """The GPU folders to export, each with its fingerprint; and what is left out, and why."""
     own = {fingerprint.folder: fingerprint for fingerprint in where.device}
-    if isinstance(devices, str) and devices not in ("this", "all"):
-        raise ArgumentError(f"devices must be 'this', 'all' or a list of GPU folders, got {devices!r}")
-    if devices == "this" and not own:
-        raise ArgumentError("devices must be 'all' or a list of GPU folders where no cache with a device is given")
-    only: Collection[str] | None = None if isinstance(devices, str) else devices
-    if devices == "this" or (devices is None and own):
-        only = tuple(own)
+    only = folder_names(where, devices)
     try:
         where.trust.check_folder(where.root)
     except FileNotFoundError:

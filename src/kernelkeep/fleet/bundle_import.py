@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
 from ..cache.entry import Entry, Facts
@@ -24,8 +25,10 @@ _MOST_DRIVER_BYTES = 1 << 30  # of one driver's cache: drivers bound theirs at 2
 class Importer:
     """Adds the records of one bundle, and counts. Its methods raise `Damaged` and `OSError`."""
 
-    def __init__(self, root: Path, trust: Trust, *, tuning: bool, driver_cache: bool) -> None:
-        self._root, self._trust = root, trust
+    def __init__(
+        self, root: Path, trust: Trust, only: Collection[str] | None, *, tuning: bool, driver_cache: bool
+    ) -> None:
+        self._root, self._trust, self._only = root, trust, only
         self._tuning, self._driver_cache = tuning, driver_cache
         self._driver_bytes: dict[str, int] = {}
         self._opened: dict[str, GpuFolder] = {}
@@ -50,14 +53,21 @@ class Importer:
                 raise Damaged("the tuning results in it cannot be read")
 
     def add(self, item: Item) -> None:
-        """Write a record to the cache folder."""
+        """Write a record to the cache folder, unless it is for a GPU that was not asked for."""
         if isinstance(item.head, TuningHead):
             if self._tuning:
                 self._add_tuning(item.data)
+        elif item.fingerprint is not None and self._only is not None and item.fingerprint.folder not in self._only:
+            self._skip(f"{item.fingerprint.folder}: not asked for")
         elif isinstance(item.head, EntryHead) and item.fingerprint is not None and item.entry is not None:
             self._add_entry(self._folder(item.fingerprint), item.entry, item.data)
         elif isinstance(item.head, FileHead) and item.fingerprint is not None and self._driver_cache:
             self._add_driver_file(self._folder(item.fingerprint), item.head.path, item.data)
+
+    def finish(self) -> None:
+        """Count what is in the folders now."""
+        for folder in self._opened.values():
+            folder.recount()
 
     def _folder(self, fingerprint: Fingerprint) -> GpuFolder:
         name = fingerprint.folder
@@ -74,7 +84,7 @@ class Importer:
         if known is not None and not _is_better(entry.facts, known.facts):
             self.already_there += 1
             return
-        folder.write(digest, data)
+        folder.write(digest, data, count=False)
         self.entries += 1
 
     def _add_driver_file(self, folder: GpuFolder, path: str, data: bytes) -> None:
@@ -83,13 +93,15 @@ class Importer:
         if name not in self._driver_units:
             self._driver_units[name] = _units_in(folder.foreign.path)
         if _unit(path) in self._driver_units[name]:
-            reason = f"{name}: files that the driver's cache here has already"
-            if reason not in self.skipped:
-                self.skipped.append(reason)
+            self._skip(f"{name}: files that the driver's cache here has already")
             return
         make_private_folder(target.parent, self._trust)
         publish(write_temporary(folder.path / "tmp", data), target)
         self.driver_files += 1
+
+    def _skip(self, reason: str) -> None:
+        if reason not in self.skipped:
+            self.skipped.append(reason)
 
     def _add_tuning(self, lines: bytes) -> None:
         with Records(self._root, self._trust) as records:
