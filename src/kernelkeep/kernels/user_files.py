@@ -86,7 +86,8 @@ def run_file(file: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        names = (str(file), str(file.absolute()))
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename in names]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
         at = f", line {line}," if line else ""
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
