@@ -235,9 +235,7 @@ def networks() -> Iterator[list[str]]:
             subprocess.run(["ip", "link", "del", bridge], check=False, capture_output=True)
 
 
-def test_three_networks_compile_once(
-    networks: list[str], namespace: str, tmp_path: Path
-) -> None:
+def test_three_networks_compile_once(networks: list[str], namespace: str, tmp_path: Path) -> None:
     with RedisServer("--bind", f"127.0.0.1 {HOST}", "--protected-mode", "no") as server:
         url = f"redis://{HOST}:{server.port}/0"
 
