@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from .cache.report import Explanation as Explanation
     from .cache.report import PreloadReport as PreloadReport
     from .cache.stats import CacheStats as CacheStats
+    from .cache.sync import SyncReport as SyncReport
+    from .cache.sync import pull_cache as pull_cache
+    from .cache.sync import push_cache as push_cache
     from .continuous.checkpoints.checkpoint import Checkpoint as Checkpoint
     from .continuous.checkpoints.checkpoint import CheckpointWarning as CheckpointWarning
     from .continuous.checkpoints.files import read_checkpoint as read_checkpoint
@@ -119,6 +122,7 @@ _HOMES = {
     "StateProgram": "continuous.program",
     "SupervisedReport": "continuous.supervision.incident",
     "SupervisionError": "errors",
+    "SyncReport": "cache.sync",
     "Template": "variants.template",
     "TuneReport": "variants.report",
     "Tuned": "variants.tuned",
@@ -131,6 +135,8 @@ _HOMES = {
     "import_bundle": "fleet.bundle",
     "list_devices": "devices.registry",
     "open_device": "devices.registry",
+    "pull_cache": "cache.sync",
+    "push_cache": "cache.sync",
     "read_checkpoint": "continuous.checkpoints.files",
     "register_backend": "devices.registry",
     "resume": "continuous.runner",
@@ -184,6 +190,7 @@ __all__ = [
     "StateProgram",
     "SupervisedReport",
     "SupervisionError",
+    "SyncReport",
     "Template",
     "TuneReport",
     "Tuned",
@@ -196,6 +203,8 @@ __all__ = [
     "import_bundle",
     "list_devices",
     "open_device",
+    "pull_cache",
+    "push_cache",
     "read_checkpoint",
     "register_backend",
     "resume",

@@ -14,9 +14,9 @@ PUBLIC = [
     "Explanation", "Fence", "Fingerprint", "Graph", "Job", "Kernel", "KernelKeepError", "Keyring", "Lease", "LocalMemory",
     "OutOfMemory", "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress",
     "Remote", "RemoteError", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram", "SupervisedReport",
-    "SupervisionError", "Template", "TuneReport", "Tuned", "Unsupported", "Variant", "VariantError", "VariantSpace",
+    "SupervisionError", "SyncReport", "Template", "TuneReport", "Tuned", "Unsupported", "Variant", "VariantError", "VariantSpace",
     "compile_ahead", "export_bundle", "import_bundle", "list_devices", "open_device",
-    "read_checkpoint", "register_backend", "resume", "run", "run_supervised",
+    "pull_cache", "push_cache", "read_checkpoint", "register_backend", "resume", "run", "run_supervised",
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from .demo import demo
 from .devices import devices, doctor
 from .keys import keys
 from .programs import compile_ahead, explain, warm
+from .sync import sync
 from .trace import trace
 from .tune import tune
 from .verify import verify
@@ -28,6 +29,7 @@ app.command("compile-ahead")(compile_ahead)
 app.add_typer(trace, name="trace")
 app.add_typer(checkpoint, name="checkpoint")
 app.add_typer(keys, name="keys")
+app.add_typer(sync, name="sync")
 
 
 @app.callback(invoke_without_command=True)

@@ -289,9 +289,7 @@ def test_preloading_asks_once_for_all(
     after = commands(redis_server)
     assert (report.memory, report.remote, report.compiled, report.failed) == (1, 19, 10, ())
     assert after.get("mget", 0) - before.get("mget", 0) == 2, "one to see whether it answers, one for the rest"
-    assert after.get("get", 0) - before.get("get", 0) <= 30, (
-        "only for the 10 that it does not have"
-    )
+    assert after.get("get", 0) - before.get("get", 0) <= 30, "only for the 10 that it does not have"
     assert second.stats().on_disk == 30 and second.stats().hits_remote == 20
     third = machine(redis, "machine1")
     assert third.preload(sources).disk == 30

@@ -1,0 +1,105 @@
+"""`kernelkeep sync push|pull` and its twin in Python: a cache folder travels through a store, without a device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.cli import main
+from kernelkeep.remote.address import open_store, parse_remotes
+from kernelkeep.testing import FakeDevice
+from kernelkeep.testing.servers import NginxServer, RedisServer
+
+PROGRAMS = 5
+
+
+@pytest.fixture(autouse=True)
+def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELKEEP_KEYS_DIR", str(tmp_path / "keys"))
+    monkeypatch.delenv("KERNELKEEP_REMOTE", raising=False)
+    assert main(["keys", "new", "--shared"]) == 0
+
+
+def adder(term: int) -> kk.Source:
+    text = f'def adder(y: "i4[]", n: "i4"):\n    y[:n] += {term}\n'
+    return kk.Source(text, name=f"adder{term}", language="python")
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    with FakeDevice() as device, kk.ProgramCache(device, tmp_path / "first", remote=[]) as cache:
+        cache.preload([adder(term) for term in range(PROGRAMS)])
+    return tmp_path / "first"
+
+
+@pytest.fixture(params=["redis", "nginx", "folder"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, namespace: str) -> str:
+    if request.param == "folder":
+        return (tmp_path / "shared").as_uri()
+    server: Any = request.getfixturevalue(f"{request.param}_server")
+    if isinstance(server, NginxServer) and not server.listing:
+        pytest.skip("nginx lists nothing without its dav-ext module")
+    return f"{server.url}?namespace={namespace}"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, dict[str, Any], str]:
+    capsys.readouterr()
+    code = main([*map(str, arguments), "--json"])
+    said = capsys.readouterr()
+    return code, json.loads(said.out) if said.out else {}, said.err
+
+
+def test_a_cache_folder_travels(filled: Path, tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said, _ = run(capsys, "sync", "push", "--cache-dir", filled, "--remote", url)
+    assert code == 0 and [store["copied"] for store in said["stores"]] == [PROGRAMS]
+    code, said, _ = run(capsys, "sync", "push", "--cache-dir", filled, "--remote", url)
+    assert code == 0 and (said["stores"][0]["copied"], said["stores"][0]["present"]) == (0, PROGRAMS)
+    second = tmp_path / "second"
+    code, said, _ = run(capsys, "sync", "pull", "--cache-dir", second, "--remote", url)
+    assert code == 0 and said["stores"][0]["copied"] == PROGRAMS
+    assert sorted(path.name for path in second.iterdir() if path.is_dir()) == said["stores"][0]["folders"]
+    with FakeDevice() as device, kk.ProgramCache(device, second, remote=[]) as cache:
+        assert cache.preload([adder(term) for term in range(PROGRAMS)]).disk == PROGRAMS
+    assert main(["verify", "--cache-dir", str(second)]) == 0
+    assert kk.pull_cache(second, url)[0].present == PROGRAMS
+
+
+def test_what_is_damaged_or_forged_does_not_travel(
+    filled: Path, tmp_path: Path, redis_server: RedisServer, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"{redis_server.url}?namespace={namespace}"
+    damaged = next(filled.glob("*/programs/*/*.bin"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    code, said, complaint = run(capsys, "sync", "push", "--cache-dir", filled, "--remote", url)
+    assert code == 1 and said["stores"][0]["copied"] == PROGRAMS - 1 and damaged.name in complaint
+    (remote,) = parse_remotes(url, timeout_seconds=30)
+    store = open_store(remote)
+    name = next(iter(store.list("programs/")))
+    data = store.get(name)
+    assert data is not None
+    store.put(name, data[:-1] + bytes([data[-1] ^ 1]))
+    code, said, complaint = run(capsys, "sync", "pull", "--cache-dir", tmp_path / "second", "--remote", url)
+    assert code == 1 and said["stores"][0]["copied"] == PROGRAMS - 2 and "signature" in complaint
+    (folder,) = store.list("folders/")
+    store.put(folder, b'{"folder": "../../up", "fingerprint": {}}')
+    code, said, complaint = run(capsys, "sync", "pull", "--cache-dir", tmp_path / "third", "--remote", url)
+    assert code == 1 and said["stores"][0]["copied"] == 0 and "nobody signed it" in complaint
+    assert not (tmp_path / "third").exists()
+
+
+def test_wrong_use_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, complaint = run(capsys, "sync", "push", "--cache-dir", tmp_path / "none")
+    assert code == 2 and "KERNELKEEP_REMOTE" in complaint and complaint.count("\n") == 1
+    code, _, complaint = run(
+        capsys, "sync", "pull", "--cache-dir", tmp_path, "--remote", "redis://user:secret@127.0.0.1:1/0"
+    )
+    assert code == 1 and "secret" not in complaint and complaint.count("\n") == 1
+    monkeypatch.setenv("KERNELKEEP_KEYS_DIR", str(tmp_path / "no-keys"))
+    with pytest.raises(kk.ArgumentError, match="allow_unsigned"):
+        kk.push_cache(tmp_path / "none", "redis://127.0.0.1:1/0")
