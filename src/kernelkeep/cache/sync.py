@@ -1,7 +1,7 @@
 """Copying whole cache folders to and from a shared store, without a device.
 
-`push_cache` stores the entries of all GPU folders that the store does not have, and a description of each folder, all signed. `pull_cache`
-brings those that are not here, verified, and makes the GPU folders that are missing.
+`push_cache` stores the entries of all GPU folders that the store does not have, and a description of each folder, all
+signed. `pull_cache` brings those that are not here, verified, and makes the GPU folders that are missing.
 """
 
 from __future__ import annotations
