@@ -16,13 +16,14 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from ..errors import RemoteError, Unsupported
-from ..storage.files import create_folder
+from ..storage.files import LARGEST_FILE, Damaged, create_folder
 from ..storage.locks import FileLock, LockUnavailable
 from .address import Remote
 from .deadline import in_parallel
 from .failures import Failures
 from .store import BULK_TIMEOUT_SECONDS, Store, Versioned
 
+LARGEST_OBJECT = LARGEST_FILE + 4096  # what `get` brings into memory: an entry in its envelope
 _PIECE = 8 << 20  # of an upload; S3 wants at least 5 MiB
 _CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "proxy_url", "user_agent")
 _CONDITIONAL = ("s3", "gs", "az", "file")  # HTTP has the headers, and WebDAV servers do not look at them
@@ -115,8 +116,14 @@ class ObjectStore(Store):
     def get_many(self, names: Iterable[str]) -> dict[str, bytes]:
         """Several GETs at a time."""
         wanted = list(names)
-        found = in_parallel(self.get, wanted)
+        found = in_parallel(self._get_unless_too_large, wanted)
         return {name: data for name, data in zip(wanted, found, strict=True) if data is not None}
+
+    def _get_unless_too_large(self, name: str) -> bytes | None:
+        try:
+            return self.get(name)
+        except Damaged:
+            return None
 
     def put(self, name: str, data: bytes, ttl_seconds: float | None = None) -> None:
         """One PUT."""
@@ -242,9 +249,11 @@ class ObjectStore(Store):
         with self._failures.translated():
             try:
                 found = self._api.get(self._store(), self._prefix + name)
-                return Versioned(bytes(found.bytes()), _version(found.meta))
+                if (size := found.meta["size"]) <= LARGEST_OBJECT:
+                    return Versioned(bytes(found.bytes()), _version(found.meta))
             except FileNotFoundError:
                 return None
+        raise Damaged(f"it is far too large, {size:,} bytes")
 
     def replace(self, name: str, data: bytes, version: str, ttl_seconds: float | None = None) -> str | None:
         """One PUT with `If-Match`, or its like. In a folder, a lock file does the same."""
