@@ -78,15 +78,11 @@ class TierChain:
         self._members = [Member(tier, only=len(tiers) == 1) for tier in tiers]
         self._lock = threading.Lock()
         self._lookup_seconds = lookup_seconds
+        self.has_remote = any(tier.in_background for tier in tiers)
         self._background = BackgroundTasks()
         self._prefetched: dict[_Wanted, bytes | Damaged | None] = {}
         for member in self._members:
             member.reopen()
-
-    @property
-    def has_remote(self) -> bool:
-        """Whether any of the tiers is far away."""
-        return any(member.tier.in_background for member in self._members)
 
     def lookup_time(self) -> LookupTime:
         """The time that one program's lookups may spend on remote tiers, to be handed to `load`."""
@@ -124,7 +120,8 @@ class TierChain:
         the next tier: what is near is faster than what is far. `within`, if given, is what earlier lookups left of the time.
         `tiers`: how many of them to look into.
         """
-        within = within or self.lookup_time()
+        if within is None and self.has_remote:
+            within = self.lookup_time()
         missed: list[Member] = []
         for member in self._members[:tiers]:
             for place in self._places(digest, ahead):

@@ -25,7 +25,7 @@ def resolve_remotes(
 ) -> tuple[Remote, ...]:
     """The stores that an argument `remote=` names, with the options for those that have none of their own.
 
-    A folder that only this user can write to needs no signatures: who could forge an entry there can do anything already.
+    A folder that only this user can write to needs no key: who could forge an entry there can do anything already.
     """
     defaults: dict[str, Any] = {"signing_key": signing_key, "allow_unsigned": allow_unsigned}
     if timeout_seconds is not None:
@@ -35,7 +35,7 @@ def resolve_remotes(
 
 def _trusting_own_folder(remote: Remote, trust: Trust | None) -> Remote:
     parts = urlsplit(remote.url)
-    if parts.scheme == "file" and not remote.allow_unsigned:
+    if parts.scheme == "file" and remote.signing_key is None and not remote.allow_unsigned:
         with contextlib.suppress(OSError):
             make_private_folder(Path(unquote(parts.path)), trust)
             return msgspec.structs.replace(remote, allow_unsigned=True)

@@ -1,11 +1,13 @@
 """Object stores, WebDAV servers and folders as a store, through obstore: s3://, gs://, az://, http(s)://, file://.
 
 Credentials come from the environment, as the provider's own tools take them, or from options in the address:
-`s3://bucket/prefix?region=eu-central-1&endpoint=http://localhost:9000&allow_http=true`. Their names are obstore's.
+`s3://bucket/prefix?region=eu-central-1&endpoint=http://localhost:9000&allow_http=true`. Their names are obstore's. A web
+server is told the user and password in the address, `https://user:password@host/path`, or `?bearer_token=`.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime
 import importlib.util
@@ -13,7 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
 from ..errors import RemoteError, Unsupported
 from ..storage.files import LARGEST_FILE, Damaged, create_folder
@@ -97,6 +99,12 @@ class ObjectStore(Store):
             if name in options:
                 value = options.pop(name)
                 client[name] = value.lower() in ("1", "true", "yes") if name.startswith("allow") else value
+        headers = _authorization(parts, options) if self._scheme in ("http", "https") else None
+        if headers is not None:  # obstore takes no user from the address
+            client["default_headers"] = {"authorization": headers}
+            parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+        if options and self._scheme in ("http", "https"):
+            raise RemoteError(f"{self.location}: an http(s):// store has no options named {', '.join(sorted(options))}")
         more: dict[str, Any] = {"config": options} if options else {}
         open_url: Any = from_url  # its overloads leave out options that are known only when the program runs
         return open_url(
@@ -270,6 +278,17 @@ class ObjectStore(Store):
                 return _version(self._api.put(self._store(), self._prefix + name, data, mode=mode, use_multipart=False))
             except (PreconditionError, FileNotFoundError):
                 return None
+
+
+def _authorization(parts: SplitResult, options: dict[str, str]) -> str | None:
+    """The header with which a web server is asked: a token, or the user and password of the address."""
+    token = options.pop("bearer_token", None)
+    if token is not None:
+        return f"Bearer {token}"
+    if parts.username is None:
+        return None
+    user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return "Basic " + base64.b64encode(user.encode()).decode()
 
 
 def _version(made: Any) -> str:
