@@ -11,7 +11,6 @@ Tiers that are far away (`in_background`) are written to by a thread. A lookup w
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,11 +24,11 @@ from .chain_member import LookupTime, Member, TierCounts
 from .compile_turn import CompileTurn
 from .entry import LARGEST_PAYLOAD, Entry, Facts, decode, encode
 from .log import log
+from .prefetched import NotAsked, Prefetched
 from .tiers.tier import NotStored, NotTrusted, Place, Tier
 
 T = TypeVar("T")
 _Places = Callable[[], Sequence[Place]]
-_Wanted = tuple[Member, str, str]  # the fingerprint, "" for that of this very device, and the digest
 
 
 class Hit(NamedTuple, Generic[T]):
@@ -46,17 +45,6 @@ class Hit(NamedTuple, Generic[T]):
 
 class _NoTimeLeft(Exception):
     """The time of a lookup is used up; the tier was not asked."""
-
-
-class _Unknown:
-    """Not prefetched."""
-
-
-_UNKNOWN = _Unknown()
-
-
-def _wanted(member: Member, digest: str, place: Place | None) -> _Wanted:
-    return (member, "", digest) if place is None else (member, place.fingerprint, place.digest)
 
 
 def _open_again(member: Member) -> None:
@@ -76,11 +64,10 @@ class TierChain:
 
     def __init__(self, tiers: Sequence[Tier], lookup_seconds: float = settings.REMOTE_TIMEOUT_SECONDS) -> None:
         self._members = [Member(tier, only=len(tiers) == 1) for tier in tiers]
-        self._lock = threading.Lock()
         self._lookup_seconds = lookup_seconds
         self.has_remote = any(tier.in_background for tier in tiers)
         self._background = BackgroundTasks()
-        self._prefetched: dict[_Wanted, bytes | Damaged | None] = {}
+        self._prefetched = Prefetched()
         for member in self._members:
             member.reopen()
 
@@ -178,13 +165,8 @@ class TierChain:
     def _fetch_far(
         self, member: Member, digest: str, name: str, place: Place | None, within: LookupTime
     ) -> bytes | None:
-        if self._prefetched:
-            with self._lock:
-                found = self._prefetched.pop(_wanted(member, digest, place), _UNKNOWN)
-            if isinstance(found, Damaged):
-                raise found
-            if not isinstance(found, _Unknown):
-                return found
+        with contextlib.suppress(NotAsked):
+            return self._prefetched.take(member, digest, place)
         if within.seconds_left <= 0:
             raise _NoTimeLeft
         begun = time.monotonic()
@@ -198,29 +180,11 @@ class TierChain:
 
         Of each program: its digest, its name, and where else it may be. `forget_prefetched` drops what was not loaded.
         """
-        missing = {digest: (name, places) for digest, name, places in wanted}
-        for member in self._members:
-            if not missing or not self._is_ready(member):
-                continue
-            try:
-                if not member.tier.in_background:
-                    missing = {d: found for d, found in missing.items() if not member.tier.has(d, found[0])}
-                    continue
-                keys = [(d, place) for d, (_, places) in missing.items() for place in (None, *places)]
-                batch = member.tier.get_many(keys)
-            except Exception as error:
-                member.fail(error)
-                continue
-            with self._lock:
-                self._prefetched.update((_wanted(member, *key), one) for key, one in zip(keys, batch, strict=True))
-            for (digest, _), one in zip(keys, batch, strict=True):
-                if one is not None:
-                    missing.pop(digest, None)
+        self._prefetched.bring(self._members, self._is_ready, wanted)
 
     def forget_prefetched(self) -> None:
         """Drop what `prefetch` brought and `load` did not take."""
-        with self._lock:
-            self._prefetched.clear()
+        self._prefetched.clear()
 
     # --- writing
 
