@@ -39,6 +39,7 @@ _SAYS = {
     "continuous.md": " iterations",
     "variants.md": " µs: ",
     "one-compile.md": "1\n0\n",
+    "remote.md": "first compiled\nsecond remote\n",
 }
 
 
