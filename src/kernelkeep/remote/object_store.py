@@ -25,7 +25,7 @@ from .deadline import in_parallel
 from .failures import Failures
 from .store import BULK_TIMEOUT_SECONDS, Store, Versioned
 
-LARGEST_OBJECT = LARGEST_FILE + 4096  # what `get` brings into memory: an entry in its envelope
+_LARGEST_OBJECT = LARGEST_FILE + 4096  # what `get` brings into memory: an entry in its envelope
 _PIECE = 8 << 20  # of an upload; S3 wants at least 5 MiB
 _CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "proxy_url", "user_agent")
 _CONDITIONAL = ("s3", "gs", "az", "file")  # HTTP has the headers, and WebDAV servers do not look at them
@@ -128,10 +128,9 @@ class ObjectStore(Store):
         return {name: data for name, data in zip(wanted, found, strict=True) if data is not None}
 
     def _get_unless_too_large(self, name: str) -> bytes | None:
-        try:
+        with contextlib.suppress(Damaged):
             return self.get(name)
-        except Damaged:
-            return None
+        return None
 
     def put(self, name: str, data: bytes, ttl_seconds: float | None = None) -> None:
         """One PUT."""
@@ -257,7 +256,7 @@ class ObjectStore(Store):
         with self._failures.translated():
             try:
                 found = self._api.get(self._store(), self._prefix + name)
-                if (size := found.meta["size"]) <= LARGEST_OBJECT:
+                if (size := found.meta["size"]) <= _LARGEST_OBJECT:
                     return Versioned(bytes(found.bytes()), _version(found.meta))
             except FileNotFoundError:
                 return None
