@@ -16,6 +16,7 @@ from ..programs.source import Source
 from .lease import Lease
 from .progress import progress_bar
 from .report import PreloadFailure, PreloadReport
+from .tiers.tier import Place
 
 if TYPE_CHECKING:
     from .program_cache import ProgramCache
@@ -99,6 +100,13 @@ def _get_named(cache: ProgramCache, name: str) -> list[Lease]:
     for digest in cache.chain.maintain(cache.disk, lambda: cache.disk.find_name(name), none):
         with contextlib.suppress(LookupError):  # pruned, rejected, or saved under another name
             found.append(cache.get_saved(digest, name))
+    for fingerprint in () if found else cache.device.architecture_fingerprints:
+        place = Place("", fingerprint.digest, fingerprint.folder, fingerprint.facts)
+        for digest in cache.disk.find_name_ahead(place, name):
+            with contextlib.suppress(LookupError):
+                found.append(cache.get_saved(digest, name, place._replace(digest=digest)))
+        if found:
+            break
     if not found:
         raise ArgumentError(f"no program named {name!r} is on disk for {cache.device.spec}")
     return found
