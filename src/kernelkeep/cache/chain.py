@@ -86,7 +86,7 @@ class TierChain:
         """What `load` would find, and where. Nothing is counted as a hit."""
         within = self.lookup_time()
         for member in self._members:
-            for place in self._places(digest, ahead):
+            for place in (None, *ahead()):
                 found = self._fetch(member, digest, name, place, within)
                 if found is not None:
                     return Hit(found[1], found[1].facts, member.tier.origin, place)
@@ -111,29 +111,40 @@ class TierChain:
             within = self.lookup_time()
         missed: list[Member] = []
         for member in self._members[:tiers]:
-            for place in self._places(digest, ahead):
-                found = self._fetch(member, digest, name, place, within)
-                if found is None:
-                    continue
-                data, entry = found
-                try:
-                    value = use(entry)
-                except BinaryRejected as error:
-                    self._reject(member, digest, name, str(error), place)
-                else:
-                    member.count("hits")
-                    for earlier in missed:
-                        if self._store(earlier, digest, name, data, place):
-                            earlier.count("filled")
-                    return Hit(value, entry.facts, member.tier.origin, place)
+            hit = self._load_from(member, digest, name, use, None, within, missed)
+            if hit is not None:
+                return hit
+            for place in ahead():
+                hit = self._load_from(member, digest, name, use, place, within, missed)
+                if hit is not None:
+                    return hit
             missed.append(member)
         return None
 
-    @staticmethod
-    def _places(digest: str, ahead: _Places) -> Iterator[Place | None]:
-        """None, which is the key of this very device, then what `ahead` returns, which is not called before it is needed."""
-        yield None
-        yield from ahead()
+    def _load_from(
+        self,
+        member: Member,
+        digest: str,
+        name: str,
+        use: Callable[[Entry], T],
+        place: Place | None,
+        within: LookupTime | None,
+        missed: list[Member],
+    ) -> Hit[T] | None:
+        found = self._fetch(member, digest, name, place, within)
+        if found is None:
+            return None
+        data, entry = found
+        try:
+            value = use(entry)
+        except BinaryRejected as error:
+            self._reject(member, digest, name, str(error), place)
+            return None
+        member.count("hits")
+        for earlier in missed:
+            if self._store(earlier, digest, name, data, place):
+                earlier.count("filled")
+        return Hit(value, entry.facts, member.tier.origin, place)
 
     def _fetch(
         self, member: Member, digest: str, name: str, place: Place | None = None, within: LookupTime | None = None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..storage.files import Damaged
 from .chain_member import Member
-from .tiers.tier import Place
+from .tiers.tier import Place, Tier
 
 _Key = tuple[Member, str, str]  # the fingerprint, "" for that of this very device, and the digest
 
@@ -36,7 +36,7 @@ class Prefetched:
                 continue
             try:
                 if not member.tier.in_background:
-                    missing = {d: found for d, found in missing.items() if not member.tier.has(d, found[0])}
+                    missing = {d: found for d, found in missing.items() if not _has(member.tier, d, *found)}
                     continue
                 keys = [(d, place) for d, (_, places) in missing.items() for place in (None, *places)]
                 batch = member.tier.get_many(keys)
@@ -70,3 +70,7 @@ class Prefetched:
 
 def _key(member: Member, digest: str, place: Place | None) -> _Key:
     return (member, "", digest) if place is None else (member, place.fingerprint, place.digest)
+
+
+def _has(tier: Tier, digest: str, name: str, places: Sequence[Place]) -> bool:
+    return tier.has(digest, name) or any(tier.has_ahead(place, name) for place in places)

@@ -20,7 +20,9 @@ from kernelkeep.testing.fake import ahead
 from kernelkeep.testing.process import run_python
 
 
-def compiled_ahead(root: Path, source: kk.Source, *, term: int | None = None, architecture: str = "any") -> Path:
+def compiled_ahead(
+    root: Path, source: kk.Source, *, term: int | None = None, architecture: str = "any", only: bool = True
+) -> Path:
     """Put a program into the folder of an architecture; with `term`, the binary is that of another program."""
     fingerprint = ahead.fingerprint(architecture)
     other = kk.Source(source.text.replace("+ 5", f"+ {term}"), source.name, source.language)
@@ -39,8 +41,9 @@ def compiled_ahead(root: Path, source: kk.Source, *, term: int | None = None, ar
     folder = GpuFolder(root / fingerprint.folder)
     folder.prepare({"fingerprint": fingerprint.facts}, used_here=False)
     folder.write(facts.key.digest, encode(Entry(facts, binary)))
-    (path,) = folder.files()
-    return path
+    paths = folder.files()
+    assert not only or len(paths) == 1
+    return paths[0]
 
 
 def origin_of(cache: kk.ProgramCache, source: kk.Source) -> str:
@@ -148,6 +151,18 @@ def test_a_shared_store_has_it_too(tmp_path: Path, signed: bool) -> None:
         assert len(list((tmp_path / "here" / place.folder).rglob("*.bin"))) == 1, "it was not kept on disk"
         with kk.ProgramCache(device, tmp_path / "here") as cache:
             assert origin_of(cache, source) == "disk"
+
+
+def test_a_shared_store_is_not_asked_for_what_is_on_disk(tmp_path: Path) -> None:
+    pytest.importorskip("redis")
+    with FakeDevice() as device:
+        sources = [adder(device, term, name=f"add{term}") for term in (5, 6)]
+        for source in sources:
+            folder = compiled_ahead(tmp_path, source, only=False).parents[2]
+        nobody = "redis://127.0.0.1:1/0"
+        with kk.ProgramCache(device, tmp_path, remote=nobody, allow_unsigned=True) as cache:
+            assert cache.preload(sources).disk == 2 and folder.is_dir()
+            assert cache.chain.counts()["remote"].failed == 0, "the store was asked"
 
 
 READ_ONLY = """

@@ -193,6 +193,11 @@ class DiskTier(Tier):
             log(name or place.digest[:12], "cannot be read from disk: %s", error)
         return None
 
+    def has_ahead(self, place: Place, name: str) -> bool:
+        """Whether there is a file."""
+        folder = self._folder_ahead(place)
+        return folder is not None and folder.has(place.digest, name)
+
     def find_name_ahead(self, place: Place, name: str) -> list[str]:
         """The digests of the entries saved under a name in the folder of an architecture."""
         folder = self._folder_ahead(place)

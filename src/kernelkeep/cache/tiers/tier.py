@@ -148,6 +148,10 @@ class Tier(ABC):
         """`get_named` of a program that was compiled ahead."""
         return None
 
+    def has_ahead(self, place: Place, name: str) -> bool:
+        """`has` of a program that was compiled ahead."""
+        return self.get_ahead(place, name) is not None
+
     def put_ahead(self, place: Place, data: bytes) -> None:
         """`put` of a program that was compiled ahead, which a later tier had."""
         raise NotStored("this tier keeps no programs that were compiled ahead")
