@@ -103,3 +103,20 @@ def test_wrong_use_is_one_sentence(
     monkeypatch.setenv("KERNELKEEP_KEYS_DIR", str(tmp_path / "no-keys"))
     with pytest.raises(kk.ArgumentError, match="allow_unsigned"):
         kk.push_cache(tmp_path / "none", "redis://127.0.0.1:1/0")
+
+
+def test_warm_stores_and_finds_programs_and_stats_count_them(
+    pocl: str, tmp_path: Path, redis_server: RedisServer, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scale.cl"
+    file.write_text(f"__kernel void scale(__global float* x) {{ x[get_global_id(0)] *= {hash(namespace) % 1000}.5f; }}")
+    url = f"{redis_server.url}?namespace={namespace}&timeout_seconds=30"
+    for machine, found in (("a", "compiled"), ("b", "remote")):
+        options = ("--device", pocl, "--cache-dir", tmp_path / machine, "--remote", url)
+        code, said, _ = run(capsys, "warm", file, *options)
+        assert code == 0 and said[0][found] == 1  # type: ignore[index]
+    code, said, _ = run(capsys, "stats", "--cache-dir", tmp_path / "b")
+    assert code == 0 and (said["lifetime"]["hits_remote"], said["lifetime"]["compiles"]) == (1, 0)
+    capsys.readouterr()
+    assert main(["stats", "--cache-dir", str(tmp_path / "b")]) == 0
+    assert "remote hits" in capsys.readouterr().out
