@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import uuid
@@ -18,6 +19,7 @@ from kernelkeep.testing import note_skipped, skip_backend, skipped_backends
 from kernelkeep.testing.servers import NginxServer, NotInstalled, RedisServer, S3Server, Server
 
 S = TypeVar("S", bound=Server)
+os.environ.pop("KERNELKEEP_REMOTE", None)  # tests share nothing with other machines
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -261,13 +261,16 @@ class TierChain:
         """Call it once the writes of an entry that wait now were tried, with or without success; at once where none waits."""
         self._background.after(digest, callback)
 
-    def flush(self, timeout_seconds: float) -> bool:
-        """Wait for writes in the background; whether all are done. Those to a tier that fails now are not waited for."""
-        return self._background.flush(timeout_seconds)
+    def flush(self, timeout_seconds: float = settings.REMOTE_FLUSH_SECONDS) -> bool:
+        """Wait for writes in the background; whether all are done.
+
+        Those to a tier that fails now are not waited for, and no single one longer than two seconds.
+        """
+        return self._background.flush(timeout_seconds, settings.REMOTE_STALLED_SECONDS)
 
     def close(self, timeout_seconds: float = settings.REMOTE_FLUSH_SECONDS) -> None:
         """`flush`, drop the writes that are left, and give up connections. No lookup follows."""
-        self._background.close(timeout_seconds)
+        self._background.close(timeout_seconds, settings.REMOTE_STALLED_SECONDS)
         for member in self._members:
             with contextlib.suppress(Exception):
                 member.tier.close()

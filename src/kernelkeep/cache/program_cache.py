@@ -87,6 +87,8 @@ class ProgramCache:
         device.check_open()
         if not isinstance(max_programs, int) or max_programs < 1:
             raise ArgumentError(f"max_programs must be a positive integer, got {max_programs!r}")
+        if isinstance(remote_timeout, bool) or not isinstance(remote_timeout, int | float) or not remote_timeout > 0:
+            raise ArgumentError(f"remote_timeout must be a positive number of seconds, got {remote_timeout!r}")
         memory_bound = bytes_bound("max_bytes", max_bytes)
         disk_bound = bytes_bound("max_disk_bytes", max_disk_bytes)
         self.trusted_owner = settings.trusted_owner() if trusted_owner is None else trusted_owner
@@ -344,18 +346,18 @@ class ProgramCache:
     def persist(self) -> int:
         """Save every loaded program that is not saved yet, or that has more native code now; how many were written.
 
-        Waits a few seconds at most for shared stores.
+        Waits for shared stores while they take entries, and not for one that hangs.
         """
         self.check_open()
         written = self.saver.save_all()
-        self.chain.flush(settings.REMOTE_FLUSH_SECONDS)
+        self.chain.flush()
         self._lifetime.save()
         return written
 
     def finish_saving(self) -> None:
-        """Wait until what is being saved in the background is saved; for shared stores a few seconds at most."""
+        """Wait until what is being saved in the background is saved. A shared store that hangs is not waited for."""
         self.saver.finish()
-        self.chain.flush(settings.REMOTE_FLUSH_SECONDS)
+        self.chain.flush()
 
     def trim(self, target_bytes: int = 0) -> int:
         """Evict idle programs from memory until at most `target_bytes` are loaded; how many bytes went."""

@@ -71,7 +71,14 @@ def test_nothing_shows_the_secrets() -> None:
     assert set(secrets_in(SECRET)) >= {"someone", "pa%40ssword", "pa@ssword", "verysecret", "a1b2"}
     remote = kk.Remote(SECRET, signing_key=b"shared secret")
     said = Failures(remote).describe(ValueError(f"cannot open {SECRET} for someone with pa@ssword,\nand verysecret"))
-    for text in (repr(remote), str(remote), remote.location, said, open_store(remote).location):
+    for text in (
+        repr(remote),
+        str(remote),
+        *remote.__rich_repr__(),
+        remote.location,
+        said,
+        open_store(remote).location,
+    ):
         for secret in ("someone", "ssword", "secret", "a1b2"):
             assert secret not in text
 
