@@ -125,6 +125,9 @@ def test_expired(keys: Keys, clock: Clock) -> None:
     assert keys.open("program", NAME, sealed) == DATA
     clock.now = NOW + 60
     assert refusal(lambda: keys.open("program", NAME, sealed)) == "expired"
+    clock.now = NOW + 0.6
+    short = keys.seal("program", NAME, DATA, ttl_seconds=0.1)
+    assert keys.open("program", NAME, short) == DATA, "times are whole seconds, rounded up"
     forever = keys.seal("program", NAME, DATA)
     clock.now = NOW + 1e9
     assert keys.open("program", NAME, forever) == DATA
