@@ -6,6 +6,7 @@ import base64
 import datetime
 import http.server
 import ipaddress
+import os
 import threading
 import time
 from pathlib import Path
@@ -149,3 +150,20 @@ def test_user_and_password_of_an_http_address_are_sent_and_never_shown(nginx_ser
             assert "hidden" not in str(caught.value) and "someone" not in str(caught.value)
         server.shutdown()
     assert seen == ["Basic " + base64.b64encode(b"someone:hidden word").decode(), "Bearer hiddentoken"]
+
+
+@pytest.mark.parametrize("kind", ["redis", "folder"])
+def test_a_forked_child_never_hangs(kind: str, redis_server: RedisServer, tmp_path: Path, namespace: str) -> None:
+    url = redis_server.url if kind == "redis" else tmp_path.as_uri()
+    store = open_store(Remote(url, namespace=namespace, timeout_seconds=PATIENT_SECONDS))
+    store.put("a", b"x")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if store.get("a") == b"x" else 1
+        except RemoteError as error:
+            code = 2 if "forked" in str(error) else 3
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (0 if kind == "redis" else 2)
+    assert store.get("a") == b"x"

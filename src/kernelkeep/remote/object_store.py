@@ -7,15 +7,15 @@ server is told the user and password in the address, `https://user:password@host
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import datetime
 import importlib.util
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from ..errors import RemoteError, Unsupported
 from ..storage.files import LARGEST_FILE, Damaged, create_folder
@@ -24,6 +24,7 @@ from .address import Remote
 from .deadline import in_parallel
 from .failures import Failures
 from .store import BULK_TIMEOUT_SECONDS, Store, Versioned
+from .web_server import authorization, put_pieces
 
 _LARGEST_OBJECT = LARGEST_FILE + 4096  # what `get` brings into memory: an entry in its envelope
 _PIECE = 8 << 20  # of an upload; S3 wants at least 5 MiB
@@ -31,6 +32,8 @@ _CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "proxy_url", "use
 _CONDITIONAL = ("s3", "gs", "az", "file")  # HTTP has the headers, and WebDAV servers do not look at them
 _LONGEST_UPLOAD_SECONDS = 86400
 _LOCK_SECONDS = 10.0
+# obstore's threads belong to the process that used it first. In a forked child a call would wait for them for ever.
+_threads_of: dict[str, int] = {}
 
 
 class ObjectStore(Store):
@@ -49,6 +52,8 @@ class ObjectStore(Store):
         self._folder = Path(unquote(urlsplit(remote.url).path)) if self._scheme == "file" else None
         self._stores: dict[bool, Any] = {}
         self._opening = threading.Lock()
+        self._is_web = self._scheme in ("http", "https")
+        self._bulk_seconds = max(BULK_TIMEOUT_SECONDS, remote.timeout_seconds)
         self.conditional = self._scheme in _CONDITIONAL
 
     @property
@@ -71,6 +76,11 @@ class ObjectStore(Store):
 
     def _store(self, *, bulk: bool = False) -> Any:
         """obstore's own object; with `bulk`, one whose requests may take as long as bytes arrive."""
+        if _threads_of.setdefault("process", os.getpid()) != os.getpid():
+            raise RemoteError(
+                f"{self.location} cannot be used in a process that was forked from one that used such a store: its threads are "
+                'not here; start the process with the method "spawn"'
+            )
         store = self._stores.get(bulk)
         if store is None:
             with self._opening:
@@ -90,7 +100,7 @@ class ObjectStore(Store):
         limit = datetime.timedelta(seconds=self._remote.timeout_seconds)
         client: dict[str, Any] = {"timeout": limit, "connect_timeout": limit}
         if bulk:
-            slow = datetime.timedelta(seconds=max(BULK_TIMEOUT_SECONDS, self._remote.timeout_seconds))
+            slow = datetime.timedelta(seconds=self._bulk_seconds)
             longest = datetime.timedelta(seconds=_LONGEST_UPLOAD_SECONDS)
             client = {"timeout": longest, "connect_timeout": slow, "read_timeout": slow}
         if self._scheme == "http":
@@ -99,11 +109,11 @@ class ObjectStore(Store):
             if name in options:
                 value = options.pop(name)
                 client[name] = value.lower() in ("1", "true", "yes") if name.startswith("allow") else value
-        headers = _authorization(parts, options) if self._scheme in ("http", "https") else None
-        if headers is not None:  # obstore takes no user from the address
-            client["default_headers"] = {"authorization": headers}
+        header = authorization(parts, options) if self._is_web else None
+        if header is not None:  # obstore takes no user from the address
+            client["default_headers"] = {"authorization": header}
             parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
-        if options and self._scheme in ("http", "https"):
+        if options and self._is_web:
             raise RemoteError(f"{self.location}: an http(s):// store has no options named {', '.join(sorted(options))}")
         more: dict[str, Any] = {"config": options} if options else {}
         open_url: Any = from_url  # its overloads leave out options that are known only when the program runs
@@ -147,7 +157,7 @@ class ObjectStore(Store):
         whole = self._prefix + prefix
         with self._failures.translated():
             folder = whole.rpartition("/")[0]
-            found = self._walk(folder) if self._scheme in ("http", "https") else self._pages(folder)
+            found = self._walk(folder) if self._is_web else self._pages(folder)
             for path in found:
                 if path.startswith(whole) and not path.startswith(f"{self._prefix}.locks/"):
                     yield path[len(self._prefix) :]
@@ -180,7 +190,7 @@ class ObjectStore(Store):
 
     def copy(self, name: str, to: str) -> bool:
         """A copy that the server makes. A WebDAV server would want each folder to be made first, so it comes through here."""
-        if self._scheme in ("http", "https"):
+        if self._is_web:
             return super().copy(name, to)
         with self._failures.translated(), self._changing(to):
             try:
@@ -192,14 +202,15 @@ class ObjectStore(Store):
     # --- more than fits in memory
 
     def upload(self, name: str, path: Path, head: bytes = b"") -> None:
-        """A multipart upload, visible when it is complete. A WebDAV server has none: there it is one PUT, from memory."""
-        with self._failures.translated(), self._changing(name):
-            if self._scheme in ("http", "https"):
-                whole = head + path.read_bytes()
-                self._api.put(self._store(bulk=True), self._prefix + name, whole, use_multipart=False)
-                return
-            with path.open("rb") as file:
-                pieces = _pieces(head, file)
+        """A multipart upload, visible when it is complete. A web server has none: there it is one PUT."""
+        with self._failures.translated(), self._changing(name), path.open("rb") as file:
+            pieces = _pieces(head, file)
+            if self._is_web:
+                parts = urlsplit(self._remote.url)
+                header = authorization(parts, dict(parse_qsl(parts.query)))
+                size = len(head) + path.stat().st_size
+                put_pieces(parts, self._prefix + name, header, pieces, size, self._bulk_seconds)
+            else:
                 self._api.put(self._store(bulk=True), self._prefix + name, pieces, chunk_size=_PIECE, max_concurrency=4)
 
     def download(self, name: str, path: Path) -> bool:
@@ -277,17 +288,6 @@ class ObjectStore(Store):
                 return _version(self._api.put(self._store(), self._prefix + name, data, mode=mode, use_multipart=False))
             except (PreconditionError, FileNotFoundError):
                 return None
-
-
-def _authorization(parts: SplitResult, options: dict[str, str]) -> str | None:
-    """The header with which a web server is asked: a token, or the user and password of the address."""
-    token = options.pop("bearer_token", None)
-    if token is not None:
-        return f"Bearer {token}"
-    if parts.username is None:
-        return None
-    user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return "Basic " + base64.b64encode(user.encode()).decode()
 
 
 def _version(made: Any) -> str:
