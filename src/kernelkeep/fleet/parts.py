@@ -1,4 +1,4 @@
-"""The parts that a fleet's work is cut into, and how one is done: whoever does it, in a process of this machine or on a cluster."""
+"""The parts that a fleet's work is cut into, and how one is done, in a process of this machine or on a cluster."""
 
 from __future__ import annotations
 

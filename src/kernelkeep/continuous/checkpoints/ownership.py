@@ -32,6 +32,10 @@ _LOOK_SECONDS = 0.5
 _log = logging.getLogger("kernelkeep")
 
 
+class CheckpointInUse(CheckpointError):
+    """Another run writes to this address, and is alive."""
+
+
 class _Note(msgspec.Struct, frozen=True):
     """Who writes. `copy` names the folder of its working copy: two runs with the same are never alive at once."""
 
@@ -98,7 +102,7 @@ class Ownership:
             if now is None or ((holder_now := _decoded(now)) is not None and holder_now.ended):
                 return False
             if now.version != found.version:
-                raise CheckpointError(
+                raise CheckpointInUse(
                     f"{self._shown} is in use: {who} writes its checkpoints there; wait for it to end, or pass another "
                     "checkpoint="
                 )
