@@ -13,6 +13,7 @@ from kernelkeep.cli import main
 from kernelkeep.remote.address import open_store, parse_remotes
 from kernelkeep.testing import FakeDevice
 from kernelkeep.testing.servers import NginxServer, RedisServer
+from kernelkeep.variants.records import Record, Records
 
 PROGRAMS = 5
 
@@ -120,3 +121,24 @@ def test_warm_stores_and_finds_programs_and_stats_count_them(
     capsys.readouterr()
     assert main(["stats", "--cache-dir", str(tmp_path / "b")]) == 0
     assert "remote hits" in capsys.readouterr().out
+
+
+def test_tuning_results_travel_with_the_programs(filled: Path, url: str, tmp_path: Path) -> None:
+    record = Record(
+        tuned="scale",
+        source="0" * 64,
+        space="",
+        device="d" * 64,
+        device_name="some GPU",
+        architecture="",
+        problem={"n": 1},
+        variant={"PER": 2},
+        samples_ms=[1.0],
+        verified=True,
+    )
+    with Records(filled) as records:
+        records.add(record)
+    assert main(["sync", "push", "--remote", url, "--cache-dir", str(filled)]) == 0
+    assert main(["sync", "pull", "--remote", url, "--cache-dir", str(tmp_path / "second")]) == 0
+    with Records(tmp_path / "second") as records:
+        assert [one.variant for one in records.of_device("scale", "d" * 64)] == [{"PER": 2}]

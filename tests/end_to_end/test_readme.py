@@ -38,6 +38,7 @@ _SAYS = {
     "executor.md": " µs of upload",
     "continuous.md": " iterations",
     "variants.md": " µs: ",
+    "fleet.md": "warm: 4 of 4 done by 2 processes of this machine",
     "one-compile.md": "1\n0\n",
     "remote.md": "first compiled\nsecond remote\n",
 }

@@ -30,19 +30,17 @@ _Device = Annotated[
         "--device", metavar="SPEC", help="A device, such as cuda:0, instead of the best that takes the language."
     ),
 ]
-_Defines = Annotated[list[str] | None, typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="Define a macro.")]
-_Includes = Annotated[list[Path] | None, typer.Option("-I", "--include", metavar="DIR", help="Look there for headers.")]
-_Options = Annotated[
+Defines = Annotated[list[str] | None, typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="Define a macro.")]
+Includes = Annotated[list[Path] | None, typer.Option("-I", "--include", metavar="DIR", help="Look there for headers.")]
+Options = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="TEXT", help="Hand an option to the compiler: --option=-cl-mad-enable."),
 ]
-
-
 _File = Annotated[
     str,
     typer.Argument(metavar="FILE", help="A source (.cu, .cl, .comp, .glsl), or FILE.py or FILE.py:NAME with kernels."),
 ]
-_Files = Annotated[
+Files = Annotated[
     list[str],
     typer.Argument(metavar="FILE", help="Sources (.cu, .cl, .comp, .glsl), or FILE.py or FILE.py:NAME with kernels."),
 ]
@@ -50,9 +48,9 @@ _Files = Annotated[
 
 def explain(
     file: _File,
-    define: _Defines = None,
-    include: _Includes = None,
-    option: _Options = None,
+    define: Defines = None,
+    include: Includes = None,
+    option: Options = None,
     cache_dir: CacheDir = None,
     device: _Device = None,
     as_json: AsJson = False,
@@ -76,10 +74,10 @@ def explain(
 
 
 def warm(
-    files: _Files,
-    define: _Defines = None,
-    include: _Includes = None,
-    option: _Options = None,
+    files: Files,
+    define: Defines = None,
+    include: Includes = None,
+    option: Options = None,
     cache_dir: CacheDir = None,
     device: _Device = None,
     remote: RemoteUrl = None,
@@ -119,7 +117,7 @@ def _as_json(spec: str, report: PreloadReport) -> dict[str, Any]:
 
 
 def compile_ahead(
-    files: _Files,
+    files: Files,
     target: Annotated[
         list[str] | None,
         typer.Option("--target", metavar="TARGET", help="Such as cuda:sm_90 or hip:gfx90a; several times for several."),
@@ -128,9 +126,9 @@ def compile_ahead(
         Path | None, typer.Option("--bundle", metavar="OUT.kkb", help="Then write these programs to a bundle.")
     ] = None,
     key: SigningKey = None,
-    define: _Defines = None,
-    include: _Includes = None,
-    option: _Options = None,
+    define: Defines = None,
+    include: Includes = None,
+    option: Options = None,
     cache_dir: CacheDir = None,
     device: Annotated[
         str | None, typer.Option("--device", metavar="SPEC", help="Also for the architecture of a device that is here.")
@@ -145,7 +143,7 @@ def compile_ahead(
     target = [*(target or ()), *([] if device is None else [target_of(device, cache_dir)])]
     if not target:
         raise ArgumentError("--target is missing: name at least one, such as --target cuda:sm_90")
-    sources = [source for file in files for source in _sources(file, define, include, option)]
+    sources = [source for file in files for source in sources_from(file, define, include, option)]
     watched = not as_json and sys.stderr.isatty()  # a bar is noise in a log
     report = fleet.compile_ahead(sources, target, cache_dir, progress=watched)
     exported = None
@@ -181,7 +179,7 @@ def _error(error: Exception) -> dict[str, Any]:
     return {"error": str(error), "line": line, "log": log}
 
 
-def _sources(
+def sources_from(
     file: str, define: list[str] | None, include: list[Path] | None, option: list[str] | None
 ) -> list[Source | PortableKernel]:
     """What a file on the command line holds."""
@@ -203,7 +201,7 @@ def _by_language(
     """What the files hold, by language; portable kernels, which run on any device, under None."""
     found: dict[str | None, list[Source | PortableKernel]] = {}
     for file in files:
-        for source in _sources(file, define, include, option):
+        for source in sources_from(file, define, include, option):
             language = source.language if isinstance(source, Source) else None
             found.setdefault(language, []).append(source)
     return found

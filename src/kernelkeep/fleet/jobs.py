@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from .. import settings
 from ..continuous.checkpoints.address import shown
 from ..continuous.checkpoints.ownership import CheckpointInUse
 from ..continuous.supervision.supervisor import run_supervised
@@ -117,12 +118,16 @@ def run(
     *,
     cluster: str | None = None,
     workers: int | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    device: str | None = None,
     progress: bool = False,
 ) -> FleetReport:
     """Run jobs, or those in a file, until each has returned or failed for good.
 
     A worker process that dies or hangs is replaced on its machine; where the machine itself is lost, another one goes on from the
     job's checkpoint. A job that raises what would only happen again, or makes no progress, is reported; the others go on.
+
+    On this machine, `cache_dir` and `device` are what `kk.ProgramCache` and `kk.open_device` use by default in the jobs.
     """
     began = time.monotonic()
     if isinstance(jobs, str | os.PathLike):
@@ -133,7 +138,8 @@ def run(
     count = workers if workers is not None else os.cpu_count() or 1
     if not isinstance(count, int) or count < 1:
         raise ArgumentError(f"workers must be a positive integer, got {workers!r}")
-    with open_workers(cluster, [Slot()] * count) as fleet:
+    slot = Slot(device, None if cache_dir is None else str(settings.cache_dir(cache_dir)))
+    with open_workers(cluster, [slot] * count) as fleet:
         parts = [Part(one.job.name, run_part, one, one.job.num_cpus, one.job.num_gpus) for one in orders]
         with progress_view("run", progress) as show:
             statuses = run_parts(parts, fleet, show)
@@ -154,6 +160,9 @@ def _code(job: FleetJob, folder: Path) -> NamedCode:
 def run_part(order: _Order, slot: Slot, tell: Tell) -> JobDone:
     """Run one job under a supervisor."""
     job = order.job
+    for name, value in (("KERNELKEEP_DEVICE", slot.device), ("KERNELKEEP_CACHE_DIR", slot.cache_dir)):
+        if value is not None:
+            os.environ[name] = value  # of this worker, for the process that it starts
     for attempt in range(_BUSY_TRIES):
         try:
             report = run_supervised(

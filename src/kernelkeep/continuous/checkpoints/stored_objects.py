@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from ...cache.remote_tiers import resolve_remotes
 from ...errors import ArgumentError, CheckpointError
 from ...remote.address import open_store
 from ...remote.signing import Refused, keys_for
@@ -60,8 +61,9 @@ class StoredObjects:
 
     def __init__(self, address: CheckpointAddress) -> None:
         self.address = address
-        self.store = open_store(address.remote)
-        self._keys = keys_for(address.remote)
+        (remote,) = resolve_remotes(address.remote)  # a folder that only this user can write to needs no signatures
+        self.store = open_store(remote)
+        self._keys = keys_for(remote)
         self._newest: State | None = None
         self._occupied = False  # something is there that is not known to be of this run
         self._older: list[int] = []
