@@ -76,8 +76,8 @@ class RayWorkers(Workers):
                     warnings.simplefilter("ignore")
                     ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
                 # It would print the death of each worker to standard output, where results go; the engine counts them.
-                with contextlib.suppress(KeyError, AttributeError):
-                    sys.modules["ray._private.worker"]._worker_logs_enabled = False
+                if "ray._private.worker" in sys.modules:
+                    vars(sys.modules["ray._private.worker"])["_worker_logs_enabled"] = False
             except Exception as error:
                 raise RemoteError(f"the Ray cluster {address} cannot be reached: {one_sentence(error)}") from None
         self._each_device = each_device
