@@ -262,6 +262,8 @@ def test_another_run_keeps_what_was_there_under_another_name(folder_url: str) ->
 @pytest.fixture
 def signed_url(tmp_path: Path, machine: Machines) -> str:
     Keyring().new("this machine")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store").chmod(0o777)  # nobody else could write to a private one, and nothing there need be signed
     return f"file://{tmp_path}/store/run.kkpt?timeout_seconds=2"
 
 
