@@ -42,15 +42,15 @@ class Setting:
     preload: bool = False  # each machine in an order of its own, as `cache.preload` goes; else all in the same order
     programs: int = 20
     join_seconds: float = 60.0
-    lookup_seconds: float = 0.001
-    put_seconds: float = 0.0015
-    service_seconds: float = 20e-6
+    lookup_seconds: float = 0.00062
+    put_seconds: float = 0.00064
+    service_seconds: float = 30e-6
     bytes_per_second: float = 1.25e9
-    compile_seconds: float = 0.35
+    compile_seconds: float = 0.45
     compile_sigma: float = 0.5  # between programs
     machine_sigma: float = 0.1  # between machines
     latency_sigma: float = 0.4
-    entry_bytes: int = 20_000
+    entry_bytes: int = 31_000
     deaths: float = 0.0
     seed: int = 1
 
