@@ -19,6 +19,7 @@ from kernelkeep.remote.store import Store
 from kernelkeep.testing import StoreTests
 from kernelkeep.testing.servers import NginxServer, RedisServer, S3Server, free_port
 
+pytest.importorskip("obstore", reason="obstore is not installed: pip install 'kernelkeep[remote]'")
 PATIENT_SECONDS = 30.0  # two busy cores
 
 

@@ -15,6 +15,7 @@ from kernelkeep.testing import FakeDevice
 from kernelkeep.testing.servers import NginxServer, RedisServer
 from kernelkeep.variants.records import Record, Records
 
+pytest.importorskip("obstore", reason="obstore is not installed: pip install 'kernelkeep[remote]'")
 PROGRAMS = 5
 
 
