@@ -20,8 +20,9 @@ THREATS = [
     line for line in PAGE.split("## Threats")[1].split("## Not covered")[0].splitlines() if line.startswith("| ")
 ][1:]
 LOADERS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml"}
-# What one process sends to another that it started itself, and code made of the kinds of a kernel's parameters.
-ALLOWED = ("continuous/supervision/", "devices/arguments.py", "testing/")
+# What one process sends to another that it started itself; code made of the kinds of a kernel's parameters; and the user's own
+# Python file, which goes to the workers of the user's own cluster.
+ALLOWED = ("continuous/supervision/", "devices/arguments.py", "fleet/jobs.py", "fleet/shipping.py", "testing/")
 
 
 def functions_in(path: Path) -> set[str]:
