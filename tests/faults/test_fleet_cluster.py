@@ -190,13 +190,18 @@ def test_problems_are_tuned_one_on_each_machine_and_shared(
 
 
 def test_a_killed_workers_job_is_done_again_and_a_failed_one_is_reported(cluster: RayCluster, folder: Path) -> None:
-    jobs = [{"call": "work.py:die_once", "name": "hit", "args": [f"{folder}/flag"]}, {"call": "work.py:bad"}]
+    jobs = [
+        {"call": "work.py:die_once", "name": "hit", "args": [f"{folder}/flag"]},
+        {"call": "work.py:bad"},
+        {"call": "work.py:bad", "num_gpus": 8},
+    ]
     (folder / "jobs.json").write_text(json.dumps(jobs))
     code, found, _ = end(start("run", folder / "jobs.json", "--cluster", cluster.address, "--json"))
-    hit, bad = found["parts"]
+    hit, bad, unplaced = found["parts"]
     assert code == 1 and not found["ok"]
     assert hit["ok"] and hit["losses"] == 1 and hit["result"]["result"] == "survived"
     assert bad["error"] == "ValueError: no good" and not bad["losses"]
+    assert unplaced["error"] == "no machine of the cluster has 1 CPUs and 8 GPUs"
 
 
 def test_the_jobs_of_a_lost_machine_go_on_from_their_checkpoints(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import RemoteError, Unsupported
-from .parts import Part, PartLost, Slot, one_sentence, perform, whereabouts
+from .parts import Part, PartFailed, PartLost, Slot, one_sentence, perform, whereabouts
 from .workers import Ended, Told, Workers
 
 _LOOK_SECONDS = 1.0  # between two looks at which machines there are
@@ -90,6 +90,8 @@ class RayWorkers(Workers):
         self._looked = 0.0
         self._resources: dict[str, float] = {}
         self._alive: list[str] = []
+        self._sizes: list[dict[str, float]] = []  # of each machine
+        self._refused: list[Ended] = []
         self._look()
 
     @property
@@ -107,6 +109,7 @@ class RayWorkers(Workers):
         self._looked = time.monotonic()
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         self._alive = [node["NodeID"] for node in nodes]
+        self._sizes = [node["Resources"] for node in nodes]
         self._resources = {}
         for node in nodes:
             for name, amount in node["Resources"].items():
@@ -117,6 +120,11 @@ class RayWorkers(Workers):
     def start(self, part: Part) -> int | None:
         """Send it to the cluster, unless enough wait there already."""
         self._look()
+        if not any(node.get("CPU", 0) >= part.num_cpus and node.get("GPU", 0) >= part.num_gpus for node in self._sizes):
+            self._tokens += 1
+            wanted = f"{part.num_cpus:g} CPUs and {part.num_gpus:g} GPUs"
+            self._refused.append(Ended(self._tokens, PartFailed(f"no machine of the cluster has {wanted}")))
+            return self._tokens
         options = self._placed(part)
         if options is None:
             return None
@@ -151,8 +159,9 @@ class RayWorkers(Workers):
 
     def wait(self, seconds: float) -> Sequence[Told | Ended]:
         """Take notes, and the results of what has ended."""
-        if not self._running:
-            return []
+        refused, self._refused = self._refused, []
+        if refused or not self._running:
+            return refused
         ready, _ = self._ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
         if not ready:
             ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)

@@ -91,12 +91,9 @@ def _devices_here(device: str | None) -> list[str | None]:
     """The devices of this machine to tune on: all its GPUs, or the best device it has."""
     if device is not None:
         return [device]
-    gpus: dict[str, str] = {}
-    for info in list_devices():
-        if info.is_gpu:
-            gpus.setdefault(info.backend, info.backend)
-    best = next(iter(gpus), None)
-    return [info.spec for info in list_devices() if info.is_gpu and info.backend == best] or [None]
+    gpus = [info for info in list_devices() if info.is_gpu]
+    # The same GPU may be listed by several backends; the best comes first.
+    return [info.spec for info in gpus if info.backend == gpus[0].backend] or [None]
 
 
 # --- on a worker

@@ -126,12 +126,11 @@ class StoredObjects:
         return None
 
     def older(self) -> list[int]:
-        """The numbers of the older objects, the youngest first."""
+        """The numbers of the older objects, the youngest first; none where the store cannot list (WebDAV without PROPFIND)."""
         pattern = re.compile(re.escape(self.address.name) + r"\.([1-9][0-9]{0,14})")
-        try:
+        names: list[str] = []
+        with contextlib.suppress(Exception):
             names = list(self.store.list(f"{self.address.name}."))
-        except Exception as error:
-            raise CheckpointError(f"{self.address} cannot be read: {in_one_line(error, self.store)}") from error
         return sorted((int(match.group(1)) for name in names if (match := pattern.fullmatch(name))), reverse=True)
 
     # --- writing

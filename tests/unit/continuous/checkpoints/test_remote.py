@@ -24,7 +24,7 @@ from kernelkeep.continuous.checkpoints.header import CheckpointHeader
 from kernelkeep.continuous.checkpoints.run_claim import claim_for_run, claim_to_continue
 from kernelkeep.remote.address import open_store
 from kernelkeep.remote.keyring import Keyring
-from kernelkeep.testing.servers import NginxServer, RedisServer, S3Server
+from kernelkeep.testing.servers import NginxServer, NotInstalled, RedisServer, S3Server
 
 
 def checkpoint(iteration: int, size: int = 100) -> Checkpoint:
@@ -158,6 +158,23 @@ def test_with_nothing_good_there_no_run_begins(folder_url: str, tmp_path: Path) 
     for resume in (None, True):
         with pytest.raises(kk.CheckpointError, match=r"store/run\.kkpt is damaged, or is no checkpoint"):
             claim_for_run(folder_url, resume)
+
+
+@pytest.mark.filterwarnings("ignore:.*cannot lock it")
+def test_a_server_that_only_gets_and_puts_is_enough(machine: Machines) -> None:
+    try:
+        server = NginxServer(listing=False)
+    except NotInstalled as missing:
+        pytest.skip(str(missing))
+    with server:
+        url = with_query(server.url, "run.kkpt", "allow_unsigned=1")
+        for iteration in (1, 2, 3):
+            write_checkpoint(url, checkpoint(iteration))
+        machine.become("second")
+        assert read_checkpoint(url).iteration == 3
+        assert read_checkpoint(url.replace("run.kkpt", "run.kkpt.2")).iteration == 2
+        write_checkpoint(url, checkpoint(4))
+        assert newest_checkpoint(url).checkpoint.iteration == 4
 
 
 # --- who writes
