@@ -251,3 +251,31 @@ def test_a_process_that_waited_for_its_neighbour_asks_no_other_machine(
     assert compiling.result() == "compiled"
     assert waiting.result(PATIENCE) == "disk"
     go_on.set()
+
+
+def test_waiting_ends_in_time(tmp_path: Path, remote: Remote, pool: ThreadPoolExecutor) -> None:
+    first, second = Machine(tmp_path / "a", remote), Machine(tmp_path / "b", remote)
+    go_on = threading.Event()
+    compiling = start(pool, first, lambda: assert_(go_on.wait(PATIENCE)))
+    until(lambda: first.compiles == 1)
+    assert second.get(timeout_seconds=0.1) == "compiled"
+    go_on.set()
+    assert compiling.result() == "compiled"
+
+
+@pytest.mark.filterwarnings("ignore::kernelkeep.errors.CacheWarning")
+def test_bytes_that_are_refused_are_not_what_is_waited_for(
+    tmp_path: Path, remote: Remote, pool: ThreadPoolExecutor
+) -> None:
+    open_store(remote).put(f"programs/{'f' * 64}/{DIGEST}", b"nobody signed this")
+    first, second = Machine(tmp_path / "a", remote), Machine(tmp_path / "b", remote)
+    go_on = threading.Event()
+    compiling = start(pool, first, lambda: assert_(go_on.wait(PATIENCE)))
+    until(lambda: first.compiles == 1)
+    waiting = start(pool, second)
+    until(lambda: second.waits)
+    time.sleep(0.2)  # it looks for the bytes a few times, and those that it refused are there
+    assert second.compiles == 0
+    go_on.set()
+    assert (compiling.result(), waiting.result()) == ("compiled", "remote")
+    assert first.chain.counts()["remote"].refused == second.chain.counts()["remote"].refused == 1
