@@ -163,10 +163,15 @@ def _push(
                     copied, size = copied + 1, size + done
             progress(copied)
         texts = {str(name): str(value) for name, value in facts.items()} if isinstance(facts, dict) else {}
-        described = msgspec.json.encode(FolderDescription(folder.path.name, texts))
-        sealed = keys.seal(_FOLDER, fingerprint, described, remote.ttl_seconds)
-        store.put(f"folders/{fingerprint}", sealed, remote.ttl_seconds)
+        describe_folder(store, keys, FolderDescription(folder.path.name, texts), remote.ttl_seconds)
     return SyncReport(remote.location, copied, size, present, tuple(refused), tuple(took_part))
+
+
+def describe_folder(store: Store, keys: Keys, described: FolderDescription, ttl_seconds: float | None) -> None:
+    """Store what `pull_cache` must know to bring the programs of a GPU."""
+    fingerprint = described.fingerprint["digest"]
+    sealed = keys.seal(_FOLDER, fingerprint, msgspec.json.encode(described), ttl_seconds)
+    store.put(f"folders/{fingerprint}", sealed, ttl_seconds)
 
 
 def _names(store: Store, prefix: str) -> set[str]:

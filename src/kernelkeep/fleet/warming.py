@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable
@@ -15,12 +16,13 @@ from ..cache.filling import folder_to_fill
 from ..cache.key import key_of
 from ..cache.program_cache import ProgramCache
 from ..cache.remote_tiers import open_remote_tiers, resolve_remotes
+from ..cache.sync import FolderDescription, describe_folder
 from ..devices.ahead import AheadTarget, ahead_compilers, parse_target
 from ..devices.registry import open_device
 from ..errors import ArgumentError, RemoteError
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
-from ..remote.address import Remote
+from ..remote.address import Remote, open_store
 from ..storage.files import Damaged
 from .compile_ahead import compile_ahead
 from .engine import run_parts
@@ -174,6 +176,10 @@ def _store(entry: MadeEntry, remotes: tuple[Remote, ...]) -> int:
             if not tier.read_only and tier.get(entry.digest) is None:
                 tier.put(entry.digest, entry.data)
                 stored += 1
+            if not tier.read_only:
+                described = FolderDescription(entry.folder, entry.fingerprint)
+                with contextlib.closing(open_store(tier.remote)) as store:
+                    describe_folder(store, tier.keys, described, tier.remote.ttl_seconds)
         except Exception as error:
             raise RemoteError(f"{tier.location} does not take {entry.digest[:12]}: {one_sentence(error)}") from None
         finally:
