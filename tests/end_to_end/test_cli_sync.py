@@ -67,6 +67,7 @@ def test_a_cache_folder_travels(filled: Path, tmp_path: Path, url: str, capsys: 
     with FakeDevice() as device, kk.ProgramCache(device, second, remote=[]) as cache:
         assert cache.preload([adder(term) for term in range(PROGRAMS)]).disk == PROGRAMS
     assert main(["verify", "--cache-dir", str(second)]) == 0
+    assert main(["verify", "--cache-dir", str(second), "--remote", url]) == 0
     assert kk.pull_cache(second, url)[0].present == PROGRAMS
 
 

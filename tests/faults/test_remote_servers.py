@@ -133,6 +133,7 @@ def test_redis_that_is_paused(machines: Machines) -> None:
         with machines.cache(server.url) as cache:
             server.pause()
             check_bounded(cache, TERMS)
+            assert not cache.chain.flush(PATIENT_SECONDS), "nobody waits for a server that is known to hang"
             server.resume()
             check_recovers(machines, cache, server.url, 100)
 

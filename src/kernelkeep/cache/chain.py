@@ -266,11 +266,15 @@ class TierChain:
 
         Those to a tier that fails now are not waited for, and no single one longer than two seconds.
         """
-        return self._background.flush(timeout_seconds, settings.REMOTE_STALLED_SECONDS)
+        return self._background.flush(self._worth_waiting(timeout_seconds), settings.REMOTE_STALLED_SECONDS)
+
+    def _worth_waiting(self, seconds: float) -> float:
+        """The time to wait for writes; none where every remote tier fails now, and perhaps hangs while it is asked again."""
+        return seconds if any(member.opened for member in self._members if member.tier.in_background) else 0.0
 
     def close(self, timeout_seconds: float = settings.REMOTE_FLUSH_SECONDS) -> None:
         """`flush`, drop the writes that are left, and give up connections. No lookup follows."""
-        self._background.close(timeout_seconds, settings.REMOTE_STALLED_SECONDS)
+        self._background.close(self._worth_waiting(timeout_seconds), settings.REMOTE_STALLED_SECONDS)
         for member in self._members:
             with contextlib.suppress(Exception):
                 member.tier.close()
