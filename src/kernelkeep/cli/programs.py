@@ -17,7 +17,7 @@ from ..devices.registry import open_device
 from ..errors import ArgumentError, CompileError
 from ..fleet import compile_ahead as fleet
 from ..fleet.bundle import export_bundle
-from ..kernels.user_files import is_python_file, sources_in
+from ..kernels.user_files import Kernels, compilable, is_python_file, kernels_in
 from ..observe.inventory import open_device_for, target_of
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
@@ -60,8 +60,9 @@ def explain(
     The fields of its key are compared with those of the nearest entry.
     """
     explained = []
-    for language, sources in _by_language([file], define, include, option).items():
+    for language, found in _by_language([file], define, include, option).items():
         with _cache(language, device, cache_dir) as cache:
+            sources = compilable(found, cooperative=cache.device.capabilities.cooperative)
             explained += [{"device": cache.device.spec, "explanation": cache.explain(source)} for source in sources]
     if as_json:
         # A file with several kernels has a list of them.
@@ -85,8 +86,9 @@ def warm(
 ) -> None:
     """Compile sources into the cache, those that are not there yet. Ends with 1 if any of them fails."""
     reports: list[tuple[str, PreloadReport]] = []
-    for language, sources in _by_language(files, define, include, option).items():
+    for language, found in _by_language(files, define, include, option).items():
         with _cache(language, device, cache_dir, remote) as cache:
+            sources = compilable(found, cooperative=cache.device.capabilities.cooperative)
             # Only on a terminal: a bar is noise in a log.
             report = cache.preload(sources, progress=not as_json and sys.stderr.isatty())
             reports.append((cache.device.spec, report))
@@ -182,11 +184,18 @@ def _error(error: Exception) -> dict[str, Any]:
 def sources_from(
     file: str, define: list[str] | None, include: list[Path] | None, option: list[str] | None
 ) -> list[Source | PortableKernel]:
+    """What is to be compiled of a file on the command line, for any device."""
+    return compilable(_kernels_from(file, define, include, option), cooperative=True)
+
+
+def _kernels_from(
+    file: str, define: list[str] | None, include: list[Path] | None, option: list[str] | None
+) -> list[Kernels]:
     """What a file on the command line holds."""
     if is_python_file(file):
         if define or include or option:
             raise ArgumentError(f"-D, -I and --option are for source files; {file} decides for itself")
-        return sources_in(file)
+        return kernels_in(file)
     defines: dict[str, Any] = {}
     for text in define or ():
         name, equals, value = text.partition("=")
@@ -197,11 +206,11 @@ def sources_from(
 
 def _by_language(
     files: list[str], define: list[str] | None, include: list[Path] | None, option: list[str] | None
-) -> dict[str | None, list[Source | PortableKernel]]:
-    """What the files hold, by language; portable kernels, which run on any device, under None."""
-    found: dict[str | None, list[Source | PortableKernel]] = {}
+) -> dict[str | None, list[Kernels]]:
+    """What the files hold, by language; what runs on any device under None."""
+    found: dict[str | None, list[Kernels]] = {}
     for file in files:
-        for source in sources_from(file, define, include, option):
+        for source in _kernels_from(file, define, include, option):
             language = source.language if isinstance(source, Source) else None
             found.setdefault(language, []).append(source)
     return found
