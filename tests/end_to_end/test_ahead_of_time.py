@@ -137,3 +137,14 @@ def test_the_job_makes_a_bundle_that_a_machine_trusts(tmp_path: Path) -> None:
     runner.run(line, runner.root)
     said = runner.run("kernelkeep import kernels.kkb", runner.root)
     assert "6 programs, in 2 GPU folders" in said and "is signed" in said
+
+
+def test_the_benchmark_makes_its_bundle_without_a_gpu(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    script = Path(__file__).parents[2] / "benchmarks" / "bundle_start.py"
+    said = machine.run(f"{sys.executable} {script} make a.kkb --target cuda:sm_90 --programs 9", tmp_path)
+    assert '"programs": 9' in said
+    added = kk.import_bundle(
+        tmp_path / "cache", tmp_path / "a.kkb", signing_key=b"the key of a benchmark, which is no secret"
+    )
+    assert added.entries == 9 and added.signed
