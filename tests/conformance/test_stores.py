@@ -61,6 +61,8 @@ class TestNginx(StoreTests):
 
 
 class TestS3(StoreTests):
+    many = 150  # moto takes several milliseconds for each
+
     @pytest.fixture(autouse=True)
     def server(self, s3_server: S3Server) -> None:
         self.url = s3_server.url

@@ -203,8 +203,13 @@ FAULTS: dict[str, Callable[[Proxy], None]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("kind", ["redis", "nginx"])
+ASKED = [
+    *(("redis", fault) for fault in FAULTS),
+    *(("nginx", fault) for fault in ("silent", "garbage", "cut off", "dribbling")),
+]
+
+
+@pytest.mark.parametrize(("kind", "fault"), ASKED)
 def test_connections_that_break(
     machines: Machines, kind: str, fault: str, request: pytest.FixtureRequest, namespace: str
 ) -> None:
@@ -220,8 +225,7 @@ def test_connections_that_break(
             assert time.monotonic() - began < REMOTE_TIMEOUT + SLACK_SECONDS
             stats = cache.stats()
             assert stats.compiles + stats.hits_remote == len(TERMS)
-            if (kind, fault) != ("nginx", "half-closed"):  # an answer may be whole before that; then it is a good one
-                assert set(found) == {"compiled"} and stats.remote_failed >= 1, stats
+            assert set(found) == {"compiled"} and stats.remote_failed >= 1, stats
             proxy.heal()
             proxy.drop()
             check_recovers(machines, cache, direct, 100)
@@ -275,6 +279,8 @@ def test_several_remotes_share_the_time_of_a_lookup(machines: Machines, redis_se
             seconds = timed(lambda: origins(cache, range(1)))
             assert seconds < 4.0, "one timeout, and not three"
             assert first.connections >= 1 and third.connections == 0
+            for proxy in (first, second, third):
+                proxy.heal()  # closing need not wait then
 
 
 def test_with_the_server_gone_a_process_starts_and_ends(tmp_path: Path) -> None:
