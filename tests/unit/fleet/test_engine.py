@@ -15,6 +15,7 @@ from kernelkeep.fleet.jobs import JobDone, read_jobs
 from kernelkeep.fleet.parts import Part, PartFailed, PartLost, PartStatus, State
 from kernelkeep.fleet.view import progress_view, summary, table_of
 from kernelkeep.fleet.workers import Ended, Told, Workers, open_workers
+from kernelkeep.testing import run_python
 
 JOBS = """
 import os, time
@@ -175,6 +176,11 @@ def test_a_call_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     first, second = report.parts
     assert first.error == "the module of no_such_module:f cannot be imported: No module named 'no_such_module'"
     assert second.error == "math:no must be a function, got None"
+
+
+def test_the_package_has_the_fleet_without_loading_it() -> None:
+    code = "import sys, kernelkeep as kk; print('kernelkeep.fleet' in sys.modules, kk.fleet.warm.__name__, 'ray' in sys.modules)"
+    assert run_python(code).stdout.split() == ["False", "warm", "False"]
 
 
 def test_without_ray_a_cluster_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
