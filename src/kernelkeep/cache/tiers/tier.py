@@ -64,6 +64,9 @@ class SharedLock(CompileLock, Protocol):
     def abandon(self) -> None:
         """Release it because nothing was stored: who waits now compiles, and does not wait for the next holder."""
 
+    def drop(self) -> None:
+        """Leave it to run out, because the tier does not answer."""
+
 
 class Tier(ABC):
     """A place for entries. Its methods are called from several threads at once.
