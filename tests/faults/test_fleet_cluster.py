@@ -29,10 +29,11 @@ from kernelkeep.variants.sharing import take_from
 pytestmark = pytest.mark.slow
 
 CLUSTER = """
-import os, sys
+import os, shutil, sys, tempfile
 from ray.cluster_utils import Cluster
 memory = 80 << 20
-cluster = Cluster(initialize_head=True, head_node_args=dict(
+folder = tempfile.mkdtemp(prefix="kk-ray-")  # a short path: Ray makes sockets in it
+cluster = Cluster(initialize_head=True, head_node_args=dict(temp_dir=folder,
     num_cpus=1, object_store_memory=memory, include_dashboard=False, env_vars={"KERNELKEEP_CACHE_DIR": sys.argv[1]},
     _system_config={"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_failure_threshold": 4}))
 second = cluster.add_node(num_cpus=1, object_store_memory=memory, env_vars={"KERNELKEEP_CACHE_DIR": sys.argv[2]})
@@ -41,6 +42,7 @@ for line in sys.stdin:
     cluster.remove_node(second, allow_graceful=False)
     print("killed", flush=True)
 cluster.shutdown()
+shutil.rmtree(folder, ignore_errors=True)
 """
 WORK = """
 import os, time
