@@ -71,6 +71,15 @@ def test_a_cache_folder_travels(filled: Path, tmp_path: Path, url: str, capsys: 
     assert kk.pull_cache(second, url)[0].present == PROGRAMS
 
 
+def test_what_a_program_stored_by_itself_is_pulled(tmp_path: Path, url: str) -> None:
+    with FakeDevice() as device, kk.ProgramCache(device, tmp_path / "first", remote=url) as cache:
+        cache.get(adder(1)).release()
+    assert kk.pull_cache(tmp_path / "second", url)[0].copied == 1
+    with FakeDevice() as device, kk.ProgramCache(device, tmp_path / "second", remote=[]) as cache:
+        with cache.get(adder(1)) as lease:
+            assert lease.origin == "disk"
+
+
 def test_what_is_damaged_or_forged_does_not_travel(
     filled: Path, tmp_path: Path, redis_server: RedisServer, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

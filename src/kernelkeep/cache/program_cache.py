@@ -105,11 +105,12 @@ class ProgramCache:
         self.disk = DiskTier(self.cache_dir, device.fingerprint.folder, device.fingerprint.facts, most, trust)
         far: list[RemoteTier] = []
         if remote is not None or settings.remotes():
-            from .remote_tiers import open_remote_tiers, resolve_remotes  # many do without, and start-up counts
+            from .folder_description import FolderDescription  # many do without, and start-up counts
+            from .remote_tiers import open_remote_tiers, resolve_remotes
 
             options: Any = {"signing_key": signing_key, "allow_unsigned": allow_unsigned, "trust": trust}
             remotes = resolve_remotes(remote, timeout_seconds=remote_timeout, **options)
-            far = open_remote_tiers(remotes, self._fingerprint)
+            far = open_remote_tiers(remotes, FolderDescription(device.fingerprint.folder, device.fingerprint.facts))
             remote_timeout = max((tier.remote.timeout_seconds for tier in far), default=remote_timeout)
         self.chain = TierChain([self.disk, *far], remote_timeout)
         self.saver = Saver(device, self.chain, self.loaded, self._counters, automatic=auto_save)

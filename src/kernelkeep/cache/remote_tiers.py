@@ -12,6 +12,7 @@ import msgspec
 from ..remote.address import Remote, parse_remotes
 from ..remote.signing import keys_for
 from ..storage.private import Trust, make_private_folder
+from .folder_description import FolderDescription
 from .tiers.remote import RemoteTier
 
 
@@ -42,9 +43,11 @@ def _trusting_own_folder(remote: Remote, trust: Trust | None) -> Remote:
     return remote
 
 
-def open_remote_tiers(remotes: tuple[Remote, ...], fingerprint: str) -> list[RemoteTier]:
+def open_remote_tiers(remotes: tuple[Remote, ...], described: FolderDescription) -> list[RemoteTier]:
     """A tier for each store. No server is asked. `ArgumentError` where others can write and there is no key."""
     names = ["remote", *(f"remote {number}" for number in range(2, len(remotes) + 1))]
+    fingerprint = described.fingerprint["digest"]
     return [
-        RemoteTier(remote, keys_for(remote), fingerprint, name) for remote, name in zip(remotes, names, strict=False)
+        RemoteTier(remote, keys_for(remote), fingerprint, name, described)
+        for remote, name in zip(remotes, names, strict=False)
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Iterable
@@ -13,16 +12,16 @@ import msgspec
 from .. import settings
 from ..cache.entry import decode
 from ..cache.filling import folder_to_fill
+from ..cache.folder_description import FolderDescription
 from ..cache.key import key_of
 from ..cache.program_cache import ProgramCache
 from ..cache.remote_tiers import open_remote_tiers, resolve_remotes
-from ..cache.sync import FolderDescription, describe_folder
 from ..devices.ahead import AheadTarget, ahead_compilers, parse_target
 from ..devices.registry import open_device
 from ..errors import ArgumentError, RemoteError
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
-from ..remote.address import Remote, open_store
+from ..remote.address import Remote
 from ..storage.files import Damaged
 from .compile_ahead import compile_ahead
 from .engine import run_parts
@@ -171,15 +170,11 @@ def _made_here(order: _Order, cache_dir: str | None) -> tuple[str, MadeEntry]:
 def _store(entry: MadeEntry, remotes: tuple[Remote, ...]) -> int:
     """Put an entry into every store that may be written to and lacks it."""
     stored = 0
-    for tier in open_remote_tiers(remotes, entry.fingerprint["digest"]):
+    for tier in open_remote_tiers(remotes, FolderDescription(entry.folder, entry.fingerprint)):
         try:
             if not tier.read_only and tier.get(entry.digest) is None:
                 tier.put(entry.digest, entry.data)
                 stored += 1
-            if not tier.read_only:
-                described = FolderDescription(entry.folder, entry.fingerprint)
-                with contextlib.closing(open_store(tier.remote)) as store:
-                    describe_folder(store, tier.keys, described, tier.remote.ttl_seconds)
         except Exception as error:
             raise RemoteError(f"{tier.location} does not take {entry.digest[:12]}: {one_sentence(error)}") from None
         finally:

@@ -19,6 +19,7 @@ from ...remote.deadline import DeadlineExceeded, DeadlineThreads
 from ...remote.names import LEASES
 from ...remote.signing import Keys, Refused
 from ...storage.files import Damaged
+from ..folder_description import FolderDescription, describe_folder
 from .remote_lock import CALL_SECONDS, RemoteLock
 from .tier import NotStored, NotTrusted, Place, Tier
 
@@ -49,12 +50,20 @@ def signed_name(fingerprint: str, digest: str) -> str:
 class RemoteTier(Tier):
     """Entries of one fingerprint in a shared store. Making one asks the server nothing.
 
-    Where `remote` has a `timeout_seconds` of its own, a lookup takes no longer than that either.
+    Where `remote` has a `timeout_seconds` of its own, a lookup takes no longer than that either. What is `described` is stored
+    with the first entry, for machines that pull the programs of a GPU that they have not.
     """
 
     in_background = True
 
-    def __init__(self, remote: Remote, keys: Keys, fingerprint: str, name: str = "remote") -> None:
+    def __init__(
+        self,
+        remote: Remote,
+        keys: Keys,
+        fingerprint: str,
+        name: str = "remote",
+        described: FolderDescription | None = None,
+    ) -> None:
         self.name = name
         self.remote = remote
         self.keys = keys
@@ -65,6 +74,7 @@ class RemoteTier(Tier):
         self._patient_seconds = max(WRITE_TIMEOUT_SECONDS, remote.timeout_seconds)
         self._store = open_store(msgspec.structs.replace(remote, timeout_seconds=self._patient_seconds))
         self._threads = DeadlineThreads(_MOST_THREADS)
+        self._to_describe = described
         self._aborting = False
         self._hidden: set[str] = set()
         self._lock = threading.Lock()
@@ -160,6 +170,9 @@ class RemoteTier(Tier):
         ttl = self.remote.ttl_seconds
         sealed = self.keys.seal(_KIND, path, data, ttl)
         self._ask_patiently(lambda store: store.put(f"programs/{path}", sealed, ttl))
+        if (described := self._to_describe) is not None:
+            self._ask_patiently(lambda store: describe_folder(store, self.keys, described, ttl))
+            self._to_describe = None
         with self._lock:
             self._hidden.discard(path)
 
