@@ -341,9 +341,9 @@ class TierChain:
         finally:
             turn.end(compiled=compiled, failed=failed)
 
-    def _after_writes(self, digest: str, work: Callable[[], None]) -> None:
-        """Do it in the background, once the writes of an entry that wait now were tried."""
-        task = Task(work, partial(_without_result, work), work)
+    def _after_writes(self, digest: str, work: Callable[[], None], dropped: Callable[[], None]) -> None:
+        """Do it in the background, once the writes of an entry that wait now were tried; `dropped` where that is given up."""
+        task = Task(work, partial(_without_result, work), dropped)
         self.after_writes(digest, partial(_without_result, partial(self._background.add, task)))
 
     def maintain(self, tier: Tier, work: Callable[[], T], otherwise: T) -> T:

@@ -17,7 +17,10 @@ from .tiers.tier import CompileLock, SharedLock
 
 
 class CompileTurn:
-    """The locks that one compile holds. `later` is called with the digest and with what to do after its writes."""
+    """The locks that one compile holds.
+
+    `later` is called with the digest, with what to do after its writes, and with what to do where there is no time for that.
+    """
 
     def __init__(
         self,
@@ -25,7 +28,7 @@ class CompileTurn:
         name: str,
         timeout_seconds: float,
         within: LookupTime,
-        later: Callable[[str, Callable[[], None]], None],
+        later: Callable[[str, Callable[[], None], Callable[[], None]], None],
     ) -> None:
         self._digest = digest
         self._name = name or digest[:12]
@@ -77,7 +80,8 @@ class CompileTurn:
         while self._held:
             member, lock = self._held.pop()
             if isinstance(lock, SharedLock):
-                self._later(self._digest, partial(self._settle, member, lock, compiled, failed))
+                work = partial(self._settle, member, lock, compiled, failed)
+                self._later(self._digest, work, lock.drop)
             else:
                 lock.release()
 
@@ -91,4 +95,6 @@ class CompileTurn:
             else:
                 lock.release()
         except Exception as error:  # it runs out by itself
+            lock.drop()
+            member.fail(error)
             log(self._name, "the lock of the %s tier is not released: %s", member.tier.name, error)

@@ -87,7 +87,12 @@ class ProgramCache:
         device.check_open()
         if not isinstance(max_programs, int) or max_programs < 1:
             raise ArgumentError(f"max_programs must be a positive integer, got {max_programs!r}")
-        if isinstance(remote_timeout, bool) or not isinstance(remote_timeout, int | float) or not remote_timeout > 0:
+        most = settings.REMOTE_LONGEST_SECONDS
+        if (
+            isinstance(remote_timeout, bool)
+            or not isinstance(remote_timeout, int | float)
+            or not 0 < remote_timeout < most
+        ):
             raise ArgumentError(f"remote_timeout must be a positive number of seconds, got {remote_timeout!r}")
         memory_bound = bytes_bound("max_bytes", max_bytes)
         disk_bound = bytes_bound("max_disk_bytes", max_disk_bytes)
@@ -101,8 +106,8 @@ class ProgramCache:
         self._fingerprint = device.fingerprint.digest
         self._counters = Counters()
         self.loaded = LoadedPrograms(max_programs, memory_bound)
-        most = _UNBOUNDED if disk_bound is None else disk_bound
-        self.disk = DiskTier(self.cache_dir, device.fingerprint.folder, device.fingerprint.facts, most, trust)
+        most_on_disk = _UNBOUNDED if disk_bound is None else disk_bound
+        self.disk = DiskTier(self.cache_dir, device.fingerprint.folder, device.fingerprint.facts, most_on_disk, trust)
         far: list[RemoteTier] = []
         if remote is not None or settings.remotes():
             from .folder_description import FolderDescription  # many do without, and start-up counts

@@ -34,6 +34,14 @@ class Where(NamedTuple):
     device: tuple[Fingerprint, ...]
 
 
+def _texts(argument: str, given: Iterable[str] | None) -> list[str]:
+    """A list of texts that the caller gave; `ArgumentError` where it is none."""
+    found = list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else None
+    if given is not None and (found is None or not all(isinstance(one, str) for one in found)):
+        raise ArgumentError(f"{argument} must be a list of texts, got {given!r}")
+    return found or []
+
+
 class ChosenPrograms:
     """The programs that `names`, `digests` and `sources` choose; all of them where none is given."""
 
@@ -44,13 +52,10 @@ class ChosenPrograms:
         digests: Iterable[str] | None,
         sources: Iterable[Source | PortableKernel] | None,
     ) -> None:
-        for argument, given in (("names", names), ("digests", digests)):
-            if isinstance(given, str):
-                raise ArgumentError(f"{argument} must be a list of texts, got the text {given!r}")
         self.everything = names is None and digests is None and sources is None
         self._root = where.root
-        self._names = dict.fromkeys(names or (), False)  # whether it was found
-        self._digests = dict.fromkeys(digests or (), False)
+        self._names = dict.fromkeys(_texts("names", names), False)  # whether it was found
+        self._digests = dict.fromkeys(_texts("digests", digests), False)
         self._sources = [_in_all_languages(one) for one in sources or ()]
         self._found_sources: set[str] = set()
 

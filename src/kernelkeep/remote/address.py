@@ -26,7 +26,6 @@ _OPTIONS = {"namespace", "read_only", "ttl_seconds", "timeout_seconds", "allow_u
 _OPTION = re.compile(r"[A-Za-z0-9_.-]+")
 # Of all options in an address, these may be shown: they help to find a mistake and are no secrets.
 _PUBLIC_OPTIONS = {"endpoint", "region", "allow_http", "virtual_hosted_style_request", "db", "protocol"}
-_LONGEST_SECONDS = 100 * 365 * 86400.0
 _NAMESPACE = re.compile(r"(?!\.)[A-Za-z0-9._-]{0,64}")  # a dot at the start would make ".."
 
 
@@ -70,7 +69,7 @@ def without_secrets(url: str) -> str:
     try:
         parts = urlsplit(url)
         _ = parts.port
-    except ValueError:
+    except (ValueError, AttributeError):  # the second: it is not even a string
         return "an address that cannot be read"
     host, path = parts.netloc.rpartition("@")[2], parts.path
     if not host and parts.scheme not in ("file", "unix"):  # somebody forgot redis:// before user:password@host
@@ -80,7 +79,12 @@ def without_secrets(url: str) -> str:
         host == parts.netloc and ":" in host and "@" in path + parts.query + parts.fragment
     ):  # a password with /, ? or # in it
         return f"{parts.scheme}://…"
-    return urlunsplit((parts.scheme, host, path, "", ""))
+    return _joined(parts._replace(netloc=host, query="", fragment=""))
+
+
+def _joined(parts: SplitResult) -> str:
+    """The address of these parts. `urlunsplit` leaves out the // of schemes that it does not know."""
+    return f"unix://{urlunsplit(parts._replace(scheme=''))}" if parts.scheme == "unix" else urlunsplit(parts)
 
 
 def secrets_in(url: str) -> tuple[str, ...]:
@@ -120,9 +124,9 @@ def parse_remotes(given: Any, **defaults: Any) -> tuple[Remote, ...]:
         given = settings.remotes()
     if isinstance(given, str | Remote):
         given = (given,)
-    if not isinstance(given, Iterable):
+    if isinstance(given, bytes | bytearray) or not isinstance(given, Iterable):
         raise ArgumentError(
-            f"remote must be an address such as redis://host/0, a kk.Remote or a list of them, got {given!r}"
+            f"remote must be an address such as redis://host/0, a kk.Remote or a list of them, got a {type(given).__name__}"
         )
     return tuple(_parse(one, defaults) for one in given)
 
@@ -154,6 +158,10 @@ def _with_options_of_address(remote: Remote) -> Remote:
         raise ArgumentError(f"remote is not an address: {error}") from None
     if not all(_OPTION.fullmatch(name) for name, _ in query):
         raise ArgumentError(f"remote {remote.location} must have options such as name=value behind its ?")
+    if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
+        raise ArgumentError(
+            f"remote {remote.location} must be an absolute path with three slashes: file:///shared/folder"
+        )
     own = {name: value for name, value in query if name in _OPTIONS}
     rest = urlencode([(name, value) for name, value in query if name not in _OPTIONS])
     try:
@@ -161,7 +169,7 @@ def _with_options_of_address(remote: Remote) -> Remote:
     except ValueError:
         raise ArgumentError(f"an option in the address {remote.location} has no usable value") from None
     changed: dict[str, Any] = options
-    return msgspec.structs.replace(remote, url=urlunsplit(parts._replace(query=rest)), **changed)
+    return msgspec.structs.replace(remote, url=_joined(parts._replace(query=rest)), **changed)
 
 
 def _number(name: str, value: str) -> bool | float:
@@ -190,14 +198,17 @@ def _checked(remote: Remote) -> Remote:
         )
     if scheme != "file" and not (parts.netloc or (scheme == "unix" and parts.path)):
         raise ArgumentError(f"remote {remote.location} must name a host or a bucket, such as {scheme}://host/path")
-    if scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
-        raise ArgumentError(
-            f"remote {remote.location} must be an absolute path with three slashes: file:///shared/folder"
-        )
+    for flag in ("read_only", "allow_unsigned"):
+        if not isinstance(getattr(remote, flag), bool):
+            raise ArgumentError(f"{flag} must be True or False, got {getattr(remote, flag)!r}")
     for name, value in (("timeout_seconds", remote.timeout_seconds), ("ttl_seconds", remote.ttl_seconds)):
         if value is None and name == "ttl_seconds":
             continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LONGEST_SECONDS:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 < value < settings.REMOTE_LONGEST_SECONDS
+        ):
             raise ArgumentError(f"{name} must be a positive number of seconds, got {value!r}")
     return remote
 

@@ -49,7 +49,7 @@ class DeadlineThreads:
     def forget(self) -> None:
         """Begin anew. In a forked child: the threads are the parent's, and one of them may have held the lock."""
         self._lock = threading.Lock()
-        self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._threads = 0
         self._idle = 0
         self._running: set[_Call] = set()
@@ -91,6 +91,14 @@ class DeadlineThreads:
         result: T = call.result
         return result
 
+    def close(self) -> None:
+        """End the threads that have no work. A later call starts new ones."""
+        with self._lock:
+            for _ in range(self._idle):
+                self._calls.put(None)
+            self._threads -= self._idle
+            self._idle = 0
+
     def finished(self, call: _Call) -> None:
         """A thread has done its call and waits for the next."""
         with self._lock:
@@ -107,7 +115,7 @@ class DeadlineThreads:
             return True
 
 
-def _serve(owner: weakref.ref[DeadlineThreads], calls: queue.SimpleQueue[_Call]) -> None:
+def _serve(owner: weakref.ref[DeadlineThreads], calls: queue.SimpleQueue[_Call | None]) -> None:
     while True:
         try:
             call = calls.get(timeout=_IDLE_SECONDS)
@@ -116,6 +124,8 @@ def _serve(owner: weakref.ref[DeadlineThreads], calls: queue.SimpleQueue[_Call])
             if threads is None or threads.may_end():
                 return
             continue
+        if call is None:
+            return
         work, call.work = call.work, None
         try:
             call.result = work() if work is not None else None

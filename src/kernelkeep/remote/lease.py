@@ -223,8 +223,9 @@ class _Renewals:
         with self._changed:
             self._due[lease] = time.monotonic() + lease.duration_seconds / _RENEWALS
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="kernelkeep-leases", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="kernelkeep-leases", daemon=True)
+                thread.start()  # raises where there are too many threads; the next lease tries again
+                self._thread = thread
             self._changed.notify()
 
     def discard(self, lease: StoreLease) -> None:

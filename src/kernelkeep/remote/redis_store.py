@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from ..errors import RemoteError, Unsupported
+from ..errors import ArgumentError, RemoteError, Unsupported
 from .address import Remote
 from .failures import Failures
 from .store import BULK_TIMEOUT_SECONDS, Store, Versioned
@@ -37,6 +39,12 @@ class RedisStore(Store):
     def __init__(self, remote: Remote) -> None:
         if importlib.util.find_spec("redis") is None:
             raise Unsupported("remote", "a redis:// store needs redis-py: pip install 'kernelkeep[remote]'")
+        parts = urlsplit(remote.url)
+        if parts.scheme != "unix" and not re.fullmatch("/?[0-9]*", parts.path):  # redis-py would take database 0
+            raise ArgumentError(
+                f"remote {remote.location} must end in the number of a database, such as redis://host/0; to keep teams apart, "
+                "use namespace="
+            )
         self._remote = remote
         self._failures = Failures(remote)
         self._prefix = f"kernelkeep:{remote.namespace}:"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import warnings
@@ -235,6 +236,19 @@ def test_a_store_that_goes_away_meanwhile_is_not_waited_for(tmp_path: Path, pool
         assert compiling.result(PATIENCE) == "compiled"
         for machine in (first, second):
             machine.chain.close(0)
+
+
+@pytest.mark.filterwarnings("ignore::kernelkeep.errors.CacheWarning")
+def test_closing_does_not_wait_for_each_lease_of_a_store_that_hangs(tmp_path: Path) -> None:
+    with RedisServer() as server:
+        machine = Machine(tmp_path, Remote(server.url, signing_key=b"a shared secret", timeout_seconds=30))
+        with contextlib.ExitStack() as compiles:
+            for number in range(40):
+                compiles.enter_context(machine.chain.alone(f"{number:064}", PATIENCE))
+            server.pause()
+        begun = time.monotonic()
+        machine.chain.close()
+        assert time.monotonic() - begun < 20, "a second for each of them is 40"
 
 
 def test_a_process_that_waited_for_its_neighbour_asks_no_other_machine(

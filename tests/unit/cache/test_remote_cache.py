@@ -102,6 +102,19 @@ def test_every_kind_of_store(machine: MakeCache, nginx_server: NginxServer, name
         assert origin(machine(remote), adder(1)) == "remote"
 
 
+def test_a_socket_of_this_machine(machine: MakeCache, redis_server: RedisServer, namespace: str) -> None:
+    url = f"unix://{redis_server.socket_path}?db=0&namespace={namespace}"
+    with machine(url) as first:
+        assert origin(first, adder(1)) == "compiled"
+    assert origin(machine(url), adder(1)) == "remote"
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e300, True, "1", None])
+def test_remote_timeout_must_be_a_number_of_seconds(machine: MakeCache, seconds: object) -> None:
+    with pytest.raises(kk.ArgumentError, match="remote_timeout must be a positive number of seconds"):
+        machine([], remote_timeout=seconds)
+
+
 def test_closing_writes_what_waits(machine: MakeCache, redis: str) -> None:
     with machine(redis) as first:
         for term in range(20):

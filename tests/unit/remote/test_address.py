@@ -53,6 +53,9 @@ def test_several_remotes_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> No
         ("redis://h/0?timeout_seconds=x", "no usable value"),
         ("redis://h/0?read_only=perhaps", "no usable value"),
         ("redis://[h/0", "not an address"),
+        (b"redis://h/0", "remote must be"),
+        ("file:relative", "three slashes"),
+        (kk.Remote("redis://h/0", read_only="no"), "read_only must be True or False"),  # type: ignore[arg-type]
         (kk.Remote(5), "remote must have an address"),  # type: ignore[arg-type]
         (kk.Remote("redis://h/0", namespace=5), "namespace"),  # type: ignore[arg-type]
         (kk.Remote("redis://h/0", timeout_seconds="1"), "timeout_seconds"),  # type: ignore[arg-type]
@@ -61,6 +64,22 @@ def test_several_remotes_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> No
 def test_wrong_addresses_are_refused(given: object, said: str) -> None:
     with pytest.raises(kk.ArgumentError, match=said):
         parse_remotes(given)
+
+
+def test_the_socket_of_a_server_on_this_machine() -> None:
+    (remote,) = parse_remotes("unix:///run/redis.sock?namespace=team&db=1")
+    assert (remote.url, remote.location) == ("unix:///run/redis.sock?db=1", "unix:///run/redis.sock")
+
+
+@pytest.mark.parametrize("path", ["/team", "/0x", "/0/team"])
+def test_the_path_of_a_redis_address_is_a_number(path: str) -> None:
+    """redis-py would take any other for database 0."""
+    with pytest.raises(kk.ArgumentError, match="number of a database"):
+        open_store(kk.Remote(f"redis://host{path}"))
+
+
+def test_a_remote_without_an_address_can_be_shown() -> None:
+    assert "cannot be read" in repr(kk.Remote(5))  # type: ignore[arg-type]
 
 
 SECRET = "redis://someone:pa%40ssword@host:1/0?key=verysecret&sig=a1b2"

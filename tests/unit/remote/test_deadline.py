@@ -42,6 +42,16 @@ def test_the_caller_goes_on_and_hanging_calls_are_bounded() -> None:
     assert threads.call(lambda: 1, 10) == 1
 
 
+def test_closing_ends_the_threads_without_work() -> None:
+    threads = DeadlineThreads(name="closed soon")
+    threads.call(lambda: 5, 10)
+    (thread,) = (one for one in threading.enumerate() if one.name == "closed soon")
+    threads.close()
+    thread.join(20)
+    assert not thread.is_alive(), "it does not wait for another call until it is idle for too long"
+    assert threads.call(lambda: 5, 10) == 5
+
+
 def test_many_threads_call_at_once() -> None:
     threads = DeadlineThreads(most=4)
     assert in_parallel(lambda number: threads.call(lambda: number * 2, 60), range(4), 4) == [0, 2, 4, 6]

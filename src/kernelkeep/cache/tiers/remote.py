@@ -233,9 +233,10 @@ class RemoteTier(Tier):
         )
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and end the threads that have no work."""
         for store in (self._store, self._lease_store):
             store.close()
+        self._threads.close()
 
     # --- names and envelopes
 

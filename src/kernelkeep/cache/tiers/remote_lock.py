@@ -41,6 +41,8 @@ class RemoteLock:
 
         try:
             outcome = wait_for(attempt, self._arrived, timeout_seconds)
+            if outcome is Outcome.HELD and self.waited:
+                self._arrived()  # the holder before stored its bytes since the last look, which may have found refused ones
         except BaseException:
             self._lease.withdraw()
             raise

@@ -21,7 +21,7 @@ from ...errors import ArgumentError
 from ...remote.address import Remote, parse_remotes, without_secrets
 
 TIMEOUT_SECONDS = 20.0  # for one request; an address may say ?timeout_seconds=…
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _TORN = re.compile(r"(s3|gs|az|https?|rediss?|file):/[^/]")  # what pathlib makes of an address
 _NAME = re.compile(r"[A-Za-z0-9._@=+-]{1,200}")
 _SERVER = re.compile(r"endpoint|account_name|region")

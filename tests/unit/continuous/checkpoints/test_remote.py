@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.continuous.checkpoints.address import parse_address
+from kernelkeep.continuous.checkpoints.address import is_address, parse_address
 from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint
 from kernelkeep.continuous.checkpoints.claim import CheckpointClaim
 from kernelkeep.continuous.checkpoints.description import describe
@@ -378,6 +378,12 @@ def test_secrets_are_never_shown(machine: Machines) -> None:
 def test_what_cannot_be_an_address_is_said(wrong: str, said: str) -> None:
     with pytest.raises(kk.ArgumentError, match=said):
         parse_address(wrong)
+
+
+def test_an_address_in_capitals_is_no_file() -> None:
+    assert is_address("S3://bucket/run.kkpt") and parse_address("S3://bucket/run.kkpt") == parse_address(
+        "s3://bucket/run.kkpt"
+    )
 
 
 def test_an_address_in_a_path_is_refused(tmp_path: Path) -> None:
