@@ -1,7 +1,7 @@
 """A shared store as a tier: the same entries as on disk, each in a signed envelope, under `programs/<fingerprint>/<digest>`.
 
 What is not signed by a trusted key is `NotTrusted`, before any decoder sees a byte. It is never deleted in the store: a reader
-that trusts other keys must not destroy what others use. It is hidden here until an entry of that key is put again.
+that trusts other keys must not destroy what others use. It is hidden here until other bytes take its place.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class RemoteTier(Tier):
         self._threads = DeadlineThreads(_MOST_THREADS)
         self._to_describe = described
         self._aborting = False
-        self._hidden: set[str] = set()
+        # By path: the bytes that were last seen there, as their hash, and those of them that are hidden.
+        self._seen: dict[str, int] = {}
+        self._hidden: dict[str, int | None] = {}
         self._lock = threading.Lock()
 
     @property
@@ -133,10 +135,8 @@ class RemoteTier(Tier):
     def get_within(self, digest: str, name: str, place: Place | None, seconds: float) -> bytes | None:
         """The same within a time limit."""
         path = self._path(digest, place)
-        if path in self._hidden:
-            return None
         data = self._ask(lambda store: store.get(f"programs/{path}"), seconds)
-        return None if data is None else self._opened(path, data)
+        return None if data is None or self._is_hidden(path, data) else self._opened(path, data)
 
     def get_ahead(self, place: Place, name: str) -> bytes | None:
         """A program that was compiled ahead for an architecture."""
@@ -145,7 +145,7 @@ class RemoteTier(Tier):
     def get_many(self, wanted: Sequence[tuple[str, Place | None]]) -> list[bytes | Damaged | None]:
         """The first one with the time limit of a lookup, so that a server that is gone costs no more; the rest in batches."""
         paths = [self._path(digest, place) for digest, place in wanted]
-        asked = [path for path in dict.fromkeys(paths) if path not in self._hidden]
+        asked = list(dict.fromkeys(paths))
         found: dict[str, bytes] = {}
         if asked:
             found |= self._ask(lambda store: store.get_many([f"programs/{asked[0]}"]))
@@ -174,21 +174,32 @@ class RemoteTier(Tier):
             self._ask_patiently(lambda store: describe_folder(store, self.keys, described, ttl))
             self._to_describe = None
         with self._lock:
-            self._hidden.discard(path)
+            self._seen[path] = hash(sealed)
+            self._hidden.pop(path, None)
 
     def delete(self, digest: str) -> None:
         """Remove an entry from the store."""
         self._ask_patiently(lambda store: store.delete(f"programs/{self._path(digest, None)}"))
 
     def reject(self, digest: str) -> None:
-        """Hide an entry here until it is put again. The store keeps it: it may be good for others."""
-        with self._lock:
-            self._hidden.add(self._path(digest, None))
+        """Hide these bytes here until others take their place. The store keeps them: they may be good for others."""
+        self._hide(self._path(digest, None))
 
     def reject_ahead(self, place: Place) -> None:
         """The same for a program that was compiled ahead."""
+        self._hide(self._path(place.digest, place))
+
+    def _hide(self, path: str) -> None:
         with self._lock:
-            self._hidden.add(self._path(place.digest, place))
+            self._hidden[path] = self._seen.get(path)
+
+    def _is_hidden(self, path: str, data: bytes) -> bool:
+        """Whether these are the bytes that were refused before. Another machine may have stored others since."""
+        with self._lock:
+            seen = self._seen[path] = hash(data)
+            if path in self._hidden and self._hidden[path] not in (seen, None):
+                del self._hidden[path]
+            return path in self._hidden
 
     def scan(self) -> Iterator[str]:
         """The digests of this fingerprint's entries, without those that are hidden."""
@@ -206,19 +217,11 @@ class RemoteTier(Tier):
         lease = store.lease(f"{LEASES}{path}")
         if lease is None:
             return None
-        refused: bytes | None = None
 
         def arrived() -> bool:
             """Whether there is an entry, and another one than that which was refused here before."""
-            nonlocal refused
             data = self._call(store, lambda store: store.get(f"programs/{path}"), CALL_SECONDS)
-            if data is not None and path in self._hidden:
-                refused = refused or data
-                if data == refused:
-                    return False
-                with self._lock:
-                    self._hidden.discard(path)
-            return data is not None
+            return data is not None and not self._is_hidden(path, data)
 
         def call(attempt: Callable[[], State | None], seconds: float) -> State | None:
             return self._call(store, lambda store: attempt(), seconds)
@@ -250,7 +253,7 @@ class RemoteTier(Tier):
             raise NotTrusted(refusal.kind, str(refusal)) from None
 
     def _opened_or_damage(self, path: str, data: bytes | None) -> bytes | Damaged | None:
-        if data is None:
+        if data is None or self._is_hidden(path, data):
             return None
         try:
             return self._opened(path, data)
