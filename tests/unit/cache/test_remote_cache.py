@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -182,6 +183,26 @@ def test_entries_expire(machine: MakeCache, redis_server: RedisServer, namespace
     first.finish_saving()
     key = f"kernelkeep:{namespace}:{stored(f'{redis_server.url}?namespace={namespace}', first)[0]}"
     assert 0 < int(redis_server.ask("TTL", key)[1:].split()[0]) <= 1000
+
+
+def test_another_machine_can_pull_what_was_stored_after_the_first_entries_expired(
+    machine: MakeCache, redis: str, tmp_path: Path
+) -> None:
+    cache = machine(f"{redis}&ttl_seconds=2")
+    for term in range(2):
+        origin(cache, adder(term))
+        cache.finish_saving()
+        if term == 0:
+            until_nothing_is_stored(redis, cache)
+    (report,) = kk.pull_cache(tmp_path / "elsewhere", redis, signing_key=SECRET)
+    assert report.copied == 1
+
+
+def until_nothing_is_stored(url: str, cache: kk.ProgramCache) -> None:
+    deadline = time.monotonic() + PATIENT_SECONDS
+    while stored(url, cache):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_the_variable_names_remotes(machine: MakeCache, redis: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,9 @@ that trusts other keys must not destroy what others use. It is hidden here until
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
@@ -34,6 +36,7 @@ WRITE_TIMEOUT_SECONDS = (
 )
 _BATCH = 256
 _MOST_THREADS = 64
+_DESCRIBE_SECONDS = 60.0  # between two descriptions of the folder: the store may have lost the one before
 _KIND = "program"
 
 
@@ -51,7 +54,7 @@ class RemoteTier(Tier):
     """Entries of one fingerprint in a shared store. Making one asks the server nothing.
 
     Where `remote` has a `timeout_seconds` of its own, a lookup takes no longer than that either. What is `described` is stored
-    with the first entry, for machines that pull the programs of a GPU that they have not.
+    with the first entry, and again before it expires, for machines that pull the programs of a GPU that they have not.
     """
 
     in_background = True
@@ -74,7 +77,8 @@ class RemoteTier(Tier):
         self._patient_seconds = max(WRITE_TIMEOUT_SECONDS, remote.timeout_seconds)
         self._store = open_store(msgspec.structs.replace(remote, timeout_seconds=self._patient_seconds))
         self._threads = DeadlineThreads(_MOST_THREADS)
-        self._to_describe = described
+        self._described = described
+        self._describe_next = 0.0  # when the description is stored again, by the monotonic clock
         self._aborting = False
         # By path: the bytes that were last seen there, as their hash, and those of them that are hidden.
         self._seen: dict[str, int] = {}
@@ -123,6 +127,7 @@ class RemoteTier(Tier):
 
     def open(self) -> None:
         """After a failure: connect, with time for it, and then see whether the server answers as fast as a lookup needs it."""
+        self._describe_next = 0.0
         name = stored_name(self.fingerprint, "none")
         self._ask_patiently(lambda store: store.get(name))
         self._call(self._lease_store, lambda store: store.get(name), self._patient_seconds)
@@ -169,10 +174,12 @@ class RemoteTier(Tier):
             raise NotStored("no key signs here; `kernelkeep keys new` makes one")
         ttl = self.remote.ttl_seconds
         sealed = self.keys.seal(_KIND, path, data, ttl)
+        describe_next, self._describe_next = self._describe_next, 0.0  # after a failure the server may come back empty
         self._ask_patiently(lambda store: store.put(f"programs/{path}", sealed, ttl))
-        if (described := self._to_describe) is not None:
+        if (described := self._described) is not None and time.monotonic() >= describe_next:
             self._ask_patiently(lambda store: describe_folder(store, self.keys, described, ttl))
-            self._to_describe = None
+            describe_next = time.monotonic() + min(_DESCRIBE_SECONDS, math.inf if ttl is None else ttl / 2)
+        self._describe_next = describe_next
         with self._lock:
             self._seen[path] = hash(sealed)
             self._hidden.pop(path, None)
