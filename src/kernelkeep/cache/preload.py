@@ -32,6 +32,8 @@ def preload(
     cache.check_open()
     if isinstance(items, str) or not isinstance(items, Iterable):
         raise ArgumentError(f"items must be a list of sources and names, got {items!r}")
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ArgumentError(f"workers must be a positive integer, got {workers!r}")
     wanted = list(items)
     if cache.chain.has_remote:
         # Machines that start together begin with different programs, and compile different ones at the same time.

@@ -9,6 +9,7 @@ This is the only module of `cache/` that knows devices; the tiers see keys and b
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
@@ -94,6 +95,14 @@ class ProgramCache:
             or not 0 < remote_timeout < most
         ):
             raise ArgumentError(f"remote_timeout must be a positive number of seconds, got {remote_timeout!r}")
+        if (
+            isinstance(compile_wait_seconds, bool)
+            or not isinstance(compile_wait_seconds, int | float)
+            or not compile_wait_seconds >= 0
+        ):
+            raise ArgumentError(
+                f"compile_wait_seconds must be a number of seconds, 0 or more, got {compile_wait_seconds!r}"
+            )
         memory_bound = bytes_bound("max_bytes", max_bytes)
         disk_bound = bytes_bound("max_disk_bytes", max_disk_bytes)
         self.trusted_owner = settings.trusted_owner() if trusted_owner is None else trusted_owner
@@ -102,7 +111,7 @@ class ProgramCache:
         self._process = os.getpid()
         self.device = device
         self.cache_dir = settings.cache_dir(cache_dir)
-        self._compile_wait_seconds = compile_wait_seconds
+        self._compile_wait_seconds = min(compile_wait_seconds, threading.TIMEOUT_MAX / 2)
         self._fingerprint = device.fingerprint.digest
         self._counters = Counters()
         self.loaded = LoadedPrograms(max_programs, memory_bound)

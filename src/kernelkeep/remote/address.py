@@ -121,7 +121,10 @@ def parse_remotes(given: Any, **defaults: Any) -> tuple[Remote, ...]:
     `defaults` are options for those that do not set them. None takes `KERNELKEEP_REMOTE`.
     """
     if given is None:
-        given = settings.remotes()
+        try:
+            return tuple(_parse(one, defaults) for one in settings.remotes())
+        except ArgumentError as error:
+            raise ArgumentError(f"KERNELKEEP_REMOTE is set, and {error}") from None
     if isinstance(given, str | Remote):
         given = (given,)
     if isinstance(given, bytes | bytearray) or not isinstance(given, Iterable):

@@ -20,6 +20,7 @@ import kernelkeep as kk
 from kernelkeep.cache.tiers.remote import stored_name
 from kernelkeep.processes import python_environment
 from kernelkeep.remote.address import open_store, parse_remotes
+from kernelkeep.remote.deadline import in_parallel
 from kernelkeep.testing import FakeDevice
 from kernelkeep.testing.servers import NginxServer, Proxy, RedisServer
 from kernelkeep.testing.warned import one_warning
@@ -108,6 +109,29 @@ def test_a_socket_of_this_machine(machine: MakeCache, redis_server: RedisServer,
     with machine(url) as first:
         assert origin(first, adder(1)) == "compiled"
     assert origin(machine(url), adder(1)) == "remote"
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), True, "1", None])
+def test_compile_wait_seconds_must_be_a_number_of_seconds(machine: MakeCache, seconds: object) -> None:
+    with pytest.raises(kk.ArgumentError, match="compile_wait_seconds must be a number of seconds, 0 or more"):
+        machine([], compile_wait_seconds=seconds)
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1.5, "2", True])
+def test_workers_of_preload_must_be_a_positive_integer(machine: MakeCache, workers: Any) -> None:
+    with pytest.raises(kk.ArgumentError, match="workers must be a positive integer"):
+        machine([]).preload([adder(1)], workers=workers)
+
+
+def test_threads_may_wait_for_ever(machine: MakeCache, device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, build = machine([], compile_wait_seconds=float("inf")), device.build
+
+    def build_slowly(source: kk.Source) -> Any:
+        time.sleep(0.3)
+        return build(source)
+
+    monkeypatch.setattr(device, "build", build_slowly)
+    assert sorted(in_parallel(lambda number: origin(cache, adder(1)), range(3))) == ["compiled", "memory", "memory"]
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e300, True, "1", None])

@@ -33,6 +33,9 @@ def test_several_remotes_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> No
     assert (first.timeout_seconds, second.timeout_seconds) == (0.5, 1.0), "an option of its own stays"
     monkeypatch.setenv("KERNELKEEP_REMOTE", "redis://a/0, file:///b")
     assert [remote.url for remote in parse_remotes(None)] == ["redis://a/0", "file:///b"]
+    monkeypatch.setenv("KERNELKEEP_REMOTE", "redis://a/0,garbage")
+    with pytest.raises(kk.ArgumentError, match="KERNELKEEP_REMOTE is set, and remote garbage must begin with"):
+        parse_remotes(None)
     assert parse_remotes([]) == (), "an empty list is none, whatever the variable says"
 
 
