@@ -164,7 +164,8 @@ class TierChain:
                 member.count("misses")
         except Damaged as damage:
             if isinstance(damage, Untrusted | NotTrusted):
-                text = f"{name} is not read from {tier.location} and set aside: {damage}; it is compiled again"
+                then = "left there" if isinstance(damage, NotTrusted) else "set aside"
+                text = f"{name} is not read from {tier.location} and {then}: {damage}; it is compiled again"
                 member.warn("entry", text)
             self._reject(member, digest, name, str(damage), place, refused=isinstance(damage, NotTrusted))
         except _NoTimeLeft:

@@ -83,7 +83,9 @@ def read_jobs(path: str | os.PathLike[str]) -> list[FleetJob]:
             exec(compile(data, str(file), "exec"), scope)
         except Exception as error:
             raise ArgumentError(f"{file} cannot be loaded: {type(error).__name__}: {error}") from None
-        return checked_jobs(scope.get("jobs"))
+        if "jobs" not in scope:
+            raise ArgumentError(f"{file} holds no list of jobs: it must say jobs = [fleet.FleetJob(call=…), …]")
+        return checked_jobs(scope["jobs"])
     try:
         found = msgspec.json.decode(data, type=_File | list[FleetJob])
     except (msgspec.MsgspecError, ValueError) as error:

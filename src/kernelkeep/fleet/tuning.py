@@ -115,6 +115,10 @@ def tune_part(order: _Order, slot: Slot, tell: Tell) -> TunedProblem:
                     tell("sharing")
                     share_with(order.remotes, records, device=digest, tuned=tuned.name)
                 if report.best is None:
+                    if not report.attempts:
+                        raise VariantError(
+                            "the time was too short to try any variant; a larger budget (--budget) may do"
+                        )
                     raise VariantError(f"every variant failed: {in_words(report.failures)}")
                 lines = io.BytesIO()
                 records.export(lines, tuned.name, digest)

@@ -186,7 +186,7 @@ def _number(name: str, value: str) -> bool | float:
 def _checked(remote: Remote) -> Remote:
     scheme = urlsplit(remote.url).scheme
     if scheme not in (*_REDIS, *_OBJECTS):
-        known = ", ".join(f"{name}://" for name in (*_REDIS[:2], *_OBJECTS))
+        known = ", ".join(f"{name}://" for name in (*_REDIS, *_OBJECTS))
         raise ArgumentError(f"remote {remote.location} must begin with one of {known}")
     if not isinstance(remote.namespace, str) or not _NAMESPACE.fullmatch(remote.namespace):
         raise ArgumentError(

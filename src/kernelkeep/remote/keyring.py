@@ -92,7 +92,7 @@ class Keyring:
         """
         text, mode = _text_of(key)
         if until is not None and not until > time.time():
-            raise ArgumentError("until must be a time in the future, in seconds since 1970")
+            raise ArgumentError("until must be a time in the future")
         contents = self.load()
         try:
             if is_secret(text):

@@ -223,8 +223,9 @@ def make_keys(signing_key: object = None, *, allow_unsigned: bool = False, names
     all_keys = TrustedKeys(signer, trusted, keyring=Keyring())
     if all_keys.now().is_empty and not allow_unsigned:
         raise ArgumentError(
-            "signing_key must be given where others can write: make a key with `kernelkeep keys new`, pass the bytes of a shared "
-            "secret, or say allow_unsigned=True if everyone who can write there may run programs here"
+            "signing_key must be given where others can write: make a key with `kernelkeep keys new`, trust one with "
+            "`kernelkeep keys trust`, pass the bytes of a shared secret, or say allow_unsigned=True (in an address: "
+            "?allow_unsigned=1) if everyone who can write there may run programs here"
         )
     return Keys(all_keys, allow_unsigned=allow_unsigned, namespace=namespace)
 
