@@ -179,7 +179,7 @@ class TierChain:
     ) -> bytes | None:
         with contextlib.suppress(NotAsked):
             return self._prefetched.take(member, digest, place)
-        if within.seconds_left <= 0:
+        if within.is_used_up:
             raise _NoTimeLeft
         begun = time.monotonic()
         try:

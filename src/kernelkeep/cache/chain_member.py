@@ -14,6 +14,8 @@ from ..escaping import escaped
 from .log import log
 from .tiers.tier import NotWritable, Tier
 
+_LEAST_SHARE = 0.25  # of the time of a lookup: with less of it left, no tier is asked
+
 
 class TierCounts(msgspec.Struct):
     """What the chain did with one tier.
@@ -160,6 +162,11 @@ class LookupTime:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self.seconds_left = seconds
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether too little is left to ask another tier: one that answers in time must not count as failing."""
+        return self.seconds_left <= _LEAST_SHARE * self._seconds
 
     def renew(self) -> None:
         """Begin again, after a wait that was not for the tiers."""

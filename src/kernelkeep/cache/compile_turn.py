@@ -49,7 +49,7 @@ class CompileTurn:
         """
         try:
             lock = member.tier.lock(self._digest)
-            if lock is None or (isinstance(lock, SharedLock) and (not shared or self._within.seconds_left <= 0)):
+            if lock is None or (isinstance(lock, SharedLock) and (not shared or self._within.is_used_up)):
                 return False
             left = max(0.0, self._deadline - time.monotonic())
             if isinstance(lock, SharedLock):

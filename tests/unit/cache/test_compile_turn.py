@@ -251,6 +251,16 @@ def test_closing_does_not_wait_for_each_lease_of_a_store_that_hangs(tmp_path: Pa
         assert time.monotonic() - begun < 20, "a second for each of them is 40"
 
 
+def test_a_store_is_not_asked_and_not_blamed_with_hardly_any_time_left(tmp_path: Path, remote: Remote) -> None:
+    machine, within = Machine(tmp_path, remote), LookupTime(30)
+    within.seconds_left = 1e-9
+    assert machine.chain.load(DIGEST, "program", lambda entry: entry, within=within) is None
+    with machine.chain.alone(DIGEST, PATIENCE, within=within):
+        assert not leases(remote)
+    counts = machine.chain.counts()["remote"]
+    assert (counts.skipped, counts.failed) == (1, 0)
+
+
 def test_a_process_that_waited_for_its_neighbour_asks_no_other_machine(
     tmp_path: Path, remote: Remote, pool: ThreadPoolExecutor
 ) -> None:
