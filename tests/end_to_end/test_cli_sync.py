@@ -80,6 +80,15 @@ def test_what_a_program_stored_by_itself_is_pulled(tmp_path: Path, url: str) -> 
             assert lease.origin == "disk"
 
 
+def test_a_folder_without_programs_is_left_out(filled: Path, tmp_path: Path, url: str) -> None:
+    gpu = next(path for path in filled.iterdir() if path.is_dir())
+    (filled / "opencl_pocl_0123456789ab" / "driver").mkdir(parents=True, mode=0o700)
+    (filled / "opencl_pocl_0123456789ab").chmod(0o700)
+    (filled / "opencl_pocl_0123456789ab" / "manifest.json").write_text("{}")
+    (report,) = kk.push_cache(filled, url)
+    assert report.ok and report.copied == PROGRAMS and report.folders == (gpu.name,)
+
+
 def test_what_is_damaged_or_forged_does_not_travel(
     filled: Path, tmp_path: Path, redis_server: RedisServer, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

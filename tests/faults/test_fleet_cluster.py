@@ -30,9 +30,11 @@ pytestmark = pytest.mark.slow
 
 CLUSTER = """
 import os, shutil, sys, tempfile
-from ray.cluster_utils import Cluster
 memory = 80 << 20
 folder = tempfile.mkdtemp(prefix="kk-ray-")  # a short path: Ray makes sockets in it
+os.environ["RAY_TMPDIR"] = folder
+os.mkdir(os.path.join(folder, "ray"))  # where it writes the cluster's address, and does not make the folder
+from ray.cluster_utils import Cluster
 cluster = Cluster(initialize_head=True, head_node_args=dict(temp_dir=folder,
     num_cpus=1, object_store_memory=memory, include_dashboard=False, env_vars={"KERNELKEEP_CACHE_DIR": sys.argv[1]},
     _system_config={"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_failure_threshold": 4}))
@@ -91,12 +93,13 @@ class RayCluster:
 
     def __init__(self, folder: Path) -> None:
         self.caches = [str(folder / "first"), str(folder / "second")]
+        self._log = (folder / "log").open("w+")
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", CLUSTER, *self.caches],
             env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._log,
             text=True,
         )
         self.address = self._line()
@@ -104,7 +107,10 @@ class RayCluster:
     def _line(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
-        assert line, "the cluster did not start"
+        if not line:
+            self._process.communicate()
+            self._log.seek(0)
+            raise AssertionError(f"the cluster ended: {self._log.read()[-2000:]}")
         return line
 
     def kill_second_machine(self) -> None:
@@ -115,6 +121,7 @@ class RayCluster:
 
     def close(self) -> None:
         self._process.communicate(timeout=60)
+        self._log.close()
 
 
 def environment() -> dict[str, str]:

@@ -87,7 +87,9 @@ def machine(number):
                     lease.kernel().launch(1, (y,))
                     assert (y.numpy() == numpy.arange(32) * (program + 2) + program).all()
                     origins.append(lease.origin)
-            (root / f"{number}.json").write_text(json.dumps(origins))
+            done = root / f"{number}.done"
+            done.write_text(json.dumps(origins))
+            done.rename(root / f"{number}.json")  # so that nobody reads a part of it
 
 start = time.time() + 0.7
 children = []

@@ -181,6 +181,7 @@ class TierChain:
             return self._prefetched.take(member, digest, place)
         if within.is_used_up:
             raise _NoTimeLeft
+        member.tier.prepare()
         begun = time.monotonic()
         try:
             return member.tier.get_within(digest, name, place, within.seconds_left)

@@ -124,6 +124,8 @@ def _push(
     if root.exists():
         trust.check_folder(root)
     for folder in gpu_folders(root, only, trust):
+        if not any(digest_in(path) for path in folder.files()):
+            continue  # a driver's own files only
         facts = folder.manifest.read().get("fingerprint")
         fingerprint = facts.get("digest") if isinstance(facts, dict) else None
         if not isinstance(fingerprint, str) or not FINGERPRINT.fullmatch(fingerprint):

@@ -7,6 +7,7 @@ Errors are one sentence on stderr, never a traceback.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Not standalone: typer would print a panel of several lines, and its own exit codes.
         from .app import app
 
-        code = app(args=argv, prog_name="kernelkeep", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code = app(args=argv, prog_name="kernelkeep", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except usage_error as error:
         context = getattr(error, "ctx", None)
@@ -54,6 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.flags.dev_mode:  # python -X dev -m kernelkeep …: for whoever looks for the cause
             raise
         return _fail(f"a mistake in kernelkeep itself ({type(error).__name__}: {error})", 1)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **others: Any) -> None:
+    """One sentence, like an error, without the line of our source that Python would show."""
+    complain(f"warning: {message}")
 
 
 def _fail(sentence: str, code: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import sys
 import time
 import warnings
@@ -20,6 +21,7 @@ from .workers import Ended, Told, Workers
 
 _LOOK_SECONDS = 1.0  # between two looks at which machines there are
 _ASK_SECONDS = 2.0
+_REACH_SECONDS = 10.0
 _STOP_SECONDS = 30.0
 _AHEAD = 2  # parts of the same kind that wait at the cluster for each that runs there
 
@@ -40,6 +42,17 @@ def connected() -> bool:
     """Whether this process is connected to a cluster already. Does not import Ray."""
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())
+
+
+def _check_reachable(address: str) -> None:
+    """`RemoteError` where nobody listens: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return  # "auto", or a name that Ray resolves
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
+    except OSError as error:
+        raise RemoteError(f"the Ray cluster {address} cannot be reached: {error.strerror or error}") from None
 
 
 class _Board:
@@ -71,6 +84,7 @@ class RayWorkers(Workers):
         self._ray = ray = _ray()
         self._connected_here = not ray.is_initialized()
         if self._connected_here:
+            _check_reachable(address)
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")

@@ -114,6 +114,11 @@ class Source:
 
         return find_headers(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A source travels to other processes without what was computed from it; headers are read again there."""
+        fields = (self.text, self.name, self.language, self.options, dict(self.defines), self.include_dirs)
+        return type(self), fields
+
     def __repr__(self) -> str:
         return f"Source({self.name!r}, language={self.language!r}, {len(self.text)} characters)"
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.cache.key import digest_of
 
 
 def test_a_source_has_defaults() -> None:
@@ -86,3 +88,12 @@ def test_from_file_refuses_what_it_cannot_read_or_place(tmp_path: Path) -> None:
 
 def test_repr_is_short() -> None:
     assert repr(kk.Source("x" * 10_000, name="long")) == "Source('long', language='opencl', 10000 characters)"
+
+
+def test_a_source_is_pickled_with_everything_that_is_part_of_its_key(tmp_path):
+    (tmp_path / "factor.h").write_text("#define FACTOR 3\n")
+    (tmp_path / "k.cl").write_text('#include "factor.h"\n__kernel void k() {}\n')
+    source = kk.Source.from_file(tmp_path / "k.cl", defines={"A": 1, "B": None}, options=["-cl-mad-enable"])
+    again = pickle.loads(pickle.dumps(source))
+    assert digest_of(again, "f") == digest_of(source, "f")
+    assert (again.text, again.name, dict(again.defines)) == (source.text, source.name, {"A": 1, "B": None})

@@ -78,6 +78,7 @@ class RemoteTier(Tier):
         self._store = open_store(msgspec.structs.replace(remote, timeout_seconds=self._patient_seconds))
         self._threads = DeadlineThreads(_MOST_THREADS)
         self._described = described
+        self._prepared = False
         self._describe_next = 0.0  # when the description is stored again, by the monotonic clock
         self._aborting = False
         # By path: the bytes that were last seen there, as their hash, and those of them that are hidden.
@@ -122,6 +123,14 @@ class RemoteTier(Tier):
         timer.daemon = True
         with contextlib.suppress(RuntimeError):  # the interpreter is ending, and the calls with it
             timer.start()
+
+    def prepare(self) -> None:
+        """Load the client's library and the keys, once."""
+        if not self._prepared:
+            self._prepared = True
+            self._store.prepare()
+            self._lease_store.prepare()
+            self.keys.prepare()
 
     # --- entries
 

@@ -107,6 +107,10 @@ class Tier(ABC):
 
     # What a tier may do better.
 
+    def prepare(self) -> None:
+        """Load what the tier needs here, such as a client's library: that is not part of the time a lookup may take."""
+        return
+
     def open(self) -> None:
         """Get ready. Called before anything else, and again before the first use after a failure. May raise `NotWritable`."""
         return
