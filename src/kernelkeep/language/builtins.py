@@ -28,7 +28,7 @@ from typing import Literal as OneOf
 
 from msgspec import Struct
 
-from .types import ANY_FLOAT, F4, F8, I4, I8, U4, U8, VOID, F2, Scalar, Type, Vector, vector
+from .types import ANY_FLOAT, F2, F4, F8, I4, I8, U4, U8, VOID, Scalar, Type, Vector, vector
 
 Rule = OneOf["position", "fixed", "atomic", "load4", "store4", "float", "test", "number", "integer", "bits", "reduce",
              "direction", "print"]  # fmt: skip

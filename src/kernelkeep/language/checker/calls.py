@@ -59,7 +59,7 @@ class Calls:
             return self._helper(found, arguments, at)
         if found is not None:
             return self._error(at, f"{name} is a variable and cannot be called")
-        if name == self._expressions.function.name:
+        if name == self._scopes.function.name:
             return self._error(at, f"{name} calls itself, and recursion is not possible on a GPU: use a loop")
         if any(argument.type is INVALID for argument in arguments):
             return invalid(at)
@@ -107,7 +107,7 @@ class Calls:
     def _helper(self, function: Function, arguments: list[Expression], at: Place) -> Expression:
         if len(arguments) != len(function.parameters):
             return self._wrong_count(function.name, len(function.parameters), len(arguments), at)
-        self._expressions.function.has_barrier |= function.has_barrier
+        self._scopes.function.has_barrier |= function.has_barrier
         given = []
         for parameter, argument in zip(function.parameters, arguments, strict=True):
             what = f"{parameter.written} of {function.name}"
@@ -134,7 +134,7 @@ class Calls:
         builtin = spelling.builtin
         if len(arguments) != builtin.count and builtin.rule != "print":
             return self._wrong_count(name, builtin.count, len(arguments), at)
-        self._expressions.function.has_barrier |= builtin.name == "kk_barrier"
+        self._scopes.function.has_barrier |= builtin.name == "kk_barrier"
         convert = self._conversions.convert
         rule, given = builtin.rule, tuple(arguments)
         if rule == "position":
@@ -158,7 +158,9 @@ class Calls:
             return invalid(at)
         if rule == "bits":
             if not isinstance(given[0].type, Scalar) or given[0].type not in (I4, U4, F4):
-                return self._error(given[0].at, f"the argument of {name} must be int, uint or float, got {given[0].type}")
+                return self._error(
+                    given[0].at, f"the argument of {name} must be int, uint or float, got {given[0].type}"
+                )
             return given[0] if given[0].type is builtin.result else BuiltinCall(at, builtin.result, builtin, given)
         if rule == "integer":
             given = (self._conversions.integer(given[0], f"the argument of {name}"),)
@@ -232,4 +234,3 @@ class Calls:
             return invalid(at)
         stored = self._conversions.convert(value[0], _FLOAT4, "the stored value")
         return BuiltinCall(at, VOID, builtin, (array, index, stored))
-

@@ -131,7 +131,9 @@ class Conversions:
         if isinstance(expression, Literal) and not isinstance(expression.value, str):
             value = converted(expression.value, target)
             if not is_written and target.kind == "integer" and not _keeps(expression.value, target):
-                self._problems.warn(at, f"{expression.value} becomes {value} as {target}: write a cast if that is meant")
+                self._problems.warn(
+                    at, f"{expression.value} becomes {value} as {target}: write a cast if that is meant"
+                )
             return Literal(at, target, value)
         if not is_written and is_lossy(source, target):
             self._problems.warn(at, f"{source} becomes {target} and may lose a part: write a cast if that is meant")

@@ -89,6 +89,10 @@ class Declarations:
             elif isinstance(kind, Scalar) and (number := constant_value(value)) is not None:
                 known = Literal(value.at, kind, number)
         variable = self._scopes.declare(name, kind, space, at, is_const=is_const, value=known)
+        if value is None:
+            self._scopes.function.without_value.add(variable)
+        else:
+            self._scopes.function.values[variable] = [value]
         return Declare(at, variable, value)
 
     def shared(self, name: str, element: Type, lengths: list[int], at: Place) -> Declare:

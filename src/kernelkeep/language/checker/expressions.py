@@ -48,8 +48,9 @@ from ..types import (
 )
 from .constants import binary_value, constant_value, fit
 from .conversions import Conversions, invalid
-from .scopes import CurrentFunction, Scopes
+from .scopes import Scopes
 
+_TRACKED = ("local", "scalar")  # variables of which the checker knows all values
 _COMPARISONS = frozenset(("==", "!=", "<", ">", "<=", ">="))
 _INTEGERS_ONLY = frozenset(("%", "&", "|", "^", "<<", ">>"))
 _SHIFTS = frozenset(("<<", ">>"))
@@ -66,7 +67,6 @@ class Expressions:
         self._problems = problems
         self._scopes = scopes
         self._conversions = conversions
-        self.function = CurrentFunction("", VOID)  # whose expressions these are
 
     def _error(self, at: Place, sentence: str) -> Expression:
         self._problems.error(at, sentence)
@@ -122,7 +122,12 @@ class Expressions:
         common = self._common(sign, left, right, at)
         if common is INVALID:
             return invalid(at)
-        if common is ANY_FLOAT and isinstance(left, Literal) and isinstance(right, Literal) and sign not in _COMPARISONS:
+        if (
+            common is ANY_FLOAT
+            and isinstance(left, Literal)
+            and isinstance(right, Literal)
+            and sign not in _COMPARISONS
+        ):
             value = binary_value(sign, left.value, right.value, ANY_FLOAT)
             if value is not None:
                 return Literal(left.at, ANY_FLOAT, value)
@@ -187,6 +192,9 @@ class Expressions:
         kind = target.type
         if not self.check_target(target, at) or value.type is INVALID:
             return invalid(at)
+        root = root_of(target)
+        if root is not None and root.space in _TRACKED:
+            self._scopes.function.values.setdefault(root, []).append(value)
         if sign == "=":
             return Assign(at, kind, target, self._conversions.convert(value, kind, "the assigned value"))
         sign = sign[:-1]
@@ -203,7 +211,12 @@ class Expressions:
         computed = F4 if computed is ANY_FLOAT else computed
         if isinstance(computed, Vector) and not isinstance(kind, Vector):
             return self._error(at, f"{kind} cannot become {computed}")
-        if isinstance(kind, Scalar) and kind.kind != "float" and isinstance(computed, Scalar) and computed.kind == "float":
+        if (
+            isinstance(kind, Scalar)
+            and kind.kind != "float"
+            and isinstance(computed, Scalar)
+            and computed.kind == "float"
+        ):
             self._problems.warn(at, f"{computed} becomes {kind} and may lose a part: write a cast if that is meant")
         return Update(at, kind, sign, target, self._conversions.convert(value, computed), computed)
 
@@ -241,7 +254,7 @@ class Expressions:
             self._problems.error(at, f"{variable.written} must not be changed: it is const")
             return False
         if variable.space in ("scalar", "parameter"):
-            self.function.changed.add(variable)
+            self._scopes.function.changed.add(variable)
         return True
 
     # --- elements and fields

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Literal as OneOf
 
 from ..problems import Problems
-from ..tree import Function, Literal, Place, Variable
-from ..types import StructType, Type
+from ..tree import Expression, Function, Literal, Place, Variable
+from ..types import VOID, StructType, Type
 
 Meaning = Variable | Function
 Space = OneOf["buffer", "scalar", "parameter", "local", "shared", "constant"]
@@ -20,8 +20,10 @@ class CurrentFunction:
         self.name = name
         self.result = result
         self.is_kernel = is_kernel
-        self.changed: set[Variable] = set()
+        self.changed: set[Variable] = set()  # parameters that it assigns to
         self.has_barrier = False
+        self.without_value: set[Variable] = set()  # local variables that are declared without one
+        self.values: dict[Variable, list[Expression]] = {}  # what is assigned to each variable, wherever
 
 
 class Scopes:
@@ -33,6 +35,7 @@ class Scopes:
         self._types: dict[str, Type] = {}  # typedefs and structs
         self._used: list[set[str]] = [set()]  # the names of variables after renaming, for each scope
         self.tags: dict[str, StructType] = {}  # of structs
+        self.function = CurrentFunction("", VOID)  # the one that is being read
 
     # --- scopes
 

@@ -48,22 +48,22 @@ def read_body(
     *,
     defines: Mapping[str, str] | None = None,
     extra: Mapping[str, Spelling] | None = None,
+    group: tuple[int, ...] | None = None,
     first_line: int = 1,
 ) -> Reading:
     """The tree of a kernel.
 
     `parameters` are those of the kernel, with the spaces "buffer" and "scalar"; `defines` are macros with their replacement text;
-    `extra` has further built-ins, such as those of state programs. Raises `CompileError` for a body with mistakes: it shows the
+    `extra` has further built-ins, such as those of state programs; `group` is the size of a group. Raises `CompileError` for a body with mistakes: it shows the
     first of them, `.log` all of them, and `.line` is the line of the first.
     """
     problems = Problems(body, first_line)
     module = None
     try:
         tokens = Preprocessor(problems, defines or {}).expanded(tokens_of(body, first_line))
-        reader = _ModuleReader(tokens, Checker(problems, extra or {}))
+        sizes = None if group is None else (*group, 1, 1)[:3]
+        reader = _ModuleReader(tokens, Checker(problems, extra or {}), sizes)
         module = reader.module(name, tuple(parameters))
-        if not problems.errors:
-            check_flow(module, problems)
     except (UnexpectedToken, TooManyProblems):
         pass
     except RecursionError:
@@ -77,7 +77,8 @@ def read_body(
 class _ModuleReader:
     """Reads what stands before the body, and the body."""
 
-    def __init__(self, tokens: list[Token], checker: Checker) -> None:
+    def __init__(self, tokens: list[Token], checker: Checker, group: tuple[int, ...] | None) -> None:
+        self._group = group
         self._statements = StatementParser(tokens, checker)
         self._read = self._statements.read
         self._declarations = self._statements.declarations
@@ -92,18 +93,26 @@ class _ModuleReader:
             self._outside()
         scopes = self._checker.scopes
         scopes.open()
-        own = tuple(
-            scopes.declare(one.name, one.type, one.space, one.at, is_const=one.is_const) for one in parameters
-        )
-        current = self._checker.expressions.function = CurrentFunction(name, VOID, is_kernel=True)
+        own = tuple(scopes.declare(one.name, one.type, one.space, one.at, is_const=one.is_const) for one in parameters)
+        current = self._checker.scopes.function = CurrentFunction(name, VOID, is_kernel=True)
         at = self._read.token.at
         body: list[Statement] = []
         self._statements.statements(body, end="")
         scopes.close()
-        kernel = Function(
-            name, own, VOID, Block(at, tuple(body)), at, frozenset(current.changed), current.has_barrier
-        )
+        kernel = self._finished(current, own, body, at)
         return Module(kernel, tuple(self._functions), tuple(scopes.tags.values()), tuple(self._constants))
+
+    def _finished(
+        self, current: CurrentFunction, parameters: tuple[Variable, ...], body: list[Statement], at: Place
+    ) -> Function:
+        """The function that was read, checked as a whole."""
+        changed = frozenset(current.changed)
+        found = Function(
+            current.name, parameters, current.result, Block(at, tuple(body)), at, changed, current.has_barrier
+        )
+        if not self._checker.problems.errors:
+            check_flow(found, current, self._checker.problems, self._group)
+        return found
 
     def _end_of_functions(self) -> int:
         """Where the last definition of a helper function ends: `type name(…) {…}` outside all braces."""
@@ -172,7 +181,7 @@ class _ModuleReader:
     def _function(self, result: Type) -> None:
         read, scopes = self._read, self._checker.scopes
         name = self._declarations.declared_name()
-        current = self._checker.expressions.function = CurrentFunction(name.text, result)
+        current = self._checker.scopes.function = CurrentFunction(name.text, result)
         if isinstance(result, Array):
             self._checker.problems.error(name.at, f"{name.text} cannot return an array")
         read.expect("(")
@@ -184,20 +193,12 @@ class _ModuleReader:
             parameters.append(self._parameter())
             if not read.accept(",") and read.token.text != ")":
                 read.fail(") is missing behind the parameters")
-        at = read.expect("{").at
+        read.expect("{")
         body: list[Statement] = []
         self._statements.statements(body, end="}")
         read.advance()
         scopes.close()
-        function = Function(
-            name.text,
-            tuple(parameters),
-            result,
-            Block(at, tuple(body)),
-            name.at,
-            frozenset(current.changed),
-            current.has_barrier,
-        )
+        function = self._finished(current, tuple(parameters), body, name.at)
         self._functions.append(function)
         scopes.define(function)
 

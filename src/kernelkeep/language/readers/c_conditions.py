@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import and_, eq, ge, gt, le, lshift, lt, mul, ne, or_, rshift, sub, xor
 from operator import add as plus
+from operator import and_, eq, ge, gt, le, lshift, lt, mul, ne, or_, rshift, sub, xor
 
 from ..types import literal
 from .c_tokens import Token

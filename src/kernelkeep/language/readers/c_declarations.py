@@ -74,7 +74,7 @@ class DeclarationParser:
             lengths.append(self._checker.declarations.length(read.assignment()))
         read.expect(")")
         read.expect(";", f" behind {SHARED}(…)")
-        function = self._checker.expressions.function
+        function = self._checker.scopes.function
         if not function.is_kernel or self._checker.scopes.depth > 2:
             self._checker.problems.error(at, f"{SHARED} stands at the top level of the body only")
         into.append(self._checker.declarations.shared(name.text, kind, lengths, name.at))
@@ -125,4 +125,3 @@ class DeclarationParser:
             kind = self._checker.scopes.name_struct(kind, name.text)
         self._checker.scopes.define_type(name.text, self._checker.declarations.array(kind, sizes), name.at)
         read.expect(";", " behind typedef")
-

@@ -264,9 +264,7 @@ class ExpressionParser:
 
     def _function_style(self, token: Token) -> Type:
         """The type of `float(x)`, which C++ and GLSL have for a cast."""
-        found = (
-            self.checker.scopes.find_type(token.text) or TYPE_NAMES.get(token.text) or type_of_words([token.text])
-        )
+        found = self.checker.scopes.find_type(token.text) or TYPE_NAMES.get(token.text) or type_of_words([token.text])
         if found is None:
             self.fail("an expression is missing", token)
         return found

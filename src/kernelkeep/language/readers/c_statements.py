@@ -217,7 +217,7 @@ class StatementParser:
         into.append(Continue(at))
 
     def _return(self, into: list[Statement]) -> None:
-        read, function = self.read, self._checker.expressions.function
+        read, function = self.read, self._checker.scopes.function
         at = read.advance().at
         value = None
         if read.token.text != ";":
@@ -271,7 +271,9 @@ class StatementParser:
                 if isinstance(kind, Scalar) and kind is not INVALID:
                     value = wrapped(value, kind)
             if value in seen:
-                self._checker.problems.error(label.at, f"{'default' if value is None else f'case {value}'} is there twice")
+                self._checker.problems.error(
+                    label.at, f"{'default' if value is None else f'case {value}'} is there twice"
+                )
             seen.add(value)
             values.append(value)
             read.expect(":", f" behind {label.text}")
