@@ -16,7 +16,6 @@ which is never in a finished tree.
 from __future__ import annotations
 
 import math
-import re
 import struct
 from functools import cache
 from typing import Literal
@@ -186,14 +185,10 @@ def common_type(a: Type, b: Type) -> Type | None:
     if isinstance(a, Vector) and isinstance(b, Vector):
         return a if a is b else None
     if isinstance(a, Vector) and isinstance(b, Scalar) and b.is_number:
-        return a if b is ANY_FLOAT or not _loses_kind(b, a.element) else None
+        return None if b.kind == "float" and a.element.kind != "float" else a
     if isinstance(b, Vector) and isinstance(a, Scalar) and a.is_number:
         return common_type(b, a)
     return None
-
-
-def _loses_kind(source: Scalar, target: Scalar) -> bool:
-    return source.kind == "float" and target.kind != "float"
 
 
 def is_lossy(source: Scalar, target: Scalar) -> bool:
@@ -243,38 +238,31 @@ def limits(target: Scalar) -> tuple[int, int]:
     return (-(1 << bits) if target.signed else 0, (1 << bits) - 1)
 
 
-_NUMBER = re.compile(
-    r"(?P<hexfloat>0[xX](?:[0-9a-fA-F]*\.[0-9a-fA-F]*|[0-9a-fA-F]+)[pP][+-]?\d+)(?P<hf>[fFlLhH]?)\Z"
-    r"|(?P<integer>0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)(?P<suffix>[uUlL]*)\Z"
-    r"|(?P<float>(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+(?=[fF]\Z))(?P<f>[fFlLhH]?)\Z"
-)
-_FLOAT_SUFFIXES = {"": ANY_FLOAT, "f": F4, "l": F8, "h": F2}
+_FLOAT_SUFFIXES = {"f": F4, "l": F8, "h": F2}
 _INTEGER_SUFFIXES = {"": (True, 4), "u": (False, 4), "l": (True, 8), "ul": (False, 8), "lu": (False, 8),
                      "ll": (True, 8), "ull": (False, 8), "llu": (False, 8)}  # fmt: skip
 
 
 def literal(text: str) -> tuple[int | float, Scalar] | None:
     """The value and type of a number in C. None where it is none."""
-    found = _NUMBER.match(text)
-    if found is None:
+    low = text.lower()
+    is_hexadecimal = low.startswith("0x")
+    try:
+        if "p" in low or (not is_hexadecimal and ("." in low or "e" in low or low[-1] == "f")):
+            kind = _FLOAT_SUFFIXES.get(low[-1], ANY_FLOAT)
+            digits = low if kind is ANY_FLOAT else low[:-1]
+            return rounded(float.fromhex(digits) if is_hexadecimal else float(digits), kind), kind
+        digits = low.rstrip("ul")
+        signed, size = _INTEGER_SUFFIXES[low[len(digits) :]]
+        is_decimal = digits[0] != "0" or digits == "0"
+        value = int(digits, 8 if digits.isdigit() and not is_decimal else 0)
+    except (KeyError, ValueError):
         return None
-    digits = found["integer"]
-    if digits is None:
-        if (hexadecimal := found["hexfloat"]) is not None:
-            kind = _FLOAT_SUFFIXES[found["hf"].lower()]
-            return rounded(float.fromhex(hexadecimal), kind), kind
-        kind = _FLOAT_SUFFIXES[found["f"].lower()]
-        return rounded(float(found["float"]), kind), kind
-    suffix = _INTEGER_SUFFIXES.get(found["suffix"].lower())
-    octal = digits[0] == "0" and digits.isdigit()
-    if suffix is None or (octal and not set(digits) <= set("01234567")):
+    if "_" in text:  # Python allows it
         return None
-    value = int(digits, 8 if octal else 0)
-    signed, size = suffix
-    # A decimal number is unsigned only where it says so; others may be where they do not fit otherwise.
-    unsigned_too = not signed or not digits.isdigit() or (octal and len(digits) > 1)
     for kind in (I4, U4, I8, U8):
-        if kind.size >= size and (kind.signed if signed and not unsigned_too else signed or not kind.signed):
-            if value <= limits(kind)[1]:
-                return value, kind
+        # A decimal number is unsigned only where it says so; others are where they do not fit otherwise.
+        allowed = signed if kind.signed else not signed or not is_decimal
+        if allowed and kind.size >= size and value <= limits(kind)[1]:
+            return value, kind
     return None

@@ -48,6 +48,7 @@ from ..types import (
 )
 from .constants import binary_value, constant_value, fit
 from .conversions import Conversions, invalid
+from .order import check_order
 from .scopes import Scopes
 
 _TRACKED = ("local", "scalar")  # variables of which the checker knows all values
@@ -67,6 +68,15 @@ class Expressions:
         self._problems = problems
         self._scopes = scopes
         self._conversions = conversions
+        self.nested_changes = 0  # assignments and increments in the current full expression
+
+    def full(self, expression: Expression) -> Expression:
+        """A whole expression, as it stands in a statement: its type is final, and its order of evaluation is checked."""
+        # The most frequent ones, i++ and x = …, change one thing, and last.
+        if self.nested_changes > isinstance(expression, Assign | Update | Increment):
+            check_order(expression, self._problems)
+        self.nested_changes = 0
+        return self._conversions.settled(expression)
 
     def _error(self, at: Place, sentence: str) -> Expression:
         self._problems.error(at, sentence)
@@ -192,6 +202,7 @@ class Expressions:
         kind = target.type
         if not self.check_target(target, at) or value.type is INVALID:
             return invalid(at)
+        self.nested_changes += 1
         root = root_of(target)
         if root is not None and root.space in _TRACKED:
             self._scopes.function.values.setdefault(root, []).append(value)
@@ -226,6 +237,7 @@ class Expressions:
             return invalid(at)
         if not isinstance(target.type, Scalar):
             return self._error(at, f"{sign} cannot be applied to {target.type}")
+        self.nested_changes += 1
         return Increment(at, target.type, sign, is_postfix, target)  # type: ignore[arg-type]
 
     def check_target(self, target: Expression, at: Place) -> bool:
@@ -270,9 +282,9 @@ class Expressions:
             index = self._conversions.integer(index, "an index")
         if index.type is INVALID:
             return index
-        if not isinstance(kind, Buffer) and (value := constant_value(index)) is not None:
-            if not 0 <= value < kind.length:
-                return self._error(index.at, f"index {value} is outside of {kind}: it must be 0 to {kind.length - 1}")
+        value = None if isinstance(kind, Buffer) else constant_value(index)
+        if value is not None and not isinstance(kind, Buffer) and not 0 <= value < kind.length:
+            return self._error(index.at, f"index {value} is outside of {kind}: it must be 0 to {kind.length - 1}")
         return Index(at, kind.element, base, index)
 
     def member(self, base: Expression, name: str, at: Place) -> Expression:

@@ -41,6 +41,7 @@ from .scopes import CurrentFunction
 
 # How much a value differs between the work-items of a group: not at all, perhaps (it comes from memory), surely.
 _UNIFORM, _UNKNOWN, _VARYING = 0, 1, 2
+_Conditions = tuple[Expression, ...]
 
 
 def check_flow(function: Function, seen: CurrentFunction, problems: Problems, group: tuple[int, ...] | None) -> None:
@@ -51,7 +52,7 @@ def check_flow(function: Function, seen: CurrentFunction, problems: Problems, gr
     if seen.without_value:
         _Unset(seen.without_value, problems).check(function.body)
     if function.has_barrier:
-        _Barriers(seen, problems, group).block(function.body, _UNIFORM)
+        _Barriers(seen, problems, group).block(function.body, ())
 
 
 # --- paths
@@ -117,7 +118,10 @@ def _inner_blocks(statement: Statement) -> list[Block]:
 
 
 class _Barriers:
-    """Reports barriers that some work-items of a group reach and others do not."""
+    """Reports barriers that some work-items of a group reach and others do not.
+
+    `control` has the conditions under which a statement is reached.
+    """
 
     def __init__(self, seen: CurrentFunction, problems: Problems, group: tuple[int, ...] | None) -> None:
         self._values = seen.values
@@ -126,60 +130,40 @@ class _Barriers:
         self._returns: list[tuple[int, Place]] = []  # how much the condition of each return varies
         self._levels: dict[Variable, int] = {}
 
-    def block(self, block: Block, control: int) -> int:
-        """Go through a block, under a control of that level. Returns that of what follows: a loop that was left varies."""
+    def block(self, block: Block, control: _Conditions) -> None:
+        """Go through a block."""
         for statement in block.statements:
-            control = max(control, self._statement(statement, control))
-        return control
-
-    def _statement(self, statement: Statement, control: int) -> int:
-        if isinstance(statement, Evaluate):
-            if _waits(statement.expression):
-                self._barrier(statement.at, control)
-        elif isinstance(statement, Return):
-            self._returns.append((control, statement.at))
-        elif isinstance(statement, Break | Continue):
-            return control
-        elif isinstance(statement, If):
-            inner = max(control, self._level(statement.condition))
-            after = self.block(statement.then, inner)
-            if statement.otherwise is not None:
-                after = max(after, self.block(statement.otherwise, inner))
-            # Behind the if all are together again, but for those that left the loop.
-            return after if _leaves(statement) else control
-        elif isinstance(statement, For | While | DoWhile):
-            inner = control if statement.condition is None else max(control, self._level(statement.condition))
-            if any(_leaves(one) for one in statement.body.statements):
-                inner = max(inner, self._leaving(statement.body, inner))
-            self.block(statement.body, inner)
-        elif isinstance(statement, Switch):
-            inner = max(control, self._level(statement.value))
-            for case in statement.cases:
-                self.block(case.body, inner)
-        elif isinstance(statement, Block):
-            return self.block(statement, control)
-        return control
-
-    def _leaving(self, body: Block, control: int) -> int:
-        """How much it varies whether a round of a loop is cut short."""
-        found = control
-        for statement in body.statements:
-            if isinstance(statement, If) and _leaves(statement):
-                inner = max(control, self._level(statement.condition))
-                branches = [statement.then] if statement.otherwise is None else [statement.then, statement.otherwise]
-                found = max(found, inner, *(self._leaving(branch, inner) for branch in branches))
+            if isinstance(statement, Evaluate):
+                if _waits(statement.expression):
+                    self._barrier(statement.at, control)
+            elif isinstance(statement, Return):
+                self._returns.append((self._level_of(control), statement.at))
+            elif isinstance(statement, If):
+                inner = (*control, statement.condition)
+                self.block(statement.then, inner)
+                if statement.otherwise is not None:
+                    self.block(statement.otherwise, inner)
+                control += _leaving(statement)
+            elif isinstance(statement, For | While | DoWhile):
+                inner = control if statement.condition is None else (*control, statement.condition)
+                self.block(statement.body, inner + _leaving(statement.body))
+            elif isinstance(statement, Switch):
+                for case in statement.cases:
+                    self.block(case.body, (*control, statement.value))
             elif isinstance(statement, Block):
-                found = max(found, self._leaving(statement, control))
-        return found
+                self.block(statement, control)
 
-    def _barrier(self, at: Place, control: int) -> None:
+    def _barrier(self, at: Place, control: _Conditions) -> None:
         level, where = max(self._returns, key=lambda one: one[0], default=(_UNIFORM, at))
         if level == _VARYING:
             self._problems.error(where, f"return before the barrier in line {at.line}: all work-items must reach it")
         elif level == _UNKNOWN:
             self._problems.warn(where, f"return before the barrier in line {at.line}, which all work-items must reach")
-        elif control == _VARYING:
+        elif self._level_of(control) == _VARYING:
             self._problems.warn(at, "this barrier is in a branch or loop that may differ between work-items of a group")
+
+    def _level_of(self, control: _Conditions) -> int:
+        return max(map(self._level, control), default=_UNIFORM)
 
     def _level(self, expression: Expression) -> int:
         """How much a value differs between the work-items of a group."""
@@ -224,13 +208,22 @@ def _waits(expression: Expression) -> bool:
     )
 
 
-def _leaves(statement: Node) -> bool:
-    """Whether there is a break or continue in it that ends a round of the loop around it."""
-    if isinstance(statement, Break | Continue):
-        return True
-    if isinstance(statement, For | While | DoWhile):
-        return False
-    return isinstance(statement, Statement) and any(map(_leaves, children(statement)))
+def _leaving(statement: Statement) -> _Conditions:
+    """The conditions under which a break or continue in it ends a round of the loop around it."""
+    if isinstance(statement, Block):
+        return tuple(condition for inner in statement.statements for condition in _leaving(inner))
+    if isinstance(statement, If) and any(isinstance(node, Break | Continue) for node in _statements(statement)):
+        return (statement.condition, *(one for inner in _inner_blocks(statement) for one in _leaving(inner)))
+    return ()
+
+
+def _statements(statement: Statement) -> list[Statement]:
+    """A statement and those in it that belong to the same loop."""
+    found = [statement]
+    if not isinstance(statement, For | While | DoWhile):
+        for block in [statement] if isinstance(statement, Block) else _inner_blocks(statement):
+            found += [each for inner in block.statements for each in _statements(inner)]
+    return found
 
 
 # --- values that were never set

@@ -1,7 +1,7 @@
 """Reads the body of a kernel, in C.
 
-A body is ordinary C99 without pointers, and what `builtins.py` lists. It may begin with helper functions, and structs, typedefs and
-constants before these:
+A body is ordinary C99 without pointers, and what `builtins.py` lists. It may begin with helper functions, and with structs,
+typedefs and constants before these:
 
     struct pair { float a, b; };
     const float LIMIT = 2.0f;
@@ -53,9 +53,10 @@ def read_body(
 ) -> Reading:
     """The tree of a kernel.
 
-    `parameters` are those of the kernel, with the spaces "buffer" and "scalar"; `defines` are macros with their replacement text;
-    `extra` has further built-ins, such as those of state programs; `group` is the size of a group. Raises `CompileError` for a body with mistakes: it shows the
-    first of them, `.log` all of them, and `.line` is the line of the first.
+    `parameters` are those of the kernel, with the spaces "buffer" and "scalar"; `defines` are macros with their replacement
+    text; `extra` has further built-ins, such as those of state programs; `group` is the size of a group.
+
+    Raises `CompileError` for a body with mistakes: it shows the first of them, `.log` has all, `.line` is that of the first.
     """
     problems = Problems(body, first_line)
     module = None

@@ -41,6 +41,8 @@ class DeclarationParser:
             kind = make.array(base, [size or 1 for size in sizes])
             space: Space = "constant" if is_global else "local"
             found.append(make.declare(name.text, kind, space, name.at, initial, is_const=is_const))
+            if (value := found[-1].value) is not None:
+                self._checker.expressions.full(value)
             if not read.accept(","):
                 return found
 

@@ -157,9 +157,13 @@ class ExpressionParser:
     def condition(self) -> Expression:
         """An expression in parentheses that is true or false."""
         self.expect("(")
-        found = self.checker.conversions.condition(self.expression())
+        found = self.condition_here()
         self.expect(")")
         return found
+
+    def condition_here(self) -> Expression:
+        """An expression that is true or false."""
+        return self._make.full(self.checker.conversions.condition(self.expression()))
 
     def _binary(self, least: int) -> Expression:
         left = self._unary()

@@ -175,8 +175,7 @@ class Preprocessor:
             if macro is None or token.kind != "name" or token.text in token.hidden:
                 found.append(token)
             elif macro.parameters is None:
-                hidden = token.hidden | {token.text}
-                stack += [_placed(one, token, hidden) for one in reversed(_pasted(macro.replacement))]
+                stack += _placed(_pasted(macro.replacement), token)[::-1]
             elif stack and stack[-1].text == "(":
                 arguments = self._arguments(token, stack)
                 if arguments is not None:
@@ -223,12 +222,12 @@ class Preprocessor:
             return [Token("number", "0", name.at)]
         given = dict(zip(parameters, arguments, strict=True))
         hidden = name.hidden | {name.text}
-        replacement = macro.replacement
+        replacement = _placed(macro.replacement, name)
         found: list[Token] = []
         for at, token in enumerate(replacement):
             argument = given.get(token.text) if token.kind == "name" else None
             if argument is None:
-                found.append(_placed(token, name, hidden))
+                found.append(token)
             elif "##" in (replacement[at - 1].text if at else "", *(one.text for one in replacement[at + 1 : at + 2])):
                 found += argument
             else:
@@ -241,9 +240,11 @@ def _comma(name: Token, count: int) -> list[Token]:
     return [Token("sign", ",", name.at)] if count else []
 
 
-def _placed(token: Token, use: Token, hidden: frozenset[str]) -> Token:
+def _placed(tokens: list[Token], use: Token) -> list[Token]:
+    """The replacement of a macro, at the place where it is used."""
     at = use.at if use.at.macro else Place(use.at.line, use.at.column, use.text)
-    return Token(token.kind, token.text, at, False, hidden | token.hidden)
+    hidden = use.hidden | {use.text}
+    return [Token(one.kind, one.text, at, False, hidden | one.hidden if one.hidden else hidden) for one in tokens]
 
 
 def _hidden(token: Token, hidden: frozenset[str]) -> Token:

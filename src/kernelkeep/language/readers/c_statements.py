@@ -15,7 +15,6 @@ from ..tree import (
     Declare,
     DoWhile,
     Evaluate,
-    Expression,
     For,
     If,
     Place,
@@ -125,7 +124,7 @@ class StatementParser:
             raise UnexpectedToken
         else:
             self._check_known_type(token)
-            into.append(Evaluate(token.at, self._effect(read.expression())))
+            into.append(Evaluate(token.at, self._checker.expressions.full(read.expression())))
             read.expect(";", " behind the statement")
 
     def _check_known_type(self, token: Token) -> None:
@@ -138,10 +137,6 @@ class StatementParser:
             hint = nearest(token.text, (*TYPE_NAMES, *WORDS))
             self._checker.problems.error(token.at, f"unknown type {token.text}{hint}")
             raise UnexpectedToken
-
-    def _effect(self, expression: Expression) -> Expression:
-        """An expression whose value is not used."""
-        return self._checker.conversions.settled(expression)
 
     def _empty(self, into: list[Statement]) -> None:
         self.read.advance()
@@ -192,11 +187,11 @@ class StatementParser:
             if read.begins_type(first):
                 start += self.declarations.declaration()
             else:
-                start.append(Evaluate(first.at, self._effect(read.expression())))
+                start.append(Evaluate(first.at, self._checker.expressions.full(read.expression())))
         read.expect(";", " in for")
-        condition = None if read.token.text == ";" else self._checker.conversions.condition(read.expression())
+        condition = None if read.token.text == ";" else read.condition_here()
         read.expect(";", " in for")
-        step = None if read.token.text == ")" else self._effect(read.expression())
+        step = None if read.token.text == ")" else self._checker.expressions.full(read.expression())
         read.expect(")")
         body = self._body()
         self._checker.scopes.close()
@@ -225,8 +220,9 @@ class StatementParser:
             if function.result is VOID:
                 what = "a kernel" if function.is_kernel else function.name
                 self._checker.problems.error(value.at, f"{what} returns nothing: write return;")
-            elif function.result is not INVALID:
+            else:
                 value = self._checker.conversions.convert(value, function.result, f"the result of {function.name}")
+            value = self._checker.expressions.full(value)
         elif function.result is not VOID:
             self._checker.problems.error(at, f"{function.name} must return {function.result}")
         read.expect(";", " behind return")
