@@ -63,7 +63,7 @@ from typing import Literal as OneOf
 from msgspec import Struct
 
 from .builtins import Builtin
-from .types import StructType, Type
+from .types import SCALARS, Access, StructType, Type, buffer
 
 
 class Place(Struct, frozen=True, gc=False):
@@ -91,6 +91,14 @@ class Variable(Struct, frozen=True, eq=False):
     written: str = ""  # the name in the user's text
     is_const: bool = False
     value: Literal | None = None  # of a const with a value that is known
+
+
+def kernel_parameter(name: str, dtype: str, access: Access | None = None) -> Variable:
+    """A parameter of a kernel: a buffer with an access of "r", "w" or "rw", or a scalar. `dtype` is NumPy's short name."""
+    element = SCALARS[dtype]
+    if access is None:
+        return Variable(name, element, "scalar", written=name)
+    return Variable(name, buffer(element, access), "buffer", written=name)
 
 
 class Node(Struct, frozen=True, eq=False):

@@ -101,7 +101,7 @@ class Expressions:
         if name in CONSTANTS:
             value, kind = CONSTANTS[name]
             return Literal(at, kind, value)
-        return self._error(at, f"unknown name {name}{nearest(name, (*self._scopes.visible(), *CONSTANTS))}")
+        return self._error(at, f"unknown name {name}{nearest(name, self._scopes.visible())}")
 
     # --- operators
 
@@ -265,7 +265,7 @@ class Expressions:
         if variable.is_const or variable.space == "constant":
             self._problems.error(at, f"{variable.written} must not be changed: it is const")
             return False
-        if variable.space in ("scalar", "parameter"):
+        if variable.space in ("scalar", "parameter") and not isinstance(variable.type, Buffer):
             self._scopes.function.changed.add(variable)
         return True
 

@@ -17,7 +17,8 @@ to it. Helper functions do not see the parameters of the kernel.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from ..builtins import Spelling
 from ..checker.checker import Checker
@@ -34,7 +35,7 @@ from .c_tokens import Token, tokens_of
 _BEFORE_BRACKETS = frozenset(("for", "while", "if", "switch", "do", "else", "return", "case"))
 
 
-class Reading(NamedTuple):
+class Reading(Struct, frozen=True, eq=False):
     """What a reader returns: the tree, and warnings about what is allowed and probably not meant."""
 
     module: Module
@@ -160,7 +161,7 @@ class _ModuleReader:
             read.fail("only functions, structs and constants stand before a helper function")
         else:
             kind, is_const = read.specifiers()
-            if read.tokens[read.position + 1].text == "(":
+            if read.peek(1).text == "(":
                 self._function(kind)
             else:
                 self._constant(kind, is_const)
@@ -188,7 +189,7 @@ class _ModuleReader:
         read.expect("(")
         scopes.open()
         parameters: list[Variable] = []
-        if read.token.text == "void" and read.tokens[read.position + 1].text == ")":
+        if read.token.text == "void" and read.peek(1).text == ")":
             read.advance()
         while not read.accept(")"):
             parameters.append(self._parameter())

@@ -84,7 +84,7 @@ class DeclarationParser:
     def struct(self, into: list[Statement]) -> None:
         """`struct name { … };`, or a variable of a struct."""
         read = self._read
-        if read.tokens[read.position + 2].text == "{" or read.tokens[read.position + 1].text == "{":
+        if read.peek(2).text == "{" or read.peek(1).text == "{":
             self.struct_definition()
             read.expect(";", " behind the struct")
         else:
@@ -115,8 +115,8 @@ class DeclarationParser:
         """`typedef float real;`."""
         read = self._read
         read.advance()
-        after = read.tokens[read.position + 1]
-        behind = read.tokens[read.position + 2] if after.kind != "end" else after
+        after = read.peek(1)
+        behind = read.peek(2)
         if read.token.text == "struct" and "{" in (after.text, behind.text):
             kind: Type = self.struct_definition()
         else:

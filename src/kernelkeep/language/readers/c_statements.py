@@ -72,6 +72,8 @@ class StatementParser:
                 while self._checker.scopes.depth > depth:
                     self._checker.scopes.close()
                 self._skip(start)
+                if read.position == start:
+                    read.advance()
 
     def _skip(self, start: int) -> None:
         """Go behind the statement with a mistake in it, which began at `start`."""
@@ -116,7 +118,7 @@ class StatementParser:
         special = self._special.get(token.text)
         if special is not None:
             special(into)
-        elif read.begins_type(token) and read.tokens[read.position + 1].text != "(":
+        elif read.begins_type(token) and read.peek(1).text != "(":
             into += self.declarations.declaration()
             read.expect(";", " behind the declaration")
         elif token.text in _NOT_HERE:
@@ -129,7 +131,7 @@ class StatementParser:
 
     def _check_known_type(self, token: Token) -> None:
         """Two names in a row are a declaration with a type that is not known."""
-        following = self.read.tokens[self.read.position + 1]
+        following = self.read.peek(1)
         if token.kind == following.kind == "name":
             from ..problems import nearest
             from ..types import TYPE_NAMES, WORDS
