@@ -67,7 +67,9 @@ def test_literals(text: str, value: float, kind: Scalar) -> None:
     assert types.literal(text) == (value, kind)
 
 
-@pytest.mark.parametrize("text", ["08", "1uu", "0x", "1.2.3", "1_000", "12abc", "0b12", "1e", "99999999999999999999", "0xg"])
+@pytest.mark.parametrize(
+    "text", ["08", "1uu", "0x", "1.2.3", "1_000", "12abc", "0b12", "1e", "99999999999999999999", "0xg"]
+)
 def test_what_is_no_number_is_none(text: str) -> None:
     assert types.literal(text) is None
 
@@ -84,4 +86,6 @@ def test_constants_are_converted_as_at_run_time(value: float, target: Scalar, ex
 
 def test_lossy_conversions() -> None:
     assert all(types.is_lossy(*pair) for pair in [(F4, I4), (F8, F4), (I8, I4), (I4, U1), (ANY_FLOAT, I4), (F4, F2)])
-    assert not any(types.is_lossy(*pair) for pair in [(I4, F4), (I4, U4), (F4, BOOL), (BOOL, I1), (ANY_FLOAT, F2), (I4, I8)])
+    assert not any(
+        types.is_lossy(*pair) for pair in [(I4, F4), (I4, U4), (F4, BOOL), (BOOL, I1), (ANY_FLOAT, F2), (I4, I8)]
+    )

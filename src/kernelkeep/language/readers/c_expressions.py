@@ -19,7 +19,19 @@ _ASSIGNMENTS = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "
 _NO_POINTERS = "there are no pointers: use an index, x[i]"
 # C's own words for types, which no variable can hide.
 _TYPE_WORDS = WORDS | {"void", "bool", "_Bool", "float", "double", "struct", "const", "volatile"}
-_KEYWORDS = _TYPE_WORDS | {"if", "else", "for", "while", "do", "switch", "case", "default", "break", "continue", "return"}
+_KEYWORDS = _TYPE_WORDS | {
+    "if",
+    "else",
+    "for",
+    "while",
+    "do",
+    "switch",
+    "case",
+    "default",
+    "break",
+    "continue",
+    "return",
+}
 QUALIFIERS = frozenset(("const", "volatile", "static", "inline", "register", "restrict", "__constant", "constant",
                         "__device__", "__restrict__", "__restrict", "__global", "__local", "__private"))  # fmt: skip
 _STORAGE = frozenset(("static", "inline", "register", "__constant", "__device__"))

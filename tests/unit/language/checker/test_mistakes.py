@@ -156,7 +156,20 @@ def test_one_mistake_does_not_cause_others(read: Any) -> None:
 
 
 def test_a_text_that_is_no_c_at_all_ends_with_an_error(read: Any) -> None:
-    for body in ("))))", "{{{{", "@@@@", "int", "if", "kk_shared(", "#if", "struct", "for (", "a b c d e", "case 1:", '"'):
+    for body in (
+        "))))",
+        "{{{{",
+        "@@@@",
+        "int",
+        "if",
+        "kk_shared(",
+        "#if",
+        "struct",
+        "for (",
+        "a b c d e",
+        "case 1:",
+        '"',
+    ):
         with pytest.raises(kk.CompileError):
             read(body)
     with pytest.raises(kk.CompileError, match="nested too deeply"):
