@@ -17,6 +17,7 @@ import kernelkeep as kk
 from kernelkeep.kernels.conv2d.operation import CONV2D
 from kernelkeep.kernels.gemm.operation import GEMM
 from kernelkeep.language.builtins import state_builtins
+from kernelkeep.language.guarantees import violations
 from kernelkeep.language.readers.c import Reading, read_body
 from kernelkeep.language.tree import Variable, kernel_parameter
 from kernelkeep.language.types import SCALARS
@@ -27,12 +28,17 @@ ROOT = Path(__file__).parents[3]
 MISTAKES = re.compile(r"no_such|nonsense|\bmissing\b|\bnothing\b|\bbroken\b|\bwrong\b|%\s*3\.0f|5\.5f\s*%|oops|#error")
 
 
+def kept(reading: Reading) -> Reading:
+    assert violations(reading.module) == []
+    return reading
+
+
 def read_kernel(kernel: Any, *, is_template: bool = False) -> Reading:
     parameters = [kernel_parameter(p.name, p.dtype, getattr(p, "access", None)) for p in kernel.params]
     defines = kk.Source("", kernel.name, "opencl", (), kernel.defines).macros
     if is_template:  # a tuner gives its macros their values
-        defines = {name: "4" for name in re.findall(r"\b[A-Z][A-Z_0-9]+\b", kernel.body)} | defines
-    return read_body(kernel.name, parameters, kernel.body, defines=defines, group=kernel.signature.group)
+        defines = dict.fromkeys(re.findall(r"\b[A-Z][A-Z_0-9]+\b", kernel.body), "4") | defines
+    return kept(read_body(kernel.name, parameters, kernel.body, defines=defines, group=kernel.signature.group))
 
 
 def read_state_program(program: Any) -> Reading:
@@ -47,7 +53,7 @@ def read_state_program(program: Any) -> Reading:
             parameters += [kernel_parameter(key, kind(array), "r"), kernel_parameter(f"{key}_next", kind(array), "rw")]
     parameters += [kernel_parameter(key, kind(value)) for key, value in (program.tasks | program.scalars).items()]
     tasks = [SCALARS[kind(array)] for array in program.tasks.values()] or None
-    return read_body(program.name, parameters, program.body, extra=state_builtins(tasks))
+    return kept(read_body(program.name, parameters, program.body, extra=state_builtins(tasks)))
 
 
 # --- samples and ready kernels

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kernelkeep.language import tree
+from kernelkeep.language.guarantees import violations
 
 
 def last(read: Any, body: str, **options: Any) -> Any:
@@ -114,6 +115,7 @@ def last(read: Any, body: str, **options: Any) -> Any:
 )  # fmt: skip
 def test_a_body_becomes_a_typed_tree(read: Any, shown: Any, body: str, expected: str) -> None:
     assert shown(last(read, body)) == expected
+    assert violations(read(body).module) == []
 
 
 def test_a_body_may_begin_with_helper_functions_structs_and_constants(read: Any, shown: Any) -> None:
