@@ -90,10 +90,13 @@ class _ModuleReader:
 
     def module(self, name: str, parameters: tuple[Variable, ...]) -> Module:
         """The whole text."""
-        end = self._end_of_functions()
-        while self._read.position < end:
-            self._outside()
-        scopes = self._checker.scopes
+        scopes, last = self._checker.scopes, self._last_function()
+        while self._read.position < last:
+            start = self._read.position
+            try:
+                self._outside()
+            except UnexpectedToken:
+                self._statements.skip(start, depth=1)
         scopes.open()
         own = tuple(scopes.declare(one.name, one.type, one.space, one.at, is_const=one.is_const) for one in parameters)
         current = self._checker.scopes.function = CurrentFunction(name, VOID, is_kernel=True)
@@ -116,21 +119,17 @@ class _ModuleReader:
             check_flow(found, current, self._checker.problems, self._group)
         return found
 
-    def _end_of_functions(self) -> int:
-        """Where the last definition of a helper function ends: `type name(…) {…}` outside all braces."""
-        tokens, end, depth = self._read.tokens, 0, 0
+    def _last_function(self) -> int:
+        """Where the body of the last helper function begins, or 0: that is `type name(…) {` outside all braces."""
+        tokens, found, depth = self._read.tokens, 0, 0
         for at, token in enumerate(tokens):
-            text = token.text
-            if text == "{":
+            if token.text == "{":
                 if depth == 0 and at and tokens[at - 1].text == ")" and self._is_head(at - 1):
-                    end = -1
+                    found = at
                 depth += 1
-            elif text == "}":
+            elif token.text == "}":
                 depth -= 1
-                if depth == 0 and end == -1:
-                    end = at + 1
-                    found = end
-        return found if end else 0
+        return found
 
     def _is_head(self, close: int) -> bool:
         """Whether the parenthesis at `close` ends the head of a function."""

@@ -69,14 +69,17 @@ class StatementParser:
                 self.statement(into)
             except UnexpectedToken:
                 self._loops, self._breakable = loops
-                while self._checker.scopes.depth > depth:
-                    self._checker.scopes.close()
-                self._skip(start)
-                if read.position == start:
-                    read.advance()
+                self.skip(start, depth)
 
-    def _skip(self, start: int) -> None:
-        """Go behind the statement with a mistake in it, which began at `start`."""
+    def skip(self, start: int, depth: int) -> None:
+        """Go behind the statement with a mistake in it, which began at `start` in a scope of that depth."""
+        while self._checker.scopes.depth > depth:
+            self._checker.scopes.close()
+        self._skip_tokens(start)
+        if self.read.position == start:
+            self.read.advance()
+
+    def _skip_tokens(self, start: int) -> None:
         read, depth = self.read, 0
         for token in read.tokens[start : read.position]:
             depth += (token.text in ("{", "(")) - (token.text in ("}", ")"))
