@@ -48,7 +48,6 @@ from ..types import (
 )
 from .constants import binary_value, constant_value, fit
 from .conversions import Conversions, invalid
-from .order import check_order
 from .scopes import Scopes
 
 _TRACKED = ("local", "scalar")  # variables of which the checker knows all values
@@ -74,6 +73,8 @@ class Expressions:
         """A whole expression, as it stands in a statement: its type is final, and its order of evaluation is checked."""
         # The most frequent ones, i++ and x = …, change one thing, and last.
         if self.nested_changes > isinstance(expression, Assign | Update | Increment):
+            from .order import check_order
+
             check_order(expression, self._problems)
         self.nested_changes = 0
         return self._conversions.settled(expression)

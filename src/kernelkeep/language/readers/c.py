@@ -28,7 +28,6 @@ from ..problems import Problem, Problems, TooManyProblems
 from ..tree import Block, Declare, Function, Module, Place, Statement, Variable
 from ..types import VOID, Array, Type, buffer
 from .c_expressions import UnexpectedToken
-from .c_preprocessor import Preprocessor
 from .c_statements import StatementParser
 from .c_tokens import Token, tokens_of
 
@@ -62,7 +61,11 @@ def read_body(
     problems = Problems(body, first_line)
     module = None
     try:
-        tokens = Preprocessor(problems, defines or {}).expanded(tokens_of(body, first_line))
+        tokens = tokens_of(body, first_line)
+        if defines or "#" in body:
+            from .c_preprocessor import Preprocessor
+
+            tokens = Preprocessor(problems, defines or {}).expanded(tokens)
         sizes = None if group is None else (*group, 1, 1)[:3]
         reader = _ModuleReader(tokens, Checker(problems, extra or {}), sizes)
         module = reader.module(name, tuple(parameters))
