@@ -92,6 +92,8 @@ CONVERSIONS: dict[str, Scalar] = {
     "kk_int": I4, "kk_uint": U4, "kk_long": I8, "kk_ulong": U8, "kk_half": F2, "kk_float": F4, "kk_double": F8,
     "convert_int": I4, "convert_uint": U4, "convert_long": I8, "convert_ulong": U8, "convert_float": F4, "convert_double": F8,
 }  # fmt: skip
+# Functions of other languages that are an operator here.
+OPERATORS: dict[str, str] = {"__fdividef": "/", "native_divide": "/", "mul24": "*", "__mul24": "*", "__umul24": "*"}
 CONSTRUCTORS: dict[str, Vector] = {
     f"{prefix}{kind.title}": kind
     for prefix in ("kk_make_", "make_")

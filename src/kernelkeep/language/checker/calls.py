@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..builtins import BUILTINS, CONSTRUCTORS, CONVERSIONS, Builtin, Spelling
+from ..builtins import BUILTINS, CONSTRUCTORS, CONVERSIONS, OPERATORS, Builtin, Spelling
 from ..problems import Problems, nearest
 from ..tree import BuiltinCall, Call, Construct, Expression, Function, Index, Name, Place, Swizzle, has_effect
 from ..types import (
@@ -69,6 +69,10 @@ class Calls:
             return self.cast(CONVERSIONS[name], arguments[0], at)
         if name in CONSTRUCTORS:
             return self.construct(CONSTRUCTORS[name], arguments, at)
+        if name in OPERATORS:
+            if len(arguments) != 2:
+                return self._wrong_count(name, 2, len(arguments), at)
+            return self._expressions.binary(OPERATORS[name], arguments[0], arguments[1], at)
         spelling = self._extra.get(name) or BUILTINS.get(name)
         if spelling is None:
             known = (*self._scopes.visible(), *self._extra, *BUILTINS, *CONVERSIONS, *CONSTRUCTORS)

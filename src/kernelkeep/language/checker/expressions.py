@@ -126,6 +126,8 @@ class Expressions:
     def binary(self, sign: str, left: Expression, right: Expression, at: Place) -> Expression:
         """Arithmetic and comparisons."""
         a, b = left.type, right.type
+        if sign in ("/", "%") and isinstance(right, Literal) and right.value == 0 and isinstance(right.value, int):
+            self._problems.warn(at, f"{sign} by 0: the result is undefined")
         if a is b and a in _COMPUTES and not (sign in _INTEGERS_ONLY and a not in _INTEGERS):
             return Binary(at, BOOL if sign in _COMPARISONS else a, sign, left, right)
         if sign in _SHIFTS:

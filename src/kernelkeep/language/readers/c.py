@@ -197,6 +197,8 @@ class _ModuleReader:
             parameters.append(self._parameter())
             if not read.accept(",") and read.token.text != ")":
                 read.fail(") is missing behind the parameters")
+        if read.token.text == ";":
+            read.fail("a helper function is defined before it is called, and not declared before that")
         read.expect("{")
         body: list[Statement] = []
         self._statements.statements(body, end="}")

@@ -84,6 +84,7 @@ import kernelkeep as kk
         ("return 1;", (1, 8), "a kernel returns nothing"),
         ("int f(int i) { return i; }\nz[0] = f();", (2, 8), "f takes 1 argument, got 0"),
         ("int f(float p[]) { return 1; }\nz[0] = f(z);", (2, 10), "p of f must be the name of an array of float, got int[]"),
+        ("int g(int i);\nint f(int i) { return g(i); }\nz[0] = f(1);", (1, 13), "defined before it is called"),
         ("int f() { return n; }\nz[0] = f();", (1, 18), "unknown name n"),
         ("n = 1; int f() { return 1; }", (1, 1), "only functions, structs and constants stand before a helper function"),
         ("float v = 1;\nint f() { return 1; }\nz[0] = f();", (1, 7), "v stands before a helper function and must be const"),

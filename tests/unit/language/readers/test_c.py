@@ -108,6 +108,7 @@ def last(read: Any, body: str, **options: Any) -> Any:
         ("y[0] = clamp(x[0], 0.0, 1.0);", "y[0:int] = clamp(x[0:int], 0.0:float, 1.0:float)"),
         ("z[0] = isnan(x[0]) ? 1 : 0;", "z[0:int] = (isnan(x[0:int]) ? 1:int : 0:int)"),
         ("z[0] = as_int(a) ^ __float_as_int(x[0]);", "z[0:int] = (as_int(a) ^ as_int(x[0:int]))"),
+        ("y[0] = __fdividef(a, n);", "y[0:int] = (a / float(n))"),
         ("y[0] = pow(n, 2);", "y[0:int] = pow(float(n), 2.0:float)"),
         ('kk_print("here", n, 0.5);', "kk_print('here':text, n, 0.5:float)"),
         ("y[0] = INFINITY; z[0] = INT_MIN;", "z[0:int] = -2147483648:int"),
