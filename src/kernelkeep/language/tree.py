@@ -53,6 +53,13 @@ Arrays
 - A parameter of type `Buffer` takes an array by reference. The argument is a `Name`: a buffer of the kernel, a shared or local
   array, or such a parameter of the caller. So each of them can be traced to an array of the kernel.
 - Structs are values: they are assigned, passed and returned whole.
+
+What is left to a writer
+- A `Literal` may be negative, the least integer of its type, inf or nan.
+- Names of variables, functions, structs and fields may be reserved words of the target, or names that the writer uses itself.
+- Parameters in `Function.changed` are assigned to: a target whose parameters are constant copies them.
+- Assignments, `++` and calls stand inside of expressions; `has_effect` finds them.
+- Types that the target lacks: `requirements.py` says which types and atomics a module uses.
 """
 
 from __future__ import annotations

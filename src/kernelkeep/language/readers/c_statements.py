@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..builtins import SHARED, UNROLL
 from ..checker.checker import Checker
 from ..checker.flow import can_complete
+from ..problems import nearest
 from ..tree import (
     Block,
     Break,
@@ -15,6 +16,7 @@ from ..tree import (
     Declare,
     DoWhile,
     Evaluate,
+    Expression,
     For,
     If,
     Place,
@@ -23,7 +25,7 @@ from ..tree import (
     Switch,
     While,
 )
-from ..types import INVALID, VOID, Scalar, Type, wrapped
+from ..types import INVALID, TYPE_NAMES, VOID, WORDS, Scalar, Type, wrapped
 from .c_declarations import DeclarationParser
 from .c_expressions import ExpressionParser, UnexpectedToken
 from .c_tokens import Token
@@ -129,19 +131,21 @@ class StatementParser:
             raise UnexpectedToken
         else:
             self._check_known_type(token)
-            into.append(Evaluate(token.at, self._checker.expressions.full(read.expression())))
+            into.append(Evaluate(token.at, self._unused()))
             read.expect(";", " behind the statement")
 
     def _check_known_type(self, token: Token) -> None:
         """Two names in a row are a declaration with a type that is not known."""
         following = self.read.peek(1)
         if token.kind == following.kind == "name":
-            from ..problems import nearest
-            from ..types import TYPE_NAMES, WORDS
-
             hint = nearest(token.text, (*TYPE_NAMES, *WORDS))
             self._checker.problems.error(token.at, f"unknown type {token.text}{hint}")
             raise UnexpectedToken
+
+    def _unused(self) -> Expression:
+        """An expression that is a statement."""
+        make = self._checker.expressions
+        return make.full(make.unused(self.read.expression()))
 
     def _empty(self, into: list[Statement]) -> None:
         self.read.advance()
@@ -192,11 +196,11 @@ class StatementParser:
             if read.begins_type(first):
                 start += self.declarations.declaration()
             else:
-                start.append(Evaluate(first.at, self._checker.expressions.full(read.expression())))
+                start.append(Evaluate(first.at, self._unused()))
         read.expect(";", " in for")
         condition = None if read.token.text == ";" else read.condition_here()
         read.expect(";", " in for")
-        step = None if read.token.text == ")" else self._checker.expressions.full(read.expression())
+        step = None if read.token.text == ")" else self._unused()
         read.expect(")")
         body = self._body()
         self._checker.scopes.close()

@@ -25,6 +25,9 @@ import kernelkeep as kk
         # types
         ("y[0] = x;", (1, 8), "this is an array (float[]), and a value is needed: give an index"),
         ("y[0] = x + 1;", (1, 8), "this is an array (float[]), and a value is needed: give an index"),
+        ("x;", (1, 1), "this is an array (float[]), and a value is needed: give an index"),
+        ("n = (x, 1);", (1, 6), "this is an array"),
+        ('"text";', (1, 1), "a text stands only in kk_print"),
         ("y[1.5] = 0;", (1, 3), "an index must be an integer, got float"),
         ("n[0] = 1;", (1, 1), "only arrays have an index, and this is int"),
         ("y[0] = a % 2;", (1, 10), "% takes integers, got float and int; fmod(a, b)"),
