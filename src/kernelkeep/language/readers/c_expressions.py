@@ -270,6 +270,8 @@ class ExpressionParser:
                 return self._sizeof(token.at)
             if not self.begins_type(token):
                 self.advance()
+                if self.token.text == "&" and self.checker.calls.takes_element(name):
+                    self.advance()
                 return self.checker.calls.call(name, self._arguments(), token.at)
             self.advance()
             kind = self._function_style(token)

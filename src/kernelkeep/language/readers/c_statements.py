@@ -56,6 +56,7 @@ class StatementParser:
             "return": self._return, "break": self._break, "continue": self._continue, "{": self._braces,
             ";": self._empty, UNROLL: self._unroll, SHARED: self.declarations.shared, "struct": self.declarations.struct,
             "typedef": self.declarations.typedef,
+            "__shared__": self.declarations.shared_arrays, "__local": self.declarations.shared_arrays,
         }  # fmt: skip
 
     # --- blocks

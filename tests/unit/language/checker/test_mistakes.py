@@ -72,9 +72,10 @@ import kernelkeep as kk
         ("int t[2] = 1;", (1, 12), "must be a list in braces"),
         ("if (n > 0) { kk_shared(float, t, 4); }", (1, 14), "kk_shared stands at the top level of the body only"),
         ("void f() { kk_shared(float, t, 4); }\nf();", (1, 12), "kk_shared stands at the top level"),
+        ("if (n > 0) { __shared__ float t[4]; }", (1, 14), "kk_shared stands at the top level of the body only"),
         ("kk_shared(float, t);", (1, 18), "the size of shared array t is missing"),
         # atomics
-        ("kk_atomic_add(&z[0], 1);", (1, 15), "there are no pointers"),
+        ("n = max(&z[0], 1);", (1, 9), "there are no pointers"),
         ("kk_atomic_add(n, 1);", (1, 15), "kk_atomic_add takes an element of a buffer or of a shared array"),
         ("kk_atomic_and(y[0], 1);", (1, 15), "kk_atomic_and takes an element of type int or uint, got float"),
         ("kk_atomic_add(d[0], 1);", (1, 15), "of type int, uint or float, got double"),

@@ -150,6 +150,14 @@ y[1] = norm(one.at) + one.kind[pick(1)];
     ]
 
 
+def test_spellings_of_cuda_and_opencl_mean_the_same(read: Any, shown: Any) -> None:
+    ours = """kk_shared(float, t, 4, 5); kk_barrier(); kk_fence(); kk_atomic_add(z[0], 2); kk_atomic_add(z[n], 1);
+kk_atomic_cas(z[0], 1, 2); kk_atomic_exchange(z[0], 1); y[0] = rsqrt(x[0]);"""
+    theirs = """__shared__ float t[4][5]; barrier(CLK_LOCAL_MEM_FENCE); __threadfence(); atomicAdd(&z[0], 2); atomic_inc(&z[n]);
+atomicCAS(&z[0], 1, 2); atomic_xchg(&z[0], 1); y[0] = rsqrtf(x[0]);"""
+    assert shown(read(theirs).module.kernel.body) == shown(read(ours).module.kernel.body)
+
+
 def test_a_helper_function_hides_a_built_in_of_the_same_name(read: Any) -> None:
     (call,) = (
         node
