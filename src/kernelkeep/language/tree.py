@@ -7,8 +7,8 @@
     Expression  Literal Name Unary Binary Logical Ternary Comma Assign Update Increment Convert Call BuiltinCall Construct
                 Index Field Swizzle
 
-A tree is never changed. Every node has `at`, its line and column in the user's text; what a macro wrote is at the place
-where the macro was used. Nodes are compared by identity. `children` and `walk` go through any of them.
+A tree is never changed. Every node has `at`, its line and column in the user's text: where it begins, and for an operator
+between two operands the place of its sign. What a macro wrote is at the place where the macro was used. Nodes are compared by identity. `children` and `walk` go through any of them.
 
 What holds for every tree that a reader returns:
 

@@ -40,7 +40,7 @@ import kernelkeep as kk
         ("float4 v = {1}; if (v < v) n = 1;", (1, 23), "< cannot compare float4"),
         ("float4 v = {1}; y[0] = v.q;", (1, 26), "float4 has no element q: it has x, y, z, w"),
         ("float2 v = {1}; y[0] = v.z;", (1, 26), "float2 has no element z"),
-        ("float4 v = {1}; v.xx = v.xy;", (1, 19), "an element is assigned twice in .xx"),
+        ("float4 v = {1}; v.xx = v.xy;", (1, 17), "an element is assigned twice in .xx"),
         ("float2 v = {1, 2, 3};", (1, 19), "has more elements than float2"),
         ("float3 v = {1}; float2 w = {1}; v = v + w;", (1, 39), "+ cannot be applied to float3 and float2"),
         ("y[0] = n.x;", (1, 10), "int has no fields"),
@@ -76,6 +76,9 @@ import kernelkeep as kk
         ("kk_shared(float, t);", (1, 18), "the size of shared array t is missing"),
         # atomics
         ("n = max(&z[0], 1);", (1, 9), "there are no pointers"),
+        ("kk_shared(int4, t, 4); kk_atomic_add(t[0][1], 1);", (1, 38), "kk_atomic_add takes an element of a buffer"),
+        ("struct s { int a[2]; }; kk_shared(struct s, t, 4); kk_atomic_add(t[0].a[1], 1);", (1, 66), "takes an element"),
+        ("int t[2]; kk_atomic_add(t[0], 1);", (1, 25), "takes an element of a buffer or of a shared array"),
         ("kk_atomic_add(n, 1);", (1, 15), "kk_atomic_add takes an element of a buffer or of a shared array"),
         ("kk_atomic_and(y[0], 1);", (1, 15), "kk_atomic_and takes an element of type int or uint, got float"),
         ("kk_atomic_add(d[0], 1);", (1, 15), "of type int, uint or float, got double"),
