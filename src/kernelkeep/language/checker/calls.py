@@ -264,8 +264,8 @@ class Calls:
 
 
 def _array_of(element: Expression) -> Variable | None:
-    """The array that has an element; None for what is no element, or an element of a vector or a struct."""
-    is_element = isinstance(element, Index)
+    """The array that has an element, or a shared variable; None for what is neither, or a part of a vector or a struct."""
+    is_element = isinstance(element, Index) or (isinstance(element, Name) and element.variable.space == "shared")
     while isinstance(element, Index) and isinstance(element.base.type, Array | Buffer):
         element = element.base
     return element.variable if is_element and isinstance(element, Name) else None

@@ -110,7 +110,8 @@ import kernelkeep as kk
         ("{ n = 1;", (1, 9), "} is missing"),
         ("n = 1; }", (1, 8), "missing, got }"),
         ("float* p = y;", (1, 6), "there are no pointers"),
-        ("n = *z;", (1, 5), "there are no pointers"),
+        ("n = *u;", (1, 5), "there are no pointers"),
+        ("n = *(z - 1);", (1, 7), "this is an array"),
         ("n = 08;", (1, 5), "08 is not a number"),
         ("n = 1 @ 2;", (1, 7), "missing behind the statement, got @"),
         # barriers
