@@ -235,6 +235,8 @@ class Calls:
 
     def _atomic(self, builtin: Builtin, given: tuple[Expression, ...], at: Place) -> Expression:
         element, *values = given
+        if isinstance(element, Name) and isinstance(element.type, Array | Buffer):  # as in C, x is &x[0]
+            element = self._expressions.index(element, Literal(element.at, I4, 0), element.at)
         root, kind = _array_of(element), element.type
         if root is None or root.space not in ("buffer", "shared", "parameter"):
             what = "an element of a buffer or of a shared array, such as x[i]"

@@ -32,9 +32,9 @@ _KEYWORDS = _TYPE_WORDS | {
     "continue",
     "return",
 }
-QUALIFIERS = frozenset(("const", "volatile", "static", "inline", "register", "restrict", "__constant", "constant",
-                        "__device__", "__restrict__", "__restrict", "__global", "__local", "__private"))  # fmt: skip
-_STORAGE = frozenset(("static", "inline", "register", "__constant", "__device__"))
+QUALIFIERS = frozenset(("const", "volatile", "static", "inline", "__inline", "register", "restrict", "__restrict__", "__restrict",
+                        "__constant", "constant", "__constant__", "__device__", "__global", "__local", "__private"))  # fmt: skip
+_STORAGE = QUALIFIERS - {"constant", "restrict", "__local"}
 _ESCAPES = {"n": 10, "t": 9, "r": 13, "0": 0, "a": 7, "b": 8, "f": 12, "v": 11}
 
 
@@ -112,7 +112,7 @@ class ExpressionParser:
         while True:
             text = self.token.text
             if text in QUALIFIERS:
-                is_const |= text in ("const", "__constant", "constant")
+                is_const |= text in ("const", "__constant", "constant", "__constant__")
             elif text in WORDS:
                 words.append(text)
             elif found is None and not words and text == "struct":
