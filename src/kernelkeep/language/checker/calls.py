@@ -16,6 +16,7 @@ from ..tree import (
     Literal,
     Name,
     Place,
+    Slice,
     Swizzle,
     Variable,
     has_effect,
@@ -96,11 +97,6 @@ class Calls:
             return self._error(at, f"unknown function {name}{nearest(name, known)}")
         return self._builtin(name, spelling, arguments, at)
 
-    def takes_element(self, name: str) -> bool:
-        """Whether a function takes an element itself, and not its value, so that an & before it means nothing."""
-        spelling = BUILTINS.get(COUNTERS.get(name, name))
-        return spelling is not None and spelling.builtin.rule == "atomic" and self._scopes.find(name) is None
-
     def _wrong_count(self, name: str, wanted: int, given: int, at: Place) -> Expression:
         return self._error(at, f"{name} takes {wanted} argument{'' if wanted == 1 else 's'}, got {given}")
 
@@ -138,21 +134,24 @@ class Calls:
         for parameter, argument in zip(function.parameters, arguments, strict=True):
             what = f"{parameter.written} of {function.name}"
             if isinstance(parameter.type, Buffer):
-                self._check_array(parameter.type, argument, what)
-                given.append(argument)
+                given.append(self._array(parameter.type, argument, what))
             else:
                 given.append(self._conversions.convert(argument, parameter.type, what))
         return Call(at, function.result, function, tuple(given))
 
-    def _check_array(self, wanted: Buffer, argument: Expression, what: str) -> None:
+    def _array(self, wanted: Buffer, argument: Expression, what: str) -> Expression:
+        """An argument for a parameter that takes an array: its name, a part of it, or `&v`."""
         kind = argument.type
-        if not isinstance(argument, Name) or not isinstance(kind, Array | Buffer) or kind.element is not wanted.element:
+        base = argument.base if isinstance(argument, Slice) else argument
+        if not isinstance(base, Name) or not isinstance(kind, Array | Buffer) or kind.element is not wanted.element:
             if kind is not INVALID:
                 self._problems.error(
                     argument.at, f"{what} must be the name of an array of {wanted.element}, got {kind}"
                 )
-        elif wanted.access != "r":
-            self._expressions.check_writable(argument.variable, argument.at)
+            return invalid(argument.at)
+        if wanted.access != "r":
+            self._expressions.check_writable(base.variable, argument.at)
+        return argument if isinstance(base.type, Array | Buffer) else base
 
     # --- built-ins
 
@@ -235,8 +234,8 @@ class Calls:
 
     def _atomic(self, builtin: Builtin, given: tuple[Expression, ...], at: Place) -> Expression:
         element, *values = given
-        if isinstance(element, Name) and isinstance(element.type, Array | Buffer):  # as in C, x is &x[0]
-            element = self._expressions.index(element, Literal(element.at, I4, 0), element.at)
+        if isinstance(element.type, Array | Buffer):  # as in C, x is &x[0]
+            element = self._expressions.pointed_at(element, element.at)
         root, kind = _array_of(element), element.type
         if root is None or root.space not in ("buffer", "shared", "parameter"):
             what = "an element of a buffer or of a shared array, such as x[i]"
@@ -253,6 +252,9 @@ class Calls:
     def _four(self, builtin: Builtin, given: tuple[Expression, ...], at: Place) -> Expression:
         """kk_load4 and kk_store4."""
         array, index, *value = given
+        if isinstance(array, Slice):
+            index = self._expressions.binary("+", array.offset, index, at)
+            array = array.base
         root = root_of(array)
         if not isinstance(array.type, Array | Buffer) or array.type.element is not F4 or root is None:
             return self._error(array.at, f"{builtin.name} takes an array of float, got {array.type}")

@@ -25,8 +25,8 @@ from ..checker.checker import Checker
 from ..checker.flow import check_flow
 from ..checker.scopes import CurrentFunction
 from ..problems import Problem, Problems, TooManyProblems
-from ..tree import Block, Declare, Function, Module, Place, Statement, Variable
-from ..types import VOID, Array, Type, buffer
+from ..tree import Block, Declare, Function, Literal, Module, Place, Statement, Variable
+from ..types import I4, VOID, Array, Buffer, Type, buffer
 from .c_expressions import UnexpectedToken
 from .c_statements import StatementParser
 from .c_tokens import Token, tokens_of
@@ -89,6 +89,14 @@ class _ModuleReader:
         self._declarations = self._statements.declarations
         self._checker = checker
         self._functions: list[Function] = []
+        # Names that are changed as they stand, without an index.
+        self._pointers = {
+            token.text
+            for before, token, after in zip([tokens[-1], *tokens], tokens, tokens[1:], strict=False)
+            if (after.text in ("=", "+=", "-=") and before.text not in ("*", ".", "->"))
+            or (after.text in ("++", "--") and before.text not in (".", "->"))
+            or before.text in ("++", "--")
+        }
         self._constants: list[Declare] = []
 
     def module(self, name: str, parameters: tuple[Variable, ...]) -> Module:
@@ -104,11 +112,20 @@ class _ModuleReader:
         own = tuple(scopes.declare(one.name, one.type, one.space, one.at, is_const=one.is_const) for one in parameters)
         current = self._checker.scopes.function = CurrentFunction(name, VOID, is_kernel=True)
         at = self._read.token.at
-        body: list[Statement] = []
+        body = self._moved(own)
         self._statements.statements(body, end="")
         scopes.close()
         kernel = self._finished(current, own, body, at)
         return Module(kernel, tuple(self._functions), tuple(scopes.tags.values()), tuple(self._constants))
+
+    def _moved(self, parameters: tuple[Variable, ...]) -> list[Statement]:
+        """Offsets for the arrays that the text moves as pointers, such as `x += n`: these are declared first."""
+        found: list[Statement] = []
+        for one in parameters:
+            if isinstance(one.type, Buffer) and one.written in self._pointers:
+                zero = Literal(one.at, I4, 0)
+                found.append(self._checker.declarations.view(one.written, one, zero, one.type, I4, one.at))
+        return found
 
     def _finished(
         self, current: CurrentFunction, parameters: tuple[Variable, ...], body: list[Statement], at: Place
@@ -201,7 +218,7 @@ class _ModuleReader:
             scopes.close()
             return
         read.expect("{")
-        body: list[Statement] = []
+        body = self._moved(tuple(parameters))
         self._statements.statements(body, end="}")
         read.advance()
         scopes.close()

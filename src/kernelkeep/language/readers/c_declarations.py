@@ -29,6 +29,11 @@ class DeclarationParser:
         read, make = self._read, self._checker.declarations
         found: list[Declare] = []
         while True:
+            if read.token.text == "*" and not is_global:
+                found.append(self._pointer(base, is_const=is_const))
+                if not read.accept(","):
+                    return found
+                continue
             name = self.declared_name()
             if read.token.text == "(":
                 read.fail("helper functions stand before the first statement of the body", name)
@@ -45,6 +50,16 @@ class DeclarationParser:
                 self._checker.expressions.full(value)
             if not read.accept(","):
                 return found
+
+    def _pointer(self, element: Type, *, is_const: bool) -> Declare:
+        """`*p = x + i`: a variable with an offset into x."""
+        read = self._read
+        while read.token.text in ("*", "const", "restrict", "__restrict__", "__restrict"):
+            read.advance()
+        name = self.declared_name()
+        if not read.accept("="):
+            read.fail(f"pointer {name.text} must be set to an array or an element where it is declared")
+        return self._checker.declarations.pointer(name.text, element, read.assignment(), name.at, is_const=is_const)
 
     def declared_name(self) -> Token:
         """The name that a declaration declares."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NoReturn
 
 from ..checker.checker import Checker
-from ..checker.conversions import invalid
 from ..checker.declarations import InitialiserList
 from ..tree import Expression, Literal, Place, Variable
-from ..types import I4, INVALID, TEXT, TYPE_NAMES, U8, WORDS, Array, Buffer, Scalar, Type, Vector, type_of_words
+from ..types import I4, TEXT, TYPE_NAMES, U8, WORDS, Array, Scalar, Type, Vector, type_of_words
 from .c_tokens import Token
 
 _STRENGTH = {
@@ -16,7 +15,7 @@ _STRENGTH = {
     "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
 }  # fmt: skip
 _ASSIGNMENTS = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="))
-_NO_POINTERS = "there are no pointers: use an index, x[i]"
+_NO_POINTERS = "a cast cannot make a pointer"
 # C's own words for types, which no variable can hide.
 _TYPE_WORDS = WORDS | {"void", "bool", "_Bool", "float", "double", "struct", "const", "volatile"}
 _KEYWORDS = _TYPE_WORDS | {
@@ -215,32 +214,11 @@ class ExpressionParser:
             return self._make.increment(text, self._unary(), token.at, is_postfix=False)
         if text == "*":
             self.advance()
-            return self._pointed_at(token.at)
+            return self._make.pointed_at(self._unary(), token.at)
         if text == "&":
             self.advance()
-            self._unary()
-            return self._no_pointers(token.at)
+            return self._make.address_of(self._unary(), token.at)
         self.fail("an expression is missing")
-
-    def _no_pointers(self, at: Place) -> Expression:
-        self.checker.problems.error(at, _NO_POINTERS)
-        return invalid(at)
-
-    def _pointed_at(self, at: Place) -> Expression:
-        """`*x` and `*(x + i)`, where x is an array: other ways to write x[0] and x[i]."""
-        inner = self.peek(1)
-        found = self.checker.scopes.find(inner.text) if self.token.text == "(" else None
-        if isinstance(found, Variable) and isinstance(found.type, Array | Buffer) and self.peek(2).text == "+":
-            self.advance()
-            base = self._make.name(self.advance().text, inner.at)
-            self.advance()
-            index = self.expression()
-            self.expect(")")
-            return self._postfix(self._make.index(base, index, at))
-        operand = self._unary()
-        if isinstance(operand.type, Array | Buffer):
-            return self._make.index(operand, Literal(at, I4, 0), at)
-        return operand if operand.type is INVALID else self._no_pointers(at)
 
     def _parentheses(self) -> Expression:
         start = self.advance()
@@ -278,7 +256,9 @@ class ExpressionParser:
                 self.advance()
                 base = self._make.increment(text, base, token.at, is_postfix=True)
             elif text == "->":
-                self.fail("there are no pointers: use a dot, s.field")
+                self.advance()
+                name = self.expect_name("the name of a field")
+                base = self._make.member(self._make.pointed_at(base, base.at), name.text, name.at)
             elif text == "(":
                 self.fail("only a function can be called")
             else:
@@ -292,8 +272,6 @@ class ExpressionParser:
                 return self._sizeof(token.at)
             if not self.begins_type(token):
                 self.advance()
-                if self.token.text == "&" and self.checker.calls.takes_element(name):
-                    self.advance()
                 return self.checker.calls.call(name, self._arguments(), token.at)
             self.advance()
             kind = self._function_style(token)

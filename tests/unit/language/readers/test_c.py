@@ -163,6 +163,40 @@ atomicCAS(&z[0], 1, 2); atomic_xchg(&z[0], 1); y[0] = rsqrtf(x[0]);"""
     assert shown(read(theirs).module.kernel.body) == shown(read(ours).module.kernel.body)
 
 
+def test_a_pointer_into_an_array_becomes_an_offset(read: Any, shown: Any) -> None:
+    body = """void swap(int* a, int* b) { int t = *a; *a = *b; *b = t; }
+float total(const float* from, int n) { float sum = 0; while (n--) sum += *from++; return sum; }
+const float* row = x + n * 4;
+int v = 1, w = 2;
+y += kk_group_id(0);
+y[1] = row[2] + *row;
+row++; row -= n; row = &x[3];
+y[0] = total(row, 4) + total(x, n) + total(&y[2], 1);
+swap(&v, &w); swap(z, z + 1);
+float4 four = kk_load4(row, 4);
+"""
+    module = read(body).module
+    assert violations(module) == []
+    assert shown(module.functions[1].body) == (
+        "{int from_at = 0:int; float sum = 0.0:float; while bool(n--) {sum += from[from_at++] in float}; return sum}"
+    )
+    assert list(map(shown, module.kernel.body.statements)) == [
+        "int y_at = 0:int",
+        "int row_at = (n * 4:int)",
+        "int v = 1:int",
+        "int w = 2:int",
+        "y_at += kk_group_id(0:int) in int",
+        "y[(y_at + 1:int)] = (x[(row_at + 2:int)] + x[row_at])",
+        "row_at++",
+        "row_at -= n in int",
+        "row_at = 3:int",
+        "y[y_at] = ((total(x + row_at, 4:int) + total(x, n)) + total(y + (y_at + 2:int), 1:int))",
+        "swap(v, w)",
+        "swap(z, z + 1:int)",
+        "float4 four = kk_load4(x, (row_at + 4:int))",
+    ]
+
+
 def test_a_helper_function_hides_a_built_in_of_the_same_name(read: Any) -> None:
     (call,) = (
         node
