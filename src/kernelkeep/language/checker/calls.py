@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..builtins import BUILTINS, CONSTRUCTORS, CONVERSIONS, COUNTERS, OPERATORS, TAKES_FLAGS, Builtin, Spelling
+from ..builtins import (
+    BUILTINS,
+    CONSTRUCTORS,
+    CONVERSIONS,
+    COUNTERS,
+    OPERATORS,
+    RECIPROCALS,
+    TAKES_FLAGS,
+    Builtin,
+    Spelling,
+)
 from ..problems import Problems, nearest
 from ..tree import (
     BuiltinCall,
@@ -87,6 +97,8 @@ class Calls:
             if len(arguments) != 2:
                 return self._wrong_count(name, 2, len(arguments), at)
             return self._expressions.binary(OPERATORS[name], arguments[0], arguments[1], at)
+        if name in RECIPROCALS and len(arguments) == 1:
+            return self._expressions.binary("/", Literal(at, ANY_FLOAT, 1.0), arguments[0], at)
         if name in COUNTERS and len(arguments) == 1:
             name, arguments = COUNTERS[name], [*arguments, Literal(at, I4, 1)]
         if name in TAKES_FLAGS:

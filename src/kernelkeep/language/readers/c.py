@@ -1,6 +1,6 @@
 """Reads the body of a kernel, in C.
 
-A body is ordinary C99 without pointers, and what `builtins.py` lists. It may begin with helper functions, and with structs,
+A body is C99 with pointers into arrays only, and what `builtins.py` lists. It may begin with helper functions, and with structs,
 typedefs and constants before these:
 
     struct pair { float a, b; };
@@ -10,8 +10,9 @@ typedefs and constants before these:
     int i = kk_global_id(0);
     x[i] = longer(x, n, p);
 
-A parameter `float x[]` (or `float* x`) of a helper function takes an array by its name; `const float x[]` promises not to write
-to it. Helper functions do not see the parameters of the kernel.
+A parameter `float x[]` or `float* x` of a helper function takes an array: its name, a part (`x + i`, `&x[i]`), or one variable
+(`&v`); `const float x[]` promises not to write to it. Helper functions do not see the parameters of the kernel. A pointer stays within
+the array that it was first set to: it becomes a variable with an offset into that array.
 """
 
 from __future__ import annotations

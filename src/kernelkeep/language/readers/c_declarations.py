@@ -19,9 +19,12 @@ class DeclarationParser:
         self._read = read
         self._checker = checker
 
-    def declaration(self) -> list[Declare]:
-        """`const int a = 1, b[2];` without its semicolon."""
+    def declaration(self, *, is_shared: bool = False) -> list[Declare]:
+        """`const int a = 1, b[2];` without its semicolon. `__shared__` and `__local` variables belong to the group."""
+        first = self._read.token.at
         kind, is_const = self._read.specifiers()
+        if (is_shared or self._read.has_shared) and self._read.token.text != "*":
+            return self._shared_variables(kind, first)
         return self.declarators(kind, is_const=is_const)
 
     def declarators(self, base: Type, *, is_const: bool, is_global: bool = False) -> list[Declare]:
@@ -95,25 +98,19 @@ class DeclarationParser:
             )
         read.expect(")")
         read.expect(";", f" behind {SHARED}(…)")
-        self._share(into, kind, name, lengths, at)
+        into.append(self._share(kind, name, lengths, at))
 
-    def shared_arrays(self, into: list[Statement]) -> None:
-        """`__shared__ float a[16], b[16][17], c;`."""
-        read = self._read
-        at = read.advance().at
-        kind, _ = read.specifiers()
-        while True:
-            name = self.declared_name()
-            self._share(into, kind, name, self.sizes(), at)
-            if not read.accept(","):
-                break
-        read.expect(";", " behind the declaration")
+    def _shared_variables(self, kind: Type, at: Place) -> list[Declare]:
+        found = [self._share(kind, self.declared_name(), self.sizes(), at)]
+        while self._read.accept(","):
+            found.append(self._share(kind, self.declared_name(), self.sizes(), at))
+        return found
 
-    def _share(self, into: list[Statement], kind: Type, name: Token, lengths: list[int | None], at: Place) -> None:
+    def _share(self, kind: Type, name: Token, lengths: list[int | None], at: Place) -> Declare:
         if not self._checker.scopes.function.is_kernel or self._checker.scopes.depth > 2:
             self._checker.problems.error(at, f"{SHARED} stands at the top level of the body only")
         known = [length for length in lengths if length is not None]
-        into.append(self._checker.declarations.shared(name.text, kind, known, name.at))
+        return self._checker.declarations.shared(name.text, kind, known, name.at)
 
     def struct(self, into: list[Statement]) -> None:
         """`struct name { … };`, or a variable of a struct."""

@@ -31,9 +31,11 @@ _KEYWORDS = _TYPE_WORDS | {
     "continue",
     "return",
 }
-QUALIFIERS = frozenset(("const", "volatile", "static", "inline", "__inline", "register", "restrict", "__restrict__", "__restrict",
-                        "__constant", "constant", "__constant__", "__device__", "__global", "__local", "__private"))  # fmt: skip
-_STORAGE = QUALIFIERS - {"constant", "restrict", "__local"}
+QUALIFIERS = frozenset(
+    """const volatile static inline __inline register restrict __restrict__ __restrict __constant constant __constant__ __device__
+    __global __local __shared__ __private""".split()
+)
+_STORAGE = QUALIFIERS - {"constant", "restrict"}
 _ESCAPES = {"n": 10, "t": 9, "r": 13, "0": 0, "a": 7, "b": 8, "f": 12, "v": 11}
 
 
@@ -49,6 +51,7 @@ class ExpressionParser:
         self.position = 0
         self.token = tokens[0]
         self.checker = checker
+        self.has_shared = False  # the last type had a word before it that makes a variable shared
         self._make = checker.expressions
 
     # --- tokens
@@ -106,11 +109,12 @@ class ExpressionParser:
         """A type without its stars and brackets, and whether it is const."""
         words: list[str] = []
         found: Type | None = None
-        is_const = False
+        is_const = self.has_shared = False
         first = self.token
         while True:
             text = self.token.text
             if text in QUALIFIERS:
+                self.has_shared |= text in ("__shared__", "__local")
                 is_const |= text in ("const", "__constant", "constant", "__constant__")
             elif text in WORDS:
                 words.append(text)
