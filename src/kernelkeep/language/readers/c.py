@@ -11,8 +11,8 @@ typedefs and constants before these:
     x[i] = longer(x, n, p);
 
 A parameter `float x[]` or `float* x` of a helper function takes an array: its name, a part (`x + i`, `&x[i]`), or one variable
-(`&v`); `const float x[]` promises not to write to it. Helper functions do not see the parameters of the kernel. A pointer stays within
-the array that it was first set to: it becomes a variable with an offset into that array.
+(`&v`); `const float x[]` promises not to write to it. Helper functions do not see the parameters of the kernel. A pointer stays
+within the array that it was first set to: it becomes a variable with an offset into that array.
 """
 
 from __future__ import annotations
