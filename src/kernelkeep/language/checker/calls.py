@@ -247,7 +247,7 @@ class Calls:
     def _atomic(self, builtin: Builtin, given: tuple[Expression, ...], at: Place) -> Expression:
         element, *values = given
         if isinstance(element.type, Array | Buffer):  # as in C, x is &x[0]
-            element = self._expressions.pointed_at(element, element.at)
+            element = self._expressions.pointers.pointed_at(element, element.at)
         root, kind = _array_of(element), element.type
         if root is None or root.space not in ("buffer", "shared", "parameter"):
             what = "an element of a buffer or of a shared array, such as x[i]"

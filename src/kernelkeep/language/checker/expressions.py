@@ -41,7 +41,6 @@ from ..types import (
     StructType,
     Type,
     Vector,
-    buffer,
     common_scalar,
     common_type,
     literal,
@@ -50,6 +49,7 @@ from ..types import (
 )
 from .constants import binary_value, constant_value, fit
 from .conversions import Conversions, invalid
+from .pointers import Pointers
 from .scopes import Scopes, View
 
 _TRACKED = ("local", "scalar")  # variables of which the checker knows all values
@@ -69,6 +69,7 @@ class Expressions:
         self._problems = problems
         self._scopes = scopes
         self._conversions = conversions
+        self.pointers = Pointers(self, problems, scopes, conversions)
         self.nested_changes = 0  # assignments and increments in the current full expression
 
     def full(self, expression: Expression) -> Expression:
@@ -138,7 +139,7 @@ class Expressions:
         if sign in _SHIFTS:
             return self._shift(sign, left, right, at)
         if sign in ("+", "-") and isinstance(a, Array | Buffer):
-            return self._moved(sign, left, right, at)
+            return self.pointers.moved(sign, left, right, at)
         common = self._common(sign, left, right, at)
         if common is INVALID:
             return invalid(at)
@@ -208,56 +209,13 @@ class Expressions:
             self._conversions.value(expression)
         return self._conversions.settled(expression)
 
-    # --- pointers, which are arrays from an element on
-
-    def _moved(self, sign: str, array: Expression, by: Expression, at: Place) -> Expression:
-        """`array + by`."""
-        by = self._conversions.integer(by, f"what is added to {array.type}")
-        if by.type is INVALID or not isinstance(array, Name | Slice) or not isinstance(array.type, Array | Buffer):
-            return self._conversions.value(array) if by.type is not INVALID else by
-        if isinstance(array, Slice):
-            return Slice(at, array.type, array.base, self.binary(sign, array.offset, by, at))
-        access = array.type.access if isinstance(array.type, Buffer) else "rw"
-        offset = by if sign == "+" else self.unary("-", by, at)
-        return Slice(at, buffer(array.type.element, access), array, offset)
-
-    def address_of(self, operand: Expression, at: Place) -> Expression:
-        """`&x[i]`, and `&v` for an argument."""
-        if isinstance(operand, Index) and isinstance(operand.base, Name):
-            return self._moved("+", operand.base, operand.index, at)
-        if isinstance(operand, Name) and not isinstance(operand.type, Array | Buffer):
-            self._scopes.function.without_value.discard(operand.variable)
-            return Slice(at, buffer(operand.type, "rw"), operand, Literal(at, I4, 0))
-        if operand.type is INVALID:
-            return operand
-        return self._error(at, "& takes a variable, or an element of an array with one dimension")
-
-    def pointed_at(self, pointer: Expression, at: Place) -> Expression:
-        """`*pointer`."""
-        if not isinstance(pointer.type, Array | Buffer):
-            if pointer.type is INVALID:
-                return pointer
-            return self._error(at, f"there are no pointers but those into an array, and this is {pointer.type}")
-        return self.index(pointer, Literal(at, I4, 0), at)
-
-    def _assign_pointer(self, sign: str, target: Slice, value: Expression, at: Place) -> Expression:
-        """`p = q`, `p += 2`: a pointer stays within its array."""
-        assert isinstance(target.base, Name)
-        if sign in ("+=", "-="):
-            return self.assign(sign, target.offset, value, at)
-        base = value.base if isinstance(value, Slice) else value
-        if sign != "=" or not isinstance(base, Name) or base.variable is not target.base.variable:
-            array = target.base.variable.written
-            return self._error(at, f"a pointer stays within one array, and this one points into {array}")
-        return self.assign("=", target.offset, value.offset if isinstance(value, Slice) else Literal(at, I4, 0), at)
-
     # --- assignments
 
     def assign(self, sign: str, target: Expression, value: Expression, at: Place) -> Expression:
         """`=`, `+=` and so on."""
         kind = target.type
         if isinstance(target, Slice) and isinstance(target.offset, Name) and value.type is not INVALID:
-            return self._assign_pointer(sign, target, value, at)
+            return self.pointers.assign(sign, target, value, at)
         if not self.check_target(target, at) or value.type is INVALID:
             return invalid(at)
         self.nested_changes += 1
@@ -334,10 +292,7 @@ class Expressions:
         if kind is INVALID:
             return base
         if isinstance(base, Slice):
-            if not isinstance(base.base.type, Array | Buffer):  # &v
-                return base.base
-            is_first = isinstance(index, Literal) and index.value == 0
-            return self.index(base.base, base.offset if is_first else self.binary("+", base.offset, index, at), at)
+            return self.pointers.element(base, index, at)
         if not isinstance(kind, Array | Buffer | Vector):
             return self._error(at, f"only arrays have an index, and this is {kind}")
         if index.type is not I4:

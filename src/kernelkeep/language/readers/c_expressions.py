@@ -218,10 +218,10 @@ class ExpressionParser:
             return self._make.increment(text, self._unary(), token.at, is_postfix=False)
         if text == "*":
             self.advance()
-            return self._make.pointed_at(self._unary(), token.at)
+            return self._make.pointers.pointed_at(self._unary(), token.at)
         if text == "&":
             self.advance()
-            return self._make.address_of(self._unary(), token.at)
+            return self._make.pointers.address_of(self._unary(), token.at)
         self.fail("an expression is missing")
 
     def _parentheses(self) -> Expression:
@@ -262,7 +262,7 @@ class ExpressionParser:
             elif text == "->":
                 self.advance()
                 name = self.expect_name("the name of a field")
-                base = self._make.member(self._make.pointed_at(base, base.at), name.text, name.at)
+                base = self._make.member(self._make.pointers.pointed_at(base, base.at), name.text, name.at)
             elif text == "(":
                 self.fail("only a function can be called")
             else:
