@@ -2,7 +2,8 @@
 
     scopes.py       which name means what, and where
     conversions.py  from the type that an expression has to the one that is needed
-    expressions.py  operators, assignments, elements and fields
+    expressions.py  operators, elements and fields
+    assignments.py  assignments, and what may be assigned to
     pointers.py     what C writes with pointers, as elements and offsets
     calls.py        helper functions and built-ins
     declarations.py variables, initialisers, array sizes

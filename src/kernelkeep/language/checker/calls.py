@@ -47,9 +47,10 @@ from ..types import (
     Vector,
     vector,
 )
+from .assignments import root_of
 from .constants import constant_value
 from .conversions import Conversions, invalid
-from .expressions import Expressions, arithmetic_type, root_of
+from .expressions import Expressions, arithmetic_type
 from .scopes import Scopes
 
 _FLOAT4 = vector(F4, 4)
@@ -162,7 +163,7 @@ class Calls:
                 )
             return invalid(argument.at)
         if wanted.access != "r":
-            self._expressions.check_writable(base.variable, argument.at)
+            self._expressions.assignments.check_writable(base.variable, argument.at)
         return argument if isinstance(base.type, Array | Buffer) else base
 
     # --- built-ins
@@ -255,7 +256,7 @@ class Calls:
         if kind not in ((I4, U4, F4) if builtin.takes_floats else (I4, U4)):
             allowed = "int, uint or float" if builtin.takes_floats else "int or uint"
             return self._error(element.at, f"{builtin.name} takes an element of type {allowed}, got {kind}")
-        if builtin.count > 1 and not self._expressions.check_writable(root, element.at):
+        if builtin.count > 1 and not self._expressions.assignments.check_writable(root, element.at):
             return invalid(at)
         converted = (self._conversions.convert(value, kind, f"the value of {builtin.name}") for value in values)
         result = VOID if builtin.name == "kk_atomic_store" else kind
@@ -273,7 +274,7 @@ class Calls:
         index = self._conversions.integer(index, "an index")
         if not value:
             return BuiltinCall(at, _FLOAT4, builtin, (array, index))
-        if not self._expressions.check_writable(root, array.at):
+        if not self._expressions.assignments.check_writable(root, array.at):
             return invalid(at)
         stored = self._conversions.convert(value[0], _FLOAT4, "the stored value")
         return BuiltinCall(at, VOID, builtin, (array, index, stored))

@@ -1,7 +1,7 @@
 """Pointers, which are arrays from an element on: `x + i`, `&x[i]`, `*p`, `p += 2`.
 
-A pointer stays within one array, so it is an offset: `float* p = x + i;` declares an integer, and `p[j]` is `x[p_at + j]`. What is left of
-pointers in a tree is a `Slice` that is the argument of a helper function.
+A pointer stays within one array, so it is an offset: `float* p = x + i;` declares an integer, and `p[j]` is `x[p_at + j]`. What
+is left of pointers in a tree is a `Slice` that is the argument of a helper function.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class Pointers:
         """`p = q`, `p += 2`: the offset changes."""
         assert isinstance(target.base, Name)
         if sign in ("+=", "-="):
-            return self._expressions.assign(sign, target.offset, value, at)
+            return self._expressions.assignments.assign(sign, target.offset, value, at)
         base = value.base if isinstance(value, Slice) else value
         if sign != "=" or not isinstance(base, Name) or base.variable is not target.base.variable:
             array = target.base.variable.written
             return self._error(at, f"a pointer stays within one array, and this one points into {array}")
         offset = value.offset if isinstance(value, Slice) else Literal(at, I4, 0)
-        return self._expressions.assign("=", target.offset, offset, at)
+        return self._expressions.assignments.assign("=", target.offset, offset, at)

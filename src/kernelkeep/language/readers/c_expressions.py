@@ -171,7 +171,7 @@ class ExpressionParser:
             text = self.token.text
         if text in _ASSIGNMENTS:
             at = self.advance().at
-            return self._make.assign(text, left, self.assignment(), at)
+            return self._make.assignments.assign(text, left, self.assignment(), at)
         return left
 
     def condition(self) -> Expression:
@@ -215,7 +215,7 @@ class ExpressionParser:
             return self._make.unary(text, self._unary(), token.at)
         if text in ("++", "--"):
             self.advance()
-            return self._make.increment(text, self._unary(), token.at, is_postfix=False)
+            return self._make.assignments.increment(text, self._unary(), token.at, is_postfix=False)
         if text == "*":
             self.advance()
             return self._make.pointers.pointed_at(self._unary(), token.at)
@@ -258,7 +258,7 @@ class ExpressionParser:
                 base = self._make.member(base, name.text, name.at)
             elif text == "++" or text == "--":
                 self.advance()
-                base = self._make.increment(text, base, token.at, is_postfix=True)
+                base = self._make.assignments.increment(text, base, token.at, is_postfix=True)
             elif text == "->":
                 self.advance()
                 name = self.expect_name("the name of a field")
