@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from .cache.report import Explanation as Explanation
     from .cache.report import PreloadReport as PreloadReport
     from .cache.stats import CacheStats as CacheStats
+    from .cache.sync import SyncReport as SyncReport
+    from .cache.sync import pull_cache as pull_cache
+    from .cache.sync import push_cache as push_cache
     from .continuous.checkpoints.checkpoint import Checkpoint as Checkpoint
-    from .continuous.checkpoints.claim import CheckpointWarning as CheckpointWarning
+    from .continuous.checkpoints.checkpoint import CheckpointWarning as CheckpointWarning
     from .continuous.checkpoints.files import read_checkpoint as read_checkpoint
     from .continuous.program import StateProgram as StateProgram
     from .continuous.progress import Progress as Progress
@@ -53,6 +56,11 @@ if TYPE_CHECKING:
     from .execution.executor import Executor as Executor
     from .execution.graph import Graph as Graph
     from .execution.job import Job as Job
+    from .fleet.bundle import BundleReport as BundleReport
+    from .fleet.bundle import export_bundle as export_bundle
+    from .fleet.bundle import import_bundle as import_bundle
+    from .fleet.compile_ahead import AheadReport as AheadReport
+    from .fleet.compile_ahead import compile_ahead as compile_ahead
     from .programs.portable import Buffer as Buffer
     from .programs.portable import PortableKernel as PortableKernel
     from .programs.portable import Scalar as Scalar
@@ -69,16 +77,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AheadReport": "fleet.compile_ahead",
     "ArgumentError": "errors",
     "Array": "devices.array",
     "BinaryRejected": "errors",
     "Buffer": "programs.portable",
+    "BundleReport": "fleet.bundle",
     "CacheStats": "cache.stats",
     "CacheWarning": "errors",
     "Capabilities": "devices.base",
     "Checkpoint": "continuous.checkpoints.checkpoint",
     "CheckpointError": "errors",
-    "CheckpointWarning": "continuous.checkpoints.claim",
+    "CheckpointWarning": "continuous.checkpoints.checkpoint",
     "CompileError": "errors",
     "DeadlineWarning": "continuous.report",
     "Device": "devices.base",
@@ -112,6 +122,7 @@ _HOMES = {
     "StateProgram": "continuous.program",
     "SupervisedReport": "continuous.supervision.incident",
     "SupervisionError": "errors",
+    "SyncReport": "cache.sync",
     "Template": "variants.template",
     "TuneReport": "variants.report",
     "Tuned": "variants.tuned",
@@ -119,8 +130,13 @@ _HOMES = {
     "Variant": "variants.space",
     "VariantError": "errors",
     "VariantSpace": "variants.space",
+    "compile_ahead": "fleet.compile_ahead",
+    "export_bundle": "fleet.bundle",
+    "import_bundle": "fleet.bundle",
     "list_devices": "devices.registry",
     "open_device": "devices.registry",
+    "pull_cache": "cache.sync",
+    "push_cache": "cache.sync",
     "read_checkpoint": "continuous.checkpoints.files",
     "register_backend": "devices.registry",
     "resume": "continuous.runner",
@@ -129,10 +145,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "AheadReport",
     "ArgumentError",
     "Array",
     "BinaryRejected",
     "Buffer",
+    "BundleReport",
     "CacheStats",
     "CacheWarning",
     "Capabilities",
@@ -172,6 +190,7 @@ __all__ = [
     "StateProgram",
     "SupervisedReport",
     "SupervisionError",
+    "SyncReport",
     "Template",
     "TuneReport",
     "Tuned",
@@ -179,8 +198,13 @@ __all__ = [
     "Variant",
     "VariantError",
     "VariantSpace",
+    "compile_ahead",
+    "export_bundle",
+    "import_bundle",
     "list_devices",
     "open_device",
+    "pull_cache",
+    "push_cache",
     "read_checkpoint",
     "register_backend",
     "resume",
@@ -190,11 +214,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    import importlib
+
+    if name == "fleet":  # kk.fleet.warm, without an import of its own
+        return importlib.import_module("kernelkeep.fleet")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'kernelkeep' has no attribute {name!r}")
-    import importlib
-
     value = getattr(importlib.import_module(f"kernelkeep.{home}"), name)
     globals()[name] = value
     return value

@@ -254,3 +254,45 @@ def test_a_file_that_cannot_be_loaded_names_the_line(
     (tmp_path / "bad.py").write_text(text)
     assert main(["tune", str(tmp_path / "bad.py"), "--problem", "n=1"]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_what_one_machine_measured_another_does_not_measure(
+    file: Path, copy: Path, tmp_path: Path, opencl_device: str
+) -> None:
+    store = f"file://{tmp_path}/store?allow_unsigned=1"
+    where = ("--device", opencl_device, "--json")
+    done = kernelkeep("tune", "--share", "--remote", store, "--cache-dir", copy, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["shared"] == [
+        {"remote": f"file://{tmp_path}/store", "records": 4, "taken": 0, "refused": {}}
+    ]
+    other = tmp_path / "another machine"
+    command = ("tune", f"{file}:scale", "--problem", "n=3000", "--share", "--remote", store, "--cache-dir", other)
+    done = kernelkeep(*command, *where)
+    (report,) = json.loads(done.stdout)["reports"]
+    assert done.returncode == 0 and report["remembered"] == 4 and report["measured"] == 0
+    done = kernelkeep("tune", f"{file}:scale", "--select", "--problem", "n=3000", "--cache-dir", other, *where)
+    assert json.loads(done.stdout)["selections"][0]["selection"]["basis"] == "exact"
+
+
+def test_results_are_kept_where_they_cannot_be_shared(file: Path, copy: Path, opencl_device: str) -> None:
+    command = (
+        "tune",
+        f"{file}:scale",
+        "--problem",
+        "n=3000",
+        "--device",
+        opencl_device,
+        "--cache-dir",
+        copy,
+        "--share",
+    )
+    done = kernelkeep(*command, "--remote", "redis://:pa55word@127.0.0.1:1/0?allow_unsigned=1")
+    assert done.returncode == 1 and "Traceback" not in done.stderr and "pa55word" not in done.stderr + done.stdout
+    assert "(4 known before)" in done.stdout
+    assert done.stderr.startswith("kernelkeep: what others have measured cannot be taken: redis://127.0.0.1:1/0")
+    for wrong in (("--show",), ("--export", "x")):
+        refused = kernelkeep("tune", "--share", *wrong)
+        assert refused.returncode == 2 and "do not go together" in one_sentence(refused)
+    refused = kernelkeep("tune", "gemm", "--remote", "redis://host/0")
+    assert refused.returncode == 2 and "--remote is for --share" in one_sentence(refused)

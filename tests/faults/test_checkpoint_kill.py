@@ -19,7 +19,7 @@ import numpy as np
 from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint
 from kernelkeep.continuous.checkpoints.header import CheckpointHeader
 from kernelkeep.continuous.checkpoints.files import newest_checkpoint, read_checkpoint, write_checkpoint
-from kernelkeep.continuous.checkpoints.claim import claim_for_run, claim_to_continue
+from kernelkeep.continuous.checkpoints.run_claim import claim_for_run, claim_to_continue
 from kernelkeep.continuous.checkpoints.writer import CheckpointWriter
 
 path = Path(sys.argv[1]) / "heat.kkpt"

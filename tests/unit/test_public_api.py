@@ -7,14 +7,16 @@ import pytest
 import kernelkeep as kk
 
 PUBLIC = [
-    "ArgumentError", "Array", "BinaryRejected", "Buffer", "CacheStats", "CacheWarning", "Capabilities",
+    "AheadReport", "ArgumentError", "Array", "BinaryRejected", "Buffer", "BundleReport", "CacheStats", "CacheWarning",
+    "Capabilities",
     "Checkpoint", "CheckpointError", "CheckpointWarning", "CompileError", "DeadlineWarning", "Device", "DeviceError",
     "DeviceInfo", "Executor",
     "Explanation", "Fence", "Fingerprint", "Graph", "Job", "Kernel", "KernelKeepError", "Keyring", "Lease", "LocalMemory",
     "OutOfMemory", "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress",
     "Remote", "RemoteError", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram", "SupervisedReport",
-    "SupervisionError", "Template", "TuneReport", "Tuned", "Unsupported", "Variant", "VariantError", "VariantSpace",
-    "list_devices", "open_device", "read_checkpoint", "register_backend", "resume", "run", "run_supervised",
+    "SupervisionError", "SyncReport", "Template", "TuneReport", "Tuned", "Unsupported", "Variant", "VariantError", "VariantSpace",
+    "compile_ahead", "export_bundle", "import_bundle", "list_devices", "open_device",
+    "pull_cache", "push_cache", "read_checkpoint", "register_backend", "resume", "run", "run_supervised",
 ]  # fmt: skip
 
 

@@ -3,46 +3,32 @@
 It trusts no tier: every byte of an entry is verified, and an entry that fails, or that the driver refuses, is rejected in its
 tier and counted. An entry found in a later tier is written to the tiers before it. No tier breaks the caller's program: one
 that fails is a miss, is left alone for a while, and is tried again later. The user is warned once.
+
+Tiers that are far away (`in_background`) are written to by a thread. A lookup waits for all of them together no longer than
+`lookup_seconds`, and whether one that failed works again is found out by the thread: a server that is gone costs one lookup once.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-import msgspec
-
-from ..errors import BinaryRejected, CacheWarning
-from ..escaping import escaped
+from .. import settings
+from ..errors import BinaryRejected
 from ..storage.files import Damaged, Untrusted
-from ..storage.locks import LockUnavailable
+from .background import BackgroundTasks, Task
+from .chain_member import LookupTime, Member, TierCounts
+from .compile_turn import CompileTurn
 from .entry import LARGEST_PAYLOAD, Entry, Facts, decode, encode
 from .log import log
-from .tiers.tier import NotStored, NotWritable, Place, Tier
+from .prefetched import NotAsked, Prefetched
+from .tiers.tier import NotStored, NotTrusted, Place, Tier
 
 T = TypeVar("T")
 _Places = Callable[[], Sequence[Place]]
-
-
-class TierCounts(msgspec.Struct):
-    """What the chain did with one tier.
-
-    `rejected`: entries that failed their check, or that the driver refused. `failed`: calls that raised. `skipped`: lookups
-    and writes that did without the tier, because it had failed a short time before. `filled`: how many of the entries
-    `stored` came from a later tier.
-    """
-
-    hits: int = 0
-    misses: int = 0
-    stored: int = 0
-    filled: int = 0
-    rejected: int = 0
-    failed: int = 0
-    skipped: int = 0
 
 
 class Hit(NamedTuple, Generic[T]):
@@ -57,47 +43,37 @@ class Hit(NamedTuple, Generic[T]):
     place: Place | None = None
 
 
-class _Pause:
-    """The time during which a tier is left alone after a failure. It doubles with each failure in a row."""
-
-    def __init__(self, first_seconds: float, longest_seconds: float) -> None:
-        self._first, self._longest = first_seconds, longest_seconds
-        self._next = first_seconds
-        self._until = 0.0
-
-    def begin(self) -> None:
-        self._until = time.monotonic() + self._next
-        self._next = min(2 * self._next, self._longest)
-
-    def end(self) -> None:
-        self._next = self._first
-
-    @property
-    def is_over(self) -> bool:
-        return time.monotonic() >= self._until
+class _NoTimeLeft(Exception):
+    """The time of a lookup is used up; the tier was not asked."""
 
 
-class _Member:
-    """A tier of the chain, and how it does."""
+def _open_again(member: Member) -> None:
+    member.reopen()
 
-    def __init__(self, tier: Tier) -> None:
-        self.tier = tier
-        self.counts = TierCounts()
-        self.opened = False
-        self.opening = threading.Lock()
-        self.use = _Pause(*tier.retry_seconds)
-        self.writing = _Pause(*tier.retry_seconds)
-        self.warned: set[str] = set()
+
+def _nothing() -> None:
+    return
+
+
+def _without_result(work: Callable[[], object]) -> None:
+    work()
 
 
 class TierChain:
     """Entries in several tiers, the nearest first. Safe under threads; no method raises because of a tier."""
 
-    def __init__(self, tiers: Sequence[Tier]) -> None:
-        self._members = [_Member(tier) for tier in tiers]
-        self._lock = threading.Lock()
+    def __init__(self, tiers: Sequence[Tier], lookup_seconds: float = settings.REMOTE_TIMEOUT_SECONDS) -> None:
+        self._members = [Member(tier, only=len(tiers) == 1) for tier in tiers]
+        self._lookup_seconds = lookup_seconds
+        self.has_remote = any(tier.in_background for tier in tiers)
+        self._background = BackgroundTasks()
+        self._prefetched = Prefetched()
         for member in self._members:
-            self._is_ready(member)
+            member.reopen()
+
+    def lookup_time(self) -> LookupTime:
+        """The time that one program's lookups may spend on remote tiers, to be handed to `load`."""
+        return LookupTime(self._lookup_seconds)
 
     # --- looking up
 
@@ -108,64 +84,118 @@ class TierChain:
 
     def locate(self, digest: str, name: str, ahead: _Places = tuple) -> Hit[Entry] | None:
         """What `load` would find, and where. Nothing is counted as a hit."""
+        within = self.lookup_time()
         for member in self._members:
-            for place in self._places(digest, ahead):
-                found = self._fetch(member, digest, name, place)
+            for place in (None, *ahead()):
+                found = self._fetch(member, digest, name, place, within)
                 if found is not None:
                     return Hit(found[1], found[1].facts, member.tier.origin, place)
         return None
 
-    def load(self, digest: str, name: str, use: Callable[[Entry], T], ahead: _Places = tuple) -> Hit[T] | None:
+    def load(
+        self,
+        digest: str,
+        name: str,
+        use: Callable[[Entry], T],
+        ahead: _Places = tuple,
+        within: LookupTime | None = None,
+        tiers: int | None = None,
+    ) -> Hit[T] | None:
         """What `use` makes of the first entry that it does not refuse with `BinaryRejected`.
 
         `ahead` returns where else the program may be, compiled ahead for an architecture. Each tier is asked there too before
-        the next tier: what is near is faster than what is far.
+        the next tier: what is near is faster than what is far. `within`, if given, is what earlier lookups left of the time.
+        `tiers`: how many of them to look into.
         """
-        missed: list[_Member] = []
-        for member in self._members:
-            for place in self._places(digest, ahead):
-                found = self._fetch(member, digest, name, place)
-                if found is None:
-                    continue
-                data, entry = found
-                try:
-                    value = use(entry)
-                except BinaryRejected as error:
-                    self._reject(member, digest, name, str(error), place)
-                else:
-                    self._count(member, "hits")
-                    for earlier in missed:
-                        if self._store(earlier, digest, name, data, place):
-                            self._count(earlier, "filled")
-                    return Hit(value, entry.facts, member.tier.origin, place)
+        if within is None and self.has_remote:
+            within = self.lookup_time()
+        missed: list[Member] = []
+        for member in self._members[:tiers]:
+            hit = self._load_from(member, digest, name, use, None, within, missed)
+            if hit is not None:
+                return hit
+            for place in ahead():
+                hit = self._load_from(member, digest, name, use, place, within, missed)
+                if hit is not None:
+                    return hit
             missed.append(member)
         return None
 
-    @staticmethod
-    def _places(digest: str, ahead: _Places) -> Iterator[Place | None]:
-        """None, which is the key of this very device, then what `ahead` returns, which is not called before it is needed."""
-        yield None
-        yield from ahead()
+    def _load_from(
+        self,
+        member: Member,
+        digest: str,
+        name: str,
+        use: Callable[[Entry], T],
+        place: Place | None,
+        within: LookupTime | None,
+        missed: list[Member],
+    ) -> Hit[T] | None:
+        found = self._fetch(member, digest, name, place, within)
+        if found is None:
+            return None
+        data, entry = found
+        try:
+            value = use(entry)
+        except BinaryRejected as error:
+            self._reject(member, digest, name, str(error), place)
+            return None
+        member.count("hits")
+        for earlier in missed:
+            if self._store(earlier, digest, name, data, place):
+                earlier.count("filled")
+        return Hit(value, entry.facts, member.tier.origin, place)
 
-    def _fetch(self, member: _Member, digest: str, name: str, place: Place | None = None) -> tuple[bytes, Entry] | None:
+    def _fetch(
+        self, member: Member, digest: str, name: str, place: Place | None = None, within: LookupTime | None = None
+    ) -> tuple[bytes, Entry] | None:
         if not (member.opened or self._is_ready(member)):
-            self._count(member, "skipped")
+            member.count("skipped")
             return None
         tier = member.tier
         try:
-            data = tier.get_named(digest, name) if place is None else tier.get_ahead(place, name)
+            if tier.in_background:
+                data = self._fetch_far(member, digest, name, place, within or self.lookup_time())
+            else:
+                data = tier.get_named(digest, name) if place is None else tier.get_ahead(place, name)
             if data is not None:
                 return data, decode(data, digest if place is None else place.digest)
             if place is None:
-                self._count(member, "misses")
+                member.count("misses")
         except Damaged as damage:
-            if isinstance(damage, Untrusted):
+            if isinstance(damage, Untrusted | NotTrusted):
                 text = f"{name} is not read from {tier.location} and set aside: {damage}; it is compiled again"
-                self._warn(member, "entry", text)
-            self._reject(member, digest, name, str(damage), place)
+                member.warn("entry", text)
+            self._reject(member, digest, name, str(damage), place, refused=isinstance(damage, NotTrusted))
+        except _NoTimeLeft:
+            member.count("skipped")
         except Exception as error:
-            self._fail(member, error)
+            member.fail(error)
         return None
+
+    def _fetch_far(
+        self, member: Member, digest: str, name: str, place: Place | None, within: LookupTime
+    ) -> bytes | None:
+        with contextlib.suppress(NotAsked):
+            return self._prefetched.take(member, digest, place)
+        if within.seconds_left <= 0:
+            raise _NoTimeLeft
+        begun = time.monotonic()
+        try:
+            return member.tier.get_within(digest, name, place, within.seconds_left)
+        finally:
+            within.seconds_left -= time.monotonic() - begun
+
+    def prefetch(self, wanted: Sequence[tuple[str, str, Sequence[Place]]]) -> None:
+        """Ask remote tiers in one batch for programs that no tier before has; `load` finds them then without asking again.
+
+        Of each program: its digest, its name, and where else it may be. `forget_prefetched` drops what was not loaded.
+        """
+        self._prefetched.bring(self._members, self._is_ready, wanted)
+
+    def forget_prefetched(self) -> None:
+        """Drop what `prefetch` brought and `load` did not take."""
+        self._prefetched.clear()
 
     # --- writing
 
@@ -176,7 +206,8 @@ class TierChain:
             return False
         if not self.is_writable:
             for member in self._members:
-                self._count(member, "skipped")
+                if not member.tier.read_only:
+                    member.count("skipped")
             return False
         try:
             data = encode(entry)
@@ -186,10 +217,20 @@ class TierChain:
         digest = entry.facts.key.digest
         return sum(self._store(member, digest, name, data) for member in self._members) > 0
 
-    def _store(self, member: _Member, digest: str, name: str, data: bytes, place: Place | None = None) -> bool:
-        if not self._is_writable(member):
-            self._count(member, "skipped")
+    def _store(self, member: Member, digest: str, name: str, data: bytes, place: Place | None = None) -> bool:
+        if member.tier.read_only:
             return False
+        if member.tier.in_background:
+            key = (member, digest, place.folder if place is not None else "")
+            run = partial(self._write_far, member, digest, name, data, place)
+            dropped = partial(member.count, "dropped")
+            return self._background.add(Task(key, run, dropped, group=digest, nbytes=len(data)))
+        if not self._is_writable(member):
+            member.count("skipped")
+            return False
+        return self._write(member, digest, name, data, place)
+
+    def _write(self, member: Member, digest: str, name: str, data: bytes, place: Place | None) -> bool:
         try:
             if place is None:
                 member.tier.put(digest, data)
@@ -199,20 +240,64 @@ class TierChain:
             log(name, "not saved in the %s tier: %s", member.tier.name, error)
             return False
         except Exception as error:
-            self._fail(member, error, only_writing=True)
+            member.fail(error, only_writing=True)
             return False
         member.writing.end()
-        self._count(member, "stored")
+        member.count("stored")
+        member.note_stored(digest)
         return True
+
+    def _write_far(self, member: Member, digest: str, name: str, data: bytes, place: Place | None) -> float | None:
+        """In the background: write an entry, or say when to try again."""
+        pause = member.use.seconds_left if not member.opened else member.writing.seconds_left
+        if pause > 0:
+            return pause
+        if not member.reopen():
+            return member.use.seconds_left
+        self._write(member, digest, name, data, place)
+        return member.writing.seconds_left or None
+
+    def after_writes(self, digest: str, callback: Callable[[], None]) -> None:
+        """Call it once the writes of an entry that wait now were tried, with or without success; at once where none waits."""
+        self._background.after(digest, callback)
+
+    def flush(self, timeout_seconds: float = settings.REMOTE_FLUSH_SECONDS) -> bool:
+        """Wait for writes in the background; whether all are done.
+
+        Those to a tier that fails now are not waited for, and no single one longer than two seconds.
+        """
+        return self._background.flush(self._worth_waiting(timeout_seconds), settings.REMOTE_STALLED_SECONDS)
+
+    def _worth_waiting(self, seconds: float) -> float:
+        """The time to wait for writes; none where every remote tier fails now, and perhaps hangs while it is asked again."""
+        return seconds if any(member.opened for member in self._members if member.tier.in_background) else 0.0
+
+    def close(self, timeout_seconds: float = settings.REMOTE_FLUSH_SECONDS) -> None:
+        """`flush`, drop the writes that are left, and give up connections. No lookup follows."""
+        self._background.close(self._worth_waiting(timeout_seconds), settings.REMOTE_STALLED_SECONDS)
+        for member in self._members:
+            with contextlib.suppress(Exception):
+                member.tier.close()
 
     def reject(self, digest: str, name: str, reason: str, place: Place | None = None) -> None:
         """Take an entry out of every tier: the driver refused it after it had been loaded."""
         for member in self._members:
-            if self._fetch(member, digest, name, place) is not None:
+            if member.tier.in_background:  # it only hides the entry, and need not be asked for that
+                member.tier.reject(digest) if place is None else member.tier.reject_ahead(place)
+            elif self._fetch(member, digest, name, place) is not None:
                 self._reject(member, digest, name, reason, place)
 
-    def _reject(self, member: _Member, digest: str, name: str, reason: str, place: Place | None = None) -> None:
-        self._count(member, "rejected")
+    def _reject(
+        self,
+        member: Member,
+        digest: str,
+        name: str,
+        reason: str,
+        place: Place | None = None,
+        *,
+        refused: bool = False,
+    ) -> None:
+        member.count("refused" if refused else "rejected")
         log(name, "the entry in the %s tier is rejected: %s", member.tier.name, reason)
         try:
             if place is None:
@@ -220,26 +305,46 @@ class TierChain:
             else:
                 member.tier.reject_ahead(place)
         except Exception as error:  # the next lookup rejects it again
-            self._count(member, "failed")
+            member.count("failed")
             log(name, "the %s tier could not remove it: %s", member.tier.name, error)
 
     @contextlib.contextmanager
-    def alone(self, digest: str, timeout_seconds: float, name: str = "") -> Iterator[bool]:
-        """Keep other processes from compiling the same key during the block. False: no lock could be had, go on anyway."""
-        with contextlib.ExitStack() as held:
-            locked = False
-            for member in self._members:
-                try:
-                    lock = member.tier.lock(digest) if self._is_ready(member) else None
-                    if lock is not None:
-                        lock.acquire(timeout_seconds)
-                        held.callback(lock.release)
-                        locked = True
-                except LockUnavailable as error:
-                    log(name or digest[:12], "going on without a lock: %s", error)
-                except Exception as error:
-                    self._fail(member, error)
-            yield locked
+    def alone(
+        self,
+        digest: str,
+        timeout_seconds: float,
+        name: str = "",
+        *,
+        found: Callable[[int], bool] = lambda tiers: False,
+        shared: bool = True,
+        within: LookupTime | None = None,
+    ) -> Iterator[bool]:
+        """Keep others from compiling the same key during the block. False: no lock could be had, go on anyway.
+
+        Each tier has a lock for those who share it, and the nearest comes first: one process of each machine goes on to the
+        locks between machines. After each lock, `found` is called with the number of tiers up to it: who had the lock before
+        left the entry there. True ends the waiting. Without `shared`, other machines are not kept from compiling, because
+        nothing will be stored for them. `within` is what earlier lookups left of the time.
+        """
+        turn = CompileTurn(digest, name, timeout_seconds, within or self.lookup_time(), self._after_writes)
+        compiled = failed = False
+        try:
+            for tiers, member in enumerate(self._members, 1):
+                if self._is_ready(member) and turn.take(member, shared=shared) and found(tiers):
+                    yield turn.is_held
+                    return
+            yield turn.is_held
+            compiled = True
+        except Exception:
+            failed = True
+            raise
+        finally:
+            turn.end(compiled=compiled, failed=failed)
+
+    def _after_writes(self, digest: str, work: Callable[[], None]) -> None:
+        """Do it in the background, once the writes of an entry that wait now were tried."""
+        task = Task(work, partial(_without_result, work), work)
+        self.after_writes(digest, partial(_without_result, partial(self._background.add, task)))
 
     def maintain(self, tier: Tier, work: Callable[[], T], otherwise: T) -> T:
         """The result of other `work` on a tier, such as pruning; `otherwise` where the tier is not ready or fails."""
@@ -249,73 +354,39 @@ class TierChain:
         try:
             return work()
         except OSError as error:
-            self._fail(member, error, only_writing=True)
+            member.fail(error, only_writing=True)
             return otherwise
 
     # --- tiers that fail
 
-    def _is_ready(self, member: _Member) -> bool:
+    def _is_ready(self, member: Member) -> bool:
         """Whether the tier may be used now. One that failed is opened again when its pause is over."""
-        if member.opened:
-            return True
-        with member.opening:
-            if member.opened:
-                return True
-            if not member.use.is_over:
-                return False
-            try:
-                member.tier.open()
-            except NotWritable as error:
-                self._fail(member, error, only_writing=True)
-            except Exception as error:
-                self._fail(member, error)
-                return False
-            member.use.end()
-            member.opened = True
-            return True
+        if member.opened or not member.tier.in_background:
+            return member.reopen()
+        if member.use.is_over:
+            self._background.add(Task((member, "open"), partial(_open_again, member), _nothing))
+        return False
 
-    def _is_writable(self, member: _Member) -> bool:
+    def _is_writable(self, member: Member) -> bool:
+        if member.tier.read_only:
+            return False
+        if member.tier.in_background:
+            return True  # what cannot be written now waits
         return self._is_ready(member) and member.writing.is_over
-
-    def _fail(self, member: _Member, error: Exception, *, only_writing: bool = False) -> None:
-        """Leave the tier alone for a while, and warn once."""
-        self._count(member, "failed")
-        member.writing.begin()
-        if not only_writing:
-            member.use.begin()
-            member.opened = False
-        tier = member.tier
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        if len(self._members) == 1:
-            text = f"programs cannot be kept in {tier.location} ({reason}); they are kept in memory only"
-        else:
-            text = f"the {tier.name} tier in {tier.location} fails ({reason}); the cache does without it for a while"
-        self._warn(member, "tier", text)
-
-    def _warn(self, member: _Member, kind: str, text: str) -> None:
-        """Log it; the first of its kind is a warning."""
-        with self._lock:
-            first = kind not in member.warned
-            member.warned.add(kind)
-        log(member.tier.name, "%s", text)
-        if first:
-            with contextlib.suppress(Warning):  # where warnings are errors, this one still breaks nothing
-                warnings.warn(escaped(text), CacheWarning, stacklevel=2)
 
     # --- counting
 
-    def _count(self, member: _Member, what: str) -> None:
-        with self._lock:
-            setattr(member.counts, what, getattr(member.counts, what) + 1)
-
     def counts(self) -> dict[str, TierCounts]:
         """What was done with each tier so far, by its name."""
-        with self._lock:
-            return {member.tier.name: msgspec.structs.replace(member.counts) for member in self._members}
+        return {member.tier.name: member.read_counts() for member in self._members}
 
     def hits(self, origin: str) -> int:
         """Hits in the tiers of an origin."""
         return sum(member.counts.hits for member in self._members if member.tier.origin == origin)
+
+    def total(self, count: str, origin: str) -> int:
+        """One of `TierCounts`, summed over the tiers of an origin."""
+        return sum(getattr(member.counts, count) for member in self._members if member.tier.origin == origin)
 
     @property
     def rejected(self) -> int:

@@ -158,6 +158,11 @@ class GpuFolder:
                 os.utime(path, (now, now))
         return data
 
+    def has(self, digest: str, name: str = "") -> bool:
+        """Whether there is a file for an entry."""
+        path = f"{self._prefix}{digest[:3]}/{slug(name)}-{digest}.bin"
+        return os.path.exists(path) or self._find(digest) is not None  # noqa: PTH110
+
     def read_entry(self, digest: str, name: str = "") -> Entry | None:
         """The entry, verified; None where there is none. `Damaged` says what is wrong with it."""
         data = self.read(digest, name)
@@ -170,10 +175,11 @@ class GpuFolder:
         if self.trust.check_part(self._prefix + shard):
             self._checked.add(shard)
 
-    def write(self, digest: str, data: bytes) -> None:
+    def write(self, digest: str, data: bytes, *, count: bool = True) -> None:
         """Publish the bytes of an entry, in place of an older one of the same key.
 
-        `FileNotFoundError` where somebody cleared the folder meanwhile.
+        `FileNotFoundError` where somebody cleared the folder meanwhile. Without `count` the caller calls `recount` in the end:
+        for many entries, the manifest would take longer than they do.
         """
         name, facts = entries.read_facts(data)
         path = self._find(digest) or self._programs / digest[:3] / f"{slug(name)}-{digest}.bin"
@@ -183,7 +189,8 @@ class GpuFolder:
             before = size_of(path)
             if before is None:
                 self._note_name(slug(name), digest)
-            self.manifest.add(entries=int(before is None), size=len(data) - (before or 0))
+            if count:
+                self.manifest.add(entries=int(before is None), size=len(data) - (before or 0))
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

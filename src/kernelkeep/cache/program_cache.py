@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import msgspec
 
 from .. import __version__, settings
-from ..errors import ArgumentError, CompileError, DeviceError, OutOfMemory, Unsupported
+from ..errors import ArgumentError, CompileError, DeviceError, OutOfMemory
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
 from ..storage.private import Trust
 from ..weak_set import WeakSet
 from .chain import TierChain
+from .chain_member import LookupTime
 from .entry import Entry, Facts
 from .key import Key, digest_of, key_of
 from .lease import Lease
@@ -39,7 +40,9 @@ from .tiers.tier import Place
 
 if TYPE_CHECKING:
     from ..devices.base import Device, Program
+    from ..remote.address import Remote
     from .report import Explanation, PreloadReport
+    from .tiers.remote import RemoteTier
 
 _UNBOUNDED = 1 << 60
 
@@ -49,11 +52,16 @@ class _Closable(Protocol):
 
 
 class ProgramCache:
-    """Compiled programs of one device, in memory and on disk. Safe under threads, processes and `kill -9`.
+    """Compiled programs of one device, in memory, on disk and in shared stores. Safe under threads, processes and `kill -9`.
 
     `max_programs` and `max_bytes` bound what is loaded, `max_disk_bytes` the whole cache folder. A folder that another
     user could have written to is not used, unless `trusted_owner` names that user. The cache does not own the device.
     A context manager; an open one is closed when the interpreter ends.
+
+    `remote`: the address of a shared store, a `kk.Remote`, or several, nearest first; by default what KERNELKEEP_REMOTE names,
+    and `[]` for none. What is in a store is executed, so entries are signed: `signing_key` is a shared secret (bytes) or the
+    path of a key file, and without it the keys of `kernelkeep keys` are used. `allow_unsigned` takes what nobody signed.
+    A lookup waits for all remotes together at most `remote_timeout` seconds, and a server that is gone costs that once.
 
     `loaded`, `chain` and `disk` are its parts: programs in memory, the lookup through the tiers, and the tier on disk.
     """
@@ -65,19 +73,22 @@ class ProgramCache:
         max_programs: int = settings.MAX_PROGRAMS,
         max_bytes: float | None = None,
         max_disk_bytes: float | None = settings.MAX_DISK_BYTES,
-        remote: None = None,
+        remote: str | Remote | Iterable[str | Remote] | None = None,
         *,
+        signing_key: bytes | str | os.PathLike[str] | None = None,
+        allow_unsigned: bool = False,
+        remote_timeout: float = settings.REMOTE_TIMEOUT_SECONDS,
         auto_save: bool = True,
         compile_wait_seconds: float = settings.COMPILE_WAIT_SECONDS,
         trusted_owner: str | int | None = None,
     ) -> None:
-        if remote is not None:
-            raise Unsupported("remote", "this version keeps programs in memory and on disk only")
         if not hasattr(device, "fingerprint") or not hasattr(device, "build"):
             raise ArgumentError(f"device must be one that kk.open_device returned, got {device!r}")
         device.check_open()
         if not isinstance(max_programs, int) or max_programs < 1:
             raise ArgumentError(f"max_programs must be a positive integer, got {max_programs!r}")
+        if isinstance(remote_timeout, bool) or not isinstance(remote_timeout, int | float) or not remote_timeout > 0:
+            raise ArgumentError(f"remote_timeout must be a positive number of seconds, got {remote_timeout!r}")
         memory_bound = bytes_bound("max_bytes", max_bytes)
         disk_bound = bytes_bound("max_disk_bytes", max_disk_bytes)
         self.trusted_owner = settings.trusted_owner() if trusted_owner is None else trusted_owner
@@ -92,7 +103,16 @@ class ProgramCache:
         self.loaded = LoadedPrograms(max_programs, memory_bound)
         most = _UNBOUNDED if disk_bound is None else disk_bound
         self.disk = DiskTier(self.cache_dir, device.fingerprint.folder, device.fingerprint.facts, most, trust)
-        self.chain = TierChain([self.disk])
+        far: list[RemoteTier] = []
+        if remote is not None or settings.remotes():
+            from .folder_description import FolderDescription  # many do without, and start-up counts
+            from .remote_tiers import open_remote_tiers, resolve_remotes
+
+            options: Any = {"signing_key": signing_key, "allow_unsigned": allow_unsigned, "trust": trust}
+            remotes = resolve_remotes(remote, timeout_seconds=remote_timeout, **options)
+            far = open_remote_tiers(remotes, FolderDescription(device.fingerprint.folder, device.fingerprint.facts))
+            remote_timeout = max((tier.remote.timeout_seconds for tier in far), default=remote_timeout)
+        self.chain = TierChain([self.disk, *far], remote_timeout)
         self.saver = Saver(device, self.chain, self.loaded, self._counters, automatic=auto_save)
         self._flights: Flights[tuple[LoadedProgram, str]] = Flights()
         # Not a method: a cache that refers to itself would be freed late, and its programs with it.
@@ -101,6 +121,7 @@ class ProgramCache:
         # The hot path's own names: a lookup and a tick.
         self._hot = self.loaded.hot
         self._tick = self.loaded.next_tick
+        self._named_ahead = False  # whether a program that was compiled ahead was loaded by its name
         self.closed = False
         self._tenants: WeakSet[_Closable] = WeakSet()
         device.add_reliever(self)
@@ -137,17 +158,21 @@ class ProgramCache:
         loaded.tick = self._tick()
         return Lease(loaded, "memory")
 
-    def get_saved(self, digest: str, name: str) -> Lease:
-        """A lease on a program that was saved under a name; `LookupError` where no tier has it."""
+    def get_saved(self, digest: str, name: str, place: Place | None = None) -> Lease:
+        """A lease on a program that was saved under a name; `LookupError` where no tier has it.
+
+        `place` is where it is if it was compiled ahead.
+        """
         alias = (name, digest)
         loaded = self.loaded.find(digest, alias)
         if loaded is not None:
             return Lease(loaded, "memory")
 
         def load() -> tuple[LoadedProgram, str]:
-            found = self._load(digest, name, alias, only_named=True)
+            found = self._load(digest, name, alias, only_named=True, place=place)
             if found is None:
                 raise LookupError(digest)
+            self._named_ahead = self._named_ahead or place is not None
             return found
 
         (loaded, origin), _ = self._flights.join(digest, load, self._compile_wait_seconds)
@@ -184,29 +209,46 @@ class ProgramCache:
     def _bring(self, source: Source, digest: str, alias: Hashable) -> tuple[LoadedProgram, str]:
         """Load a program from wherever it is, or compile it. One thread does this."""
         loaded = self.loaded.find(digest, alias)
+        if loaded is None and self._named_ahead:  # it may have been loaded by its name, under its architecture's key
+            keys = (place.digest for place in self.places_ahead(source))
+            loaded = next(filter(None, (self.loaded.find(key, alias) for key in keys)), None)
         if loaded is not None:  # another thread had just finished
             return loaded, "memory"
-        found = self._load(digest, source.name, alias, source)
+        within = self.chain.lookup_time()
+        found = self._load(digest, source.name, alias, source, within=within)
         if found is not None:
             return found
         asked_at = time.monotonic()
-        with self.chain.alone(digest, self._compile_wait_seconds, source.name):
-            # Another process may have compiled it while we waited for the lock.
-            found = self._load(digest, source.name, alias)
-            if found is not None:
-                self._counters.add(waits=1)
-                waited = (time.monotonic() - asked_at) * 1e3
-                log(source.name, "waited %.0f ms for another process to compile", waited)
-                return found
-            return self._compile(source, digest, alias), "compiled"
+
+        def compiled_elsewhere(tiers: int) -> bool:
+            nonlocal found
+            found = self._load(digest, source.name, alias, tiers=tiers, within=within)
+            return found is not None
+
+        wait, shared = self._compile_wait_seconds, self.saver.saves_compiled
+        with self.chain.alone(digest, wait, source.name, found=compiled_elsewhere, shared=shared, within=within):
+            if found is None:
+                return self._compile(source, digest, alias), "compiled"
+        self._counters.add(waits=1)
+        log(source.name, "waited %.0f ms for somebody else to compile", (time.monotonic() - asked_at) * 1e3)
+        return found
 
     def _load(
-        self, digest: str, name: str, alias: Hashable, source: Source | None = None, *, only_named: bool = False
+        self,
+        digest: str,
+        name: str,
+        alias: Hashable,
+        source: Source | None = None,
+        *,
+        only_named: bool = False,
+        place: Place | None = None,
+        tiers: int | None = None,
+        within: LookupTime | None = None,
     ) -> tuple[LoadedProgram, str] | None:
-        """Load a program from the first tier that has it, and where that was; None where no tier has it.
+        """Load a program from the first tier that has it, or of the first `tiers`, and where that was; None where none has it.
 
-        With `source`, what was compiled ahead for the device's architecture is found too. With `only_named`, an entry that was
-        saved under another name is a `LookupError`.
+        With `source`, what was compiled ahead for the device's architecture is found too, and with `place` what is there. With
+        `only_named`, an entry that was saved under another name is a `LookupError`.
         """
         seconds = 0.0
 
@@ -215,13 +257,18 @@ class ProgramCache:
             if only_named and entry.facts.name != name:
                 raise LookupError(digest)
             # What was compiled ahead was never on this device: let the driver refuse all of it now, not at the first launch.
-            eager = entry.facts.key.digest != digest
+            eager = entry.facts.key.digest != digest or place is not None
             start = time.perf_counter()
             program: Program = self._with_relief(lambda: self.device.load(entry.payload, eager=eager))
             seconds = time.perf_counter() - start
             return program
 
-        hit = self.chain.load(digest, name, load, lambda: () if source is None else self.places_ahead(source))
+        places: Callable[[], Sequence[Place]] = tuple
+        if source is not None:
+            places = partial(self.places_ahead, source)
+        elif place is not None:
+            places = partial(list, (place,))
+        hit = self.chain.load(digest, name, load, places, within, tiers)
         if hit is None:
             return None
         facts = hit.facts
@@ -298,15 +345,20 @@ class ProgramCache:
     # --- upkeep
 
     def persist(self) -> int:
-        """Save every loaded program that is not saved yet, or that has more native code now; how many were written."""
+        """Save every loaded program that is not saved yet, or that has more native code now; how many were written.
+
+        Waits for shared stores while they take entries, and not for one that hangs.
+        """
         self.check_open()
         written = self.saver.save_all()
+        self.chain.flush()
         self._lifetime.save()
         return written
 
     def finish_saving(self) -> None:
-        """Wait until what is being saved in the background is saved."""
+        """Wait until what is being saved in the background is saved. A shared store that hangs is not waited for."""
         self.saver.finish()
+        self.chain.flush()
 
     def trim(self, target_bytes: int = 0) -> int:
         """Evict idle programs from memory until at most `target_bytes` are loaded; how many bytes went."""
@@ -361,6 +413,7 @@ class ProgramCache:
         for tenant in list(self._tenants):
             tenant.close()
         self.saver.close()
+        self.chain.close()
         self.loaded.clear()
         self._lifetime.save()
 
@@ -413,4 +466,6 @@ def _read_counts(counters: Counters, loaded: LoadedPrograms, chain: TierChain) -
     counts["hits_disk"] = chain.hits("disk")
     counts["hits_remote"] = chain.hits("remote")
     counts["corrupt_entries"] = chain.rejected
+    for what in ("stored", "refused", "failed", "skipped", "dropped"):
+        counts[f"remote_{what}"] = chain.total(what, "remote")
     return counts

@@ -66,7 +66,7 @@ class Explanation:
     """Why a lookup hits or misses; `str()` is the text for people."""
 
     name: str
-    found: str | None  # "memory", "disk" or None
+    found: str | None  # "memory", "disk", "remote" or None
     digest: str
     fields: dict[str, str]
     nearest: str | None = None
@@ -76,7 +76,8 @@ class Explanation:
     def __str__(self) -> str:
         name = escaped(self.name)
         if self.found:
-            lines = [f"{name} is found {'in' if self.found == 'memory' else 'on'} {self.found}, key {self.digest[:16]}"]
+            where = {"memory": "in memory", "remote": "in a shared store"}.get(self.found, f"on {self.found}")
+            lines = [f"{name} is found {where}, key {self.digest[:16]}"]
         elif self.nearest is None:
             lines = [f"{name} is not found, and no other version of it is known; key {self.digest[:16]}"]
         else:

@@ -64,6 +64,11 @@ class Saver:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="kernelkeep-save")
         return self._executor
 
+    @property
+    def saves_compiled(self) -> bool:
+        """Whether programs are saved as soon as they are compiled."""
+        return self.automatic and bool(self._device.capabilities.program_binaries)
+
     def save(self, program: Any, state: SaveState) -> bool:
         """Write a program to the tiers; whether that succeeded."""
         name = state.facts.name

@@ -26,6 +26,11 @@ COUNTERS = (
     "corrupt_entries",
     "waits",
     "ripened",
+    "remote_stored",
+    "remote_refused",
+    "remote_failed",
+    "remote_skipped",
+    "remote_dropped",
 )
 
 
@@ -33,6 +38,10 @@ class CacheStats(msgspec.Struct, frozen=True):
     """Counts and sizes of a cache; `str()` is a table for people.
 
     `compile_seconds_saved` counts programs that came from disk or a remote tier; a hit in memory saves no compile.
+
+    Of shared stores: entries `remote_stored` there; `remote_refused`, because no trusted key signed them; calls that
+    `remote_failed`; lookups that were `remote_skipped`, because the store had failed a short time before or no time was left; and
+    entries `remote_dropped`, because too many waited to be written or the store kept failing.
     """
 
     programs: int = 0
@@ -52,6 +61,11 @@ class CacheStats(msgspec.Struct, frozen=True):
     corrupt_entries: int = 0
     waits: int = 0
     ripened: int = 0
+    remote_stored: int = 0
+    remote_refused: int = 0
+    remote_failed: int = 0
+    remote_skipped: int = 0
+    remote_dropped: int = 0
 
     @property
     def hits(self) -> int:
@@ -81,8 +95,20 @@ class CacheStats(msgspec.Struct, frozen=True):
             ("evictions", f"{self.evictions:,}"),
             ("corrupt entries set aside", f"{self.corrupt_entries:,}"),
         ]
+        rows += self.remote_rows()
         width = max(len(label) for label, _ in rows)
         return "\n".join(f"{label.ljust(width)}  {value}" for label, value in rows)
+
+    def remote_rows(self) -> list[tuple[str, str]]:
+        """The lines about shared stores; none where there was nothing to do with any."""
+        counts = {
+            "stored remotely": self.remote_stored,
+            "remote entries refused": self.remote_refused,
+            "remote failures": self.remote_failed,
+            "remote lookups skipped": self.remote_skipped,
+            "not stored remotely": self.remote_dropped,
+        }
+        return [(label, f"{count:,}") for label, count in counts.items()] if any(counts.values()) else []
 
 
 def human_bytes(size: int) -> str:

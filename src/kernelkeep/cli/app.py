@@ -7,20 +7,31 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from .cache import clear, ls, prune, show, stats, verify
+from .bundle import export, import_
+from .cache import clear, ls, prune, show, stats
 from .checkpoint import checkpoint
 from .demo import demo
 from .devices import devices, doctor
-from .programs import explain, warm
+from .fleet import fleet
+from .keys import keys
+from .programs import compile_ahead, explain, warm
+from .sync import sync
 from .trace import trace
 from .tune import tune
+from .verify import verify
 
 # No markup: panels would be as wide as the terminal, with a type behind every flag (`--json <bool>`).
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 for command in (demo, devices, doctor, ls, show, stats, explain, warm, prune, verify, clear, tune):
     app.command(command.__name__)(command)
+app.command("export")(export)
+app.command("import")(import_)
+app.command("compile-ahead")(compile_ahead)
 app.add_typer(trace, name="trace")
 app.add_typer(checkpoint, name="checkpoint")
+app.add_typer(keys, name="keys")
+app.add_typer(fleet, name="fleet")
+app.add_typer(sync, name="sync")
 
 
 @app.callback(invoke_without_command=True)

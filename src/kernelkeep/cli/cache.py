@@ -1,4 +1,4 @@
-"""`kernelkeep ls`, `show`, `stats`, `prune`, `verify` and `clear`: the cache folder itself.
+"""`kernelkeep ls`, `show`, `stats`, `prune` and `clear`: the cache folder itself.
 
 They need no device and load no GPU library, unless `--device` or `--gone` asks which folders belong to a device.
 """
@@ -22,7 +22,6 @@ from ..cache.upkeep import (
     list_entries,
     prune_root,
     survey_root,
-    verify_root,
 )
 from ..errors import ArgumentError, KernelKeepError
 from ..escaping import escaped
@@ -45,10 +44,10 @@ from .complaint import complain
 
 def ls(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
     """List the programs on disk. Each is verified."""
-    root, only = _where(cache_dir, device)
+    root, only = chosen_folders(cache_dir, device)
     found = list(list_entries(root, only))
     if as_json:
-        print_json({"cache_dir": root, "entries": [_as_json(stored) for stored in found]})
+        print_json({"cache_dir": root, "entries": [stored_as_json(stored) for stored in found]})
         return
     if not found:
         print_line(f"No program is kept in {root}.")
@@ -62,7 +61,7 @@ def ls(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = 
             made.add_row(*_row(stored))
         print_table(made)
     damaged = sum(stored.facts is None for stored in found)
-    print_line(f"{_count(len(found))}, {human_bytes(sum(stored.nbytes for stored in found))}, in {root}")
+    print_line(f"{count_programs(len(found))}, {human_bytes(sum(stored.nbytes for stored in found))}, in {root}")
     if damaged:
         print_line(f"{damaged} damaged: `kernelkeep verify` says what is wrong, with --repair it sets them aside")
 
@@ -100,12 +99,12 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show everything about a program. Ends with 1 if there is no such program."""
-    root, only = _where(cache_dir, device)
+    root, only = chosen_folders(cache_dir, device)
     found = find_entries(root, name, only)
     if not found:
         raise KernelKeepError(f"no program named {name!r} is kept in {root}")
     if as_json:
-        print_json({"cache_dir": root, "entries": [_as_json(stored) for stored in found]})
+        print_json({"cache_dir": root, "entries": [stored_as_json(stored) for stored in found]})
         return
     for number, stored in enumerate(found):
         if number:
@@ -126,6 +125,7 @@ def _facts(stored: Stored) -> list[tuple[str, str]]:
         ("compiled in", f"{facts.compile_seconds * 1e3:,.1f} ms"),
         ("compiled on", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts.created))),
         ("by kernelkeep", facts.version),
+        *([("compiler", facts.compiler)] if facts.compiler else []),
         ("last used", ago(stored.last_used)),
         ("saved again", f"{facts.ripened} times"),
     ]
@@ -134,7 +134,7 @@ def _facts(stored: Stored) -> list[tuple[str, str]]:
 
 def stats(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
     """Show how much is kept, and the statistics of all processes."""
-    root, only = _where(cache_dir, device)
+    root, only = chosen_folders(cache_dir, device)
     survey = survey_root(root, only)
     sums = survey.lifetime
     if as_json:
@@ -162,6 +162,7 @@ def stats(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson
     for label, value in (
         ("hits in memory", f"{sums.hits_memory:,}"),
         ("hits on disk", f"{sums.hits_disk:,}"),
+        ("remote hits", f"{sums.hits_remote:,}"),
         ("misses", f"{sums.misses:,}"),
         ("hit rate", f"{sums.hit_rate:.1%}"),
         ("compiles", f"{sums.compiles:,}"),
@@ -172,6 +173,7 @@ def stats(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson
         ("saved again after use", f"{sums.ripened:,}"),
         ("evictions from memory", f"{sums.evictions:,}"),
         ("corrupt entries set aside", f"{sums.corrupt_entries:,}"),
+        *sums.remote_rows(),
     ):
         done.add_row(label, value)
     print_table(done)
@@ -192,7 +194,7 @@ def prune(
 ) -> None:
     """Remove programs that were not used for a while."""
     most = None if max_bytes is None else size_from(max_bytes)
-    root, only = _where(cache_dir, device)
+    root, only = chosen_folders(cache_dir, device)
     is_gone = None
     if gone:
         from ..devices.registry import fingerprints_here
@@ -206,32 +208,9 @@ def prune(
     for folder in went.folders:
         print_line(f"{escaped(folder)}: no longer here")
     print_line(
-        f"{_count(went.entries)}, {human_bytes(went.bytes)}, {'would be removed' if dry_run else 'removed'} from {root}"
+        f"{count_programs(went.entries)}, {human_bytes(went.bytes)}, {'would be removed' if dry_run else 'removed'} from {root}"
     )
     _fail_if_something_stays(went)
-
-
-def verify(
-    repair: Annotated[bool, typer.Option("--repair", help="Set damaged entries aside and count again.")] = False,
-    cache_dir: CacheDir = None,
-    device: DeviceSpec = None,
-    as_json: AsJson = False,
-) -> None:
-    """Check every byte of every entry. Ends with 1 if one is damaged and not repaired."""
-    root, only = _where(cache_dir, device)
-    outcome = verify_root(root, repair=repair, only=only)
-    if as_json:
-        damaged = [_as_json(stored) for stored in outcome.damaged]
-        counts = {"entries": outcome.entries, "bytes": outcome.bytes, "repaired": outcome.repaired}
-        print_json({"cache_dir": root, "ok": outcome.ok, **counts, "damaged": damaged})
-    else:
-        for stored in outcome.damaged:
-            done = ", set aside" if repair else ""
-            print_line(f"{escaped(stored.path.relative_to(root))}: {escaped(stored.damage)}{done}")
-        checked = f"{_count(outcome.entries)}, {human_bytes(outcome.bytes)}, checked in {root}"
-        print_line(f"{checked}: {len(outcome.damaged)} damaged" if outcome.damaged else f"{checked}: all are whole")
-    if not outcome.ok:
-        raise typer.Exit(1)
 
 
 def clear(
@@ -244,19 +223,19 @@ def clear(
 
     Ends with 1 if something could not be removed.
     """
-    root, only = _where(cache_dir, device)
+    root, only = chosen_folders(cache_dir, device)
     if not yes:
         if as_json:
             raise ArgumentError("--json cannot ask for confirmation; add --yes")
         held = survey_root(root, only).lifetime
-        if not agreed(f"Remove {_count(held.on_disk)}, {human_bytes(held.disk_bytes)}, from {root}?"):
+        if not agreed(f"Remove {count_programs(held.on_disk)}, {human_bytes(held.disk_bytes)}, from {root}?"):
             print_line("Nothing was removed.")
             raise typer.Exit(1)
     went = clear_root(root, only)
     if as_json:
         print_json({"cache_dir": root, "removed": went})
     else:
-        print_line(f"{_count(went.entries)}, {human_bytes(went.bytes)}, removed from {root}")
+        print_line(f"{count_programs(went.entries)}, {human_bytes(went.bytes)}, removed from {root}")
         for folder in went.in_use:
             print_line(f"{escaped(folder)}: the driver's own files stay, because a running process uses them")
     _fail_if_something_stays(went)
@@ -269,7 +248,8 @@ def _fail_if_something_stays(went: Pruned) -> None:
         raise typer.Exit(1)
 
 
-def _where(cache_dir: Path | None, device: str | None) -> tuple[Path, frozenset[str] | None]:
+def chosen_folders(cache_dir: Path | None, device: str | None) -> tuple[Path, frozenset[str] | None]:
+    """The cache folder, and the folders in it that belong to the devices; None for all."""
     return cache_root(cache_dir), folders_of(device, cache_dir=cache_dir)
 
 
@@ -278,11 +258,13 @@ def _label(stored: Stored) -> str:
     return stored.facts.name if stored.facts else stored.path.stem.removesuffix(f"-{stored.digest}")
 
 
-def _count(entries: int) -> str:
+def count_programs(entries: int) -> str:
+    """A number of programs, for people."""
     return f"{entries:,} program{'' if entries == 1 else 's'}"
 
 
-def _as_json(stored: Stored) -> dict[str, Any]:
+def stored_as_json(stored: Stored) -> dict[str, Any]:
+    """An entry for `print_json`."""
     facts = stored.facts
     common = {
         "folder": stored.folder,

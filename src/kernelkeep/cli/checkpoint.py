@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -29,7 +28,9 @@ def _start(context: typer.Context) -> None:
 
 @checkpoint.command()
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint, such as heat.kkpt.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A checkpoint, such as heat.kkpt or s3://bucket/heat.kkpt.")
+    ],
     cache_dir: CacheDir = None,
     device: DeviceSpec = None,
     as_json: AsJson = False,
@@ -56,7 +57,7 @@ def _as_json(found: Description) -> dict[str, Any]:
 
 def _file_as_json(file: FileFacts) -> dict[str, Any]:
     return {
-        "path": file.path,
+        "path": file.address or file.path,
         "nbytes": file.nbytes,
         "whole": file.whole,
         "problem": file.problem,
@@ -76,7 +77,7 @@ def _print(found: Description) -> None:
 
 def _rows(found: Description) -> list[tuple[str, str]]:
     header, size = found.file.header, human_bytes(found.file.nbytes)
-    rows = [("file", str(found.file.path)), ("whole", "yes" if found.file.whole else "no")]
+    rows = [("file", found.file.address or str(found.file.path)), ("whole", "yes" if found.file.whole else "no")]
     if header is None:
         return [*rows, ("size", size)]
     created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(header.created))

@@ -35,6 +35,16 @@ DeviceSpec = Annotated[
         "--device", metavar="SPEC", help="A backend or a device, such as opencl or cuda:0, instead of all of them."
     ),
 ]
+RemoteUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--remote", metavar="URL", help="A shared store, such as redis://host/0, instead of $KERNELKEEP_REMOTE."
+    ),
+]
+SigningKey = Annotated[
+    Path | None,
+    typer.Option("--key", metavar="FILE", help="A key file, instead of the keys of `kernelkeep keys`."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
 # Output that is not a terminal keeps whole lines instead of 80 columns, unless $COLUMNS is set.

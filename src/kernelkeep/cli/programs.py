@@ -1,4 +1,4 @@
-"""`kernelkeep explain` and `kernelkeep warm`: source files, a device and the cache."""
+"""`kernelkeep explain`, `warm` and `compile-ahead`: kernels in files, a device or an architecture, and the cache."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ import typer
 
 from ..cache.program_cache import ProgramCache
 from ..cache.report import PreloadReport
-from ..errors import CompileError
-from ..observe.inventory import open_device_for
+from ..devices.ahead import parse_target
+from ..devices.registry import open_device
+from ..errors import ArgumentError, CompileError
+from ..fleet import compile_ahead as fleet
+from ..fleet.bundle import export_bundle
+from ..kernels.user_files import Kernels, compilable, is_python_file, kernels_in
+from ..observe.inventory import open_device_for, target_of
+from ..programs.portable import PortableKernel
 from ..programs.source import Source
-from .common import AsJson, CacheDir, cache_root, print_json, print_line
+from .common import AsJson, CacheDir, RemoteUrl, SigningKey, cache_root, print_json, print_line
 from .complaint import complain
 
 _Device = Annotated[
@@ -24,19 +30,27 @@ _Device = Annotated[
         "--device", metavar="SPEC", help="A device, such as cuda:0, instead of the best that takes the language."
     ),
 ]
-_Defines = Annotated[list[str] | None, typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="Define a macro.")]
-_Includes = Annotated[list[Path] | None, typer.Option("-I", "--include", metavar="DIR", help="Look there for headers.")]
-_Options = Annotated[
+Defines = Annotated[list[str] | None, typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="Define a macro.")]
+Includes = Annotated[list[Path] | None, typer.Option("-I", "--include", metavar="DIR", help="Look there for headers.")]
+Options = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="TEXT", help="Hand an option to the compiler: --option=-cl-mad-enable."),
+]
+_File = Annotated[
+    str,
+    typer.Argument(metavar="FILE", help="A source (.cu, .cl, .comp, .glsl), or FILE.py or FILE.py:NAME with kernels."),
+]
+Files = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE", help="Sources (.cu, .cl, .comp, .glsl), or FILE.py or FILE.py:NAME with kernels."),
 ]
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A source: .cu, .cl, .comp or .glsl.")],
-    define: _Defines = None,
-    include: _Includes = None,
-    option: _Options = None,
+    file: _File,
+    define: Defines = None,
+    include: Includes = None,
+    option: Options = None,
     cache_dir: CacheDir = None,
     device: _Device = None,
     as_json: AsJson = False,
@@ -45,33 +59,36 @@ def explain(
 
     The fields of its key are compared with those of the nearest entry.
     """
-    source = _source(file, define, include, option)
-    with _cache(source.language, device, cache_dir) as cache:
-        explanation = cache.explain(source)
-        spec = cache.device.spec
+    explained = []
+    for language, found in _by_language([file], define, include, option).items():
+        with _cache(language, device, cache_dir) as cache:
+            sources = compilable(found, cooperative=cache.device.capabilities.cooperative)
+            explained += [{"device": cache.device.spec, "explanation": cache.explain(source)} for source in sources]
     if as_json:
-        print_json({"device": spec, "explanation": explanation})
-    else:
-        print_line(str(explanation))
+        # A file with several kernels has a list of them.
+        print_json(explained[0] if len(explained) == 1 else explained)
+        return
+    for number, one in enumerate(explained):
+        if number:
+            print_line()
+        print_line(str(one["explanation"]))
 
 
 def warm(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Sources: .cu, .cl, .comp or .glsl.")],
-    define: _Defines = None,
-    include: _Includes = None,
-    option: _Options = None,
+    files: Files,
+    define: Defines = None,
+    include: Includes = None,
+    option: Options = None,
     cache_dir: CacheDir = None,
     device: _Device = None,
+    remote: RemoteUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile sources into the cache, those that are not there yet. Ends with 1 if any of them fails."""
-    by_language: dict[str, list[Source]] = {}
-    for file in files:
-        source = _source(file, define, include, option)
-        by_language.setdefault(source.language, []).append(source)
     reports: list[tuple[str, PreloadReport]] = []
-    for language, sources in by_language.items():
-        with _cache(language, device, cache_dir) as cache:
+    for language, found in _by_language(files, define, include, option).items():
+        with _cache(language, device, cache_dir, remote) as cache:
+            sources = compilable(found, cooperative=cache.device.capabilities.cooperative)
             # Only on a terminal: a bar is noise in a log.
             report = cache.preload(sources, progress=not as_json and sys.stderr.isatty())
             reports.append((cache.device.spec, report))
@@ -91,24 +108,124 @@ def warm(
 def _as_json(spec: str, report: PreloadReport) -> dict[str, Any]:
     failed = []
     for failure in report.failed:
-        error = failure.error
-        log, line = (error.log, error.line) if isinstance(error, CompileError) else ("", None)
-        failed.append({"name": failure.name, "error": str(error), "line": line, "log": log})
-    counts = {"memory": report.memory, "disk": report.disk, "compiled": report.compiled}
+        failed.append({"name": failure.name, **_error(failure.error)})
+    counts = {
+        "memory": report.memory,
+        "disk": report.disk,
+        "remote": report.remote,
+        "compiled": report.compiled,
+    }
     return {"device": spec, "ok": report.ok, "seconds": report.seconds, **counts, "failed": failed}
 
 
-def _source(file: Path, define: list[str] | None, include: list[Path] | None, option: list[str] | None) -> Source:
+def compile_ahead(
+    files: Files,
+    target: Annotated[
+        list[str] | None,
+        typer.Option("--target", metavar="TARGET", help="Such as cuda:sm_90 or hip:gfx90a; several times for several."),
+    ] = None,
+    bundle: Annotated[
+        Path | None, typer.Option("--bundle", metavar="OUT.kkb", help="Then write these programs to a bundle.")
+    ] = None,
+    key: SigningKey = None,
+    define: Defines = None,
+    include: Includes = None,
+    option: Options = None,
+    cache_dir: CacheDir = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="SPEC", help="Also for the architecture of a device that is here.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile sources for GPUs that are not in this machine. Ends with 1 if any of them fails.
+
+    A machine with such a GPU finds them in its cache folder, and compiles nothing. The bundle carries them there.
+    """
+    cache_root(cache_dir)
+    target = [*(target or ()), *([] if device is None else [target_of(device, cache_dir)])]
+    if not target:
+        raise ArgumentError("--target is missing: name at least one, such as --target cuda:sm_90")
+    sources = [source for file in files for source in sources_from(file, define, include, option)]
+    watched = not as_json and sys.stderr.isatty()  # a bar is noise in a log
+    report = fleet.compile_ahead(sources, target, cache_dir, progress=watched)
+    exported = None
+    if bundle is not None and report.ok:
+        parsed = [parse_target(one) for one in target]
+        folders = {one.compiler.fingerprint(one.architecture).folder for one in parsed}
+        exported = export_bundle(
+            report.cache_dir,
+            bundle,
+            sources=sources,
+            devices=folders,
+            tuning=False,
+            driver_cache=False,
+            signing_key=key,
+        )
+    if as_json:
+        failed = [{"name": one.name, "target": one.target, **_error(one.error)} for one in report.failed]
+        counts = {"compiled": report.compiled, "kept": report.kept, "bytes": report.bytes, "seconds": report.seconds}
+        shown = {"cache_dir": report.cache_dir, "ok": report.ok, "targets": report.targets, **counts, "failed": failed}
+        print_json(shown | {"bundle": exported})
+    else:
+        print_line(str(report).partition("\n")[0])
+        for failure in report.failed:
+            complain(str(failure))
+        if exported is not None:
+            print_line(str(exported))
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _error(error: Exception) -> dict[str, Any]:
+    log, line = (error.log, error.line) if isinstance(error, CompileError) else ("", None)
+    return {"error": str(error), "line": line, "log": log}
+
+
+def sources_from(
+    file: str, define: list[str] | None, include: list[Path] | None, option: list[str] | None
+) -> list[Source | PortableKernel]:
+    """What is to be compiled of a file on the command line, for any device."""
+    return compilable(_kernels_from(file, define, include, option), cooperative=True)
+
+
+def _kernels_from(
+    file: str, define: list[str] | None, include: list[Path] | None, option: list[str] | None
+) -> list[Kernels]:
+    """What a file on the command line holds."""
+    if is_python_file(file):
+        if define or include or option:
+            raise ArgumentError(f"-D, -I and --option are for source files; {file} decides for itself")
+        return kernels_in(file)
     defines: dict[str, Any] = {}
     for text in define or ():
         name, equals, value = text.partition("=")
         defines[name] = value if equals else True
-    return Source.from_file(file, defines=defines, include_dirs=tuple(include or ()), options=tuple(option or ()))
+    fields = {"defines": defines, "include_dirs": tuple(include or ()), "options": tuple(option or ())}
+    return [Source.from_file(file, **fields)]
+
+
+def _by_language(
+    files: list[str], define: list[str] | None, include: list[Path] | None, option: list[str] | None
+) -> dict[str | None, list[Kernels]]:
+    """What the files hold, by language; what runs on any device under None."""
+    found: dict[str | None, list[Kernels]] = {}
+    for file in files:
+        for source in _kernels_from(file, define, include, option):
+            language = source.language if isinstance(source, Source) else None
+            found.setdefault(language, []).append(source)
+    return found
 
 
 @contextlib.contextmanager
-def _cache(language: str, spec: str | None, cache_dir: Path | None) -> Iterator[ProgramCache]:
+def _cache(
+    language: str | None, spec: str | None, cache_dir: Path | None, remote: str | None = None
+) -> Iterator[ProgramCache]:
     cache_root(cache_dir)
-    with open_device_for(language, spec, cache_dir=cache_dir) as device:
-        with ProgramCache(device, cache_dir) as cache:
+    opened = (
+        open_device(spec, cache_dir=cache_dir)
+        if language is None
+        else open_device_for(language, spec, cache_dir=cache_dir)
+    )
+    with opened as device:
+        with ProgramCache(device, cache_dir, remote=remote) as cache:
             yield cache

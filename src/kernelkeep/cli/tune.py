@@ -7,23 +7,29 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
+from .. import settings
 from ..cache.program_cache import ProgramCache
 from ..devices.registry import open_device
-from ..errors import ArgumentError, VariantError
+from ..errors import ArgumentError, RemoteError
 from ..kernels.catalogue import SHIPPED, CatalogueEntry, find_kernel, parse_problem
-from ..observe.tuning_overview import KnownProblem, known_problems, records_in
+from ..observe.tuning_overview import known_problems, records_in
 from ..pictures.file import check_picture
+from ..remote.address import Remote
 from ..variants.records import Records
 from ..variants.report import TuneReport
-from ..variants.select import Selection
-from ..variants.tuned import Tuned
-from ..variants.values import in_words
-from .common import AsJson, CacheDir, Table, ago, agreed, cache_root, print_json, print_line, print_table
+from ..variants.sharing import SharedRecords, share_with, take_from
+from .common import AsJson, CacheDir, cache_root, print_json, print_line
 from .complaint import complain
-
-Problem = dict[str, Any]
+from .tuning_records import (
+    Problem,
+    counted,
+    export_records,
+    forget_records,
+    import_records,
+    select_variants,
+    show_records,
+)
 
 
 def tune(
@@ -52,6 +58,20 @@ def tune(
     import_: Annotated[Path | None, typer.Option("--import", metavar="FILE", help="Read such a file.")] = None,
     forget: Annotated[bool, typer.Option("--forget", help="Remove what is known; asks first.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    share: Annotated[
+        bool,
+        typer.Option(
+            "--share", help="Take what others have measured first, and give them the results; alone: what is known."
+        ),
+    ] = False,
+    remote: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--remote",
+            metavar="URL",
+            help="The shared store, instead of $KERNELKEEP_REMOTE; may be repeated.",
+        ),
+    ] = None,
     cache_dir: CacheDir = None,
     device: Annotated[
         str | None,
@@ -66,7 +86,7 @@ def tune(
     """Find the fastest variant of a kernel for some problems, verified, and remember it.
 
     Without --problem some common ones are tuned. What was measured before is not measured again, so an interrupted
-    tuning continues where it stopped. Ends with 1 if every variant of a problem failed.
+    tuning continues where it stopped. Ends with 1 if every variant of a problem failed, or the results could not be shared.
     """
     modes = {"--select": select, "--show": show, "--export": export, "--import": import_, "--forget": forget}
     asked = [name for name, value in modes.items() if value]
@@ -76,33 +96,41 @@ def tune(
     useless = [name for name, given in tuning.items() if given and asked]
     if useless:
         raise ArgumentError(f"{useless[0]} is for tuning, and {asked[0]} measures nothing")
+    if asked and share:
+        raise ArgumentError(f"--share and {asked[0]} do not go together")
+    if remote and not share:
+        raise ArgumentError("--remote is for --share")
     root = cache_root(cache_dir)
+    stores = (remote or settings.remotes()) if share else None
+    if share and kernel is None:
+        _share_known(root, stores, _digest_of(device, cache_dir), as_json)
+        return
     if not asked or select:
         if kernel is None:
             raise ArgumentError(f"KERNEL is missing: name one of {', '.join(SHIPPED)}, or FILE.py:NAME for your own")
         entry = find_kernel(kernel)
         problems = [entry.complete(parse_problem(text)) for text in problem or ()]
         if select:
-            _select(entry, problems, cache_dir, device, as_json)
+            select_variants(entry, problems, cache_dir, device, as_json)
         else:
-            _tune(entry, problems, budget, picture, force, cache_dir, device, as_json)
+            _tune(entry, problems, budget, picture, force, stores, cache_dir, device, as_json)
         return
     if problem:
         raise ArgumentError(f"{asked[0]} is for all problems; --problem does not go with it")
     name = _name_of(kernel)
     if import_ is not None:
-        _import(root, import_, as_json)
+        import_records(root, import_, as_json)
         return
     digest = _digest_of(device, cache_dir)
     with records_in(root) as records:
         if not show and kernel is not None and name not in records.names():
             raise ArgumentError(f"nothing is known of a kernel {kernel} in {root}")
         if show:
-            _show(root, kernel, known_problems(records, name, digest), as_json)
+            show_records(root, kernel, known_problems(records, name, digest), as_json)
         elif export is not None:
-            _export(records, export, name, digest, as_json)
+            export_records(records, export, name, digest, as_json)
         else:
-            _forget(records, name, digest, yes, as_json)
+            forget_records(records, name, digest, yes, as_json)
 
 
 def _name_of(kernel: str | None) -> str | None:
@@ -128,6 +156,7 @@ def _tune(
     budget: float | None,
     picture: Path | None,
     force: bool,
+    stores: Any,
     cache_dir: Path | None,
     device: str | None,
     as_json: bool,
@@ -147,6 +176,9 @@ def _tune(
 
     with open_device(device, cache_dir=cache_dir) as opened, ProgramCache(opened, cache_dir) as cache:
         tuned = entry.tuned_for(opened)
+        records, digest = tuned.records(cache), opened.fingerprint.digest
+        if stores is not None and not force:
+            _take(records, stores, tuned.name, digest, as_json)
         # In a log a progress bar would be noise.
         watched = not as_json and sys.stderr.isatty()
         try:
@@ -164,9 +196,12 @@ def _tune(
                 f"interrupted; {kept if tried else 'nothing was measured yet'}, and the same command continues there"
             )
             raise typer.Exit(130) from None
+        shared = [] if stores is None else share_with(stores, records, device=digest, tuned=tuned.name)
     if as_json:
-        print_json({"reports": [_as_json(report) for report in reports], "pictures": drawn})
+        data = {"reports": [_as_json(report) for report in reports], "pictures": drawn}
+        print_json(data if stores is None else data | {"shared": _shared_as_json(shared)})
     else:
+        _print_shared(shared)
         for path in drawn:
             print_line(f"The picture is in {path}.")
     if any(report.best is None for report in reports):
@@ -190,105 +225,39 @@ def _as_json(report: TuneReport) -> dict[str, Any]:
     }
 
 
-# --- what is known
+# --- sharing
 
 
-def _select(
-    entry: CatalogueEntry, problems: list[Problem], cache_dir: Path | None, device: str | None, as_json: bool
-) -> None:
-    with open_device(device, cache_dir=cache_dir) as opened, ProgramCache(opened, cache_dir) as cache:
-        tuned = entry.tuned_for(opened)
-        if not problems:
-            known = known_problems(tuned.records(cache), tuned.name, opened.fingerprint.digest)
-            problems = [one.problem for one in known] or list(entry.problems)
-        if not problems:
-            raise ArgumentError(f"nothing is known of {entry.name} yet: give --problem NAME=VALUE,NAME=VALUE")
-        found = [(problem, _selection(tuned, cache, problem)) for problem in problems]
-        spec = opened.spec
-    failed = any(isinstance(selection, VariantError) for _, selection in found)
-    if as_json:
-        chosen = [
-            {"problem": problem, "error" if isinstance(selection, VariantError) else "selection": selection}
-            for problem, selection in found
-        ]
-        print_json({"device": spec, "kernel": entry.name, "selections": chosen})
-    for problem, selection in () if as_json else found:
-        if isinstance(selection, VariantError):
-            expected, reason = "", str(selection)
-        else:
-            expected = "" if selection.expected_ms is None else f", about {selection.expected_ms:.4g} ms"
-            reason = selection.reason
-        print_line(f"{entry.name}  {in_words(problem)}  on {spec}{expected}")
-        print_line(f"  {reason}")
-    if failed:
-        raise typer.Exit(1)
-
-
-def _selection(tuned: Tuned, cache: ProgramCache, problem: Problem) -> Selection | VariantError:
+def _take(records: Records, stores: Any, tuned: str, digest: str, as_json: bool) -> None:
+    """Take what others have measured. Tuning goes on without it; whether sharing works is found out at the end."""
     try:
-        return tuned.select(cache, problem)
-    except VariantError as error:
-        return error  # other problems may have a variant that runs
-
-
-def _show(root: Path, kernel: str | None, known: list[KnownProblem], as_json: bool) -> None:
-    if as_json:
-        print_json({"cache_dir": root, "known": known})
+        taken = take_from(stores, records, device=digest, tuned=tuned)
+    except RemoteError as error:
+        complain(f"what others have measured cannot be taken: {error}")
         return
-    if not known:
-        print_line(f"Nothing is known{f' of {kernel}' if kernel else ''} from tuning in {root}.")
-        return
-    numbers = ("ms", "samples", "variants", "failures")
-    for name in dict.fromkeys(one.device_name for one in known):
-        print_line(name)
-        optional = ("measured", "samples", "variants")
-        made = Table("kernel", "problem", "variant in use", *numbers, "measured", right=numbers, optional=optional)
-        for one in (one for one in known if one.device_name == name):
-            variant = "none" if one.variant is None else in_words(one.variant) + (", pinned" if one.pinned else "")
-            made.add_row(
-                escape(one.tuned),
-                escape(in_words(one.problem)),
-                escape(variant),
-                "-" if one.milliseconds is None else f"{one.milliseconds:.4g}",
-                str(one.samples),
-                str(one.measured + sum(one.failures.values())),
-                ", ".join(f"{count} {failure}" for failure, count in sorted(one.failures.items())) or "-",
-                ago(one.newest),
-            )
-        print_table(made)
+    for remote, one in taken:
+        for name, reason in one.refused:
+            complain(f"{remote.location}/{name} is refused: {reason}")
+        if one.changed and not as_json:
+            print_line(f"{counted(one.changed)} taken from {remote.location}")
 
 
-def _export(records: Records, file: Path, name: str | None, digest: str | None, as_json: bool) -> None:
-    count = records.export(file, name, digest)
-    _print({"file": file, "records": count}, f"{_count(count)} written to {file}", as_json)
-
-
-def _import(root: Path, file: Path, as_json: bool) -> None:
-    with Records(root) as records:
-        count = records.load(file)
-    text = f"{_count(count)} imported from {file}" if count else f"{file} holds nothing new"
-    _print({"file": file, "changed": count}, text, as_json)
-
-
-def _forget(records: Records, name: str | None, digest: str | None, yes: bool, as_json: bool) -> None:
-    if not yes:
-        if as_json:
-            raise ArgumentError("--forget with --json does not ask: give --yes as well")
-        known = known_problems(records, name, digest)
-        held = sum(one.measured + sum(one.failures.values()) for one in known)
-        if not agreed(f"Remove {_count(held)} of {name or 'all kernels'}?"):
-            print_line("Nothing was removed.")
-            raise typer.Exit(1)
-    count = records.forget(name, digest)
-    _print({"removed": count}, f"{_count(count)} removed", as_json)
-
-
-def _print(data: dict[str, Any], text: str, as_json: bool) -> None:
+def _share_known(root: Path, stores: Any, digest: str | None, as_json: bool) -> None:
+    with records_in(root) as records:
+        shared = share_with(stores, records, device=digest)
     if as_json:
-        print_json(data)
+        print_json({"shared": _shared_as_json(shared)})
     else:
-        print_line(text)
+        _print_shared(shared)
 
 
-def _count(records: int) -> str:
-    return f"{records:,} record{'' if records == 1 else 's'}"
+def _print_shared(shared: list[tuple[Remote, SharedRecords]]) -> None:
+    for remote, one in shared:
+        print_line(f"{counted(one.records)} shared with {remote.location}")
+
+
+def _shared_as_json(shared: list[tuple[Remote, SharedRecords]]) -> list[dict[str, Any]]:
+    return [
+        {"remote": remote.location, "records": one.records, "taken": one.changed, "refused": dict(one.refused)}
+        for remote, one in shared
+    ]

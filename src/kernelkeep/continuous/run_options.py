@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -61,7 +61,7 @@ class RunOptions:
     resume: bool | None = None  # an existing checkpoint file: True continues, False starts again, None refuses
 
     # Its checkpoint files.
-    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint: str | os.PathLike[str] | None = field(default=None, repr=False)  # an address may hold secrets
     checkpoint_every: float | None = 5.0  # seconds
     checkpoint_iterations: int | None = None
     keep_checkpoints: int = 2  # files in all

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from ..cache.program_cache import ProgramCache
-from ..errors import ArgumentError
-from .checkpoints.checkpoint import Checkpoint
-from .checkpoints.claim import CheckpointClaim, CheckpointWarning, claim_for_run, claim_new
+from ..errors import ArgumentError, CheckpointError
+from .checkpoints.address import shown
+from .checkpoints.checkpoint import Checkpoint, CheckpointWarning
+from .checkpoints.claim import CheckpointClaim
 from .checkpoints.file_set import real_path
 from .checkpoints.files import newest_checkpoint
 from .checkpoints.match import check_fits, start_from
+from .checkpoints.run_claim import claim_for_run, claim_new
 from .initial_state import InitialState, parse_initial_state
 from .program import StateProgram
 from .run import Run, run_to_end
@@ -34,8 +36,9 @@ def run(
 
     It ends after `iterations`, when a body calls `kk_stop()`, when a queue is empty, or when `until` is true: a function of
     the `Run`, asked between turns, or a condition in C that the device checks for each item after each iteration. With
-    `checkpoint`, the state goes to that file every `checkpoint_every` seconds (or `checkpoint_iterations`), and however the
-    run ends: also by Ctrl-C, SIGTERM, SIGHUP or an error, which then do what they always do.
+    `checkpoint`, a path or an address such as `s3://bucket/run.kkpt`, the state goes there every `checkpoint_every` seconds (or
+    `checkpoint_iterations`), and however the run ends: also by Ctrl-C, SIGTERM, SIGHUP or an error, which then do what they
+    always do.
 
     `resume` says what happens where that file exists already. True continues from it, as `kk.resume` does. None, the
     default, raises `CheckpointError`: nothing is overwritten. False starts again, and keeps the old file beside the new one,
@@ -97,13 +100,18 @@ def resume(
 
 def _newest(path: Any, program: StateProgram, claim: CheckpointClaim | None) -> tuple[InitialState, str]:
     """The state of the newest good checkpoint, and where it came from in words; `claim` holds the same files, if given."""
-    found = newest_checkpoint(path, lambda header: check_fits(path, header, program))
+    named = shown(path)
+    here = claim.path if claim is not None and claim.at_address else path  # what is at the address was brought here
+    try:
+        found = newest_checkpoint(here, lambda header: check_fits(named, header, program))
+    except CheckpointError as error:
+        raise CheckpointError(str(error).replace(str(here), named)) from error.__cause__
     for sentence in found.skipped:
         warnings.warn(f"{sentence}; an older checkpoint is used", CheckpointWarning, stacklevel=3)
-    start = start_from(path, found.checkpoint, program)
+    start = start_from(named, found.checkpoint, program)
     if claim is not None:
         claim.continue_lineage(found.checkpoint.lineage if found.continues else "", holds_state=found.at_path)
-    return start, f"{os.fspath(path)} at iteration {start.iteration:,}"
+    return start, f"{named} at iteration {start.iteration:,}"
 
 
 def _check_types(cache: Any, program: Any) -> None:

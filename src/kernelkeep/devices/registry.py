@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .base import Device, DeviceInfo
     from .fingerprint import Fingerprint
 
-SHIPPED = ("cuda", "opencl", "opengl")  # the best first
+SHIPPED = ("cuda", "opencl", "opengl", "hip")  # the best first; hip has no devices, it only compiles ahead
 ENTRY_POINT_GROUP = "kernelkeep.backends"
 _Folder = str | os.PathLike[str] | None
 _NAME = re.compile(r"[a-z][a-z0-9]*\Z")
@@ -148,7 +148,7 @@ def parse_spec(spec: str) -> tuple[str, int | None]:
     if match is None or (match[1] not in _registered and match[1] not in backend_names()):
         names = backend_names()
         raise ArgumentError(
-            f"{spec!r} is not a device: use {', '.join(names)}, or one with an index, like {names[-1]}:0"
+            f"{spec!r} is not a device: use {', '.join(names)}, or one with an index, like {names[0]}:0"
         )
     return match[1], None if match[2] is None else int(match[2])
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ArgumentError
 from ..variants.tuned import Tuned
+from .user_files import run_file, split_name
 
 if TYPE_CHECKING:
     from ..devices.base import Device
@@ -31,7 +29,7 @@ def find_kernel(name: str) -> CatalogueEntry:
     """A shipped kernel by its name, or a `kk.Tuned` from a file: "blur.py:blur", or "blur.py" where it has one only."""
     if name in SHIPPED:
         return SHIPPED[name]
-    file, _, attribute = name.rpartition(":") if ".py:" in name else (name, "", "")
+    file, attribute = split_name(name)
     if not file.endswith(".py"):
         raise ArgumentError(
             f"there is no kernel {name!r}; name one of {', '.join(SHIPPED)}, or FILE.py:NAME for your own"
@@ -138,7 +136,7 @@ SHIPPED = {
 
 
 def _from_file(file: Path, attribute: str) -> Tuned:
-    module = _load(file)
+    module = run_file(file)
     if attribute:
         found = getattr(module, attribute, None)
         if not isinstance(found, Tuned):
@@ -150,23 +148,3 @@ def _from_file(file: Path, attribute: str) -> Tuned:
         names = f"has several: {', '.join(several)}; name one as {file}:NAME" if several else "has no kk.Tuned"
         raise ArgumentError(f"{file} {names}")
     return next(iter(several.values()))
-
-
-def _load(file: Path) -> Any:
-    """Run a file as Python runs a script, except that it is not `__main__`."""
-    if not file.is_file():
-        raise ArgumentError(f"there is no file {file}")
-    spec = importlib.util.spec_from_file_location(f"kernelkeep_file_{file.stem}", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    sys.path.insert(0, str(file.resolve().parent))  # it may import modules beside it
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-        at = f", line {line}," if line else ""
-        reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise ArgumentError(f"{file}{at} cannot be loaded: {type(error).__name__}: {reason}") from None
-    return module

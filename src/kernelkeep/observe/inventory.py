@@ -51,13 +51,27 @@ def open_device_for(
     raise DeviceError(f"no backend here takes {language}")
 
 
-def folders_of(spec: str | None, *, cache_dir: str | os.PathLike[str] | None = None) -> frozenset[str] | None:
-    """The names of the cache folders of the devices a spec names, which are opened for that; None, all, for None."""
+def target_of(spec: str, cache_dir: str | os.PathLike[str] | None = None) -> str:
+    """The target of `compile_ahead` that a device here is one of, such as cuda:sm_90."""
+    with open_device(spec, cache_dir=cache_dir) as device:
+        if not device.architecture_fingerprints:
+            raise DeviceError(f"{device.spec} does not run programs that were compiled ahead")
+        return f"{device.backend}:{device.architecture_fingerprints[0].architecture}"
+
+
+def folders_of(
+    spec: str | None, *, cache_dir: str | os.PathLike[str] | None = None, with_architectures: bool = False
+) -> frozenset[str] | None:
+    """The names of the cache folders of the devices a spec names, which are opened for that; None, all, for None.
+
+    `with_architectures`: also those of programs that were compiled ahead and that they can load.
+    """
     if spec is None:
         return None
-    return frozenset(_folder(info, cache_dir) for info in find_devices(spec, cache_dir=cache_dir))
-
-
-def _folder(info: DeviceInfo, cache_dir: str | os.PathLike[str] | None) -> str:
-    with open_device(info.spec, cache_dir=cache_dir) as device:
-        return device.fingerprint.folder
+    found: set[str] = set()
+    for info in find_devices(spec, cache_dir=cache_dir):
+        with open_device(info.spec, cache_dir=cache_dir) as device:
+            found.add(device.fingerprint.folder)
+            if with_architectures:
+                found.update(one.folder for one in device.architecture_fingerprints)
+    return frozenset(found)

@@ -61,7 +61,7 @@ def kill_and_resume(devices: Sequence[DeviceInfo], cache_dir: str | os.PathLike[
 def _run_both(first: str, second: str, path: Path, cache_dir: str | os.PathLike[str] | None) -> Survival:
     start = time.perf_counter()
     _run_and_kill(first, path, cache_dir)
-    with open_device(second) as device, ProgramCache(device, cache_dir) as cache:
+    with open_device(second) as device, ProgramCache(device, cache_dir, remote=[]) as cache:
         killed_at = newest_header(path).iteration
         end = killed_at + _ITERATIONS_AFTER
         program = _program()
@@ -105,5 +105,5 @@ def _program() -> StateProgram:
 
 
 if __name__ == "__main__":
-    with open_device(sys.argv[1]) as this_device, ProgramCache(this_device) as this_cache:
+    with open_device(sys.argv[1]) as this_device, ProgramCache(this_device, remote=[]) as this_cache:
         run(this_cache, _program(), 2**31 - 1, "buffered", checkpoint=sys.argv[2], checkpoint_every=0.05)

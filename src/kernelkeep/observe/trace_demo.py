@@ -74,7 +74,7 @@ def run_trace_demo(
     common: dict[str, Any] = {"rounds": _ROUNDS, "n": _ITEMS}
     inputs = ({"x": hosts[number % len(hosts)]} for number in range(batches))
 
-    with ProgramCache(device, cache_dir) as cache:
+    with ProgramCache(device, cache_dir, remote=[]) as cache:
         job = Job(cache, _SETTLE, grid=_ITEMS // _GROUP, outputs={"y": (_ITEMS, "f4")})
         with Executor(device, depth=depth) as executor:
             # What is compiled or allocated once stays out of the timeline.

@@ -105,7 +105,7 @@ def measure_start(device: Device, samples: Iterable[Sample] = STARTUP_SAMPLES) -
     origins: list[str] = []
     wrong: list[str] = []
     start = time.perf_counter()
-    with ProgramCache(device) as cache:
+    with ProgramCache(device, remote=[]) as cache:
         for sample, inputs, expected in work:
             with cache.get(sample.kernel) as lease:
                 args, output = sample.upload(device, inputs)

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
@@ -23,10 +23,20 @@ from .store import Store
 _REDIS = ("redis", "rediss", "unix")
 _OBJECTS = ("s3", "gs", "az", "http", "https", "file")
 _OPTIONS = {"namespace", "read_only", "ttl_seconds", "timeout_seconds", "allow_unsigned"}
-_NAMESPACE = re.compile(r"[A-Za-z0-9._-]{0,64}")
+_OPTION = re.compile(r"[A-Za-z0-9_.-]+")
+# Of all options in an address, these may be shown: they help to find a mistake and are no secrets.
+_PUBLIC_OPTIONS = {"endpoint", "region", "allow_http", "virtual_hosted_style_request", "db", "protocol"}
+_LONGEST_SECONDS = 100 * 365 * 86400.0
+_NAMESPACE = re.compile(r"(?!\.)[A-Za-z0-9._-]{0,64}")  # a dot at the start would make ".."
 
 
-class Remote(msgspec.Struct, frozen=True, kw_only=True):
+class _Address(msgspec.Struct, frozen=True):
+    """What `Remote` takes without a keyword."""
+
+    url: str
+
+
+class Remote(_Address, frozen=True, kw_only=True):
     """A shared store and how it is used. `repr` shows no secret.
 
     `signing_key`: bytes for HMAC, or the path of an Ed25519 key file; None takes the keys of `kernelkeep keys`.
@@ -35,7 +45,6 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
     `allow_unsigned`: also take entries that nobody signed, from a place where others can write.
     """
 
-    url: str
     namespace: str = "default"
     read_only: bool = False
     ttl_seconds: float | None = None
@@ -51,15 +60,43 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"<Remote {self.location}, namespace {self.namespace}{', read-only' if self.read_only else ''}>"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """What rich prints; msgspec's own shows every field."""
+        return [("location", self.location), ("namespace", self.namespace), ("read_only", self.read_only)]
+
 
 def without_secrets(url: str) -> str:
-    """An address for people: no user, no password, no options."""
+    """An address for people: no user, no password, no options. Where it is not clear what is a password, less is shown."""
     try:
         parts = urlsplit(url)
-        host = parts.netloc.rpartition("@")[2]
+        _ = parts.port
     except ValueError:
         return "an address that cannot be read"
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+    host, path = parts.netloc.rpartition("@")[2], parts.path
+    if not host and parts.scheme not in ("file", "unix"):  # somebody forgot redis:// before user:password@host
+        path = path.rpartition("@")[2]
+        return path if parts.scheme not in (*_REDIS, *_OBJECTS) else f"{parts.scheme}:{path}"
+    if (
+        host == parts.netloc and ":" in host and "@" in path + parts.query + parts.fragment
+    ):  # a password with /, ? or # in it
+        return f"{parts.scheme}://…"
+    return urlunsplit((parts.scheme, host, path, "", ""))
+
+
+def secrets_in(url: str) -> tuple[str, ...]:
+    """What must not be shown of an address: the user, the password and the values of its options, as written and decoded."""
+    try:
+        parts = urlsplit(url)
+        options = parse_qsl(parts.query)
+        values = [parts.username, parts.password, *(value for name, value in options if not _is_public(name, value))]
+    except ValueError:
+        return (url,)
+    found = {form for value in values if value for form in (value, unquote(value), quote(value, safe=""))}
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+def _is_public(name: str, value: str) -> bool:
+    return name in _PUBLIC_OPTIONS and "@" not in value
 
 
 def open_store(remote: Remote) -> Store:
@@ -108,20 +145,23 @@ def _default(name: str) -> Any:
 
 
 def _with_options_of_address(remote: Remote) -> Remote:
+    if not isinstance(remote.url, str):
+        raise ArgumentError(f"remote must have an address such as redis://host/0, got a {type(remote.url).__name__}")
     try:
         parts = urlsplit(remote.url)
         query = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError as error:
         raise ArgumentError(f"remote is not an address: {error}") from None
+    if not all(_OPTION.fullmatch(name) for name, _ in query):
+        raise ArgumentError(f"remote {remote.location} must have options such as name=value behind its ?")
     own = {name: value for name, value in query if name in _OPTIONS}
     rest = urlencode([(name, value) for name, value in query if name not in _OPTIONS])
     try:
-        options = msgspec.convert(own, dict[str, Any]) and {
-            name: value if name == "namespace" else _number(name, value) for name, value in own.items()
-        }
+        options = {name: value if name == "namespace" else _number(name, value) for name, value in own.items()}
     except ValueError:
         raise ArgumentError(f"an option in the address {remote.location} has no usable value") from None
-    return msgspec.structs.replace(remote, url=urlunsplit(parts._replace(query=rest)), **options)
+    changed: dict[str, Any] = options
+    return msgspec.structs.replace(remote, url=urlunsplit(parts._replace(query=rest)), **changed)
 
 
 def _number(name: str, value: str) -> bool | float:
@@ -137,12 +177,34 @@ def _checked(remote: Remote) -> Remote:
     if scheme not in (*_REDIS, *_OBJECTS):
         known = ", ".join(f"{name}://" for name in (*_REDIS[:2], *_OBJECTS))
         raise ArgumentError(f"remote {remote.location} must begin with one of {known}")
-    if not _NAMESPACE.fullmatch(remote.namespace):
+    if not isinstance(remote.namespace, str) or not _NAMESPACE.fullmatch(remote.namespace):
         raise ArgumentError(
-            f"namespace must be letters, digits, dots, dashes and underscores, got {remote.namespace!r}"
+            "namespace must be up to 64 letters, digits, dots, dashes and underscores that begin with no dot, "
+            f"got {remote.namespace!r}"
         )
-    if not remote.timeout_seconds > 0:
-        raise ArgumentError(f"timeout_seconds must be positive, got {remote.timeout_seconds!r}")
-    if remote.ttl_seconds is not None and not remote.ttl_seconds > 0:
-        raise ArgumentError(f"ttl_seconds must be positive, got {remote.ttl_seconds!r}")
+    parts = urlsplit(remote.url)
+    if parts.fragment or not _has_port(parts):
+        raise ArgumentError(
+            f"remote {remote.location} must have a number as its port and no #; in a password, write / # ? @ and : as "
+            "%2F %23 %3F %40 and %3A"
+        )
+    if scheme != "file" and not (parts.netloc or (scheme == "unix" and parts.path)):
+        raise ArgumentError(f"remote {remote.location} must name a host or a bucket, such as {scheme}://host/path")
+    if scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
+        raise ArgumentError(
+            f"remote {remote.location} must be an absolute path with three slashes: file:///shared/folder"
+        )
+    for name, value in (("timeout_seconds", remote.timeout_seconds), ("ttl_seconds", remote.ttl_seconds)):
+        if value is None and name == "ttl_seconds":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LONGEST_SECONDS:
+            raise ArgumentError(f"{name} must be a positive number of seconds, got {value!r}")
     return remote
+
+
+def _has_port(parts: SplitResult) -> bool:
+    """Whether the port is a number or missing."""
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:
+        return False

@@ -9,9 +9,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from collections.abc import Callable
 from typing import Any, Protocol
 
-from ..errors import ArgumentError, Unsupported
+from ..errors import ArgumentError
+from .ed25519 import load_ed25519, make_verifier
 
 HMAC_SHA256 = 1
 ED25519 = 2
@@ -69,7 +71,7 @@ class SharedKey:
 class PublicKey:
     """An Ed25519 public key: 32 bytes. It verifies and signs nothing."""
 
-    __slots__ = ("_loaded", "id", "raw")
+    __slots__ = ("_verify", "id", "raw")
     algorithm = ED25519
 
     def __init__(self, raw: bytes) -> None:
@@ -77,19 +79,13 @@ class PublicKey:
             raise ArgumentError(f"an Ed25519 public key must have 32 bytes, got {len(raw)}")
         self.raw = raw
         self.id = hashlib.sha256(b"kernelkeep ed25519 1\0" + raw).digest()[:16].hex()
-        self._loaded: Any = None
+        self._verify: Callable[[bytes, bytes], bool] | None = None
 
     def verify(self, message: bytes, signature: bytes) -> bool:
         """Whether the private key of this one signed the message."""
-        if self._loaded is None:
-            self._loaded = load_ed25519().Ed25519PublicKey.from_public_bytes(self.raw)
-        from cryptography.exceptions import InvalidSignature
-
-        try:
-            self._loaded.verify(signature, message)
-        except InvalidSignature:
-            return False
-        return True
+        if self._verify is None:
+            self._verify = make_verifier(self.raw)
+        return self._verify(message, signature)
 
     def line(self, label: str = "") -> str:
         """The key as one line of text, to hand to others."""
@@ -142,14 +138,3 @@ class PrivateKey:
 
     def __reduce__(self) -> Any:
         raise TypeError("keys are not pickled; pass the file on")
-
-
-def load_ed25519() -> Any:
-    """The module of the library cryptography; `Unsupported` names the extra."""
-    try:
-        from cryptography.hazmat.primitives.asymmetric import ed25519
-    except ImportError:
-        raise Unsupported(
-            "remote", "Ed25519 keys need the library cryptography: pip install 'kernelkeep[remote]'"
-        ) from None
-    return ed25519

@@ -9,7 +9,7 @@ its own, and `is_held` is False.
 after it has seen the same version for longer than the lease lasts, by its own clock. `redis_lease.py` does better where the
 server counts the time.
 
-A lease saves work and protects nothing: whoever can write to the store can hold it. Waiting is therefore always bounded.
+A lease saves work and protects nothing: whoever can write to the store can hold it. Waiting (`waiting.py`) is therefore bounded.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
-import random
 import secrets
 import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import NamedTuple
 
 from .store import Store, Versioned
@@ -31,11 +29,6 @@ from .store import Store, Versioned
 DURATION_SECONDS = 5.0  # how long after the death of a holder another one takes over
 _RENEWALS = 4  # as many in each duration, so that a few may fail
 _LONGEST_SECONDS = 60.0  # a longer duration in a store is nobody's that follows these rules
-_TOLERATED_SECONDS = 1.0  # a store that fails for so long while somebody waits is given up
-_FIRST_PAUSE_SECONDS = 0.01
-_LONGEST_PAUSE_SECONDS = 0.5
-_PAUSE_SHARE = 0.1  # of the time waited so far: nobody waits for more than a tenth longer than needed
-_ATTEMPT_SECONDS = 0.1  # between two looks at the lease itself; the bytes are looked for more often
 _LONGEST_RECORD = 200
 
 
@@ -45,15 +38,6 @@ class State(enum.Enum):
     HELD = "held"
     RELEASED = "released"
     FAILED = "failed"  # released by a holder whose work failed: who waited for it need not wait for the next holder
-
-
-class Outcome(enum.Enum):
-    """How waiting ended."""
-
-    HELD = "the lease is held here"
-    ARRIVED = "what another holder worked on is there"
-    FAILED = "another holder tried and failed"
-    LATE = "the time is up"
 
 
 class Record(NamedTuple):
@@ -87,7 +71,7 @@ class Record(NamedTuple):
 
 
 class StoreLease(ABC):
-    """A lease on one name. Not for several threads at once, but for the thread that renews it. Stores' errors pass through."""
+    """A lease on one name. Stores' errors pass through. Only `renew` and `withdraw` are for other threads."""
 
     def __init__(self, name: str, duration_seconds: float = DURATION_SECONDS) -> None:
         self.name = name
@@ -96,6 +80,7 @@ class StoreLease(ABC):
         self.token = 0
         self.waited_for = 0  # the token of the holder that was last seen
         self._held_in: int | None = None  # the process
+        self._unwanted = False
         self._lock = threading.Lock()
 
     @property
@@ -108,14 +93,26 @@ class StoreLease(ABC):
 
         `State.FAILED` is only said of the holder that this object saw before.
         """
-        found = self.try_to_take()
-        if found is None:
-            self._held_in = os.getpid()
-            _renewals.add(self)
+        with self._lock:
+            found = self.try_to_take()
+            if found is None:
+                self._held_in = os.getpid()
+                if not self._unwanted:
+                    _renewals.add(self)
+        if found is None and self._unwanted:
+            self.release()
         return found
+
+    def withdraw(self) -> None:
+        """Nobody waits for an attempt that may still go on in another thread: if it succeeds, the lease is given back."""
+        self._unwanted = True
+        if not self._lock.locked():
+            self.release()
 
     def renew(self) -> bool:
         """Hold it for another `duration_seconds`; False where it was lost."""
+        if self._unwanted:
+            self.release()
         with self._lock:
             if self.is_held and not self.extend():
                 self._held_in = None
@@ -128,6 +125,11 @@ class StoreLease(ABC):
             if self.is_held:
                 self._held_in = None
                 self.give_up(State.FAILED if failed else State.RELEASED)
+
+    def drop(self) -> None:
+        """Stop renewing it, without asking the store: it runs out by itself."""
+        _renewals.discard(self)
+        self._held_in = None
 
     # What a kind of store does.
 
@@ -207,39 +209,6 @@ class ConditionalLease(StoreLease):
     def give_up(self, state: State) -> None:
         """The record stays, and says so."""
         self._store.replace(self.name, self._record(state), self._version)
-
-
-def wait_for(lease: StoreLease, arrived: Callable[[], bool], timeout_seconds: float) -> Outcome:
-    """Wait until `lease` is held here, or until `arrived` says that what its holder works on is there.
-
-    One failure of the store is waited out; a store that keeps failing raises its error.
-    """
-    begun = time.monotonic()
-    failing_since: float | None = None
-    attempted = -_ATTEMPT_SECONDS
-    while True:
-        waited = time.monotonic() - begun
-        try:
-            if waited - attempted >= _ATTEMPT_SECONDS:
-                state = lease.attempt()
-                if state is None:
-                    return Outcome.HELD
-                if state is State.FAILED:
-                    return Outcome.FAILED
-                attempted = waited
-            if arrived():
-                return Outcome.ARRIVED
-            failing_since = None
-        except Exception:
-            now = time.monotonic()
-            if attempted < 0 or (failing_since is not None and now - failing_since >= _TOLERATED_SECONDS):
-                raise
-            failing_since = failing_since or now
-        left = timeout_seconds - (time.monotonic() - begun)
-        if left <= 0:
-            return Outcome.LATE
-        pause = min(max(_PAUSE_SHARE * waited, _FIRST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
-        time.sleep(min(pause * random.uniform(0.5, 1.5), left))
 
 
 class _Renewals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .lease import DURATION_SECONDS, Record, State, StoreLease
@@ -28,9 +29,11 @@ _RELEASE_FAILED = (
 class RedisLease(StoreLease):
     """A lease under a key that expires. Tokens come from one counter for the whole namespace, so they outlive the key."""
 
-    def __init__(self, client: Any, key: str, counter: str, duration_seconds: float = DURATION_SECONDS) -> None:
+    def __init__(
+        self, run_script: Callable[..., Any], key: str, counter: str, duration_seconds: float = DURATION_SECONDS
+    ) -> None:
         super().__init__(key, duration_seconds)
-        self._client = client
+        self._run_script = run_script
         self._keys = (key, counter)
         self._milliseconds = int(duration_seconds * 1000)
         self._record = b""
@@ -61,4 +64,4 @@ class RedisLease(StoreLease):
             self._run(_RELEASE, self._record)
 
     def _run(self, script: str, *arguments: Any) -> Any:
-        return self._client.register_script(script)(keys=self._keys, args=arguments)
+        return self._run_script(script, self._keys, arguments)

@@ -25,6 +25,7 @@ back an older envelope of the same name while it holds; `ttl_seconds` limits for
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import struct
 import time
@@ -46,6 +47,7 @@ _MAGIC = b"KKSG"
 HEAD_BYTES = _HEADER.size + 64
 _DOMAIN = b"kernelkeep envelope 1\0"
 _FOR_EVER = 0
+_READ_BYTES = 1 << 20
 # Clocks of machines differ. What was signed later than this by the clock here is not opened: one of the two clocks is
 # wrong, and a clock that was set back would bring back what has expired.
 CLOCK_TOLERANCE_SECONDS = 3600.0
@@ -77,12 +79,12 @@ class Keys:
         *,
         allow_unsigned: bool = False,
         namespace: str = "",
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._trusted = trusted
         self.allow_unsigned = allow_unsigned
         self._namespace = namespace
-        self._clock = clock
+        self._clock = clock or time.time
 
     @property
     def can_seal(self) -> bool:
@@ -150,7 +152,7 @@ class Keys:
                 state.problem or "no key signs here: make one with `kernelkeep keys new`, or pass signing_key="
             )
         now = self._clock()
-        until = _FOR_EVER if ttl_seconds is None else max(1, int(now + ttl_seconds))
+        until = _FOR_EVER if ttl_seconds is None else max(1, math.ceil(now + ttl_seconds))
         key_id = bytes.fromhex(state.signer.id)
         header = _HEADER.pack(_MAGIC, 1, state.signer.algorithm, 0, key_id, max(0, int(now)), until)
         return header + state.signer.sign(self._message(kind, name, header, sha256))
@@ -236,7 +238,10 @@ def keys_for(remote: Remote) -> Keys:
 
 
 def _digest_of_rest(file: BinaryIO) -> bytes:
-    return hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
+    digest = hashlib.sha256()  # `hashlib.file_digest` takes a BytesIO from its beginning, wherever it is
+    while part := file.read(_READ_BYTES):
+        digest.update(part)
+    return digest.digest()
 
 
 def _date(seconds: float) -> str:

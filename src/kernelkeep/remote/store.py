@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from .lease import StoreLease
 
+BULK_TIMEOUT_SECONDS = 60.0  # without any progress of an upload or download
+
 
 class Versioned(NamedTuple):
     """Bytes, and what the store calls this version of them."""
@@ -27,8 +29,10 @@ class Versioned(NamedTuple):
 class Store(ABC):
     """Bytes under names. Its methods are called from several threads at once; any exception means that the store failed.
 
-    What an exception says may be shown to people, so it holds no secret.
+    What an exception says may be shown to people, so it holds no secret. Making a store asks the server nothing.
     """
+
+    keeps_ttl: bool = False  # whether the store itself removes what is past its `ttl_seconds`
 
     @property
     @abstractmethod
@@ -37,7 +41,7 @@ class Store(ABC):
 
     @abstractmethod
     def get(self, name: str) -> bytes | None:
-        """The bytes under a name; None where there are none."""
+        """The bytes under a name; None where there are none. A store may raise `Damaged` for far too many of them."""
 
     @abstractmethod
     def put(self, name: str, data: bytes, ttl_seconds: float | None = None) -> None:
@@ -78,8 +82,16 @@ class Store(ABC):
         self.put(to, data)
         return True
 
+    def prepare(self) -> None:
+        """Load the libraries it needs, so that the first call's time is the server's. Asks the server nothing."""
+        return
+
+    def abort(self) -> None:
+        """Nobody waits any longer for the calls that run now: end them where that is possible."""
+        return
+
     def close(self) -> None:
-        """Give up connections."""
+        """Give up connections. A later call opens new ones."""
         return
 
     # What leases are made of. A store that cannot do this has `conditional = False`. A version is never empty.

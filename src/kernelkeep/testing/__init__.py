@@ -19,6 +19,7 @@ from .fake import FakeDevice
 from .faulty_tier import FaultyTier
 from .process import run_python
 from .skipped import note_skipped, open_or_skip, skip_backend, skipped_backends
+from .store_tests import StoreTests
 from .strategy_tests import StrategyTests
 from .tier_tests import TierTests
 from .variant_tests import VariantTests
@@ -30,6 +31,7 @@ __all__ = [
     "ExecutorTests",
     "FakeDevice",
     "FaultyTier",
+    "StoreTests",
     "StrategyTests",
     "TierTests",
     "VariantTests",

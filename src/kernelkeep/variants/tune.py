@@ -76,7 +76,7 @@ class Tuning:
         self._programs = cache
         if not self._saves_all:
             self._programs = ProgramCache(
-                cache.device, cache.cache_dir, auto_save=False, trusted_owner=cache.trusted_owner
+                cache.device, cache.cache_dir, remote=[], auto_save=False, trusted_owner=cache.trusted_owner
             )
         self._pool = TrialPool(
             self._programs,

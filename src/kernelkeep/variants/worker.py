@@ -49,7 +49,7 @@ def main() -> None:
         # compile twice.
         at_once = not device.capabilities.ripening_binaries
         owner = begin.trusted_owner
-        with device, ProgramCache(device, begin.cache_dir, auto_save=at_once, trusted_owner=owner) as cache:
+        with device, ProgramCache(device, begin.cache_dir, remote=[], auto_save=at_once, trusted_owner=owner) as cache:
             same = device.fingerprint.digest == begin.fingerprint
             reply(Outcome() if same else Outcome("refused", "another device"))
             while True:

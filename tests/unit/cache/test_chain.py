@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelkeep.cache.chain import TierChain, TierCounts
+from kernelkeep.cache.chain import TierChain
+from kernelkeep.cache.chain_member import TierCounts
 from kernelkeep.cache.entry import Entry, encode
 from kernelkeep.cache.tiers.disk import DiskTier
 from kernelkeep.cache.tiers.tier import NotWritable, Tier

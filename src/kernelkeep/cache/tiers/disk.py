@@ -15,6 +15,7 @@ import msgspec
 
 from ...storage.locks import FileLock
 from ...storage.private import NotPrivate, Trust, default_trust, make_private_folder
+from ..filling import folder_to_fill
 from ..gpu_folder import GpuFolder
 from ..log import log
 from ..stats import COUNTERS, add_to_file, read_file
@@ -159,6 +160,10 @@ class DiskTier(Tier):
             log(name or digest[:12], "cannot be read from disk: %s", error)
         return None
 
+    def has(self, digest: str, name: str) -> bool:
+        """Whether there is a file."""
+        return self.usable and self.folder.has(digest, name)
+
     def put(self, digest: str, data: bytes) -> None:
         """Publish an entry, and keep the cache folder within its bound."""
         for tries in range(1, _TRIES + 1):
@@ -188,14 +193,20 @@ class DiskTier(Tier):
             log(name or place.digest[:12], "cannot be read from disk: %s", error)
         return None
 
+    def has_ahead(self, place: Place, name: str) -> bool:
+        """Whether there is a file."""
+        folder = self._folder_ahead(place)
+        return folder is not None and folder.has(place.digest, name)
+
+    def find_name_ahead(self, place: Place, name: str) -> list[str]:
+        """The digests of the entries saved under a name in the folder of an architecture."""
+        folder = self._folder_ahead(place)
+        return [] if folder is None else folder.find_name(name)
+
     def put_ahead(self, place: Place, data: bytes) -> None:
         """Publish an entry in the folder of an architecture."""
         self._check_usable()
-        folder = GpuFolder(self.root / place.folder, self.trust)
-        make_private_folder(folder.path, self.trust)
-        folder.check_private()
-        folder.prepare({"fingerprint": place.facts}, used_here=False)
-        folder.write(place.digest, data)
+        folder_to_fill(self.root, place.folder, place.facts, self.trust).write(place.digest, data)
 
     def reject_ahead(self, place: Place) -> None:
         """Set an entry aside, in the folder of its architecture."""

@@ -9,8 +9,10 @@ with `kernelkeep.testing.TierTests`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from ...storage.files import Damaged
 
 
 class Place(NamedTuple):
@@ -29,6 +31,14 @@ class NotStored(Exception):
     """`put` did not store this entry, and nothing is wrong with the tier: the entry is too large, for example."""
 
 
+class NotTrusted(Damaged):
+    """An entry is there, and nobody who is trusted here signed it. `kind` says why, in one word."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
 class NotWritable(Exception):
     """`open` found that the tier can be read and cannot be written to at the moment."""
 
@@ -38,6 +48,24 @@ class CompileLock(Protocol):
 
     def acquire(self, timeout_seconds: float) -> None: ...
     def release(self) -> None: ...
+
+
+@runtime_checkable
+class SharedLock(CompileLock, Protocol):
+    """A lock between machines, released once the tier has stored what was compiled under it.
+
+    `acquire` also returns, without the lock, when the entry has arrived. Its first try takes at most `first_seconds`. `waited`:
+    whether somebody else had the lock then.
+    """
+
+    waited: bool
+
+    def acquire(self, timeout_seconds: float, first_seconds: float = ...) -> None: ...
+    def abandon(self) -> None:
+        """Release it because nothing was stored: who waits now compiles, and does not wait for the next holder."""
+
+    def drop(self) -> None:
+        """Leave it to run out, because the tier does not answer."""
 
 
 class Tier(ABC):
@@ -51,6 +79,10 @@ class Tier(ABC):
     name: str
     origin: str = "remote"  # what `Lease.origin` says of programs from here: "disk" or "remote"
     retry_seconds: tuple[float, float] = (1.0, 60.0)
+    read_only: bool = False  # whether the chain writes nothing here
+    # Whether the tier is far away. The chain writes to it in the background, asks for entries with a time limit, and opens
+    # it only after a failure, in the background too: `open` then finds out whether it works again.
+    in_background: bool = False
 
     @property
     @abstractmethod
@@ -83,6 +115,28 @@ class Tier(ABC):
         """`get`, given the program's name, which a tier that files entries by name uses to find them faster."""
         return self.get(digest)
 
+    def get_within(self, digest: str, name: str, place: Place | None, seconds: float) -> bytes | None:
+        """`get_named` or `get_ahead` that takes at most so long, for a tier that is far away."""
+        return self.get_named(digest, name) if place is None else self.get_ahead(place, name)
+
+    def get_many(self, wanted: Sequence[tuple[str, Place | None]]) -> list[bytes | Damaged | None]:
+        """Several entries, in order and in as few round trips as possible; `Damaged` for one that cannot be used."""
+        found: list[bytes | Damaged | None] = []
+        for digest, place in wanted:
+            try:
+                found.append(self.get(digest) if place is None else self.get_ahead(place, ""))
+            except Damaged as damage:
+                found.append(damage)
+        return found
+
+    def has(self, digest: str, name: str) -> bool:
+        """Whether an entry seems to be there. Nothing of it is read where that can be helped."""
+        return self.get_named(digest, name) is not None
+
+    def close(self) -> None:
+        """Give up what is held open. A later call works all the same."""
+        return
+
     def reject(self, digest: str) -> None:
         """Take away an entry that failed its check or that the driver refused. A tier may keep a few of them to look at."""
         self.delete(digest)
@@ -96,6 +150,10 @@ class Tier(ABC):
     def get_ahead(self, place: Place, name: str) -> bytes | None:
         """`get_named` of a program that was compiled ahead."""
         return None
+
+    def has_ahead(self, place: Place, name: str) -> bool:
+        """`has` of a program that was compiled ahead."""
+        return self.get_ahead(place, name) is not None
 
     def put_ahead(self, place: Place, data: bytes) -> None:
         """`put` of a program that was compiled ahead, which a later tier had."""

@@ -15,6 +15,10 @@ from .header import CheckpointHeader
 TASK = "task "  # begins the names of arrays that are fields of tasks
 
 
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written or locked; the run goes on, and the older files are unchanged."""
+
+
 class Checkpoint(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """A state that a run committed: its arrays, how far it is, and which program it belongs to.
 

@@ -12,7 +12,6 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
@@ -21,18 +20,16 @@ import msgspec
 from ...errors import ArgumentError, CheckpointError
 from ...storage.files import NotRegular
 from ...storage.locks import FileLock, LockHeld, LockUnavailable
-from .checkpoint import Checkpoint, Written
+from .address import is_address, parse_address, shown
+from .checkpoint import Checkpoint, CheckpointWarning, Written
 from .file_set import FileSet, find_file_set, real_path, stored_name
 from .format import write
 from .header import new_lineage
 from .publication import keep_aside, publish
+from .working_copy import WorkingCopy
 
 _LONGEST_NAME = 200  # most file systems end at 255, and the name of a temporary or older file adds up to 40
-_HANDOVER_SECONDS = 0.2  # for a run that is about to release it
-
-
-class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written or locked; the run goes on, and the older files are unchanged."""
+HANDOVER_SECONDS = 0.2  # for a run that is about to release it
 
 
 class CheckpointClaim:
@@ -47,7 +44,8 @@ class CheckpointClaim:
             )
         self.lineage = new_lineage()
         self.holds_state = False  # the file holds the very state that the run begins with
-        self._shown = os.fspath(path)
+        self.shown = shown(path)
+        self._copy = WorkingCopy(parse_address(path)) if isinstance(path, str) and is_address(path) else None
         self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
         self._locked = False
         self._starts_over = False
@@ -56,15 +54,24 @@ class CheckpointClaim:
         self._writers = 0
         self._released = False
 
-    def acquire(self, wait_seconds: float = _HANDOVER_SECONDS) -> Self:
-        """Lock out other runs. `CheckpointError` where one has the claim; a warning where the file system has no locks."""
+    def acquire(self, wait_seconds: float = HANDOVER_SECONDS) -> Self:
+        """Lock out other runs. `CheckpointError` where one has the claim; a warning where the file system has no locks.
+
+        An address is brought to this machine as well; `CheckpointError` where its store does not answer.
+        """
         problem = self._try_to_lock(wait_seconds)
         if problem and self._can_be_written:
             warnings.warn(
-                f"{self._shown} cannot be locked ({problem}): make sure that no second run writes to it",
+                f"{self.shown} cannot be locked ({problem}): make sure that no second run writes to it",
                 CheckpointWarning,
                 stacklevel=4,
             )
+        if self._copy is not None:
+            try:
+                self._copy.open()
+            except BaseException:
+                self._unlock()
+                raise
         return self
 
     @property
@@ -87,13 +94,13 @@ class CheckpointClaim:
             self._lock.acquire(wait_seconds)
         except LockHeld:
             raise CheckpointError(
-                f"{self._shown} is in use: {self._holder()} writes its checkpoints there; wait for it to end, or pass "
+                f"{self.shown} is in use: {self._holder()} writes its checkpoints there; wait for it to end, or pass "
                 "another checkpoint="
             ) from None
         except LockUnavailable as error:
             if self._lock.path.is_file() and not os.access(self._lock.path, os.R_OK | os.W_OK):
                 raise CheckpointError(
-                    f"{self._shown} is in use by another user, whose lock is {self._lock.path}; where no such run is left, "
+                    f"{self.shown} is in use by another user, whose lock is {self._lock.path}; where no such run is left, "
                     "remove that file"
                 ) from None
             return str(error)
@@ -115,6 +122,8 @@ class CheckpointClaim:
                 self._unlock()
 
     def _unlock(self) -> None:
+        if self._copy is not None:
+            self._copy.close()
         if self._locked:
             self._locked = False
             self._lock.release()
@@ -126,6 +135,11 @@ class CheckpointClaim:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+    @property
+    def at_address(self) -> bool:
+        """Whether the checkpoint is in a shared store, and `path` this machine's copy."""
+        return self._copy is not None
 
     # --- which files belong to the run
 
@@ -152,7 +166,7 @@ class CheckpointClaim:
                     keep_aside(self.path, files.older)
                 except OSError as error:
                     raise CheckpointError(
-                        f"{self._shown} cannot be kept under another name: {error.strerror or error}"
+                        f"{self.shown} cannot be kept under another name: {error.strerror or error}"
                     ) from error
 
     # --- writing
@@ -180,7 +194,17 @@ class CheckpointClaim:
                 ) from error
             except ValueError as error:
                 raise CheckpointError(f"the checkpoint {self.path} cannot be written: {error}") from error
+            if self._copy is not None:
+                self._copy.published(keep)
         return Written(*sizes, time.perf_counter() - start)
+
+    def finish_uploads(self) -> CheckpointError | None:
+        """Wait until the last checkpoint is at its address; the reason where it is not. At once for a file."""
+        return None if self._copy is None else self._copy.finish()
+
+    def take_unreported(self) -> CheckpointError | None:
+        """A failed upload of which the user was not told yet."""
+        return None if self._copy is None else self._copy.take_unreported()
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -201,79 +225,3 @@ class CheckpointClaim:
                 self._writers -= 1
                 if self._released and not self._writers:
                     self._unlock()
-
-
-# --- how a run begins
-
-_replaced_worker: tuple[Path, str | None] | None = None
-
-
-def resume_by_default(path: str | os.PathLike[str], lineage_before: str | None) -> None:
-    """From now on every run in this process with this checkpoint resumes from it, as a worker that replaces another must.
-
-    `lineage_before` is that of the file that existed before the first worker: the run's own `resume=` decides about that one.
-    """
-    global _replaced_worker
-    _replaced_worker = real_path(path), lineage_before
-
-
-def _written_by_replaced_worker(files: FileSet) -> bool:
-    if _replaced_worker is None or not files.all:
-        return False
-    path, lineage_before = _replaced_worker
-    return path == files.path and lineage_before != files.all[0].header.lineage
-
-
-def claim_to_continue(path: str | os.PathLike[str], wait_seconds: float = _HANDOVER_SECONDS) -> CheckpointClaim:
-    """A claim on the files of any run, to write its next checkpoint without having read the last."""
-    claim = CheckpointClaim(path).acquire(wait_seconds)
-    files = claim.files().all
-    if files:
-        claim.continue_lineage(files[0].header.lineage, holds_state=False)
-    return claim
-
-
-def claim_for_run(path: str | os.PathLike[str], resume: bool | None) -> tuple[CheckpointClaim, bool]:
-    """A run's claim on its checkpoint, and whether the run is to resume from it.
-
-    `CheckpointError` where another run has the claim, or where files exist and `resume` does not say what to do with them.
-    """
-    claim = CheckpointClaim(path).acquire()
-    try:
-        files = claim.files()
-        if not files.exists:
-            return claim, False
-        if _written_by_replaced_worker(files):
-            resume = True
-        if resume is None:
-            raise CheckpointError(_refusal(os.fspath(path), files))
-        if not resume:
-            claim.start_over()
-    except BaseException:
-        claim.release()
-        raise
-    return claim, resume
-
-
-def _refusal(shown: str, files: FileSet) -> str:
-    start_again = "resume=False to start again and keep it under another name"
-    if files.all:
-        return f"{shown} exists already ({files.all[0].header}): pass resume=True to resume from it, or {start_again}"
-    problem = files.problems[0]
-    return f"{shown} exists already, and cannot be resumed from ({problem}): pass another checkpoint=, or {start_again}"
-
-
-def claim_new(path: str | os.PathLike[str]) -> tuple[CheckpointClaim, bool]:
-    """A run's claim on a checkpoint that does not exist yet; `CheckpointError` where it does.
-
-    True with it where the worker that this one replaces has written it: then the run resumes from there.
-    """
-    claim = CheckpointClaim(path).acquire()
-    files = claim.files()
-    if files.exists and not _written_by_replaced_worker(files):
-        claim.release()
-        raise CheckpointError(
-            f"{os.fspath(path)} exists already: a run that resumes from one file and writes to another needs a new name for "
-            "it; pass another checkpoint="
-        )
-    return claim, files.exists

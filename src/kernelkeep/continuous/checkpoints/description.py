@@ -10,9 +10,11 @@ import msgspec
 import numpy as np
 
 from ...errors import CheckpointError
+from .address import is_address, shown
 from .file_set import find_file_set, real_path
 from .files import read_checkpoint
 from .header import CheckpointHeader, plain_number
+from .working_copy import fetched
 
 _CHUNK_ITEMS = 1 << 20
 
@@ -30,13 +32,17 @@ class ArrayFacts(msgspec.Struct, frozen=True):
 
 
 class FileFacts(msgspec.Struct, frozen=True):
-    """A file of a checkpoint; `problem` says why it is not whole, and then `header` is None."""
+    """A file of a checkpoint; `problem` says why it is not whole, and then `header` is None.
+
+    `address` is where it is in a shared store; then the path is that of a copy which is gone.
+    """
 
     path: Path
     nbytes: int
     whole: bool
     problem: str
     header: CheckpointHeader | None
+    address: str = ""
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -55,9 +61,25 @@ class Description(msgspec.Struct, frozen=True):
 
 def describe(path: str | os.PathLike[str]) -> Description:
     """Describe a checkpoint. A damaged one is described as such; `CheckpointError` where there is nothing at all."""
-    files = find_file_set(real_path(path))
+    if not isinstance(path, str) or not is_address(path):
+        return _describe(real_path(path), path)
+    with fetched(path, older=True, all_older=True) as found:
+        made = _describe(found, shown(path))
+    folder = shown(path).rpartition("/")[0]
+
+    def at_address(file: FileFacts) -> FileFacts:
+        where = f"{folder}/{file.path.name}"
+        return msgspec.structs.replace(file, address=where, problem=file.problem.replace(str(file.path), where))
+
+    return msgspec.structs.replace(
+        made, file=at_address(made.file), others=tuple(at_address(other) for other in made.others)
+    )
+
+
+def _describe(path: Path, named: object) -> Description:
+    files = find_file_set(path)
     if not files.exists:
-        raise CheckpointError(f"there is no checkpoint {path}")
+        raise CheckpointError(f"there is no checkpoint {named}")
     file, loaded = _inspect(files.path)
     arrays = tuple(_facts(name, array) for name, array in loaded.items())
     raw_bytes = sum(array.nbytes for array in arrays)

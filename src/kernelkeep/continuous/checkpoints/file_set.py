@@ -17,6 +17,7 @@ import msgspec
 
 from ...errors import ArgumentError, CheckpointError
 from ...storage.files import Damaged, NotRegular, check_destination, open_regular
+from .address import check_not_torn, is_address, parse_address
 from .header import CheckpointHeader
 from .reading import NewerFormat, NoCheckpoint, read_start
 
@@ -50,12 +51,15 @@ class FileSet(msgspec.Struct, frozen=True):
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
-    """Where the file really is: a link is followed, so that older files lie beside its target.
+    """Where the file really is: a link is followed, so that older files lie beside its target; of an address, the copy here.
 
     `CheckpointError` where a device, pipe, socket or folder is in its place, `ArgumentError` for what names no file.
     """
+    if isinstance(path, str) and is_address(path):
+        return parse_address(path).path
     try:
         named = os.fspath(path)
+        check_not_torn(path)
         found = Path(os.path.realpath(named))
         if not named or not found.name or named.endswith(os.sep):
             raise ValueError("it names no file")

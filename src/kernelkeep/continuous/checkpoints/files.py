@@ -17,11 +17,13 @@ import numpy as np
 
 from ...errors import CheckpointError
 from ...storage.files import Damaged, open_regular
+from .address import shown
 from .checkpoint import Checkpoint, Written
-from .claim import claim_to_continue
-from .file_set import describe_problem, find_file_set, real_path
+from .file_set import describe_problem, find_file_set
 from .header import CheckpointHeader
 from .reading import read_arrays, read_start
+from .run_claim import claim_to_continue
+from .working_copy import fetched
 
 _WAIT_SECONDS = 5.0  # for another writer; runs never wait for each other
 
@@ -42,12 +44,15 @@ def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint, *, ke
     is beyond it is removed. What does not belong to the run is never touched; where it is at `path` itself, it is kept as
     `path.before-<time>`. A missing folder is created. The header's table of arrays is made from the arrays.
 
-    Raises `CheckpointError` where the disk is full, the folder cannot be written to, or a run holds the file; the files
-    there stay as they are.
+    At an address it is uploaded as well. Raises `CheckpointError` where the disk is full, the folder cannot be written to, or
+    a run holds the file; the files there stay as they are.
     """
     claim = claim_to_continue(path, _WAIT_SECONDS)
     try:
-        return claim.write(checkpoint, keep)
+        written = claim.write(checkpoint, keep)
+        if problem := claim.finish_uploads():
+            raise problem
+        return written
     finally:
         claim.release()
 
@@ -58,16 +63,17 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     Needs no device. `kk.read_checkpoint("heat.kkpt").state` can be the `initial_state` of another run. Raises
     `CheckpointError`, which says in one sentence what is wrong.
     """
-    return _read(real_path(path), path)
+    with fetched(path) as file:
+        return _read(file, shown(path))
 
 
 def read_header(path: str | os.PathLike[str]) -> CheckpointHeader:
     """Read the header of exactly this file, and check that the file has its end; the arrays are not checked."""
     try:
-        with open_regular(real_path(path)) as file:
+        with fetched(path) as found, open_regular(found) as file:
             return read_start(file, to_the_end=True)[0]
     except (OSError, Damaged) as error:
-        raise CheckpointError(describe_problem(path, error)) from None
+        raise CheckpointError(describe_problem(shown(path), error)) from None
 
 
 def newest_checkpoint(
@@ -77,7 +83,12 @@ def newest_checkpoint(
 
     `accept` gets the header before any array is read, and raises to refuse it. `CheckpointError` when none is good.
     """
-    files = find_file_set(real_path(path))
+    with fetched(path, older=True) as file:
+        return _newest(file, shown(path), accept)
+
+
+def _newest(path: Path, named: str, accept: Callable[[CheckpointHeader], object] | None) -> Found:
+    files = find_file_set(path)
     skipped = list(files.problems)
     for file in files.all:
         at_path = file is files.newest
@@ -92,19 +103,20 @@ def newest_checkpoint(
         else:
             continues = not at_path or all(older.sequence <= file.sequence for older in files.older)
             return Found(checkpoint, () if at_path else tuple(skipped), at_path, continues)
-    raise _none_is_good(path, skipped)
+    raise _none_is_good(named, skipped)
 
 
 def newest_header(path: str | os.PathLike[str]) -> CheckpointHeader:
     """The header of the newest file: a quick look that reads no array, and so may miss damage in them."""
-    files = find_file_set(real_path(path))
-    for file in files.all:
-        if file.whole:
-            return file.header
-    raise _none_is_good(path, list(files.problems))
+    with fetched(path, older=True) as found:
+        files = find_file_set(found)
+        for file in files.all:
+            if file.whole:
+                return file.header
+        raise _none_is_good(shown(path), list(files.problems))
 
 
-def _none_is_good(path: str | os.PathLike[str], problems: list[str]) -> CheckpointError:
+def _none_is_good(path: str, problems: list[str]) -> CheckpointError:
     if len(problems) == 1:
         return CheckpointError(problems[0])
     return CheckpointError(f"none of the {len(problems)} files of {path} is a good checkpoint: {'; '.join(problems)}")

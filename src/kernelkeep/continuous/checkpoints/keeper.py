@@ -85,7 +85,7 @@ class CheckpointKeeper:
             with contextlib.suppress(Exception):
                 self.close()
             if self.writer is not None:
-                error.add_note(f"the last state could not be saved to {self.writer.path}: {problem}")
+                error.add_note(f"the last state could not be saved to {self.writer.where}: {problem}")
             return
         error.add_note(self.note())
 
@@ -95,7 +95,7 @@ class CheckpointKeeper:
             return ""
         state = f"the state at iteration {self._session.iteration:,}"
         if self.writer.problem is None:
-            return f"{state} is in {self.writer.path}"
+            return f"{state} is in {self.writer.where}"
         return f"{state} could not be saved: {self.writer.problem}"
 
     def _close_writer(self) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 
 from ...errors import CheckpointError
 from ..heartbeat import beat
-from .checkpoint import Checkpoint, Written
-from .claim import CheckpointClaim, CheckpointWarning
+from .checkpoint import Checkpoint, CheckpointWarning, Written
+from .claim import CheckpointClaim
 from .header import CheckpointHeader
 
 __all__ = ["CheckpointWarning", "CheckpointWriter"]
@@ -39,6 +39,7 @@ class CheckpointWriter:
 
     def __init__(self, claim: CheckpointClaim, keep: int = 2) -> None:
         self.path = claim.path
+        self.where = claim.shown if claim.at_address else str(claim.path)  # the last state is, in words
         self.keep = keep
         self._claim = claim
         self.written = 0
@@ -110,11 +111,19 @@ class CheckpointWriter:
         return done
 
     def close(self) -> None:
-        """Flush, and take no more."""
+        """Flush, and take no more. Where the checkpoint has an address, wait until it is there, or warn that it is not."""
         with self._condition:
             self._closed = True
         self._wait(math.inf)
         self._warn()
+        problem = self._claim.finish_uploads()
+        if problem is not None:
+            self.where = f"{self.path}, and not at its address"
+            warnings.warn(
+                f"{problem}; the last state is in {self.path}, and is uploaded when this machine resumes from it",
+                CheckpointWarning,
+                stacklevel=3,
+            )
 
     def _wait(self, deadline: float) -> bool:
         with self._condition:
@@ -169,5 +178,6 @@ class CheckpointWriter:
     def _warn(self) -> None:
         with self._condition:
             problem, self._unreported = self._unreported, None
-        if problem is not None:
-            warnings.warn(f"{problem}; the run goes on", CheckpointWarning, stacklevel=3)
+        for one in (problem, self._claim.take_unreported()):
+            if one is not None:
+                warnings.warn(f"{one}; the run goes on", CheckpointWarning, stacklevel=3)

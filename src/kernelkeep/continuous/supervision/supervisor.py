@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import ArgumentError, CheckpointError, SupervisionError
+from ..checkpoints.address import is_address, shown
+from ..checkpoints.claim import CheckpointClaim
 from ..checkpoints.file_set import find_file_set, real_path
 from ..checkpoints.files import newest_header
 from ..checkpoints.header import CheckpointHeader
@@ -70,7 +72,7 @@ def run_supervised(
     if not isinstance(args, Sequence):
         raise ArgumentError(f"args must be a tuple of arguments for the target, got {args!r}")
     if checkpoint is not None:
-        real_path(checkpoint)
+        _bring_here(checkpoint)
     args = tuple(args)
     takes_path = _takes_path(target, args)
     began = time.monotonic()
@@ -143,13 +145,21 @@ def _resume_from(checkpoint: str | os.PathLike[str] | None) -> str | None:
     return os.fspath(checkpoint)
 
 
+def _bring_here(checkpoint: str | os.PathLike[str]) -> None:
+    """Have what is at an address on this machine, where the workers will go on with it; and check the path."""
+    real_path(checkpoint)
+    if is_address(checkpoint):
+        CheckpointClaim(checkpoint).acquire().release()
+
+
 def _newest_header(checkpoint: str | os.PathLike[str] | None) -> CheckpointHeader | str:
     if checkpoint is None:
         return ""
+    here = real_path(checkpoint) if is_address(checkpoint) else checkpoint
     try:
-        return newest_header(checkpoint)
+        return newest_header(here)
     except CheckpointError as error:
-        return str(error)
+        return str(error).replace(str(here), shown(checkpoint))
 
 
 def _progress(saved: CheckpointHeader | str) -> object:
@@ -160,7 +170,9 @@ def _progress(saved: CheckpointHeader | str) -> object:
 
 
 def _in_words(checkpoint: str | os.PathLike[str] | None, saved: CheckpointHeader | str) -> str:
-    return f"{checkpoint} holds {saved}" if isinstance(saved, CheckpointHeader) else saved
+    if isinstance(saved, str) or checkpoint is None:
+        return str(saved)
+    return f"{shown(checkpoint)} holds {saved}"
 
 
 # --- the end

@@ -17,7 +17,7 @@ import msgspec
 from ...errors import ArgumentError, CheckpointError, CompileError, DeviceError, Unsupported
 from ...processes import end_with
 from .. import heartbeat
-from ..checkpoints.claim import resume_by_default
+from ..checkpoints.run_claim import resume_by_default
 
 # Mistakes of a program or its arguments: a new process would make them again.
 _PERMANENT = (

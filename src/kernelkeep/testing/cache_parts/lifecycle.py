@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ...cache import program_cache
 from ...cache.key import digest_of
 from ...cache.program_cache import ProgramCache
 from ...devices.base import Device, Program
-from ...errors import ArgumentError, CompileError, DeviceError, OutOfMemory, Unsupported
+from ...errors import ArgumentError, CompileError, DeviceError, OutOfMemory
 from ...programs.languages import find_language, known_languages
 from ...programs.source import Source
 from ..device_parts.common import SAXPY, handwritten
@@ -195,7 +196,9 @@ class LifecycleTests(CachePart):
         shown = capfd.readouterr()
         assert "preloading" in shown.err and not shown.out
         with open_cache() as cache:
+            start = time.perf_counter()
             report = cache.preload(["adder0", "adder1", sources[2], sources[2]])
+            assert 0 < report.seconds <= time.perf_counter() - start
             assert (report.disk, report.memory, report.compiled, report.ok) == (3, 1, 0, True)
             assert not capfd.readouterr().err
             for term, source in enumerate(sources):
@@ -413,8 +416,9 @@ class LifecycleTests(CachePart):
         for settings in wrong_settings:
             with pytest.raises(ArgumentError):
                 ProgramCache(device, tmp_path / "other", **settings)
-        with pytest.raises(Unsupported):
-            ProgramCache(device, tmp_path / "other", remote="redis://x")  # type: ignore[arg-type]
+        for remote in ("nowhere", "ftp://host/x", 5, ["redis://host/0", 5]):
+            with pytest.raises(ArgumentError, match="remote"):
+                ProgramCache(device, tmp_path / "other", remote=remote)  # type: ignore[arg-type]
 
     def test_the_meta_file_has_the_facts_as_json(self, device: Device, cache: ProgramCache) -> None:
         source = adder(device, 1, name="readable", defines={"TILE": 16})

@@ -9,6 +9,18 @@ from urllib.parse import urlencode
 
 from .server import NotInstalled, Server
 
+# moto is not made for requests at the same time: one after the other, or a PUT and a DELETE of one name fail with 500.
+_SERVE = """
+import sys, threading
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import run_simple
+moto, one_at_a_time = DomainDispatcherApplication(create_backend_app), threading.Lock()
+def serve(environ, start_response):
+    with one_at_a_time:
+        return [b"".join(moto(environ, start_response))]
+run_simple("127.0.0.1", int(sys.argv[1]), serve, threaded=True, request_handler=MotoRequestHandler)
+"""
+
 
 class S3Server(Server):
     """It has one bucket, `bucket`, and takes any key."""
@@ -19,7 +31,7 @@ class S3Server(Server):
         """A Python process."""
         if importlib.util.find_spec("moto") is None or importlib.util.find_spec("flask") is None:
             raise NotInstalled("moto's server is not installed; to get it: pip install 'moto[server]'")
-        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        return [sys.executable, "-c", _SERVE, str(self.port)]
 
     def start(self) -> None:
         """Start it, and make the bucket."""
