@@ -1,0 +1,13 @@
+"""The checker: readers call it for each thing they have read, and it returns the typed node, or reports what is wrong.
+
+    scopes.py       which name means what, and where
+    conversions.py  from the type that an expression has to the one that is needed
+    expressions.py  operators, assignments, elements and fields
+    calls.py        helper functions and built-ins
+    declarations.py variables, initialisers, array sizes
+    constants.py    the values of constant expressions
+    flow.py         what can be seen only in a whole function: barriers, returns, values that were never set
+
+After a mistake an expression has the type INVALID, which fits everywhere, so that one mistake is reported once. A tree is only
+returned where there was none.
+"""

@@ -1,0 +1,128 @@
+"""Which name means what, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal as OneOf
+
+from ..problems import Problems
+from ..tree import Expression, Function, Literal, Place, Variable
+from ..types import VOID, StructType, Type
+
+Meaning = Variable | Function
+Space = OneOf["buffer", "scalar", "parameter", "local", "shared", "constant"]
+
+
+class CurrentFunction:
+    """The function that is being read: its result, and what was seen in it so far."""
+
+    def __init__(self, name: str, result: Type, *, is_kernel: bool = False) -> None:
+        self.name = name
+        self.result = result
+        self.is_kernel = is_kernel
+        self.changed: set[Variable] = set()  # parameters that it assigns to
+        self.has_barrier = False
+        self.without_value: set[Variable] = set()  # local variables that are declared without one
+        self.values: dict[Variable, list[Expression]] = {}  # what is assigned to each variable, wherever
+
+
+class Scopes:
+    """The names that are visible, innermost last. The outermost scope is that of functions and constants."""
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+        self._meanings: list[dict[str, Meaning]] = [{}]
+        self._types: dict[str, Type] = {}  # typedefs and structs
+        self._used: list[set[str]] = [set()]  # the names of variables after renaming, for each scope
+        self.tags: dict[str, StructType] = {}  # of structs
+        self.function = CurrentFunction("", VOID)  # the one that is being read
+
+    # --- scopes
+
+    def open(self) -> None:
+        """Begin a scope."""
+        self._meanings.append({})
+        self._used.append(set())
+
+    def close(self) -> None:
+        """End the innermost scope."""
+        self._meanings.pop()
+        self._used.pop()
+
+    @property
+    def is_outermost(self) -> bool:
+        """Whether no function is open."""
+        return len(self._meanings) == 1
+
+    @property
+    def depth(self) -> int:
+        """How many scopes are open."""
+        return len(self._meanings)
+
+    # --- names
+
+    def find(self, name: str) -> Meaning | None:
+        """The variable or function that a name means here."""
+        for scope in reversed(self._meanings):
+            if name in scope:
+                return scope[name]
+        return None
+
+    def find_type(self, name: str) -> Type | None:
+        """The typedef or struct that a name means, if no variable hides it."""
+        return self._types.get(name)
+
+    def visible(self) -> Iterator[str]:
+        """All names that mean something here."""
+        for scope in self._meanings:
+            yield from scope
+
+    def declare(
+        self,
+        name: str,
+        type_: Type,
+        space: Space,
+        at: Place,
+        *,
+        is_const: bool = False,
+        value: Literal | None = None,
+    ) -> Variable:
+        """Make a name mean a new variable. It gets another name where it would hide one."""
+        if name in self._meanings[-1]:
+            self._problems.error(at, f"{name} is declared twice in this scope")
+        unique, count = name, 1
+        while any(unique in used for used in self._used) or (unique in self.tags):
+            count += 1
+            unique = f"{name}_{count}"
+        variable = Variable(unique, type_, space, at, name, is_const, value)
+        self._meanings[-1][name] = variable
+        self._used[-1].add(unique)
+        return variable
+
+    def define(self, function: Function) -> None:
+        """Make a name mean a helper function."""
+        if function.name in self._meanings[0]:
+            self._problems.error(function.at, f"{function.name} is defined twice")
+        self._meanings[0][function.name] = function
+        self._used[0].add(function.name)
+
+    def define_type(self, name: str, type_: Type, at: Place) -> None:
+        """Make a name mean a type."""
+        if name in self._types and self._types[name] is not type_:
+            self._problems.error(at, f"type {name} is defined twice")
+        self._types[name] = type_
+
+    def define_struct(self, name: str, fields: tuple[tuple[str, Type], ...], at: Place) -> StructType:
+        """Make a tag, and the plain name, mean a struct. One without a name gets it from `name_struct`."""
+        found = StructType(f"struct {name}", name, fields)
+        if name:
+            if name in self.tags:
+                self._problems.error(at, f"struct {name} is defined twice")
+            self.tags[name] = found
+            self._types.setdefault(name, found)
+        return found
+
+    def name_struct(self, struct: StructType, name: str) -> StructType:
+        """The struct of `typedef struct { … } name;`."""
+        self.tags[name] = found = StructType(name, name, struct.fields)
+        return found

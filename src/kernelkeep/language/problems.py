@@ -1,0 +1,93 @@
+"""What is wrong with a text: collected, shown with the line and a caret, and raised as one `CompileError`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ..errors import CompileError
+
+if TYPE_CHECKING:
+    from .tree import Place
+
+_MOST = 20  # errors that are collected before the reader gives up
+
+
+class Problem(Struct, frozen=True):
+    """A mistake, or a warning: one sentence, its place, and the line it is about."""
+
+    sentence: str
+    line: int
+    column: int
+    shown: str = ""
+    is_warning: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.headline}{self.picture}"
+
+    @property
+    def headline(self) -> str:
+        """The line's number and the sentence."""
+        return f"line {self.line}: {'warning: ' if self.is_warning else ''}{self.sentence}"
+
+    @property
+    def picture(self) -> str:
+        """The line of the text, and a caret below the column."""
+        if not self.shown:
+            return ""
+        # Tabs stay tabs, so that the caret is below its column however wide they are.
+        before = "".join("\t" if sign == "\t" else " " for sign in self.shown[: self.column - 1])
+        return f"\n    {self.shown}\n    {before}^"
+
+
+class TooManyProblems(Exception):
+    """There are so many errors that looking for more helps nobody."""
+
+
+class Problems:
+    """The problems of one text, in the order in which they were found."""
+
+    def __init__(self, text: str, first_line: int = 1) -> None:
+        self._lines = text.splitlines()
+        self._first_line = first_line
+        self._seen: set[tuple[int, int]] = set()
+        self.errors: list[Problem] = []
+        self.warnings: list[Problem] = []
+
+    def error(self, at: Place, sentence: str) -> None:
+        """Note a mistake. A second one at the same place follows from the first and is left out."""
+        if (at.line, at.column) not in self._seen:
+            self._seen.add((at.line, at.column))
+            self.errors.append(self._problem(at, sentence))
+            if len(self.errors) >= _MOST:
+                raise TooManyProblems
+
+    def warn(self, at: Place, sentence: str) -> None:
+        """Note something that is allowed, and probably not meant."""
+        self.warnings.append(self._problem(at, sentence, is_warning=True))
+
+    def _problem(self, at: Place, sentence: str, *, is_warning: bool = False) -> Problem:
+        at_line = at.line - self._first_line
+        shown = self._lines[at_line].rstrip() if 0 <= at_line < len(self._lines) else ""
+        where = f" (in macro {at.macro})" if at.macro else ""
+        return Problem(f"{sentence}{where}", at.line, at.column, shown, is_warning)
+
+    def raise_errors(self, what: str, name: str) -> None:
+        """Raise all errors as one `CompileError`. `what` was read, such as "kernel saxpy"."""
+        if not self.errors:
+            return
+        self.errors.sort(key=lambda problem: (problem.line, problem.column))
+        first, more = self.errors[0], len(self.errors) - 1
+        others = f"\n({more} more {'error' if more == 1 else 'errors'} in .log)" if more else ""
+        log = "\n".join(map(str, self.errors))
+        raise CompileError(f"{what}, {first}{others}", log=log, line=first.line, name=name)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question that names the known name most like `name`, or nothing."""
+    from difflib import get_close_matches  # only where there is a mistake
+
+    found = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {found[0]}?" if found else ""

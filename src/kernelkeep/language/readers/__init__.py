@@ -1,0 +1,1 @@
+"""Readers: from a text to the tree, one file per language that users write."""

@@ -1,0 +1,218 @@
+"""Reads the body of a kernel, in C.
+
+A body is ordinary C99 without pointers, and what `builtins.py` lists. It may begin with helper functions, and with structs,
+typedefs and constants before these:
+
+    struct pair { float a, b; };
+    const float LIMIT = 2.0f;
+    float longer(float x[], int n, struct pair p) { … }
+
+    int i = kk_global_id(0);
+    x[i] = longer(x, n, p);
+
+A parameter `float x[]` (or `float* x`) of a helper function takes an array by its name; `const float x[]` promises not to write
+to it. Helper functions do not see the parameters of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ..builtins import Spelling
+from ..checker.checker import Checker
+from ..checker.flow import check_flow
+from ..checker.scopes import CurrentFunction
+from ..problems import Problem, Problems, TooManyProblems
+from ..tree import Block, Declare, Function, Module, Place, Statement, Variable
+from ..types import VOID, Array, Type, buffer
+from .c_expressions import UnexpectedToken
+from .c_preprocessor import Preprocessor
+from .c_statements import StatementParser
+from .c_tokens import Token, tokens_of
+
+_BEFORE_BRACKETS = frozenset(("for", "while", "if", "switch", "do", "else", "return", "case"))
+
+
+class Reading(NamedTuple):
+    """What a reader returns: the tree, and warnings about what is allowed and probably not meant."""
+
+    module: Module
+    warnings: tuple[Problem, ...]
+
+
+def read_body(
+    name: str,
+    parameters: Iterable[Variable],
+    body: str,
+    *,
+    defines: Mapping[str, str] | None = None,
+    extra: Mapping[str, Spelling] | None = None,
+    group: tuple[int, ...] | None = None,
+    first_line: int = 1,
+) -> Reading:
+    """The tree of a kernel.
+
+    `parameters` are those of the kernel, with the spaces "buffer" and "scalar"; `defines` are macros with their replacement
+    text; `extra` has further built-ins, such as those of state programs; `group` is the size of a group.
+
+    Raises `CompileError` for a body with mistakes: it shows the first of them, `.log` has all, `.line` is that of the first.
+    """
+    problems = Problems(body, first_line)
+    module = None
+    try:
+        tokens = Preprocessor(problems, defines or {}).expanded(tokens_of(body, first_line))
+        sizes = None if group is None else (*group, 1, 1)[:3]
+        reader = _ModuleReader(tokens, Checker(problems, extra or {}), sizes)
+        module = reader.module(name, tuple(parameters))
+    except (UnexpectedToken, TooManyProblems):
+        pass
+    except RecursionError:
+        problems.errors.clear()
+        problems.error(Place(first_line, 1), "the body is nested too deeply")
+    problems.raise_errors(f"kernel {name}", name)
+    assert module is not None
+    return Reading(module, tuple(problems.warnings))
+
+
+class _ModuleReader:
+    """Reads what stands before the body, and the body."""
+
+    def __init__(self, tokens: list[Token], checker: Checker, group: tuple[int, ...] | None) -> None:
+        self._group = group
+        self._statements = StatementParser(tokens, checker)
+        self._read = self._statements.read
+        self._declarations = self._statements.declarations
+        self._checker = checker
+        self._functions: list[Function] = []
+        self._constants: list[Declare] = []
+
+    def module(self, name: str, parameters: tuple[Variable, ...]) -> Module:
+        """The whole text."""
+        end = self._end_of_functions()
+        while self._read.position < end:
+            self._outside()
+        scopes = self._checker.scopes
+        scopes.open()
+        own = tuple(scopes.declare(one.name, one.type, one.space, one.at, is_const=one.is_const) for one in parameters)
+        current = self._checker.scopes.function = CurrentFunction(name, VOID, is_kernel=True)
+        at = self._read.token.at
+        body: list[Statement] = []
+        self._statements.statements(body, end="")
+        scopes.close()
+        kernel = self._finished(current, own, body, at)
+        return Module(kernel, tuple(self._functions), tuple(scopes.tags.values()), tuple(self._constants))
+
+    def _finished(
+        self, current: CurrentFunction, parameters: tuple[Variable, ...], body: list[Statement], at: Place
+    ) -> Function:
+        """The function that was read, checked as a whole."""
+        changed = frozenset(current.changed)
+        found = Function(
+            current.name, parameters, current.result, Block(at, tuple(body)), at, changed, current.has_barrier
+        )
+        if not self._checker.problems.errors:
+            check_flow(found, current, self._checker.problems, self._group)
+        return found
+
+    def _end_of_functions(self) -> int:
+        """Where the last definition of a helper function ends: `type name(…) {…}` outside all braces."""
+        tokens, end, depth = self._read.tokens, 0, 0
+        for at, token in enumerate(tokens):
+            text = token.text
+            if text == "{":
+                if depth == 0 and at and tokens[at - 1].text == ")" and self._is_head(at - 1):
+                    end = -1
+                depth += 1
+            elif text == "}":
+                depth -= 1
+                if depth == 0 and end == -1:
+                    end = at + 1
+                    found = end
+        return found if end else 0
+
+    def _is_head(self, close: int) -> bool:
+        """Whether the parenthesis at `close` ends the head of a function."""
+        tokens, depth, at = self._read.tokens, 0, close
+        while at >= 0:
+            depth += (tokens[at].text == ")") - (tokens[at].text == "(")
+            if depth == 0:
+                break
+            at -= 1
+        if at < 2:
+            return False
+        name, before = tokens[at - 1], tokens[at - 2]
+        return name.kind == before.kind == "name" and not {name.text, before.text} & _BEFORE_BRACKETS
+
+    def _outside(self) -> None:
+        """A struct, typedef, constant or helper function."""
+        read = self._read
+        token = read.token
+        nothing: list[Statement] = []
+        following = [one.text for one in read.tokens[read.position + 1 : read.position + 3]]
+        if token.text == ";":
+            read.advance()
+        elif token.text == "typedef":
+            self._declarations.typedef(nothing)
+        elif token.text == "struct" and "{" in following:
+            self._declarations.struct(nothing)
+        elif not read.begins_type(token):
+            read.fail("only functions, structs and constants stand before a helper function")
+        else:
+            kind, is_const = read.specifiers()
+            if read.tokens[read.position + 1].text == "(":
+                self._function(kind)
+            else:
+                self._constant(kind, is_const)
+
+    def _constant(self, kind: Type, is_const: bool) -> None:
+        read = self._read
+        found = self._declarations.declarators(kind, is_const=True, is_global=True)
+        read.expect(";", " behind the declaration")
+        for one in found:
+            variable = one.variable
+            if not is_const:
+                self._checker.problems.error(
+                    one.at, f"{variable.written} stands before a helper function and must be const"
+                )
+            elif not isinstance(variable.type, Array) and variable.value is None:
+                self._checker.problems.error(one.at, f"{variable.written} must have a constant value")
+        self._constants += found
+
+    def _function(self, result: Type) -> None:
+        read, scopes = self._read, self._checker.scopes
+        name = self._declarations.declared_name()
+        current = self._checker.scopes.function = CurrentFunction(name.text, result)
+        if isinstance(result, Array):
+            self._checker.problems.error(name.at, f"{name.text} cannot return an array")
+        read.expect("(")
+        scopes.open()
+        parameters: list[Variable] = []
+        if read.token.text == "void" and read.tokens[read.position + 1].text == ")":
+            read.advance()
+        while not read.accept(")"):
+            parameters.append(self._parameter())
+            if not read.accept(",") and read.token.text != ")":
+                read.fail(") is missing behind the parameters")
+        read.expect("{")
+        body: list[Statement] = []
+        self._statements.statements(body, end="}")
+        read.advance()
+        scopes.close()
+        function = self._finished(current, tuple(parameters), body, name.at)
+        self._functions.append(function)
+        scopes.define(function)
+
+    def _parameter(self) -> Variable:
+        read = self._read
+        kind, is_const = read.specifiers()
+        is_array = False
+        while read.token.text in ("*", "restrict", "__restrict__", "__restrict", "const"):
+            is_array |= read.advance().text == "*"
+        name = self._declarations.declared_name()
+        sizes = self._declarations.sizes()
+        if sizes or is_array:
+            inner = [size or 1 for size in sizes[1:]]
+            kind = buffer(self._checker.declarations.array(kind, inner), "r" if is_const else "rw")
+            is_const = False
+        return self._checker.declarations.parameter(name.text, kind, name.at, is_const=is_const)

@@ -1,0 +1,338 @@
+"""C's expressions and the names of types, read token by token."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from ..checker.checker import Checker
+from ..checker.conversions import invalid
+from ..checker.declarations import InitialiserList
+from ..tree import Expression, Literal, Place, Variable
+from ..types import I4, TEXT, TYPE_NAMES, U8, WORDS, Array, Scalar, Type, Vector, type_of_words
+from .c_tokens import Token
+
+_STRENGTH = {
+    "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7, "<<": 8, ">>": 8,
+    "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
+}  # fmt: skip
+_ASSIGNMENTS = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="))
+_NO_POINTERS = "there are no pointers: use an index, x[i]"
+# C's own words for types, which no variable can hide.
+_TYPE_WORDS = WORDS | {"void", "bool", "_Bool", "float", "double", "struct", "const", "volatile"}
+QUALIFIERS = frozenset(("const", "volatile", "static", "inline", "register", "restrict", "__constant", "constant",
+                        "__device__", "__restrict__", "__restrict", "__global", "__local", "__private"))  # fmt: skip
+_STORAGE = frozenset(("static", "inline", "register", "__constant", "__device__"))
+_ESCAPES = {"n": 10, "t": 9, "r": 13, "0": 0, "a": 7, "b": 8, "f": 12, "v": 11}
+
+
+class UnexpectedToken(Exception):
+    """The text is no C from here on. The problem was reported; the reader goes on with the next statement."""
+
+
+class ExpressionParser:
+    """Reads expressions. `token` is the next token."""
+
+    def __init__(self, tokens: list[Token], checker: Checker) -> None:
+        self.tokens = tokens
+        self.position = 0
+        self.token = tokens[0]
+        self.checker = checker
+        self._make = checker.expressions
+
+    # --- tokens
+
+    def advance(self) -> Token:
+        """Go to the next token; returns the one before."""
+        token = self.token
+        if token.kind != "end":
+            self.position += 1
+            self.token = self.tokens[self.position]
+        return token
+
+    def accept(self, text: str) -> bool:
+        """Go on if the next token is this one."""
+        if self.token.text != text or self.token.kind == "text":
+            return False
+        self.advance()
+        return True
+
+    def expect(self, text: str, where: str = "") -> Token:
+        """Go on, or report that this token is missing."""
+        if self.token.text != text:
+            self.fail(f"{text} is missing{where}")
+        return self.advance()
+
+    def expect_name(self, what: str) -> Token:
+        """The next token, which must be a name."""
+        if self.token.kind != "name":
+            self.fail(f"{what} is missing")
+        return self.advance()
+
+    def fail(self, sentence: str, token: Token | None = None) -> NoReturn:
+        """Report a mistake at the next token."""
+        token = token or self.token
+        got = "the text ends here" if token.kind == "end" else f"got {token.text}"
+        self.checker.problems.error(token.at, f"{sentence}, {got}")
+        raise UnexpectedToken
+
+    # --- types
+
+    def begins_type(self, token: Token) -> bool:
+        """Whether a token is the first one of a type."""
+        text = token.text
+        if text in _TYPE_WORDS:
+            return True
+        if token.kind != "name" or not (text in TYPE_NAMES or self.checker.scopes.find_type(text) is not None):
+            return text in _STORAGE
+        return not isinstance(self.checker.scopes.find(text), Variable)
+
+    def specifiers(self) -> tuple[Type, bool]:
+        """A type without its stars and brackets, and whether it is const."""
+        words: list[str] = []
+        found: Type | None = None
+        is_const = False
+        first = self.token
+        while True:
+            text = self.token.text
+            if text in QUALIFIERS:
+                is_const |= text in ("const", "__constant", "constant")
+            elif text in WORDS:
+                words.append(text)
+            elif found is None and not words and text == "struct":
+                self.advance()
+                found = self._tag()
+                continue
+            elif found is None and not words and self.token.kind == "name":
+                found = self.checker.scopes.find_type(text) or TYPE_NAMES.get(text)
+                if found is None:
+                    break
+            else:
+                break
+            self.advance()
+        if found is None and words:
+            found = type_of_words(words)
+        if found is None or (found and words and not type_of_words(words)):
+            self.fail(f"{' '.join(words)} is no type" if words else "a type is missing", first if words else None)
+        return found, is_const
+
+    def _tag(self) -> Type:
+        name = self.expect_name("the name of a struct")
+        found = self.checker.scopes.tags.get(name.text)
+        if found is None:
+            self.fail(f"struct {name.text} is not defined", name)
+        return found
+
+    def type_name(self) -> Type:
+        """A type in a cast or in sizeof."""
+        found, _ = self.specifiers()
+        if self.token.text == "*":
+            self.fail(_NO_POINTERS)
+        return found
+
+    # --- expressions, from the weakest operator to the strongest
+
+    def expression(self) -> Expression:
+        """An expression, commas included."""
+        first = self.assignment()
+        while self.token.text == ",":
+            at = self.advance().at
+            first = self._make.comma(first, self.assignment(), at)
+        return first
+
+    def assignment(self) -> Expression:
+        """An expression without a comma outside parentheses."""
+        left = self._binary(1)
+        text = self.token.text
+        if text == "?":
+            at = self.advance().at
+            then = self.expression()
+            self.expect(":", " in ?:")
+            left = self._make.ternary(left, then, self.assignment(), at)
+            text = self.token.text
+        if text in _ASSIGNMENTS:
+            at = self.advance().at
+            return self._make.assign(text, left, self.assignment(), at)
+        return left
+
+    def condition(self) -> Expression:
+        """An expression in parentheses that is true or false."""
+        self.expect("(")
+        found = self.condition_here()
+        self.expect(")")
+        return found
+
+    def condition_here(self) -> Expression:
+        """An expression that is true or false."""
+        return self._make.full(self.checker.conversions.condition(self.expression()))
+
+    def _binary(self, least: int) -> Expression:
+        left = self._unary()
+        while True:
+            token = self.token
+            strength = _STRENGTH.get(token.text, 0)
+            if strength < least:
+                return left
+            self.advance()
+            right = self._binary(strength + 1)
+            make = self._make.logical if strength <= 2 else self._make.binary
+            left = make(token.text, left, right, token.at)
+
+    def _unary(self) -> Expression:
+        token = self.token
+        kind, text = token.kind, token.text
+        if kind == "name":
+            return self._postfix(self._name())
+        if kind == "number":
+            self.advance()
+            return self._make.number(text, token.at)
+        if kind == "text":
+            self.advance()
+            return self._text(token)
+        if text == "(":
+            return self._parentheses()
+        if text in ("-", "+", "!", "~"):
+            self.advance()
+            return self._make.unary(text, self._unary(), token.at)
+        if text in ("++", "--"):
+            self.advance()
+            return self._make.increment(text, self._unary(), token.at, is_postfix=False)
+        if text in ("&", "*"):
+            self.checker.problems.error(token.at, _NO_POINTERS)
+            self.advance()
+            self._unary()
+            return invalid(token.at)
+        self.fail("an expression is missing")
+
+    def _parentheses(self) -> Expression:
+        start = self.advance()
+        if not self.begins_type(self.token):
+            inner = self.expression()
+            self.expect(")")
+            return self._postfix(inner)
+        kind = self.type_name()
+        self.expect(")")
+        if self.token.text == "{":
+            at = self.token.at
+            value = self.checker.declarations.initial(kind, self.initialiser_list(), "this value")
+            if isinstance(kind, Array):
+                self.checker.problems.error(at, "an array cannot be a value")
+            return self._postfix(value)
+        if isinstance(kind, Vector) and self.token.text == "(":
+            self.advance()
+            return self._postfix(self.checker.calls.construct(kind, self._arguments(), start.at))
+        return self.checker.calls.cast(kind, self._unary(), start.at)
+
+    def _postfix(self, base: Expression) -> Expression:
+        while True:
+            token = self.token
+            text = token.text
+            if text == "[":
+                self.advance()
+                index = self.expression()
+                self.expect("]")
+                base = self._make.index(base, index, base.at)
+            elif text == ".":
+                self.advance()
+                name = self.expect_name("the name of a field")
+                base = self._make.member(base, name.text, name.at)
+            elif text == "++" or text == "--":
+                self.advance()
+                base = self._make.increment(text, base, token.at, is_postfix=True)
+            elif text == "->":
+                self.fail("there are no pointers: use a dot, s.field")
+            elif text == "(":
+                self.fail("only a function can be called")
+            else:
+                return base
+
+    def _name(self) -> Expression:
+        token = self.advance()
+        name = token.text
+        if self.token.text == "(":
+            if name == "sizeof":
+                return self._sizeof(token.at)
+            if not self.begins_type(token):
+                self.advance()
+                return self.checker.calls.call(name, self._arguments(), token.at)
+            self.advance()
+            kind = self._function_style(token)
+            arguments = self._arguments()
+            if isinstance(kind, Vector):
+                return self.checker.calls.construct(kind, arguments, token.at)
+            if len(arguments) != 1:
+                self.fail(f"{name}(…) converts one value", token)
+            return self.checker.calls.cast(kind, arguments[0], token.at)
+        if self.begins_type(token):
+            self.fail("an expression is missing", token)
+        return self._make.name(name, token.at)
+
+    def _function_style(self, token: Token) -> Type:
+        """The type of `float(x)`, which C++ and GLSL have for a cast."""
+        found = self.checker.scopes.find_type(token.text) or TYPE_NAMES.get(token.text) or type_of_words([token.text])
+        if found is None:
+            self.fail("an expression is missing", token)
+        return found
+
+    def _arguments(self) -> list[Expression]:
+        """Arguments up to the closing parenthesis."""
+        found: list[Expression] = []
+        if self.accept(")"):
+            return found
+        while True:
+            found.append(self.assignment())
+            if self.token.text != ",":
+                break
+            self.advance()
+        self.expect(")", " behind the arguments")
+        return found
+
+    def _sizeof(self, at: Place) -> Expression:
+        self.expect("(")
+        kind = self.type_name() if self.begins_type(self.token) else self.expression().type
+        self.expect(")")
+        size = size_of(kind)
+        if size is None:
+            self.checker.problems.error(at, f"the size of {kind} is not the same on every target")
+        return Literal(at, U8, size or 0)
+
+    def _text(self, token: Token) -> Expression:
+        inner = token.text[1:-1]
+        if token.text[0] == '"':
+            return Literal(token.at, TEXT, inner)
+        code = _ESCAPES.get(inner[1:], ord(inner[-1])) if inner[:1] == "\\" else ord(inner) if len(inner) == 1 else None
+        if code is None:
+            self.fail("a character must stand between single quotes", token)
+        return Literal(token.at, I4, code)
+
+    def initialiser_list(self) -> InitialiserList:
+        """`{1, 2}`."""
+        start = self.expect("{")
+        items: list[tuple[str | int | None, Expression | InitialiserList]] = []
+        while self.token.text != "}":
+            designator: str | int | None = None
+            if self.accept("."):
+                designator = self.expect_name("the name of a field").text
+                self.expect("=")
+            elif self.accept("["):
+                designator = self.checker.declarations.length(self.assignment(), least=0)
+                self.expect("]")
+                self.expect("=")
+            items.append((designator, self.initialiser()))
+            if not self.accept(","):
+                break
+        self.expect("}", " behind the list")
+        return InitialiserList(start.at, tuple(items))
+
+    def initialiser(self) -> Expression | InitialiserList:
+        """What stands behind the = of a declaration."""
+        return self.initialiser_list() if self.token.text == "{" else self.assignment()
+
+
+def size_of(kind: Type) -> int | None:
+    """The size of a type in bytes; None where it differs between targets."""
+    if isinstance(kind, Array):
+        element = size_of(kind.element)
+        return None if element is None else element * kind.length
+    if isinstance(kind, Vector) and kind.length != 3:
+        return kind.element.size * kind.length
+    return kind.size if isinstance(kind, Scalar) and kind.is_number else None

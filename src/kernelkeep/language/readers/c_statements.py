@@ -1,0 +1,284 @@
+"""C's statements, declarations and functions, read token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..builtins import SHARED, UNROLL
+from ..checker.checker import Checker
+from ..checker.flow import can_complete
+from ..tree import (
+    Block,
+    Break,
+    Case,
+    Continue,
+    Declare,
+    DoWhile,
+    Evaluate,
+    For,
+    If,
+    Place,
+    Return,
+    Statement,
+    Switch,
+    While,
+)
+from ..types import INVALID, VOID, Scalar, Type, wrapped
+from .c_declarations import DeclarationParser
+from .c_expressions import ExpressionParser, UnexpectedToken
+from .c_tokens import Token
+
+_NOT_HERE = {
+    "goto": "there is no goto: use a loop or a function",
+    "asm": "there is no assembly in a portable kernel",
+    "__asm__": "there is no assembly in a portable kernel",
+    "union": "there are no unions: as_int, as_uint and as_float read the bits of a number",
+    "enum": "there is no enum: use const int or #define",
+    "case": "case stands in a switch only, outside of other statements in it",
+    "default": "default stands in a switch only, outside of other statements in it",
+    "else": "else stands behind an if only",
+}
+
+
+class StatementParser:
+    """Reads statements into lists."""
+
+    def __init__(self, tokens: list[Token], checker: Checker) -> None:
+        self.read = ExpressionParser(tokens, checker)
+        self.declarations = DeclarationParser(self.read, checker)
+        self._checker = checker
+        self._loops = 0  # around the current statement
+        self._breakable = 0  # loops and switches around it
+        self._special: dict[str, Callable[[list[Statement]], None]] = {
+            "if": self._if, "for": self._for, "while": self._while, "do": self._do, "switch": self._switch,
+            "return": self._return, "break": self._break, "continue": self._continue, "{": self._braces,
+            ";": self._empty, UNROLL: self._unroll, SHARED: self.declarations.shared, "struct": self.declarations.struct,
+            "typedef": self.declarations.typedef,
+        }  # fmt: skip
+
+    # --- blocks
+
+    def statements(self, into: list[Statement], *, end: str) -> None:
+        """Statements up to a `}` or the end of the text. A mistake spoils one statement only."""
+        read = self.read
+        while read.token.text != end or read.token.kind == "text":
+            if read.token.kind == "end":
+                read.fail("} is missing")
+            depth, start, loops = self._checker.scopes.depth, read.position, (self._loops, self._breakable)
+            try:
+                self.statement(into)
+            except UnexpectedToken:
+                self._loops, self._breakable = loops
+                while self._checker.scopes.depth > depth:
+                    self._checker.scopes.close()
+                self._skip(start)
+
+    def _skip(self, start: int) -> None:
+        """Go behind the statement with a mistake in it, which began at `start`."""
+        read, depth = self.read, 0
+        for token in read.tokens[start : read.position]:
+            depth += (token.text in ("{", "(")) - (token.text in ("}", ")"))
+        while read.token.kind != "end":
+            text = read.token.text
+            if text == "}" and depth <= 0:
+                return
+            depth += (text in ("{", "(")) - (text in ("}", ")"))
+            read.advance()
+            if depth <= 0 and text in (";", "}"):
+                return
+
+    def block(self) -> Block:
+        """A statement as a block with its own scope."""
+        at, found = self.read.token.at, list[Statement]()
+        if self.read.token.text == "{":
+            self._braces(found)
+            inner = found[0]
+            assert isinstance(inner, Block)
+            return inner
+        self._checker.scopes.open()
+        self.statement(found)
+        self._checker.scopes.close()
+        return Block(at, tuple(found))
+
+    def _braces(self, into: list[Statement]) -> None:
+        at = self.read.advance().at
+        found: list[Statement] = []
+        self._checker.scopes.open()
+        self.statements(found, end="}")
+        self._checker.scopes.close()
+        self.read.advance()
+        into.append(Block(at, tuple(found)))
+
+    def statement(self, into: list[Statement]) -> None:
+        """One statement. A declaration of several variables makes several."""
+        read = self.read
+        token = read.token
+        special = self._special.get(token.text)
+        if special is not None:
+            special(into)
+        elif read.begins_type(token) and read.tokens[read.position + 1].text != "(":
+            into += self.declarations.declaration()
+            read.expect(";", " behind the declaration")
+        elif token.text in _NOT_HERE:
+            self._checker.problems.error(token.at, _NOT_HERE[token.text])
+            raise UnexpectedToken
+        else:
+            self._check_known_type(token)
+            into.append(Evaluate(token.at, self._checker.expressions.full(read.expression())))
+            read.expect(";", " behind the statement")
+
+    def _check_known_type(self, token: Token) -> None:
+        """Two names in a row are a declaration with a type that is not known."""
+        following = self.read.tokens[self.read.position + 1]
+        if token.kind == following.kind == "name":
+            from ..problems import nearest
+            from ..types import TYPE_NAMES, WORDS
+
+            hint = nearest(token.text, (*TYPE_NAMES, *WORDS))
+            self._checker.problems.error(token.at, f"unknown type {token.text}{hint}")
+            raise UnexpectedToken
+
+    def _empty(self, into: list[Statement]) -> None:
+        self.read.advance()
+
+    # --- choices and loops
+
+    def _if(self, into: list[Statement]) -> None:
+        at = self.read.advance().at
+        condition = self.read.condition()
+        then = self.block()
+        otherwise = self.block() if self.read.accept("else") else None
+        into.append(If(at, condition, then, otherwise))
+
+    def _body(self) -> Block:
+        self._loops += 1
+        self._breakable += 1
+        found = self.block()
+        self._loops -= 1
+        self._breakable -= 1
+        return found
+
+    def _while(self, into: list[Statement]) -> None:
+        at = self.read.advance().at
+        condition = self.read.condition()
+        into.append(While(at, condition, self._body()))
+
+    def _do(self, into: list[Statement]) -> None:
+        at = self.read.advance().at
+        body = self._body()
+        self.read.expect("while", " behind the body of do")
+        into.append(DoWhile(at, body, self.read.condition()))
+        self.read.expect(";", " behind do … while (…)")
+
+    def _unroll(self, into: list[Statement]) -> None:
+        self.read.advance()
+        if self.read.token.text != "for":
+            self.read.fail(f"{UNROLL} stands before a for")
+        self._for(into, unroll=True)
+
+    def _for(self, into: list[Statement], *, unroll: bool = False) -> None:
+        read = self.read
+        at = read.advance().at
+        read.expect("(")
+        self._checker.scopes.open()
+        start: list[Declare | Evaluate] = []
+        if read.token.text != ";":
+            first = read.token
+            if read.begins_type(first):
+                start += self.declarations.declaration()
+            else:
+                start.append(Evaluate(first.at, self._checker.expressions.full(read.expression())))
+        read.expect(";", " in for")
+        condition = None if read.token.text == ";" else read.condition_here()
+        read.expect(";", " in for")
+        step = None if read.token.text == ")" else self._checker.expressions.full(read.expression())
+        read.expect(")")
+        body = self._body()
+        self._checker.scopes.close()
+        into.append(For(at, tuple(start), condition, step, body, unroll))
+
+    def _break(self, into: list[Statement]) -> None:
+        at = self.read.advance().at
+        if not self._breakable:
+            self._checker.problems.error(at, "break stands in a loop or a switch only")
+        self.read.expect(";", " behind break")
+        into.append(Break(at))
+
+    def _continue(self, into: list[Statement]) -> None:
+        at = self.read.advance().at
+        if not self._loops:
+            self._checker.problems.error(at, "continue stands in a loop only")
+        self.read.expect(";", " behind continue")
+        into.append(Continue(at))
+
+    def _return(self, into: list[Statement]) -> None:
+        read, function = self.read, self._checker.scopes.function
+        at = read.advance().at
+        value = None
+        if read.token.text != ";":
+            value = read.expression()
+            if function.result is VOID:
+                what = "a kernel" if function.is_kernel else function.name
+                self._checker.problems.error(value.at, f"{what} returns nothing: write return;")
+            else:
+                value = self._checker.conversions.convert(value, function.result, f"the result of {function.name}")
+            value = self._checker.expressions.full(value)
+        elif function.result is not VOID:
+            self._checker.problems.error(at, f"{function.name} must return {function.result}")
+        read.expect(";", " behind return")
+        into.append(Return(at, value))
+
+    # --- switch
+
+    def _switch(self, into: list[Statement]) -> None:
+        read = self.read
+        at = read.advance().at
+        read.expect("(")
+        value = self._checker.conversions.integer(read.expression(), "the value of a switch")
+        read.expect(")")
+        read.expect("{", ": the cases of a switch stand in braces")
+        self._breakable += 1
+        seen: set[int | None] = set()
+        cases = []
+        while not read.accept("}"):
+            cases.append(self._case(value.type, seen))
+        self._breakable -= 1
+        last = len(cases) - 1
+        into.append(
+            Switch(
+                at,
+                value,
+                tuple(
+                    Case(case_at, tuple(v for v in values if v is not None), None in values, body, falls and i < last)
+                    for i, (case_at, values, body, falls) in enumerate(cases)
+                ),
+            )
+        )
+
+    def _case(self, kind: Type, seen: set[int | None]) -> tuple[Place, list[int | None], Block, bool]:
+        read, at = self.read, self.read.token.at
+        values: list[int | None] = []
+        while read.token.text in ("case", "default"):
+            label = read.advance()
+            value = None
+            if label.text == "case":
+                size = read.assignment()
+                value = self._checker.declarations.integer_constant(size, "a case")
+                if isinstance(kind, Scalar) and kind is not INVALID:
+                    value = wrapped(value, kind)
+            if value in seen:
+                self._checker.problems.error(
+                    label.at, f"{'default' if value is None else f'case {value}'} is there twice"
+                )
+            seen.add(value)
+            values.append(value)
+            read.expect(":", f" behind {label.text}")
+        if not values:
+            read.fail("a switch begins with a case")
+        found: list[Statement] = []
+        self._checker.scopes.open()
+        while read.token.text not in ("case", "default", "}") and read.token.kind != "end":
+            self.statement(found)
+        self._checker.scopes.close()
+        body = Block(at, tuple(found))
+        return at, values, body, can_complete(body)

@@ -1,0 +1,389 @@
+"""The typed tree of a kernel: what every reader makes, and what every writer and the interpreter take.
+
+    Module      structs, constants, helper functions in the order of their calls, and the kernel
+    Function    a helper function or the kernel: parameters, result, body
+    Variable    a parameter, a local or shared variable, a constant: one object per declaration
+    Statement   Declare Evaluate Block If For While DoWhile Switch Break Continue Return
+    Expression  Literal Name Unary Binary Logical Ternary Comma Assign Update Increment Convert Call BuiltinCall Construct
+                Index Field Swizzle
+
+A tree is never changed. Every node has `at`, its line and column in the user's text; what a macro wrote is at the place
+where the macro was used. Nodes are compared by identity. `children` and `walk` go through any of them.
+
+What holds for every tree that a reader returns:
+
+Types
+- Every expression has a type. It is never INVALID or ANY_FLOAT, and VOID only for a call that is a statement, or for both
+  branches of a Ternary or the ends of a Comma that is one.
+- Conversions are explicit. Where C converts silently there is a `Convert`, or a `Literal` that has the wanted type already.
+  `Convert` goes from scalar to scalar, from vector to vector of the same length, or from scalar to vector: the same value in
+  every element; the scalar then has the vector's element type. Arrays and structs are never converted.
+- The operands of `Binary` have one and the same type, which is i4, u4, i8, u8, a float, or a vector. Two exceptions: the right
+  operand of `<<` and `>>` has an integer type of its own, and `==` and `!=` also take two bools.
+- Comparisons, `!`, `&&` and `||` give BOOL, and their `Logical` and `!` operands are BOOL. All conditions are BOOL.
+- The right side of an `Assign`, an initialiser, an argument and a returned value have exactly the type they are given to.
+- `Construct` has one argument per element of a vector or array, or per field of a struct, each of exactly that type. A short
+  initialiser list is filled up with zeros.
+
+Names
+- Every name is resolved: `Name.variable`, `Call.function` and `BuiltinCall.builtin` are the declarations themselves.
+- `Variable.name` hides nothing: within a function no two variables that are visible at the same place have the same name, and
+  none has the name of a struct, a constant or a function. Where the user's text does that, the inner one was renamed
+  (`i`, `i_2`). A name may be a reserved word of a target, or one of its functions: writers rename these.
+- A helper function is defined before its first call, and none is recursive.
+
+Values
+- The order of evaluation is from left to right: operands, arguments, the index of an assigned element before the value that
+  is assigned. `&&`, `||` and `?:` evaluate what C evaluates. Where C leaves an order open and the result depends on it (`x[i] =
+  i++`), the checker has warned.
+- Integers wrap in two's complement. `/` and `%` truncate towards zero. Shifts use the low bits of their right operand. A float
+  that becomes an integer is truncated; beyond the limits it is the nearest integer of the type, and NaN is 0.
+- `Update` (`x += v`) evaluates its target once. It is computed in `computed`, the type of its `value`, and then converted to the
+  type of the target; where the two are one type, the target's own operator does it.
+
+Statements
+- Bodies of `If`, loops and `Case` are Blocks. There is no empty statement.
+- Shared arrays are declared at the top level of the kernel only, without an initialiser; `kk_barrier()` is a BuiltinCall in an
+  Evaluate.
+- `Case.falls_through` says that control may run from its end into the next case. The last one never does.
+- A function with a result returns one on every path.
+
+Arrays
+- Arrays are never assigned, compared, returned or used as a value: they are indexed, initialised, or passed to a helper function.
+- A parameter of type `Buffer` takes an array by reference. The argument is a `Name`: a buffer of the kernel, a shared or local
+  array, or such a parameter of the caller. So each of them can be traced to an array of the kernel.
+- Structs are values: they are assigned, passed and returned whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal as OneOf
+
+from msgspec import Struct
+
+from .builtins import Builtin
+from .types import StructType, Type
+
+
+class Place(Struct, frozen=True, gc=False):
+    """A line and a column in the user's text, both from 1. `macro` is the macro that wrote what stands there."""
+
+    line: int
+    column: int
+    macro: str = ""
+
+
+NOWHERE = Place(0, 0)  # of what is not in the user's text: the kernel's parameters
+
+
+class Variable(Struct, frozen=True, eq=False):
+    """A declaration of a name.
+
+    `space`: "buffer" and "scalar" are parameters of the kernel, "parameter" is one of a helper function, "local" a variable,
+    "shared" an array of the group, "constant" a constant outside all functions.
+    """
+
+    name: str  # unique where it is visible
+    type: Type
+    space: OneOf["buffer", "scalar", "parameter", "local", "shared", "constant"]
+    at: Place = NOWHERE
+    written: str = ""  # the name in the user's text
+    is_const: bool = False
+    value: Literal | None = None  # of a const with a value that is known
+
+
+class Node(Struct, frozen=True, eq=False):
+    """A statement or an expression."""
+
+    at: Place
+
+
+# --- expressions
+
+
+class Expression(Node, frozen=True, eq=False):
+    """Something that has a value, of a type."""
+
+    type: Type
+
+
+class Literal(Expression, frozen=True, eq=False):
+    """A number, true or false; for the label of kk_print, a str. Floats are exact in their type, and may be inf or nan."""
+
+    value: bool | int | float | str
+
+
+class Name(Expression, frozen=True, eq=False):
+    """The value of a variable; as a target, the variable."""
+
+    variable: Variable
+
+
+class Unary(Expression, frozen=True, eq=False):
+    """`-x`, `~x`, `!x`."""
+
+    operator: OneOf["-", "~", "!"]
+    operand: Expression
+
+
+class Binary(Expression, frozen=True, eq=False):
+    """Arithmetic `+ - * / % << >> & | ^`, or a comparison `== != < > <= >=`. On vectors, arithmetic goes by element."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+
+class Logical(Expression, frozen=True, eq=False):
+    """`a && b`, `a || b`: the right operand is evaluated only where the left does not decide."""
+
+    operator: OneOf["&&", "||"]
+    left: Expression
+    right: Expression
+
+
+class Ternary(Expression, frozen=True, eq=False):
+    """`condition ? then : otherwise`: one of the two is evaluated."""
+
+    condition: Expression
+    then: Expression
+    otherwise: Expression
+
+
+class Comma(Expression, frozen=True, eq=False):
+    """`first, last`: both are evaluated; the value is that of `last`."""
+
+    first: Expression
+    last: Expression
+
+
+class Assign(Expression, frozen=True, eq=False):
+    """`target = value`. The target is a Name, Index, Field or Swizzle."""
+
+    target: Expression
+    value: Expression
+
+
+class Update(Expression, frozen=True, eq=False):
+    """`target op= value`, computed in `computed`; `value` has that type, but for shifts, where it has its own."""
+
+    operator: str  # without the "="
+    target: Expression
+    value: Expression
+    computed: Type
+
+
+class Increment(Expression, frozen=True, eq=False):
+    """`++x`, `--x`, `x++` or `x--`. The value is that before the change where `is_postfix`."""
+
+    operator: OneOf["++", "--"]
+    is_postfix: bool
+    target: Expression
+
+
+class Convert(Expression, frozen=True, eq=False):
+    """`operand` as another type. `is_written`: a cast in the user's text."""
+
+    operand: Expression
+    is_written: bool = False
+
+
+class Call(Expression, frozen=True, eq=False):
+    """A call of a helper function."""
+
+    function: Function
+    arguments: tuple[Expression, ...]
+
+
+class BuiltinCall(Expression, frozen=True, eq=False):
+    """A call of a built-in function (`builtins.py`)."""
+
+    builtin: Builtin
+    arguments: tuple[Expression, ...]
+
+
+class Construct(Expression, frozen=True, eq=False):
+    """A vector, struct or array, made of its elements."""
+
+    arguments: tuple[Expression, ...]
+
+
+class Index(Expression, frozen=True, eq=False):
+    """`base[index]`: an element of a buffer, array or vector. The index is i4, u4, i8 or u8."""
+
+    base: Expression
+    index: Expression
+
+
+class Field(Expression, frozen=True, eq=False):
+    """`base.name`: a field of a struct."""
+
+    base: Expression
+    name: str
+
+
+class Swizzle(Expression, frozen=True, eq=False):
+    """`base.xyz`: elements of a vector, spelled with x, y, z and w. One of them gives a scalar, more a vector.
+
+    A target has no element twice.
+    """
+
+    base: Expression
+    elements: str
+
+
+# --- statements
+
+
+class Statement(Node, frozen=True, eq=False):
+    """Something that is done."""
+
+
+class Declare(Statement, frozen=True, eq=False):
+    """A variable comes into being. Without a value, its contents are undefined."""
+
+    variable: Variable
+    value: Expression | None = None
+
+
+class Evaluate(Statement, frozen=True, eq=False):
+    """An expression whose value is not used."""
+
+    expression: Expression
+
+
+class Block(Statement, frozen=True, eq=False):
+    """Statements with a scope of their own."""
+
+    statements: tuple[Statement, ...]
+
+
+class If(Statement, frozen=True, eq=False):
+    """`if (condition) then else otherwise`."""
+
+    condition: Expression
+    then: Block
+    otherwise: Block | None = None
+
+
+class For(Statement, frozen=True, eq=False):
+    """`for (start; condition; step) body`. Variables of `start` are visible in the loop only. `continue` goes to the step.
+
+    `unroll`: kk_unroll stands before it.
+    """
+
+    start: tuple[Declare | Evaluate, ...]
+    condition: Expression | None
+    step: Expression | None
+    body: Block
+    unroll: bool = False
+
+
+class While(Statement, frozen=True, eq=False):
+    """`while (condition) body`."""
+
+    condition: Expression
+    body: Block
+
+
+class DoWhile(Statement, frozen=True, eq=False):
+    """`do body while (condition);`. `continue` goes to the condition."""
+
+    body: Block
+    condition: Expression
+
+
+class Case(Node, frozen=True, eq=False):
+    """`case 1: case 2: body`. `is_default`: `default:` is one of its labels."""
+
+    values: tuple[int, ...]
+    is_default: bool
+    body: Block
+    falls_through: bool
+
+
+class Switch(Statement, frozen=True, eq=False):
+    """`switch (value) { … }`. The value is i4, u4, i8 or u8; the cases have different values of that type."""
+
+    value: Expression
+    cases: tuple[Case, ...]
+
+
+class Break(Statement, frozen=True, eq=False):
+    """Leaves the innermost loop or switch."""
+
+
+class Continue(Statement, frozen=True, eq=False):
+    """Begins the next round of the innermost loop."""
+
+
+class Return(Statement, frozen=True, eq=False):
+    """Leaves the function; in the kernel, ends the work-item."""
+
+    value: Expression | None = None
+
+
+# --- functions
+
+
+class Function(Struct, frozen=True, eq=False):
+    """A helper function, or the kernel: that has buffers and scalars as parameters, and no result (VOID)."""
+
+    name: str
+    parameters: tuple[Variable, ...]
+    result: Type
+    body: Block
+    at: Place = NOWHERE
+    changed: frozenset[Variable] = frozenset()  # parameters that it assigns to: scalars are its own copies, as in C
+    has_barrier: bool = False  # it, or a function that it calls, waits at a barrier
+
+
+class Module(Struct, frozen=True, eq=False):
+    """A kernel, and all that it uses. Each constant is a Declare whose value consists of Literals and Constructs."""
+
+    kernel: Function
+    functions: tuple[Function, ...] = ()
+    structs: tuple[StructType, ...] = ()
+    constants: tuple[Declare, ...] = ()
+
+
+# --- walking
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The nodes directly below a node, in the order of evaluation."""
+    for name in _CHILDREN[type(node)]:
+        found = getattr(node, name)
+        if isinstance(found, Node):
+            yield found
+        elif found is not None:
+            yield from found
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """A node and all below it, from left to right; a node comes before what is below it."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def has_effect(expression: Expression) -> bool:
+    """Whether evaluating it does more than give a value: it assigns, or calls what may write."""
+    for node in walk(expression):
+        if isinstance(node, Assign | Update | Increment | Call):
+            return True
+        if isinstance(node, BuiltinCall) and not node.builtin.is_pure:
+            return True
+    return False
+
+
+_CHILDREN: dict[type, tuple[str, ...]] = {
+    Literal: (), Name: (), Unary: ("operand",), Binary: ("left", "right"), Logical: ("left", "right"),
+    Ternary: ("condition", "then", "otherwise"), Comma: ("first", "last"), Assign: ("target", "value"),
+    Update: ("target", "value"), Increment: ("target",), Convert: ("operand",), Call: ("arguments",),
+    BuiltinCall: ("arguments",), Construct: ("arguments",), Index: ("base", "index"), Field: ("base",), Swizzle: ("base",),
+    Declare: ("value",), Evaluate: ("expression",), Block: ("statements",), If: ("condition", "then", "otherwise"),
+    For: ("start", "condition", "body", "step"), While: ("condition", "body"), DoWhile: ("body", "condition"),
+    Case: ("body",), Switch: ("value", "cases"), Break: (), Continue: (), Return: ("value",),
+}  # fmt: skip
