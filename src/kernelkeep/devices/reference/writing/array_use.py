@@ -1,0 +1,72 @@
+"""What a kernel does with its arrays: which it writes, and which it changes atomically."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ....language.tree import (
+    Assign,
+    BuiltinCall,
+    Call,
+    Declare,
+    Expression,
+    Field,
+    Increment,
+    Index,
+    Module,
+    Name,
+    Node,
+    Swizzle,
+    Update,
+    Variable,
+    walk,
+)
+
+
+class ArrayUse(NamedTuple):
+    """The arrays that are written, and those with atomics; parameters of helper functions are among them."""
+
+    written: frozenset[Variable]
+    atomic: frozenset[Variable]
+    shared: tuple[Variable, ...]
+
+
+def array_use(module: Module) -> ArrayUse:
+    """What all functions of a module do."""
+    written: set[Variable] = set()
+    atomic: set[Variable] = set()
+    shared: list[Variable] = []
+    calls: list[Call] = []
+    for function in (*module.functions, module.kernel):
+        for node in walk(function.body):
+            if isinstance(node, Declare) and node.variable.space == "shared":
+                shared.append(node.variable)
+            elif isinstance(node, Call):
+                calls.append(node)
+            else:
+                _note(node, written, atomic)
+    grows = True
+    while grows:  # a helper function does it for its caller
+        before = len(written) + len(atomic)
+        for call in calls:
+            for parameter, argument in zip(call.function.parameters, call.arguments, strict=True):
+                if isinstance(argument, Name):
+                    for found in (written, atomic):
+                        if parameter in found and parameter.type.kind == "buffer":  # type: ignore[attr-defined]
+                            found.add(argument.variable)
+        grows = len(written) + len(atomic) > before
+    return ArrayUse(frozenset(written), frozenset(atomic), tuple(shared))
+
+
+def _note(node: Node, written: set[Variable], atomic: set[Variable]) -> None:
+    target: Expression | None = None
+    if isinstance(node, Assign | Update | Increment):
+        target = node.target
+    elif isinstance(node, BuiltinCall) and node.builtin.rule in ("atomic", "store4"):
+        target = node.arguments[0]
+    while isinstance(target, Index | Field | Swizzle):
+        target = target.base
+    if isinstance(target, Name):
+        written.add(target.variable)
+        if isinstance(node, BuiltinCall) and node.builtin.rule == "atomic":
+            atomic.add(target.variable)
