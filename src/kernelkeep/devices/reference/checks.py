@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ...errors import KernelFault
 from ...language.types import Scalar, limits
@@ -34,10 +34,19 @@ class Label(str):
 class WatchedArray:
     """The stamps of one array in one launch, and its elements."""
 
-    __slots__ = ("atomics", "data", "length", "must_be_written", "reads", "title", "writes")
+    __slots__ = ("atomics", "data", "has_swaps", "is_shared", "length", "must_be_written", "reads", "title", "writes")
 
     def __init__(
-        self, title: str, data: Any, length: int, writes: list[float], reads: list[float], atomics: list[float], must_be_written: str
+        self,
+        title: str,
+        data: Any,
+        length: int,
+        writes: list[float],
+        reads: list[float],
+        atomics: list[float],
+        must_be_written: str,
+        is_shared: bool,
+        has_swaps: bool,
     ) -> None:
         self.title = title
         self.data = data
@@ -46,6 +55,16 @@ class WatchedArray:
         self.reads = reads
         self.atomics = atomics
         self.must_be_written = must_be_written
+        self.is_shared = is_shared
+        # A plain read before a compare-and-swap is a guess that the swap checks.
+        self.has_swaps = has_swaps
+
+
+class _EarlyRead(NamedTuple):
+    point: int
+    me: int
+    array: WatchedArray
+    index: int
 
 
 class Checks:
@@ -74,6 +93,7 @@ class Checks:
         self._released: set[int] = set()  # … and an atomic after it: the starts of such groups
         self._took_atomic = False
         self._acquired = False
+        self._early_read: _EarlyRead | None = None  # of a shared element that nobody has written yet
 
     # --- the order of things
 
@@ -92,6 +112,11 @@ class Checks:
         self._groups.append(self.group)
         return start
 
+    def end_phase(self) -> None:
+        """All work-items came to a barrier, or to their end."""
+        if (early := self._early_read) is not None:
+            self._fault(early.point, early.me, "uninitialised", "")
+
     def fence(self) -> None:
         """kk_fence()."""
         self._fenced = True
@@ -104,10 +129,15 @@ class Checks:
         """Look again at a read."""
         wrote = array.writes[index]
         if array.must_be_written and (wrote <= self._base if array.must_be_written == "launch" else not wrote):
+            if array.is_shared:
+                # Another work-item may write it before the next barrier: then the bug is a race.
+                self._early_read = self._early_read or _EarlyRead(point, me, array, index)
+                return
             self._fault(point, me, "uninitialised", self._never_written(array, index), array=array.title, index=index)
         if self._conflicts(wrote, me):
             self._race(point, me, array, index, wrote, "reads", "wrote")
-        self._check_other_atomic(point, array, index, me, "reads")
+        if not array.has_swaps:
+            self._check_other_atomic(point, array, index, me, "reads")
 
     def note_read(self, array: WatchedArray, index: int, me: int) -> None:
         """Note a read after others."""
@@ -133,7 +163,7 @@ class Checks:
         self._took_atomic = True
         if self._fenced:
             self._released.add(self.group_start)
-        wrote, read = array.writes[index], array.reads[index]
+        wrote = array.writes[index]
         unset = wrote <= self._base if array.must_be_written == "launch" else not wrote
         if array.must_be_written and unset:
             if reads:
@@ -141,8 +171,8 @@ class Checks:
             array.writes[index] = self._base + 0.25
         elif self._conflicts(wrote, me):
             self._race(point, me, array, index, wrote, "changes atomically", "wrote")
-        if array.reads and self._conflicts(read, me):
-            self._race(point, me, array, index, read, "changes atomically", "read")
+        if array.reads and not array.has_swaps and self._conflicts(array.reads[index], me):
+            self._race(point, me, array, index, array.reads[index], "changes atomically", "read")
         if array.atomics:
             before = array.atomics[index]
             if before <= self._base:
@@ -246,7 +276,7 @@ class Checks:
             self.on_stop(self._points[point].at.line, self.place_of(me), variables)
 
     def _never_written(self, array: WatchedArray, index: int) -> str:
-        since = "in this launch" if array.must_be_written == "launch" else "since the array was made"
+        since = "before" if array.is_shared else "in this launch" if array.must_be_written == "launch" else "since the array was made"
         return f"{array.title}[{index}] is read, and nothing was written there {since}"
 
     def _race(self, point: int, me: int, array: WatchedArray, index: int, stamp: float, does: str, did: str) -> NoReturn:
@@ -266,6 +296,14 @@ class Checks:
         return f"({x}, {y}, {z})" if sizes[2] > 1 or z else f"({x}, {y})" if sizes[1] > 1 or y else f"{x}"
 
     def _fault(self, point: int, me: int, kind: str, sentence: str, *, array: str = "", index: int | None = None) -> NoReturn:
+        early, self._early_read = self._early_read, None
+        if early is not None and (kind, array) != ("race", early.array.title):
+            sentence = self._never_written(early.array, early.index)  # it happened first, and this may follow from it
+            point, me, kind, array, index = early.point, early.me, "uninitialised", early.array.title, early.index
+        elif early is not None and index == early.index:
+            sentence = f"work-item {self._named(early.me)} reads {array}[{index}] before work-item {self._named(me)} writes it, "
+            sentence += "with no barrier between"
+            point, me = early.point, early.me
         at, name = self._points[point].at, self._text.signature.name
         line, shown = self._text.line(at.line), self._text.shown(at.line)
         before = "".join("\t" if sign == "\t" else " " for sign in shown[: at.column - 1])

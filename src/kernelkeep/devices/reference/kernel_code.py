@@ -116,6 +116,8 @@ class _Run:
                 waiting = run_group(start, start + items, gx, gy, gz)
                 if has_barrier:
                     self._phases(waiting)
+                elif shared:
+                    checks.end_phase()
         finally:
             self._device.last_stamp = checks.next_stamp
 
@@ -131,6 +133,7 @@ class _Run:
                     points.append(item.send(stamps and (start + number, start, start + count)))  # type: ignore[arg-type]
                 except StopIteration:
                     points.append(-1)
+            checks.end_phase()
             first = points[0]
             if points.count(first) != count:
                 self._report_divergence(points, start)
@@ -187,7 +190,10 @@ class _Run:
             writes = memory.writes(size) if storage.is_watched or storage.must_be_written else []
             reads = memory.reads(size) if storage.is_watched else []
             atomics = memory.atomics(size) if storage.has_atomics else []
-        array = WatchedArray(storage.title, data, length, writes, reads, atomics, storage.must_be_written)
+        has_swaps = variable in self._kernel.use.swapped
+        array = WatchedArray(
+            storage.title, data, length, writes, reads, atomics, storage.must_be_written, storage.is_shared, has_swaps
+        )
         ends = {"": data, "_n": length, "_W": writes, "_R": reads, "_A": atomics, "_S": array}
         return array, {f"{storage.prefix}{end}": value for end, value in ends.items()}
 

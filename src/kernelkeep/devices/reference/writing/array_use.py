@@ -24,10 +24,14 @@ from ....language.tree import (
 
 
 class ArrayUse(NamedTuple):
-    """The arrays that are written, and those with atomics; parameters of helper functions are among them."""
+    """The arrays that are written, those with atomics, and those with a compare-and-swap.
+
+    Parameters of helper functions are among them.
+    """
 
     written: frozenset[Variable]
     atomic: frozenset[Variable]
+    swapped: frozenset[Variable]
     shared: tuple[Variable, ...]
 
 
@@ -35,6 +39,7 @@ def array_use(module: Module) -> ArrayUse:
     """What all functions of a module do."""
     written: set[Variable] = set()
     atomic: set[Variable] = set()
+    swapped: set[Variable] = set()
     shared: list[Variable] = []
     calls: list[Call] = []
     for function in (*module.functions, module.kernel):
@@ -44,21 +49,21 @@ def array_use(module: Module) -> ArrayUse:
             elif isinstance(node, Call):
                 calls.append(node)
             else:
-                _note(node, written, atomic)
+                _note(node, written, atomic, swapped)
     grows = True
     while grows:  # a helper function does it for its caller
-        before = len(written) + len(atomic)
+        before = len(written) + len(atomic) + len(swapped)
         for call in calls:
             for parameter, argument in zip(call.function.parameters, call.arguments, strict=True):
                 if isinstance(argument, Name):
-                    for found in (written, atomic):
+                    for found in (written, atomic, swapped):
                         if parameter in found and parameter.type.kind == "buffer":  # type: ignore[attr-defined]
                             found.add(argument.variable)
-        grows = len(written) + len(atomic) > before
-    return ArrayUse(frozenset(written), frozenset(atomic), tuple(shared))
+        grows = len(written) + len(atomic) + len(swapped) > before
+    return ArrayUse(frozenset(written), frozenset(atomic), frozenset(swapped), tuple(shared))
 
 
-def _note(node: Node, written: set[Variable], atomic: set[Variable]) -> None:
+def _note(node: Node, written: set[Variable], atomic: set[Variable], swapped: set[Variable]) -> None:
     target: Expression | None = None
     if isinstance(node, Assign | Update | Increment):
         target = node.target
@@ -70,3 +75,5 @@ def _note(node: Node, written: set[Variable], atomic: set[Variable]) -> None:
         written.add(target.variable)
         if isinstance(node, BuiltinCall) and node.builtin.rule == "atomic":
             atomic.add(target.variable)
+            if node.builtin.count == 3:
+                swapped.add(target.variable)
