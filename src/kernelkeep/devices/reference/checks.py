@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .writing.code import CheckPoint
 
 Place3 = tuple[int, int, int]
+_DOES = {"wrote": "write", "read": "read", "changed": "atomic"}
+_MOST_LINES = 4  # that are named as the other side of a race
 
 
 class Label(str):
@@ -281,14 +283,21 @@ class Checks:
 
     def _race(self, point: int, me: int, array: WatchedArray, index: int, stamp: float, does: str, did: str) -> NoReturn:
         who = f"work-item {self._named(me)} {does} {array.title}[{index}]"
+        lines = self._lines_that(_DOES[did], array.title)
+        where = f" in line {' or '.join(map(str, lines))}" if len(lines) <= _MOST_LINES else ""
         if stamp == self._base + 0.5:
-            other = f"work-items of several groups {did} it"
+            other = f"work-items of several groups {did} it{where}"
         elif (stamp - self._starts[bisect_right(self._starts, stamp) - 1]) == self._items:
-            other = f"several work-items of its group {did} it since the last barrier"
+            other = f"several work-items of its group {did} it{where} since the last barrier"
         else:
             nothing = "with no barrier between" if stamp >= self.phase_start else "in another group"
-            other = f"work-item {self._named(stamp)} {did} it, {nothing}"
+            other = f"work-item {self._named(stamp)} {did} it{where}, {nothing}"
         self._fault(point, me, "race", f"{who}, and {other}", array=array.title, index=index)
+
+    def _lines_that(self, does: str, title: str) -> list[int]:
+        """The lines that read, write or atomically change an array."""
+        found = {self._text.line(one.at.line) for one in self._points if one.array == title and one.does == does}
+        return sorted(found)
 
     def _named(self, stamp: float) -> str:
         x, y, z = self.place_of(stamp)

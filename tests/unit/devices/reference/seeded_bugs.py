@@ -89,7 +89,7 @@ BUGS = [
     Bug("empty_input", "uninitialised", 2, "int i = kk_global_id(0);\ny[i] = x[i];", [X, OUT], [(8,), _floats(8)],
         array="x", index=0),
     # --- races
-    Bug("no_barrier", "race", 4,
+    Bug("no_barrier", "race", 3,
         "kk_shared(float, tile, 8);\nint l = kk_local_id(0);\ntile[l] = x[l];\ny[l] = tile[7 - l];", [X, Y],
         [_floats(8), _floats(8)], array="tile"),
     Bug("reduction", "race", 6,

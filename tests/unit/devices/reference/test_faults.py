@@ -66,6 +66,14 @@ def test_a_fault_says_what_where_and_who(device: ReferenceDevice) -> None:
     )
 
 
+def test_a_race_names_both_work_items_and_both_lines(device: ReferenceDevice) -> None:
+    bug = next(bug for bug in BUGS if bug.name == "read_too_early")
+    with pytest.raises(kk.KernelFault) as caught:
+        launch(device, bug)
+    sentence = "line 3: work-item 1 changes atomically h[0], and work-item 0 read it in line 4, with no barrier between"
+    assert sentence in str(caught.value)
+
+
 def test_a_fault_crosses_processes(device: ReferenceDevice) -> None:
     with pytest.raises(kk.KernelFault) as caught:
         launch(device, BUGS[0])

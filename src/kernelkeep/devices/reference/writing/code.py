@@ -43,6 +43,7 @@ class CheckPoint(NamedTuple):
     array: str = ""
     kind: Type | None = None
     length: int = 0  # of the dimension that is checked; 0 for the array itself
+    does: str = ""  # what it does with an element: "read", "write" or "atomic"
 
 
 class Code:
@@ -93,7 +94,7 @@ class Code:
         self.add(f"{name} = {value.text}")
         return Value(name, value.low, value.high, True)
 
-    def point(self, at: Place, array: str = "", kind: Type | None = None, length: int = 0) -> int:
+    def point(self, at: Place, array: str = "", kind: Type | None = None, length: int = 0, does: str = "") -> int:
         """The number of a check point."""
-        self.points.append(CheckPoint(at, array, kind, length))
+        self.points.append(CheckPoint(at, array, kind, length, does))
         return len(self.points) - 1

@@ -69,7 +69,7 @@ class StorageAccess:
         """The value of an element."""
         x = storage.prefix
         if storage.is_watched or storage.must_be_written:
-            point = self._code.point(at, storage.title)
+            point = self._code.point(at, storage.title, does="read")
             self._code.add(f"if {_suspicious_read(storage, index)}: check_read({point}, {x}_S, {index}, me)")
         if storage.is_watched:
             # Most elements are read once, or by this work-item only, or by several since the last barrier.
@@ -87,7 +87,7 @@ class StorageAccess:
         """An element is about to be set, to a value or in a part of it."""
         x = storage.prefix
         if storage.is_watched:
-            point = self._code.point(at, storage.title)
+            point = self._code.point(at, storage.title, does="write")
             wrong = f"(w := {x}_W[{index}]) > B and w != me or (r := {x}_R[{index}]) > B and r != me"
             if storage.has_atomics:
                 wrong += f" or {x}_A[{index}] > B"
@@ -99,7 +99,7 @@ class StorageAccess:
     def atomic(self, storage: Storage, index: str, at: Place, *, reads: bool) -> None:
         """An element is about to be changed atomically."""
         if storage.is_watched or storage.must_be_written:
-            point = self._code.point(at, storage.title)
+            point = self._code.point(at, storage.title, does="atomic")
             self._code.add(f"check_atomic({point}, {storage.prefix}_S, {index}, me, {reads})")
 
 
