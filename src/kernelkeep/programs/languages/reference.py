@@ -32,7 +32,6 @@ int i = kk_global_id(0);
 {statement}
 """
     types: ClassVar[Mapping[str, str]] = C_TYPES
-    integer_only_atomics = frozenset[str]()
 
     def write(self, kernel: KernelParts) -> Source:
         text = f"{kernel.declaration}\n{kernel.functions}#line {kernel.first_line}\n{kernel.body}\n"
