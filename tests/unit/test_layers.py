@@ -18,6 +18,7 @@ ORDER = (
     "storage",
     "remote",
     "pictures",
+    "language",
     "programs",
     "devices",
     "cache",

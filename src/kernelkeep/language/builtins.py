@@ -77,6 +77,12 @@ _ALIASES = {
     "rint": "nearbyint nearbyintf", "fma": "__fmaf_rn", "popcount": "__popc __popcll", "clz": "__clz __clzll",
     "abs": "labs llabs",
 }  # fmt: skip
+# How CUDA C and OpenCL C spell what has a name of ours. Their barriers may take flags, which do not matter here.
+_FOREIGN = {
+    "kk_barrier": "__syncthreads barrier work_group_barrier", "kk_fence": "__threadfence mem_fence",
+    **{f"kk_atomic_{name}": f"atomic{name.title()} atomic_{name} atom_{name}" for name in "add sub min max and or xor".split()},
+    "kk_atomic_exchange": "atomicExch atomic_xchg atom_xchg", "kk_atomic_cas": "atomicCAS atomic_cmpxchg atom_cmpxchg",
+}  # fmt: skip
 _BITS: dict[str, tuple[Type, str]] = {
     "as_int": (I4, "__float_as_int floatBitsToInt"),
     "as_uint": (U4, "__float_as_uint floatBitsToUint"),
@@ -92,6 +98,10 @@ CONVERSIONS: dict[str, Scalar] = {
     "kk_int": I4, "kk_uint": U4, "kk_long": I8, "kk_ulong": U8, "kk_half": F2, "kk_float": F4, "kk_double": F8,
     "convert_int": I4, "convert_uint": U4, "convert_long": I8, "convert_ulong": U8, "convert_float": F4, "convert_double": F8,
 }  # fmt: skip
+# Functions of other languages that are an operator here.
+OPERATORS: dict[str, str] = {"__fdividef": "/", "native_divide": "/", "mul24": "*", "__mul24": "*", "__umul24": "*"}
+COUNTERS: dict[str, str] = {"atomic_inc": "kk_atomic_add", "atomic_dec": "kk_atomic_sub"}  # by 1
+TAKES_FLAGS = frozenset(("barrier", "work_group_barrier", "mem_fence"))
 CONSTRUCTORS: dict[str, Vector] = {
     f"{prefix}{kind.title}": kind
     for prefix in ("kk_make_", "make_")
@@ -100,8 +110,8 @@ CONSTRUCTORS: dict[str, Vector] = {
 
 _LIMITS = {"CHAR": 8, "SHRT": 16, "INT": 32, "LONG": 64, "LLONG": 64}
 CONSTANTS: dict[str, tuple[bool | int | float, Scalar]] = {
-    "true": (True, I4),  # the checker gives true and false the type bool
-    "false": (False, I4),
+    "CLK_LOCAL_MEM_FENCE": (1, U4),
+    "CLK_GLOBAL_MEM_FENCE": (2, U4),
     "NAN": (math.nan, F4),
     "INFINITY": (math.inf, F4),
     "HUGE_VALF": (math.inf, F4),
@@ -159,6 +169,8 @@ def _table() -> dict[str, Spelling]:
     for name, spellings in _ALIASES.items():
         for other in spellings.split():
             table[other] = Spelling(table[name].builtin, F4 if other.endswith(("f", "_rn")) else None)
+    for name, spellings in _FOREIGN.items():
+        table |= dict.fromkeys(spellings.split(), table[name])
     for name, (result, spellings) in _BITS.items():
         one = Builtin(name, "bits", 1, result=result)
         for other in (name, *spellings.split()):

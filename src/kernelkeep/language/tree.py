@@ -53,6 +53,13 @@ Arrays
 - A parameter of type `Buffer` takes an array by reference. The argument is a `Name`: a buffer of the kernel, a shared or local
   array, or such a parameter of the caller. So each of them can be traced to an array of the kernel.
 - Structs are values: they are assigned, passed and returned whole.
+
+What is left to a writer
+- A `Literal` may be negative, the least integer of its type, inf or nan.
+- Names of variables, functions, structs and fields may be reserved words of the target, or names that the writer uses itself.
+- Parameters in `Function.changed` are assigned to: a target whose parameters are constant copies them.
+- Assignments, `++` and calls stand inside of expressions; `has_effect` finds them.
+- Types that the target lacks: `requirements.py` says which types and atomics a module uses.
 """
 
 from __future__ import annotations
@@ -63,7 +70,7 @@ from typing import Literal as OneOf
 from msgspec import Struct
 
 from .builtins import Builtin
-from .types import StructType, Type
+from .types import SCALARS, Access, StructType, Type, buffer
 
 
 class Place(Struct, frozen=True, gc=False):
@@ -93,7 +100,16 @@ class Variable(Struct, frozen=True, eq=False):
     value: Literal | None = None  # of a const with a value that is known
 
 
-class Node(Struct, frozen=True, eq=False):
+def kernel_parameter(name: str, dtype: str, access: Access | None = None) -> Variable:
+    """A parameter of a kernel: a buffer with an access of "r", "w" or "rw", or a scalar. `dtype` is NumPy's short name."""
+    element = SCALARS[dtype]
+    if access is None:
+        return Variable(name, element, "scalar", written=name)
+    return Variable(name, buffer(element, access), "buffer", written=name)
+
+
+# A tree has no cycles, so the garbage collector need not look at it: a third of the time that reading takes.
+class Node(Struct, frozen=True, eq=False, gc=False):
     """A statement or an expression."""
 
     at: Place

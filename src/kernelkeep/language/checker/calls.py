@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..builtins import BUILTINS, CONSTRUCTORS, CONVERSIONS, Builtin, Spelling
+from ..builtins import BUILTINS, CONSTRUCTORS, CONVERSIONS, COUNTERS, OPERATORS, TAKES_FLAGS, Builtin, Spelling
 from ..problems import Problems, nearest
-from ..tree import BuiltinCall, Call, Construct, Expression, Function, Index, Name, Place, Swizzle, has_effect
+from ..tree import BuiltinCall, Call, Construct, Expression, Function, Index, Literal, Name, Place, Swizzle, has_effect
 from ..types import (
     ANY_FLOAT,
     BOOL,
@@ -69,11 +69,24 @@ class Calls:
             return self.cast(CONVERSIONS[name], arguments[0], at)
         if name in CONSTRUCTORS:
             return self.construct(CONSTRUCTORS[name], arguments, at)
+        if name in OPERATORS:
+            if len(arguments) != 2:
+                return self._wrong_count(name, 2, len(arguments), at)
+            return self._expressions.binary(OPERATORS[name], arguments[0], arguments[1], at)
+        if name in COUNTERS and len(arguments) == 1:
+            name, arguments = COUNTERS[name], [*arguments, Literal(at, I4, 1)]
+        if name in TAKES_FLAGS:
+            arguments = []
         spelling = self._extra.get(name) or BUILTINS.get(name)
         if spelling is None:
             known = (*self._scopes.visible(), *self._extra, *BUILTINS, *CONVERSIONS, *CONSTRUCTORS)
             return self._error(at, f"unknown function {name}{nearest(name, known)}")
         return self._builtin(name, spelling, arguments, at)
+
+    def takes_element(self, name: str) -> bool:
+        """Whether a function takes an element itself, and not its value, so that an & before it means nothing."""
+        spelling = BUILTINS.get(COUNTERS.get(name, name))
+        return spelling is not None and spelling.builtin.rule == "atomic" and self._scopes.find(name) is None
 
     def _wrong_count(self, name: str, wanted: int, given: int, at: Place) -> Expression:
         return self._error(at, f"{name} takes {wanted} argument{'' if wanted == 1 else 's'}, got {given}")

@@ -135,7 +135,7 @@ class Conversions:
                     at, f"{expression.value} becomes {value} as {target}: write a cast if that is meant"
                 )
             return Literal(at, target, value)
-        if not is_written and is_lossy(source, target):
+        if not is_written and is_lossy(source, target) and not _was_promoted(expression, target):
             self._problems.warn(at, f"{source} becomes {target} and may lose a part: write a cast if that is meant")
         if source is ANY_FLOAT:
             if target.kind == "float":
@@ -150,3 +150,16 @@ def _keeps(value: bool | int | float, target: Scalar) -> bool:
         return value == converted(value, target)
     bits = 8 * target.size
     return -(1 << (bits - 1)) <= value < 1 << bits
+
+
+def _was_promoted(expression: Expression, target: Scalar) -> bool:
+    """Whether an int was computed from smaller integers that fit the type: `c = c + 1` with a char is common, and meant."""
+    if isinstance(expression, Convert) and not expression.is_written:
+        source = expression.operand.type
+        return isinstance(source, Scalar) and source.kind != "float" and source.size <= target.size
+    if isinstance(expression, Literal) and isinstance(expression.value, int):
+        return _keeps(expression.value, target)
+    if isinstance(expression, Binary):
+        left = _was_promoted(expression.left, target)
+        return left and (expression.operator in ("<<", ">>") or _was_promoted(expression.right, target))
+    return isinstance(expression, Unary) and _was_promoted(expression.operand, target)

@@ -48,7 +48,6 @@ from ..types import (
 )
 from .constants import binary_value, constant_value, fit
 from .conversions import Conversions, invalid
-from .order import check_order
 from .scopes import Scopes
 
 _TRACKED = ("local", "scalar")  # variables of which the checker knows all values
@@ -74,6 +73,8 @@ class Expressions:
         """A whole expression, as it stands in a statement: its type is final, and its order of evaluation is checked."""
         # The most frequent ones, i++ and x = …, change one thing, and last.
         if self.nested_changes > isinstance(expression, Assign | Update | Increment):
+            from .order import check_order
+
             check_order(expression, self._problems)
         self.nested_changes = 0
         return self._conversions.settled(expression)
@@ -101,7 +102,7 @@ class Expressions:
         if name in CONSTANTS:
             value, kind = CONSTANTS[name]
             return Literal(at, kind, value)
-        return self._error(at, f"unknown name {name}{nearest(name, (*self._scopes.visible(), *CONSTANTS))}")
+        return self._error(at, f"unknown name {name}{nearest(name, self._scopes.visible())}")
 
     # --- operators
 
@@ -125,6 +126,8 @@ class Expressions:
     def binary(self, sign: str, left: Expression, right: Expression, at: Place) -> Expression:
         """Arithmetic and comparisons."""
         a, b = left.type, right.type
+        if sign in ("/", "%") and isinstance(right, Literal) and right.value == 0 and isinstance(right.value, int):
+            self._problems.warn(at, f"{sign} by 0: the result is undefined")
         if a is b and a in _COMPUTES and not (sign in _INTEGERS_ONLY and a not in _INTEGERS):
             return Binary(at, BOOL if sign in _COMPARISONS else a, sign, left, right)
         if sign in _SHIFTS:
@@ -132,21 +135,16 @@ class Expressions:
         common = self._common(sign, left, right, at)
         if common is INVALID:
             return invalid(at)
-        if (
-            common is ANY_FLOAT
-            and isinstance(left, Literal)
-            and isinstance(right, Literal)
-            and sign not in _COMPARISONS
-        ):
-            value = binary_value(sign, left.value, right.value, ANY_FLOAT)
-            if value is not None:
-                return Literal(left.at, ANY_FLOAT, value)
         if sign in _COMPARISONS:
             if not isinstance(common, Scalar):
                 return self._error(at, f"{sign} cannot compare {common}: compare its elements, such as .x")
             if a is BOOL and b is BOOL and sign in ("==", "!="):
                 common = BOOL
             common = F4 if common is ANY_FLOAT else common
+        elif common is ANY_FLOAT and isinstance(left, Literal) and isinstance(right, Literal):
+            value = binary_value(sign, left.value, right.value, ANY_FLOAT)
+            if value is not None:
+                return Literal(left.at, ANY_FLOAT, value)
         left, right = self._conversions.convert(left, common), self._conversions.convert(right, common)
         return Binary(at, BOOL if sign in _COMPARISONS else common, sign, left, right)
 
@@ -193,7 +191,13 @@ class Expressions:
 
     def comma(self, first: Expression, last: Expression, at: Place) -> Expression:
         """`first, last`."""
-        return Comma(at, last.type, self._conversions.settled(first), last)
+        return Comma(at, last.type, self.unused(first), last)
+
+    def unused(self, expression: Expression) -> Expression:
+        """An expression whose value is not used, so that it needs none."""
+        if expression.type is not VOID:
+            self._conversions.value(expression)
+        return self._conversions.settled(expression)
 
     # --- assignments
 
@@ -214,19 +218,16 @@ class Expressions:
             if computed is INVALID:
                 return invalid(at)
             return Update(at, kind, sign, target, self._conversions.integer(value, ""), computed)
-        computed = self._common(f"{sign}=", target, value, at)
+        computed = self._common(sign, target, value, at)
         if computed is INVALID:
-            return invalid(at)
-        if sign in _INTEGERS_ONLY and self._common(sign, target, value, at) is INVALID:
             return invalid(at)
         computed = F4 if computed is ANY_FLOAT else computed
         if isinstance(computed, Vector) and not isinstance(kind, Vector):
             return self._error(at, f"{kind} cannot become {computed}")
         if (
             isinstance(kind, Scalar)
-            and kind.kind != "float"
             and isinstance(computed, Scalar)
-            and computed.kind == "float"
+            and (kind.kind, computed.kind) == ("integer", "float")
         ):
             self._problems.warn(at, f"{computed} becomes {kind} and may lose a part: write a cast if that is meant")
         return Update(at, kind, sign, target, self._conversions.convert(value, computed), computed)
@@ -265,7 +266,7 @@ class Expressions:
         if variable.is_const or variable.space == "constant":
             self._problems.error(at, f"{variable.written} must not be changed: it is const")
             return False
-        if variable.space in ("scalar", "parameter"):
+        if variable.space in ("scalar", "parameter") and not isinstance(variable.type, Buffer):
             self._scopes.function.changed.add(variable)
         return True
 

@@ -17,7 +17,8 @@ to it. Helper functions do not see the parameters of the kernel.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from ..builtins import Spelling
 from ..checker.checker import Checker
@@ -27,14 +28,13 @@ from ..problems import Problem, Problems, TooManyProblems
 from ..tree import Block, Declare, Function, Module, Place, Statement, Variable
 from ..types import VOID, Array, Type, buffer
 from .c_expressions import UnexpectedToken
-from .c_preprocessor import Preprocessor
 from .c_statements import StatementParser
 from .c_tokens import Token, tokens_of
 
 _BEFORE_BRACKETS = frozenset(("for", "while", "if", "switch", "do", "else", "return", "case"))
 
 
-class Reading(NamedTuple):
+class Reading(Struct, frozen=True, eq=False):
     """What a reader returns: the tree, and warnings about what is allowed and probably not meant."""
 
     module: Module
@@ -61,7 +61,11 @@ def read_body(
     problems = Problems(body, first_line)
     module = None
     try:
-        tokens = Preprocessor(problems, defines or {}).expanded(tokens_of(body, first_line))
+        tokens = tokens_of(body, first_line)
+        if defines or "#" in body:
+            from .c_preprocessor import Preprocessor
+
+            tokens = Preprocessor(problems, defines or {}).expanded(tokens)
         sizes = None if group is None else (*group, 1, 1)[:3]
         reader = _ModuleReader(tokens, Checker(problems, extra or {}), sizes)
         module = reader.module(name, tuple(parameters))
@@ -89,10 +93,13 @@ class _ModuleReader:
 
     def module(self, name: str, parameters: tuple[Variable, ...]) -> Module:
         """The whole text."""
-        end = self._end_of_functions()
-        while self._read.position < end:
-            self._outside()
-        scopes = self._checker.scopes
+        scopes, last = self._checker.scopes, self._last_function()
+        while self._read.position < last:
+            start = self._read.position
+            try:
+                self._outside()
+            except UnexpectedToken:
+                self._statements.skip(start, depth=1)
         scopes.open()
         own = tuple(scopes.declare(one.name, one.type, one.space, one.at, is_const=one.is_const) for one in parameters)
         current = self._checker.scopes.function = CurrentFunction(name, VOID, is_kernel=True)
@@ -115,21 +122,17 @@ class _ModuleReader:
             check_flow(found, current, self._checker.problems, self._group)
         return found
 
-    def _end_of_functions(self) -> int:
-        """Where the last definition of a helper function ends: `type name(…) {…}` outside all braces."""
-        tokens, end, depth = self._read.tokens, 0, 0
+    def _last_function(self) -> int:
+        """Where the body of the last helper function begins, or 0: that is `type name(…) {` outside all braces."""
+        tokens, found, depth = self._read.tokens, 0, 0
         for at, token in enumerate(tokens):
-            text = token.text
-            if text == "{":
+            if token.text == "{":
                 if depth == 0 and at and tokens[at - 1].text == ")" and self._is_head(at - 1):
-                    end = -1
+                    found = at
                 depth += 1
-            elif text == "}":
+            elif token.text == "}":
                 depth -= 1
-                if depth == 0 and end == -1:
-                    end = at + 1
-                    found = end
-        return found if end else 0
+        return found
 
     def _is_head(self, close: int) -> bool:
         """Whether the parenthesis at `close` ends the head of a function."""
@@ -160,7 +163,7 @@ class _ModuleReader:
             read.fail("only functions, structs and constants stand before a helper function")
         else:
             kind, is_const = read.specifiers()
-            if read.tokens[read.position + 1].text == "(":
+            if read.peek(1).text == "(":
                 self._function(kind)
             else:
                 self._constant(kind, is_const)
@@ -188,12 +191,14 @@ class _ModuleReader:
         read.expect("(")
         scopes.open()
         parameters: list[Variable] = []
-        if read.token.text == "void" and read.tokens[read.position + 1].text == ")":
+        if read.token.text == "void" and read.peek(1).text == ")":
             read.advance()
         while not read.accept(")"):
             parameters.append(self._parameter())
             if not read.accept(",") and read.token.text != ")":
                 read.fail(") is missing behind the parameters")
+        if read.token.text == ";":
+            read.fail("a helper function is defined before it is called, and not declared before that")
         read.expect("{")
         body: list[Statement] = []
         self._statements.statements(body, end="}")

@@ -6,7 +6,7 @@ from ..builtins import SHARED
 from ..checker.checker import Checker
 from ..checker.declarations import InitialiserList
 from ..checker.scopes import Space
-from ..tree import Declare, Expression, Statement
+from ..tree import Declare, Expression, Place, Statement
 from ..types import StructType, Type
 from .c_expressions import ExpressionParser
 from .c_tokens import Token
@@ -71,20 +71,35 @@ class DeclarationParser:
         kind = read.type_name()
         read.expect(",")
         name = read.expect_name("the name of the shared array")
-        lengths = []
+        lengths: list[int | None] = []
         while read.accept(","):
             lengths.append(self._checker.declarations.length(read.assignment()))
         read.expect(")")
         read.expect(";", f" behind {SHARED}(…)")
-        function = self._checker.scopes.function
-        if not function.is_kernel or self._checker.scopes.depth > 2:
+        self._share(into, kind, name, lengths, at)
+
+    def shared_arrays(self, into: list[Statement]) -> None:
+        """`__shared__ float a[16], b[16][17];`."""
+        read = self._read
+        at = read.advance().at
+        kind, _ = read.specifiers()
+        while True:
+            name = self.declared_name()
+            self._share(into, kind, name, self.sizes(), at)
+            if not read.accept(","):
+                break
+        read.expect(";", " behind the declaration")
+
+    def _share(self, into: list[Statement], kind: Type, name: Token, lengths: list[int | None], at: Place) -> None:
+        if not self._checker.scopes.function.is_kernel or self._checker.scopes.depth > 2:
             self._checker.problems.error(at, f"{SHARED} stands at the top level of the body only")
-        into.append(self._checker.declarations.shared(name.text, kind, lengths, name.at))
+        known = [length for length in lengths if length is not None]
+        into.append(self._checker.declarations.shared(name.text, kind, known, name.at))
 
     def struct(self, into: list[Statement]) -> None:
         """`struct name { … };`, or a variable of a struct."""
         read = self._read
-        if read.tokens[read.position + 2].text == "{" or read.tokens[read.position + 1].text == "{":
+        if read.peek(2).text == "{" or read.peek(1).text == "{":
             self.struct_definition()
             read.expect(";", " behind the struct")
         else:
@@ -115,8 +130,8 @@ class DeclarationParser:
         """`typedef float real;`."""
         read = self._read
         read.advance()
-        after = read.tokens[read.position + 1]
-        behind = read.tokens[read.position + 2] if after.kind != "end" else after
+        after = read.peek(1)
+        behind = read.peek(2)
         if read.token.text == "struct" and "{" in (after.text, behind.text):
             kind: Type = self.struct_definition()
         else:

@@ -19,6 +19,19 @@ _ASSIGNMENTS = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "
 _NO_POINTERS = "there are no pointers: use an index, x[i]"
 # C's own words for types, which no variable can hide.
 _TYPE_WORDS = WORDS | {"void", "bool", "_Bool", "float", "double", "struct", "const", "volatile"}
+_KEYWORDS = _TYPE_WORDS | {
+    "if",
+    "else",
+    "for",
+    "while",
+    "do",
+    "switch",
+    "case",
+    "default",
+    "break",
+    "continue",
+    "return",
+}
 QUALIFIERS = frozenset(("const", "volatile", "static", "inline", "register", "restrict", "__constant", "constant",
                         "__device__", "__restrict__", "__restrict", "__global", "__local", "__private"))  # fmt: skip
 _STORAGE = frozenset(("static", "inline", "register", "__constant", "__device__"))
@@ -49,6 +62,10 @@ class ExpressionParser:
             self.token = self.tokens[self.position]
         return token
 
+    def peek(self, count: int) -> Token:
+        """The token so many behind the next one; at the end of the text, the last one."""
+        return self.tokens[min(self.position + count, len(self.tokens) - 1)]
+
     def accept(self, text: str) -> bool:
         """Go on if the next token is this one."""
         if self.token.text != text or self.token.kind == "text":
@@ -64,7 +81,7 @@ class ExpressionParser:
 
     def expect_name(self, what: str) -> Token:
         """The next token, which must be a name."""
-        if self.token.kind != "name":
+        if self.token.kind != "name" or self.token.text in _KEYWORDS:
             self.fail(f"{what} is missing")
         return self.advance()
 
@@ -253,6 +270,8 @@ class ExpressionParser:
                 return self._sizeof(token.at)
             if not self.begins_type(token):
                 self.advance()
+                if self.token.text == "&" and self.checker.calls.takes_element(name):
+                    self.advance()
                 return self.checker.calls.call(name, self._arguments(), token.at)
             self.advance()
             kind = self._function_style(token)

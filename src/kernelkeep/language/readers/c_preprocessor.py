@@ -9,7 +9,6 @@ from msgspec import Struct
 from ..builtins import UNROLL
 from ..problems import Problems
 from ..tree import Place
-from .c_conditions import evaluate
 from .c_tokens import Token, tokens_of
 
 
@@ -128,6 +127,8 @@ class Preprocessor:
         return (rest[0].text in self._macros) == (word == "ifdef")
 
     def _condition(self, rest: list[Token], at: Place) -> bool:
+        from .c_conditions import evaluate
+
         known: list[Token] = []
         queue = list(rest)
         while queue:

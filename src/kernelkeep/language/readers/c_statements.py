@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..builtins import SHARED, UNROLL
 from ..checker.checker import Checker
 from ..checker.flow import can_complete
+from ..problems import nearest
 from ..tree import (
     Block,
     Break,
@@ -15,6 +16,7 @@ from ..tree import (
     Declare,
     DoWhile,
     Evaluate,
+    Expression,
     For,
     If,
     Place,
@@ -23,7 +25,7 @@ from ..tree import (
     Switch,
     While,
 )
-from ..types import INVALID, VOID, Scalar, Type, wrapped
+from ..types import INVALID, TYPE_NAMES, VOID, WORDS, Scalar, Type, wrapped
 from .c_declarations import DeclarationParser
 from .c_expressions import ExpressionParser, UnexpectedToken
 from .c_tokens import Token
@@ -54,6 +56,7 @@ class StatementParser:
             "return": self._return, "break": self._break, "continue": self._continue, "{": self._braces,
             ";": self._empty, UNROLL: self._unroll, SHARED: self.declarations.shared, "struct": self.declarations.struct,
             "typedef": self.declarations.typedef,
+            "__shared__": self.declarations.shared_arrays, "__local": self.declarations.shared_arrays,
         }  # fmt: skip
 
     # --- blocks
@@ -69,12 +72,17 @@ class StatementParser:
                 self.statement(into)
             except UnexpectedToken:
                 self._loops, self._breakable = loops
-                while self._checker.scopes.depth > depth:
-                    self._checker.scopes.close()
-                self._skip(start)
+                self.skip(start, depth)
 
-    def _skip(self, start: int) -> None:
-        """Go behind the statement with a mistake in it, which began at `start`."""
+    def skip(self, start: int, depth: int) -> None:
+        """Go behind the statement with a mistake in it, which began at `start` in a scope of that depth."""
+        while self._checker.scopes.depth > depth:
+            self._checker.scopes.close()
+        self._skip_tokens(start)
+        if self.read.position == start:
+            self.read.advance()
+
+    def _skip_tokens(self, start: int) -> None:
         read, depth = self.read, 0
         for token in read.tokens[start : read.position]:
             depth += (token.text in ("{", "(")) - (token.text in ("}", ")"))
@@ -116,7 +124,7 @@ class StatementParser:
         special = self._special.get(token.text)
         if special is not None:
             special(into)
-        elif read.begins_type(token) and read.tokens[read.position + 1].text != "(":
+        elif read.begins_type(token) and read.peek(1).text != "(":
             into += self.declarations.declaration()
             read.expect(";", " behind the declaration")
         elif token.text in _NOT_HERE:
@@ -124,19 +132,21 @@ class StatementParser:
             raise UnexpectedToken
         else:
             self._check_known_type(token)
-            into.append(Evaluate(token.at, self._checker.expressions.full(read.expression())))
+            into.append(Evaluate(token.at, self._unused()))
             read.expect(";", " behind the statement")
 
     def _check_known_type(self, token: Token) -> None:
         """Two names in a row are a declaration with a type that is not known."""
-        following = self.read.tokens[self.read.position + 1]
+        following = self.read.peek(1)
         if token.kind == following.kind == "name":
-            from ..problems import nearest
-            from ..types import TYPE_NAMES, WORDS
-
             hint = nearest(token.text, (*TYPE_NAMES, *WORDS))
             self._checker.problems.error(token.at, f"unknown type {token.text}{hint}")
             raise UnexpectedToken
+
+    def _unused(self) -> Expression:
+        """An expression that is a statement."""
+        make = self._checker.expressions
+        return make.full(make.unused(self.read.expression()))
 
     def _empty(self, into: list[Statement]) -> None:
         self.read.advance()
@@ -187,11 +197,11 @@ class StatementParser:
             if read.begins_type(first):
                 start += self.declarations.declaration()
             else:
-                start.append(Evaluate(first.at, self._checker.expressions.full(read.expression())))
+                start.append(Evaluate(first.at, self._unused()))
         read.expect(";", " in for")
         condition = None if read.token.text == ";" else read.condition_here()
         read.expect(";", " in for")
-        step = None if read.token.text == ")" else self._checker.expressions.full(read.expression())
+        step = None if read.token.text == ")" else self._unused()
         read.expect(")")
         body = self._body()
         self._checker.scopes.close()

@@ -26,7 +26,7 @@ _TOKEN = re.compile(
 )
 
 
-class Token(Struct, frozen=True, eq=False):
+class Token(Struct, frozen=True, eq=False, gc=False):
     """One token. `first`: it is the first one in its line. `hidden`: macros that are not expanded in it again."""
 
     kind: Kind
