@@ -114,9 +114,10 @@ def backend_module(name: str) -> Backend:
 def list_devices(*, cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
     """Every usable device, the best first: CUDA, OpenCL GPU, OpenGL GPU, OpenCL CPU, OpenGL CPU.
 
-    GPUs and CPUs of backends that were registered come after those, and the reference interpreter is the last. A backend that is not installed or has no device
-    contributes nothing; `kernelkeep doctor` says why. `cache_dir` is the cache folder to be used later: NVIDIA's OpenGL driver
-    must know it before it is asked anything. `DeviceError` in a process that was forked from one that had loaded a driver.
+    GPUs and CPUs of backends that were registered come after those, and the reference interpreter is the last. A backend that
+    is not installed or has no device contributes nothing; `kernelkeep doctor` says why. `cache_dir` is the cache folder to be
+    used later: NVIDIA's OpenGL driver must know it before it is asked anything. `DeviceError` in a process that was forked
+    from one that had loaded a driver.
     """
     found = [info for name in _names() for info in _ask(name, cache_dir) or ()]
     return sorted(found, key=lambda info: (info.is_interpreter, not info.is_gpu))

@@ -1,15 +1,15 @@
 """The reference device: an interpreter that finds bugs in kernels. It needs no driver, and is slow.
 
-    with kk.open_device("reference") as device:
-        …                                        # everything as on any device; kk.KernelFault says what is wrong, and where
-        device.breakpoints.set(3)                # `breakpoints.py`
+with kk.open_device("reference") as device:
+    …                                        # everything as on any device; kk.KernelFault says what is wrong, and where
+    device.breakpoints.set(3)                # `breakpoints.py`
 
-    device.py       the device: programs, memory, launches
-    text.py         which kernels a text has, and the typed tree of each
-    writing/        a tree as Python, with all checks inline
-    arithmetic.py   the numbers of the kernel language in Python
-    kernel_code.py  runs a launch: groups, and the phases between barriers
-    checks.py       what generated code calls when something may be wrong
+device.py       the device: programs, memory, launches
+text.py         which kernels a text has, and the typed tree of each
+writing/        a tree as Python, with all checks inline
+arithmetic.py   the numbers of the kernel language in Python
+kernel_code.py  runs a launch: groups, and the phases between barriers
+checks.py       what generated code calls when something may be wrong
 """
 
 from __future__ import annotations

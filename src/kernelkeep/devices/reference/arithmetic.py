@@ -209,7 +209,8 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "sinh": lambda x: math.copysign(_guarded(math.sinh)(x), x), "cosh": _guarded(math.cosh), "tanh": math.tanh,
     "asinh": math.asinh, "acosh": _guarded(math.acosh),
     "atanh": lambda x: math.copysign(math.inf, x) if abs(x) == 1 else _guarded(math.atanh)(x),
-    "floor": _whole(math.floor), "ceil": _whole(math.ceil), "round": _whole(_round), "trunc": _whole(math.trunc), "rint": _whole(lambda x: round(x)),
+    "floor": _whole(math.floor), "ceil": _whole(math.ceil),
+    "round": _whole(_round), "trunc": _whole(math.trunc), "rint": _whole(lambda x: round(x)),
     "fabs": abs, "degrees": lambda x: x * (180 / math.pi), "radians": lambda x: x * (math.pi / 180),
     "sign": _sign, "fract": lambda x: fmin(x - math.floor(x), 1 - 2.0**-24) if math.isfinite(x) else math.nan,
     "pow": _pow, "fmin": fmin, "fmax": fmax, "fmod": _fmod, "hypot": math.hypot, "copysign": math.copysign,
@@ -255,6 +256,7 @@ def normalize(value: tuple[float, ...], name: str) -> tuple[float, ...]:
 
 def cross(a: tuple[float, ...], b: tuple[float, ...], name: str) -> tuple[float, ...]:
     """The vector product."""
+
     def component(i: int, j: int) -> float:
         return _ROUND[name](_ROUND[name](a[i] * b[j]) - _ROUND[name](a[j] * b[i]))
 

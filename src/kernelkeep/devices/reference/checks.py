@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec import Struct
 
 from ...errors import KernelFault
 from ...language.types import Scalar, limits
@@ -62,7 +64,7 @@ class WatchedArray:
         self.has_swaps = has_swaps
 
 
-class _EarlyRead(NamedTuple):
+class _EarlyRead(Struct, frozen=True, eq=False):
     point: int
     me: int
     array: WatchedArray
@@ -169,7 +171,9 @@ class Checks:
         unset = wrote <= self._base if array.must_be_written == "launch" else not wrote
         if array.must_be_written and unset:
             if reads:
-                self._fault(point, me, "uninitialised", self._never_written(array, index), array=array.title, index=index)
+                self._fault(
+                    point, me, "uninitialised", self._never_written(array, index), array=array.title, index=index
+                )
             array.writes[index] = self._base + 0.25
         elif self._conflicts(wrote, me):
             self._race(point, me, array, index, wrote, "changes atomically", "wrote")
@@ -278,10 +282,18 @@ class Checks:
             self.on_stop(self._points[point].at.line, self.place_of(me), variables)
 
     def _never_written(self, array: WatchedArray, index: int) -> str:
-        since = "before" if array.is_shared else "in this launch" if array.must_be_written == "launch" else "since the array was made"
+        since = (
+            "before"
+            if array.is_shared
+            else "in this launch"
+            if array.must_be_written == "launch"
+            else "since the array was made"
+        )
         return f"{array.title}[{index}] is read, and nothing was written there {since}"
 
-    def _race(self, point: int, me: int, array: WatchedArray, index: int, stamp: float, does: str, did: str) -> NoReturn:
+    def _race(
+        self, point: int, me: int, array: WatchedArray, index: int, stamp: float, does: str, did: str
+    ) -> NoReturn:
         who = f"work-item {self._named(me)} {does} {array.title}[{index}]"
         lines = self._lines_that(_DOES[did], array.title)
         where = f" in line {' or '.join(map(str, lines))}" if len(lines) <= _MOST_LINES else ""
@@ -304,7 +316,9 @@ class Checks:
         sizes = self._group_size
         return f"({x}, {y}, {z})" if sizes[2] > 1 or z else f"({x}, {y})" if sizes[1] > 1 or y else f"{x}"
 
-    def _fault(self, point: int, me: int, kind: str, sentence: str, *, array: str = "", index: int | None = None) -> NoReturn:
+    def _fault(
+        self, point: int, me: int, kind: str, sentence: str, *, array: str = "", index: int | None = None
+    ) -> NoReturn:
         early, self._early_read = self._early_read, None
         if early is not None and (kind, array) != ("race", early.array.title):
             sentence = self._never_written(early.array, early.index)  # it happened first, and this may follow from it
@@ -321,7 +335,14 @@ class Checks:
         message = f"kernel {name}, line {line}: {sentence}{macro}{picture}\n    in work-item {self._named(me)}"
         message += f" of group {self.group}"
         raise KernelFault(
-            message, kind=kind, kernel=name, line=line, column=at.column, item=self.place_of(me), array=array, index=index
+            message,
+            kind=kind,
+            kernel=name,
+            line=line,
+            column=at.column,
+            item=self.place_of(me),
+            array=array,
+            index=index,
         )
 
 

@@ -96,7 +96,9 @@ class ReferenceDevice(Device):
         nbytes, most = kernel.shared_bytes, self.capabilities.shared_bytes
         if nbytes > most:
             name = kernel.text.signature.name
-            raise CompileError(f"kernel {name} has {nbytes:,} bytes of shared arrays, and {most:,} are allowed", name=name)
+            raise CompileError(
+                f"kernel {name} has {nbytes:,} bytes of shared arrays, and {most:,} are allowed", name=name
+            )
 
     # --- memory
 

@@ -14,11 +14,11 @@ from ...language.types import Array, Buffer, Scalar, StructType, Type, Vector
 from .arithmetic import NAMES
 from .breakpoints import Breakpoints, Stop
 from .checks import Checks, WatchedArray
-from .memory import Memory
+from .memory import FORMATS, Memory
 from .text import KernelText, read_kernel
 from .writing.array_use import array_use
 from .writing.module import ModuleWriter, Plan, Written
-from .writing.storage import Storage, count_elements, flat_element, format_of
+from .writing.storage import Storage, count_elements, flat_element
 
 if TYPE_CHECKING:
     from ...language.tree import Variable
@@ -48,9 +48,7 @@ class KernelCode:
 
     def written(self, plan: Plan) -> tuple[Written, CodeType]:
         """The text for a plan, and its code."""
-        storages = tuple(
-            (one.title, one.is_watched, one.must_be_written, one.has_atomics) for _, one in plan.storages
-        )
+        storages = tuple((one.title, one.is_watched, one.must_be_written, one.has_atomics) for _, one in plan.storages)
         key = plan.group, storages, plan.breakpoints
         if key not in self._compiled:
             written = ModuleWriter(self.module, self.use, plan).text()
@@ -162,9 +160,7 @@ class _Run:
         if variable.space == "shared":
             return Storage(prefix, title, element, True, True, "launch", has_atomics)
         memory: Memory = self._values[variable]
-        written = [
-            one for one in self._kernel.use.written if one.space == "buffer" and self._values.get(one) is memory
-        ]
+        written = [one for one in self._kernel.use.written if one.space == "buffer" and self._values.get(one) is memory]
         assert isinstance(variable.type, Buffer)
         must = "launch" if variable.type.access == "w" else "ever" if memory.is_fresh else ""
         is_watched = bool(written) and title not in self._kernel.text.trusted
@@ -212,7 +208,9 @@ class _Run:
             if variable.space == "scalar":
                 found.setdefault(variable.name, value)
         arrays = {
-            title: np.array(array.data) for title, array in self._checks.arrays.items() if isinstance(array.data, memoryview)
+            title: np.array(array.data)
+            for title, array in self._checks.arrays.items()
+            if isinstance(array.data, memoryview)
         }
         text = self._kernel.text
         self._breakpoints.meet(Stop(text.signature.name, text.line(line), item, found, arrays))
@@ -229,9 +227,8 @@ def _size_of(kind: Type) -> int:
 
 
 def _shared_elements(kind: Type, length: int) -> Any:
-    code = format_of(kind)
-    if code:
-        return memoryview(bytearray(length * kind.size)).cast(code)  # type: ignore[attr-defined]
+    if isinstance(kind, Scalar) and kind.name in FORMATS:
+        return memoryview(bytearray(length * kind.size)).cast(FORMATS[kind.name])
     from .writing.statements import unset_text
 
     return eval(f"[{unset_text(kind)} for _ in range({length})]", dict(NAMES))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-_FORMATS = {"i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q", "f4": "f", "f8": "d"}
+# How a memoryview names the types.
+FORMATS: dict[str, Any] = {
+    "b1": "?", "i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q", "f4": "f", "f8": "d",
+}  # fmt: skip
 
 
 class Memory:
@@ -18,10 +23,10 @@ class Memory:
         self._reads: list[float] = []
         self._atomics: list[float] = []
 
-    def elements(self, dtype: str) -> memoryview:
+    def elements(self, dtype: str) -> Any:
         """The memory as numbers of a type."""
         size = np.dtype(dtype).itemsize
-        return memoryview(self.bytes)[: len(self.bytes) // size * size].cast(_FORMATS[dtype])
+        return memoryview(self.bytes)[: len(self.bytes) // size * size].cast(FORMATS[dtype])
 
     def set_all(self) -> None:
         """All of it was written by the host."""

@@ -8,14 +8,15 @@ from typing import NamedTuple
 
 from ...errors import CompileError
 from ...language.readers.c import read_body
-from ...language.tree import Module, Variable
-from ...language.types import SCALARS, Type, buffer
+from ...language.tree import Module, kernel_parameter
+from ...language.types import Access
 from ...programs.signature import KernelSignature, declared
 
 _HEAD = re.compile(r"[ \t]*//kk:[ \t]*kernel[ \t]+(\w+)")
 _LINE = re.compile(r"[ \t]*#[ \t]*line[ \t]+(\d+)")
 _TRUSTED = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+kk[ \t]+trusted[ \t]+([^\n]*)$", re.MULTILINE)
 _NAMED_LINE = re.compile(r"(?m)(^|, )line (\d+)(?=: )")
+_ACCESS: dict[str, Access] = {"r": "r", "w": "w", "rw": "rw"}
 
 
 class KernelText(NamedTuple):
@@ -76,17 +77,13 @@ def kernel_texts(text: str) -> dict[str, KernelText]:
 
 def read_kernel(kernel: KernelText) -> Module:
     """The tree of a kernel. Its places count the lines of `kernel.text`."""
-    parameters = []
-    for one in kernel.signature.params or ():
+    signature, parameters = kernel.signature, []
+    for one in signature.params or ():
         if one.dtype is None or one.kind not in ("buffer", "scalar"):
-            raise CompileError(f"{kernel.signature.name}: parameter {one.name} must be a buffer or scalar of a known type")
-        kind = SCALARS[one.dtype]
-        access = one.access if one.access in ("r", "w") else "rw"
-        is_buffer = one.kind == "buffer"
-        type_: Type = buffer(kind, access) if is_buffer else kind  # type: ignore[arg-type]
-        parameters.append(Variable(one.name, type_, "buffer" if is_buffer else "scalar", written=one.name))
+            raise CompileError(f"{signature.name}: parameter {one.name} must be a buffer or scalar of a known type")
+        parameters.append(kernel_parameter(one.name, one.dtype, _ACCESS[one.access] if one.kind == "buffer" else None))
     try:
-        return read_body(kernel.signature.name, parameters, kernel.text).module
+        return read_body(signature.name, parameters, kernel.text, group=signature.group).module
     except CompileError as error:
         line = None if error.line is None else kernel.line(error.line)
         raise CompileError(

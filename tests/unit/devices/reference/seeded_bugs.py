@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,8 @@ import kernelkeep as kk
 __all__ = ["BUGS", "Bug"]
 
 
-class Bug(NamedTuple):
+@dataclass(frozen=True)
+class Bug:
     """A kernel, how it is launched, and what is found. `args`: an array is uploaded, a shape is an array never written."""
 
     name: str
@@ -42,7 +44,7 @@ def _ints(count: int) -> np.ndarray[Any, Any]:
 
 
 X, Y = kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4", "rw")
-OUT, I, N = kk.Buffer("y", "f4", "w"), kk.Buffer("x", "i4", "rw"), kk.Scalar("n", "i4")
+OUT, XI, N = kk.Buffer("y", "f4", "w"), kk.Buffer("x", "i4", "rw"), kk.Scalar("n", "i4")
 
 BUGS = [
     # --- out of bounds
@@ -66,7 +68,8 @@ BUGS = [
         [kk.Buffer("x", "i4", "r"), OUT], [np.array([3, 2, 1, 0, 4, 5, 6, 99], "i4"), _floats(8)], array="y", index=99),
     Bug("in_helper", "out of bounds", 1, "float last(const float a[], int n) { return a[n]; }\ny[0] = last(x, n);",
         [X, Y, N], [_floats(4), _floats(1), 4], group=1, array="x", index=4),
-    Bug("store4_end", "out of bounds", 2, "int i = 4 * kk_global_id(0);\nkk_store4(y, i, kk_make_float4(1.0f, 2.0f, 3.0f, 4.0f));",
+    Bug("store4_end", "out of bounds", 2,
+        "int i = 4 * kk_global_id(0);\nkk_store4(y, i, kk_make_float4(1.0f, 2.0f, 3.0f, 4.0f));",
         [OUT], [_floats(30)], array="y", index=28),
     Bug("wrong_width", "out of bounds", 2, "int c = kk_global_id(0), r = kk_global_id(1);\ny[r * (n + 1) + c] = 1.0f;",
         [OUT, N], [_floats(64), 8], group=(8, 8), array="y"),
@@ -77,7 +80,8 @@ BUGS = [
         [_floats(8)], array="v", item=(0, 0, 0)),
     Bug("array_unset", "uninitialised", 3, "float a[4];\na[0] = 1.0f; a[1] = 2.0f;\ny[0] = a[0] + a[2];", [Y], [_floats(1)],
         group=1),
-    Bug("field_unset", "uninitialised", 3, "struct pair { float a, b; };\nstruct pair p; p.a = 1.0f;\ny[0] = p.a + p.b;", [Y], [_floats(1)],
+    Bug("field_unset", "uninitialised", 3,
+        "struct pair { float a, b; };\nstruct pair p; p.a = 1.0f;\ny[0] = p.a + p.b;", [Y], [_floats(1)],
         group=1),
     Bug("vector_unset", "uninitialised", 3, "float4 v;\nv.x = 1.0f; v.y = 2.0f;\ny[0] = v.x + v.z;", [Y], [_floats(1)],
         group=1),
@@ -99,12 +103,12 @@ BUGS = [
     Bug("in_place", "race", 2, "int i = kk_global_id(0);\ny[i] = y[(i + 1) % n];", [Y, N], [_floats(8), 8], array="y"),
     Bug("between_groups", "race", 2, "int i = kk_global_id(0);\ny[i / 16] = kk_float(i);", [OUT], [_floats(2)], grid=4,
         array="y", index=0),
-    Bug("counter", "race", 1, "x[0] += 1;", [I], [_ints(1)], array="x", index=0, item=(1, 0, 0)),
-    Bug("mixed_atomic", "race", 2, "int i = kk_global_id(0);\nif (i < 4) kk_atomic_add(x[0], 1); else x[0] = 7;", [I],
+    Bug("counter", "race", 1, "x[0] += 1;", [XI], [_ints(1)], array="x", index=0, item=(1, 0, 0)),
+    Bug("mixed_atomic", "race", 2, "int i = kk_global_id(0);\nif (i < 4) kk_atomic_add(x[0], 1); else x[0] = 7;", [XI],
         [_ints(1)], array="x", index=0, item=(4, 0, 0)),
     Bug("read_too_early", "race", 3,
         "kk_shared(int, h, 8);\nint l = kk_local_id(0);\nh[l] = 0; kk_barrier(); kk_atomic_add(h[l / 2], 1);\nx[l] = h[l];",
-        [I], [_ints(8)], array="h"),
+        [XI], [_ints(8)], array="h"),
     # --- barriers
     Bug("in_branch", "barrier", 2, "int l = kk_local_id(0);\nif (l < 4) kk_barrier();\ny[l] = 1.0f;", [Y], [_floats(8)]),
     Bug("in_loop", "barrier", 3, "int l = kk_local_id(0);\nfor (int k = 0; k <= l; k++) {\n  kk_barrier();\n}\ny[l] = 1.0f;",
@@ -118,17 +122,18 @@ BUGS = [
         [_floats(8), 0x7FFFFFFF], item=(1, 0, 0)),
     Bug("unsigned_product", "overflow", 2, "uint w = 65536u;\ny[w * w] = 1.0f;", [OUT], [_floats(8)], group=1, array="y"),
     # --- division by zero
-    Bug("divided", "division by zero", 2, "int i = kk_global_id(0);\nx[i] = n / (i - 3);", [I, N], [_ints(8), 10],
+    Bug("divided", "division by zero", 2, "int i = kk_global_id(0);\nx[i] = n / (i - 3);", [XI, N], [_ints(8), 10],
         item=(3, 0, 0)),
-    Bug("remainder", "division by zero", 2, "int i = kk_global_id(0);\nx[i] = i % n;", [I, N], [_ints(8), 0]),
-    Bug("divided_in_place", "division by zero", 2, "int i = kk_global_id(0);\nx[i] /= n;", [I, N], [_ints(8), 0]),
+    Bug("remainder", "division by zero", 2, "int i = kk_global_id(0);\nx[i] = i % n;", [XI, N], [_ints(8), 0]),
+    Bug("divided_in_place", "division by zero", 2, "int i = kk_global_id(0);\nx[i] /= n;", [XI, N], [_ints(8), 0]),
     # --- loops without an end
-    Bug("never_ends", "endless loop", 2, "int k = 0;\nwhile (k < n) { x[0] = k; }", [I, N], [_ints(1), 3], group=1),
-    Bug("unsigned_down", "endless loop", 2, "int s = 0;\nfor (uint k = 3u; k >= 0u; k--) s += 1;\nx[0] = s;", [I], [_ints(1)],
+    Bug("never_ends", "endless loop", 2, "int k = 0;\nwhile (k < n) { x[0] = k; }", [XI, N], [_ints(1), 3], group=1),
+    Bug("unsigned_down", "endless loop", 2, "int s = 0;\nfor (uint k = 3u; k >= 0u; k--) s += 1;\nx[0] = s;", [XI], [_ints(1)],
         group=1),
     Bug("waits_for_group", "endless loop", 3,
-        "if (kk_group_id(0) == 1) kk_atomic_exchange(x[0], 1);\nint seen = 0;\ndo { seen = kk_atomic_or(x[0], 0); } while (seen == 0);",
-        [I], [_ints(1)], group=1, grid=2),
+        "if (kk_group_id(0) == 1) kk_atomic_exchange(x[0], 1);\n"
+        "int seen = 0;\ndo { seen = kk_atomic_or(x[0], 0); } while (seen == 0);",
+        [XI], [_ints(1)], group=1, grid=2),
     # --- four at once
     Bug("misaligned", "misaligned", 1, "kk_float4 v = kk_load4(x, n);\ny[0] = v.x;", [X, Y, N], [_floats(8), _floats(1), 2],
         group=1, array="x", index=2),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ....language.tree import BuiltinCall, Expression, Index, Literal, Name, has_effect
-from ....language.types import F4, F8, TEXT, Array, Buffer, Scalar, Vector, limits
+from ....language.types import F8, TEXT, Array, Buffer, Scalar, Vector, limits
 from ..arithmetic import EXACT
 from .code import Value, of_type
 from .storage import Storage
@@ -144,7 +144,9 @@ class BuiltinCalls:
     def _print(self, expression: BuiltinCall) -> Value:
         texts = [
             value.text if argument.type is not TEXT else f"Label({value.text})"
-            for argument, value in zip(expression.arguments, self._expressions.values(expression.arguments), strict=True)
+            for argument, value in zip(
+                expression.arguments, self._expressions.values(expression.arguments), strict=True
+            )
         ]
         self._code.add(f"show({self._code.point(expression.at)}, me, ({''.join(f'{text}, ' for text in texts)}))")
         return _NOTHING
@@ -247,5 +249,3 @@ class BuiltinCalls:
     def _vector_call(self, expression: BuiltinCall, kind: Scalar) -> str:
         texts = [value.text for value in self._expressions.values(expression.arguments)]
         return f"{expression.builtin.name}({', '.join(texts)}, {kind.name!r})"
-
-

@@ -110,9 +110,7 @@ class Expressions:
             right = self.index_value(expression.right)
             if has_effect(expression.right):
                 (left,) = self._keep_before(mark, [left])
-            return self.operations.binary(
-                expression.operator, expression.type, left, right, expression.at, exact=True
-            )
+            return self.operations.binary(expression.operator, expression.type, left, right, expression.at, exact=True)
         if isinstance(expression, Unary) and expression.operator == "-" and self._overflows(expression):
             return self.operations.unary("-", expression.type, self.index_value(expression.operand), exact=True)
         if isinstance(expression, Convert) and _is_integer(expression.operand.type):
@@ -156,9 +154,7 @@ class Expressions:
 
     def _binary(self, expression: Binary, raw: bool = False) -> Value:
         left, right = self.values((expression.left, expression.right))
-        return self.operations.binary(
-            expression.operator, expression.left.type, left, right, expression.at, raw=raw
-        )
+        return self.operations.binary(expression.operator, expression.left.type, left, right, expression.at, raw=raw)
 
     def _logical(self, expression: Logical) -> Value:
         left = self.value(expression.left)
@@ -243,9 +239,9 @@ class Expressions:
         if has_effect(expression.value):
             (before,) = self._keep_before(mark, [before])
         left = self.operations.convert(before, kind, computed)
-        result = self.operations.binary(
-            expression.operator, computed, left, value, expression.at, exact=is_exact, raw=not is_used and computed is kind and target.rounds
-        )
+        raw = not is_used and computed is kind and target.rounds
+        sign, at = expression.operator, expression.at
+        result = self.operations.binary(sign, computed, left, value, at, exact=is_exact, raw=raw)
         if is_exact:
             assert isinstance(kind, Scalar)
             result = self._check_overflow(result, kind, expression.at)
@@ -299,7 +295,9 @@ class Expressions:
             return value
         least, most = limits(kind)
         kept = self.code.keep(value)
-        self.code.add(f"if not {least} <= {kept.text} <= {most}: overflow({self.code.point(at, '', kind)}, me, {kept.text})")
+        self.code.add(
+            f"if not {least} <= {kept.text} <= {most}: overflow({self.code.point(at, '', kind)}, me, {kept.text})"
+        )
         return Value(kept.text, least, most, True)
 
     # --- parts of something
@@ -319,7 +317,9 @@ class Expressions:
             assert isinstance(expression.base.type, Array)
             container = self._container(expression.base, is_kept)
             index = self._checked_index(expression, expression.base.type.length, is_kept)
-            return SlotTarget(self.code, f"{container}[{index}]", expression.type, expression.at, _described(expression))
+            return SlotTarget(
+                self.code, f"{container}[{index}]", expression.type, expression.at, _described(expression)
+            )
         if isinstance(expression, Field):
             container = self._container(expression.base, is_kept)
             text = f"{container}[{_field_number(expression)}]"

@@ -49,9 +49,9 @@ def _note(node: Node, origins: defaultdict[Variable, set[Variable]], found: set[
         found.update(_variables(node.arguments[1]))
     elif isinstance(node, Declare) and node.value is not None:
         origins[node.variable].update(_variables(node.value))
-    elif isinstance(node, Assign) and isinstance(node.target, Name):
-        origins[node.target.variable].update(_variables(node.value))
-    elif isinstance(node, Update) and isinstance(node.target, Name) and node.operator in ARITHMETIC:
+    elif (isinstance(node, Assign) and isinstance(node.target, Name)) or (
+        isinstance(node, Update) and isinstance(node.target, Name) and node.operator in ARITHMETIC
+    ):
         origins[node.target.variable].update(_variables(node.value))
     elif isinstance(node, Call):
         for parameter, argument in zip(node.function.parameters, node.arguments, strict=True):

@@ -121,7 +121,9 @@ class Operations:
     def _float(self, sign: str, kind: Scalar, left: Value, right: Value, raw: bool) -> Value:
         if sign == "/":
             left, right = self._code.keep(left), self._code.keep(right)
-            value = Value(f"({left.text} / {right.text} if {right.text} else float_quotient({left.text}, {right.text}))")
+            value = Value(
+                f"({left.text} / {right.text} if {right.text} else float_quotient({left.text}, {right.text}))"
+            )
         else:
             value = Value(f"({left.text} {sign} {right.text})")
         return value if raw else self.round(value, kind)

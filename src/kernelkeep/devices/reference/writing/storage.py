@@ -12,7 +12,7 @@ from typing import Literal as OneOf
 from msgspec import Struct
 
 from ....language.tree import Place
-from ....language.types import F4, Array, Buffer, Scalar, Type
+from ....language.types import F4, Array, Buffer, Type
 from .code import Code, Value, of_type
 
 
@@ -57,11 +57,11 @@ class StorageAccess:
 
     def check_bounds(self, index: Value, limit: str | int, at: Place, title: str, kind: Type) -> None:
         """An index of an array must be from 0 to below `limit`, a number or the text of one."""
-        if isinstance(limit, int) and index.low is not None and index.high is not None:
-            if index.low >= 0 and index.high < limit:
-                return
+        low, high = index.low, index.high
+        if isinstance(limit, int) and low is not None and high is not None and 0 <= low and high < limit:
+            return
         point = self._code.point(at, title, kind, limit if isinstance(limit, int) else 0)
-        is_negative = index.low is None or index.low < 0
+        is_negative = low is None or low < 0
         fits = f"0 <= {index.text} < {limit}" if is_negative else f"{index.text} < {limit}"
         self._code.add(f"if not {fits}: bounds({point}, me, {index.text})")
 
@@ -114,10 +114,3 @@ def _suspicious_read(storage: Storage, index: str) -> str:
     else:
         wrong = f"(w := {x}_W[{index}]) > B and w != me"
     return f"{wrong} or {x}_A[{index}] > B" if storage.has_atomics else wrong
-
-
-def format_of(kind: Type) -> str:
-    """How a memoryview names a type; empty where elements are kept in a list."""
-    codes = {"b1": "?", "i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q", "f4": "f",
-             "f8": "d"}  # fmt: skip
-    return codes.get(kind.name, "") if isinstance(kind, Scalar) else ""
