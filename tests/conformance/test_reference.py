@@ -1,8 +1,14 @@
-"""The conformance suites on the reference device."""
+"""The conformance suites on the reference device. Those that measure time, or compute for seconds on a driver, are left out."""
 
 from __future__ import annotations
 
 from kernelkeep.testing import CacheTests, DeviceTests, DispatchTests
+from kernelkeep.testing.executor_parts.failures import FailureTests
+from kernelkeep.testing.executor_parts.mapping import MapTests
+from kernelkeep.testing.executor_parts.outputs import OutputTests
+from kernelkeep.testing.strategy_parts.layouts import LayoutTests
+from kernelkeep.testing.strategy_parts.samples import SampleTests
+from kernelkeep.testing.strategy_parts.states import StateTests
 
 
 class TestDevice(DeviceTests):
@@ -14,4 +20,12 @@ class TestDispatch(DispatchTests):
 
 
 class TestCache(CacheTests):
+    backend = "reference"
+
+
+class TestExecutor(FailureTests, MapTests, OutputTests):
+    backend = "reference"
+
+
+class TestStrategies(SampleTests, StateTests, LayoutTests):
     backend = "reference"

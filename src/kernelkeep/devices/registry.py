@@ -45,6 +45,7 @@ class Backend(Protocol):
     - `needs() -> Iterable[Check]`: what must be installed before a device can be found, each check building on the one before.
     - `device_needs(devices) -> Iterable[Check]`: what the devices that were found need besides.
     - `ahead: AheadCompiler`: compiles without a device (`ahead.py`).
+    - `interprets: bool`: its device runs kernels without a driver, and finds bugs in them.
     """
 
     def list_devices(self, cache_dir: _Folder = None) -> list[DeviceInfo]:
@@ -144,6 +145,15 @@ def open_device(
     backend, index = parse_spec(spec)
     forks.check_driver(backend)
     return backend_module(backend).open_device(index, **folders)
+
+
+def open_interpreter() -> Device:
+    """Open the device that interprets kernels and finds bugs in them; no driver is loaded."""
+    for name in _names():
+        module = backend_module(name)
+        if getattr(module, "interprets", False):
+            return module.open_device(cache_dir=None, driver_cache_dir=None)
+    raise DeviceError("no backend that is registered interprets kernels")
 
 
 def parse_spec(spec: str) -> tuple[str, int | None]:

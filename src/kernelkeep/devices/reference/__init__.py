@@ -21,11 +21,12 @@ from ..base import DeviceInfo
 from .breakpoints import Breakpoints, Stop
 from .device import BACKEND, ReferenceDevice, device_info
 
-__all__ = ["Breakpoints", "ReferenceDevice", "Stop", "hint", "language", "list_devices", "open_device"]
+__all__ = ["Breakpoints", "ReferenceDevice", "Stop", "hint", "interprets", "language", "list_devices", "open_device"]
 
 _Folder = str | os.PathLike[str] | None
 language = BACKEND
 hint = "it needs nothing"
+interprets = True
 
 
 def list_devices(cache_dir: _Folder = None) -> list[DeviceInfo]:

@@ -86,7 +86,6 @@ class Checks:
         self._base = base
         self._output = output
         self.arrays: dict[str, WatchedArray] = {}
-        self.lengths: dict[str, int] = {}
         self.on_stop: Callable[[int, Place3, dict[str, Any]], None] | None = None
         self.group: Place3 = (0, 0, 0)
         self.group_start = self.phase_start = base + 1
@@ -214,7 +213,7 @@ class Checks:
 
     # --- reports
 
-    def bounds(self, point: int, me: int, index: int) -> NoReturn:
+    def bounds(self, point: int, me: int, index: int, length: int) -> NoReturn:
         """An index is beyond the end."""
         found = self._points[point]
         kind, title = found.kind, found.array
@@ -222,7 +221,6 @@ class Checks:
         least, most = limits(kind)
         if not least <= index <= most:
             self.overflow(point, me, index)
-        length = found.length or self.lengths.get(title, 0)
         has = f"{title} has {length:,} element{'' if length == 1 else 's'}"
         self._fault(point, me, "out of bounds", f"{title}[{index}] is out of bounds: {has}", array=title, index=index)
 

@@ -95,7 +95,6 @@ class _Run:
         for variable, storage in self._storages:
             array, found = self._bound(variable, storage)
             names |= found
-            checks.lengths[storage.title] = array.length
             checks.arrays[storage.title] = array
             if storage.is_shared:
                 shared.append(array)

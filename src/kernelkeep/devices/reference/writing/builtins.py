@@ -133,11 +133,11 @@ class BuiltinCalls:
         storage = self._expressions.scope.storages.get(array.variable)
         first = self._code.keep(self._expressions.index_value(index))
         title = array.variable.written or array.variable.name
-        limit: str | int = array.type.length - 3 if isinstance(array.type, Array) else 0
-        if isinstance(array.type, Buffer):
-            assert storage is not None
-            limit = f"{storage.prefix}_n - 3"
-        self._expressions.access.check_bounds(first, limit, index.at, title, index.type)
+        if isinstance(array.type, Array):
+            length: str | int = array.type.length
+        else:
+            length = f"len({self._expressions.value(array).text})" if storage is None else f"{storage.prefix}_n"
+        self._expressions.access.check_bounds(first, length, index.at, title, index.type, count=4)
         self._code.add(f"if {first.text} & 3: misaligned({self._code.point(index.at, title)}, me, {first.text})")
         return storage, [first.text, *(f"{first.text} + {number}" for number in (1, 2, 3))]
 

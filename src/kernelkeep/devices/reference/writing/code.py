@@ -42,7 +42,6 @@ class CheckPoint(NamedTuple):
     at: Place
     array: str = ""
     kind: Type | None = None
-    length: int = 0  # of the dimension that is checked; 0 for the array itself
     does: str = ""  # what it does with an element: "read", "write" or "atomic"
 
 
@@ -94,7 +93,7 @@ class Code:
         self.add(f"{name} = {value.text}")
         return Value(name, value.low, value.high, True)
 
-    def point(self, at: Place, array: str = "", kind: Type | None = None, length: int = 0, does: str = "") -> int:
+    def point(self, at: Place, array: str = "", kind: Type | None = None, does: str = "") -> int:
         """The number of a check point."""
-        self.points.append(CheckPoint(at, array, kind, length, does))
+        self.points.append(CheckPoint(at, array, kind, does))
         return len(self.points) - 1

@@ -312,11 +312,10 @@ class Expressions:
                 return found
             if isinstance(expression.base.type, Vector):
                 whole = self.target(expression.base, is_kept=is_kept)
-                index = self._checked_index(expression, expression.base.type.length, is_kept)
+                index = self._checked_index(expression, "", is_kept)
                 return VectorTarget(self.code, whole, index, expression.type, expression.at)
-            assert isinstance(expression.base.type, Array)
             container = self._container(expression.base, is_kept)
-            index = self._checked_index(expression, expression.base.type.length, is_kept)
+            index = self._checked_index(expression, container, is_kept)
             return SlotTarget(
                 self.code, f"{container}[{index}]", expression.type, expression.at, _described(expression)
             )
@@ -357,10 +356,12 @@ class Expressions:
             return texts[0]
         return self.code.keep(Value(" + ".join(texts))).text
 
-    def _checked_index(self, expression: Index, limit: int, is_kept: bool) -> str:
+    def _checked_index(self, expression: Index, base: str, is_kept: bool) -> str:
+        """The index of an element of a vector, or of a list `base`."""
         index = self._simple(self.index_value(expression.index), is_kept)
-        title = _described(expression.base)
-        self.access.check_bounds(index, limit, expression.index.at, title, expression.index.type)
+        kind = expression.base.type
+        length = kind.length if isinstance(kind, Array | Vector) else f"len({base})"
+        self.access.check_bounds(index, length, expression.index.at, _described(expression.base), expression.index.type)
         return index.text
 
     def _simple(self, value: Value, is_kept: bool) -> Value:
@@ -379,10 +380,8 @@ class Expressions:
         found = self.element(expression, is_kept=False)
         if found is not None:
             return found.load()
-        kind = expression.base.type
-        assert isinstance(kind, Array | Vector)
         base, mark = self._part(expression.base), len(self.code.lines)
-        index = self._checked_index(expression, kind.length, False)
+        index = self._checked_index(expression, base.text, False)
         if has_effect(expression.index):
             (base,) = self._keep_before(mark, [base])
         value = of_type(f"{base.text}[{index}]", expression.type)
@@ -409,11 +408,11 @@ class Expressions:
         if isinstance(expression, Field):
             base = self._part(expression.base)
             return Value(f"{base.text}[{_field_number(expression)}]")
-        if isinstance(expression, Index) and isinstance(expression.base.type, Array):
+        if isinstance(expression, Index) and isinstance(expression.base.type, Array | Buffer):
             if (found := self.element(expression, is_kept=False)) is not None:
                 return found.load()
             base = self._part(expression.base)
-            index = self._checked_index(expression, expression.base.type.length, False)
+            index = self._checked_index(expression, base.text, False)
             return Value(f"{base.text}[{index}]")
         return self.value(expression)
 

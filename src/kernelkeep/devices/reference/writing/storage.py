@@ -55,15 +55,17 @@ class StorageAccess:
     def __init__(self, code: Code) -> None:
         self._code = code
 
-    def check_bounds(self, index: Value, limit: str | int, at: Place, title: str, kind: Type) -> None:
-        """An index of an array must be from 0 to below `limit`, a number or the text of one."""
+    def check_bounds(
+        self, index: Value, length: str | int, at: Place, title: str, kind: Type, *, count: int = 1
+    ) -> None:
+        """An index of an array, and `count - 1` after it, must be below `length`, a number or the text of one."""
         low, high = index.low, index.high
-        if isinstance(limit, int) and low is not None and high is not None and 0 <= low and high < limit:
+        if isinstance(length, int) and low is not None and high is not None and 0 <= low and high + count <= length:
             return
-        point = self._code.point(at, title, kind, limit if isinstance(limit, int) else 0)
-        is_negative = low is None or low < 0
-        fits = f"0 <= {index.text} < {limit}" if is_negative else f"{index.text} < {limit}"
-        self._code.add(f"if not {fits}: bounds({point}, me, {index.text})")
+        point = self._code.point(at, title, kind)
+        end = f"{length}" if count == 1 else f"{length} - {count - 1}"
+        fits = f"0 <= {index.text} < {end}" if low is None or low < 0 else f"{index.text} < {end}"
+        self._code.add(f"if not {fits}: bounds({point}, me, {index.text}, {length})")
 
     def read(self, storage: Storage, index: str, at: Place) -> Value:
         """The value of an element."""
