@@ -5,7 +5,8 @@ or a double. Its `rule` says what it takes and returns:
 
     position   (int) → int                       the work-item's place, by dimension 0, 1 or 2
     fixed      (parameters) → result             exactly these types
-    atomic     (element, value, …) → old value   the element is of a buffer or shared array and is passed itself, not its value
+    atomic     (element, value, …) → old value   the element is of a buffer or shared array and is passed itself, not its value;
+                                                 kk_atomic_store returns nothing
     load4      (array of float, index) → float4  the array is passed itself
     store4     (array of float, index, float4) → void
     float      (T, …) → T                        T is a float, or a vector of floats
@@ -147,6 +148,8 @@ def _table() -> dict[str, Spelling]:
     found += [Builtin(f"kk_atomic_{name}", "atomic", 2, False, takes_floats=False) for name in _INTEGER_ATOMICS.split()]
     found += [
         Builtin("kk_atomic_cas", "atomic", 3, False, takes_floats=False),
+        Builtin("kk_atomic_load", "atomic", 1, False),
+        Builtin("kk_atomic_store", "atomic", 2, False),
         Builtin("kk_load4", "load4", 2, False),
         Builtin("kk_store4", "store4", 3, False),
         Builtin("kk_print", "print", 0, False),

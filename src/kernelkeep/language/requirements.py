@@ -15,6 +15,9 @@ class Requirements(Struct, frozen=True):
     atomics: frozenset[tuple[str, str]]
     builtins: frozenset[str]  # the names of all built-ins that are called
     shared_bytes: int
+    # Buffers, shared arrays and parameters with elements that are changed by atomics, here or in a function that they are passed
+    # to: in some targets all accesses to these are special.
+    atomic_variables: frozenset[tree.Variable] = frozenset()
 
 
 def requirements(module: tree.Module) -> Requirements:
@@ -22,6 +25,7 @@ def requirements(module: tree.Module) -> Requirements:
     types: set[str] = set()
     atomics: set[tuple[str, str]] = set()
     builtins: set[str] = set()
+    atomic_variables: set[tree.Variable] = set()
     shared_bytes = 0
     declared = [*module.constants]
     for function in (*module.functions, module.kernel):
@@ -34,13 +38,28 @@ def requirements(module: tree.Module) -> Requirements:
                 types |= _scalars(node.type)
                 if isinstance(node, tree.BuiltinCall):
                     builtins.add(node.builtin.name)
-                    if node.builtin.rule == "atomic" and isinstance(node.type, Scalar):
-                        atomics.add((node.builtin.name.removeprefix("kk_atomic_"), node.type.name))
+                    if node.builtin.rule == "atomic" and isinstance(node.arguments[0].type, Scalar):
+                        atomics.add((node.builtin.name.removeprefix("kk_atomic_"), node.arguments[0].type.name))
+                        atomic_variables.add(_array_of(node.arguments[0]))
+                elif isinstance(node, tree.Call):
+                    # A function comes after those it calls, so what its parameters are used for is known.
+                    for parameter, argument in zip(node.function.parameters, node.arguments, strict=True):
+                        if parameter in atomic_variables:
+                            atomic_variables.add(_array_of(argument))
     for one in declared:
         types |= _scalars(one.variable.type)
         if one.variable.space == "shared":
             shared_bytes += _bytes(one.variable.type)
-    return Requirements(frozenset(types), frozenset(atomics), frozenset(builtins), shared_bytes)
+    return Requirements(
+        frozenset(types), frozenset(atomics), frozenset(builtins), shared_bytes, frozenset(atomic_variables)
+    )
+
+
+def _array_of(element: tree.Expression) -> tree.Variable:
+    while isinstance(element, tree.Index):
+        element = element.base
+    assert isinstance(element, tree.Name), element
+    return element.variable
 
 
 def _scalars(kind: Type) -> set[str]:

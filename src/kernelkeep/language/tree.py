@@ -7,8 +7,9 @@
     Expression  Literal Name Unary Binary Logical Ternary Comma Assign Update Increment Convert Call BuiltinCall Construct
                 Index Field Swizzle
 
-A tree is never changed. Every node has `at`, its line and column in the user's text; what a macro wrote is at the place
-where the macro was used. Nodes are compared by identity. `children` and `walk` go through any of them.
+A tree is never changed. Every node has `at`, its line and column in the user's text: where it begins, and for an operator
+between two operands the place of its sign. What a macro wrote is at the place where the macro was used. Nodes are compared by
+identity. `children` and `walk` go through any of them.
 
 What holds for every tree that a reader returns:
 
@@ -43,8 +44,8 @@ Values
 
 Statements
 - Bodies of `If`, loops and `Case` are Blocks. There is no empty statement.
-- Shared arrays are declared at the top level of the kernel only, without an initialiser; `kk_barrier()` is a BuiltinCall in an
-  Evaluate.
+- Shared variables, mostly arrays, are declared at the top level of the kernel only, without an initialiser. `kk_barrier()` is
+  a BuiltinCall in an Evaluate.
 - `Case.falls_through` says that control may run from its end into the next case. The last one never does.
 - A function with a result returns one on every path.
 
@@ -88,7 +89,7 @@ class Variable(Struct, frozen=True, eq=False):
     """A declaration of a name.
 
     `space`: "buffer" and "scalar" are parameters of the kernel, "parameter" is one of a helper function, "local" a variable,
-    "shared" an array of the group, "constant" a constant outside all functions.
+    "shared" an array or variable of the group, "constant" a constant outside all functions.
     """
 
     name: str  # unique where it is visible

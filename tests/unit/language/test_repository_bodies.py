@@ -164,3 +164,10 @@ def test_bodies_in_files_and_docs() -> None:
                 pytest.fail(f"{name}: {error}")
             read += 1
     assert read >= 60, "the search finds no bodies"
+
+
+def test_the_example_of_the_docs() -> None:
+    text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    (body,) = re.findall(r"```c\n(.*?)```", text, re.DOTALL)
+    parameters = [kernel_parameter("x", "f4", "r"), kernel_parameter("n", "i4")]
+    assert kept(read_body("best", parameters, body)).warnings == ()

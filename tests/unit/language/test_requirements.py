@@ -20,6 +20,15 @@ def test_types_atomics_and_shared_memory_are_named(read: Any) -> None:
     assert needs.shared_bytes == 4 * 2 * 16
 
 
+def test_arrays_with_atomics_are_found_through_helper_functions(read: Any) -> None:
+    body = """void count(int to[], int other[], int i) { kk_atomic_add(to[i], 1); other[i] = 1; }
+void twice(int to[], int other[]) { count(to, other, 0); count(to, other, 1); }
+kk_shared(int, t, 4, 4); kk_shared(int, s, 8);
+twice(z, s); kk_atomic_store(t[0][n], kk_atomic_load(t[n][0]) + 1);"""
+    found = requirements(read(body).module).atomic_variables
+    assert sorted(variable.name for variable in found) == ["t", "to", "to", "z"]
+
+
 def test_what_a_helper_function_uses_counts_and_literals_without_suffix_need_no_double(read: Any) -> None:
     body = "half f(half v) { return v * 0.5; }\ny[0] = f(0.25) * 0.1;"
     needs = requirements(read(body, parameters=read.__defaults__[0][:2]).module)

@@ -6,7 +6,20 @@ from collections.abc import Mapping
 
 from ..builtins import BUILTINS, CONSTRUCTORS, CONVERSIONS, COUNTERS, OPERATORS, TAKES_FLAGS, Builtin, Spelling
 from ..problems import Problems, nearest
-from ..tree import BuiltinCall, Call, Construct, Expression, Function, Index, Literal, Name, Place, Swizzle, has_effect
+from ..tree import (
+    BuiltinCall,
+    Call,
+    Construct,
+    Expression,
+    Function,
+    Index,
+    Literal,
+    Name,
+    Place,
+    Swizzle,
+    Variable,
+    has_effect,
+)
 from ..types import (
     ANY_FLOAT,
     BOOL,
@@ -222,17 +235,20 @@ class Calls:
 
     def _atomic(self, builtin: Builtin, given: tuple[Expression, ...], at: Place) -> Expression:
         element, *values = given
-        root, kind = root_of(element), element.type
-        if not isinstance(element, Index) or root is None or root.space not in ("buffer", "shared", "parameter"):
+        if isinstance(element, Name) and isinstance(element.type, Array | Buffer):  # as in C, x is &x[0]
+            element = self._expressions.index(element, Literal(element.at, I4, 0), element.at)
+        root, kind = _array_of(element), element.type
+        if root is None or root.space not in ("buffer", "shared", "parameter"):
             what = "an element of a buffer or of a shared array, such as x[i]"
             return self._error(element.at, f"{builtin.name} takes {what}")
         if kind not in ((I4, U4, F4) if builtin.takes_floats else (I4, U4)):
             allowed = "int, uint or float" if builtin.takes_floats else "int or uint"
             return self._error(element.at, f"{builtin.name} takes an element of type {allowed}, got {kind}")
-        if not self._expressions.check_writable(root, element.at):
+        if builtin.count > 1 and not self._expressions.check_writable(root, element.at):
             return invalid(at)
         converted = (self._conversions.convert(value, kind, f"the value of {builtin.name}") for value in values)
-        return BuiltinCall(at, kind, builtin, (element, *converted))
+        result = VOID if builtin.name == "kk_atomic_store" else kind
+        return BuiltinCall(at, result, builtin, (element, *converted))
 
     def _four(self, builtin: Builtin, given: tuple[Expression, ...], at: Place) -> Expression:
         """kk_load4 and kk_store4."""
@@ -247,3 +263,11 @@ class Calls:
             return invalid(at)
         stored = self._conversions.convert(value[0], _FLOAT4, "the stored value")
         return BuiltinCall(at, VOID, builtin, (array, index, stored))
+
+
+def _array_of(element: Expression) -> Variable | None:
+    """The array that has an element, or a shared variable; None for what is neither, or a part of a vector or a struct."""
+    is_element = isinstance(element, Index) or (isinstance(element, Name) and element.variable.space == "shared")
+    while isinstance(element, Index) and isinstance(element.base.type, Array | Buffer):
+        element = element.base
+    return element.variable if is_element and isinstance(element, Name) else None

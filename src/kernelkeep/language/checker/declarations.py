@@ -96,12 +96,10 @@ class Declarations:
         return Declare(at, variable, value)
 
     def shared(self, name: str, element: Type, lengths: list[int], at: Place) -> Declare:
-        """`kk_shared(element, name, lengths…);`."""
+        """A variable that the group shares: an array, or without lengths a single value."""
         if not isinstance(element, Scalar | Vector | StructType) or element is VOID:
-            self._problems.error(at, f"a shared array cannot have elements of type {element}")
-        if not lengths:
-            self._problems.error(at, f"the size of shared array {name} is missing: kk_shared(float, {name}, 16);")
-        return Declare(at, self._scopes.declare(name, self.array(element, lengths or [1]), "shared", at))
+            self._problems.error(at, f"what a group shares cannot be of type {element}")
+        return Declare(at, self._scopes.declare(name, self.array(element, lengths), "shared", at))
 
     def parameter(self, name: str, kind: Type, at: Place, *, is_const: bool) -> Variable:
         """A parameter of a helper function."""

@@ -289,7 +289,7 @@ class Expressions:
         return Index(at, kind.element, base, index)
 
     def member(self, base: Expression, name: str, at: Place) -> Expression:
-        """`base.name`."""
+        """`base.name`; `at` is the place of the name."""
         kind = base.type
         if kind is INVALID:
             return base
@@ -297,7 +297,7 @@ class Expressions:
             found = kind.field(name)
             if found is None:
                 return self._error(at, f"{kind} has no field {name}{nearest(name, [own for own, _ in kind.fields])}")
-            return Field(at, found, base, name)
+            return Field(base.at, found, base, name)
         if not isinstance(kind, Vector):
             return self._error(at, f"{kind} has no fields")
         elements = _HALVES[name].get(kind.length, "") if name in _HALVES else name
@@ -306,7 +306,8 @@ class Expressions:
         elements = elements.translate(_OTHER_SPELLINGS)
         if not 1 <= len(elements) <= 4 or any(one not in "xyzw"[: kind.length] for one in elements):
             return self._error(at, f"{kind} has no element {name}: it has {', '.join('xyzw'[: kind.length])}")
-        return Swizzle(at, kind.element if len(elements) == 1 else vector(kind.element, len(elements)), base, elements)
+        found = kind.element if len(elements) == 1 else vector(kind.element, len(elements))
+        return Swizzle(base.at, found, base, elements)
 
 
 def root_of(expression: Expression) -> Variable | None:

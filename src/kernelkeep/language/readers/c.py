@@ -197,8 +197,9 @@ class _ModuleReader:
             parameters.append(self._parameter())
             if not read.accept(",") and read.token.text != ")":
                 read.fail(") is missing behind the parameters")
-        if read.token.text == ";":
-            read.fail("a helper function is defined before it is called, and not declared before that")
+        if read.accept(";"):  # a declaration says nothing that the definition does not say
+            scopes.close()
+            return
         read.expect("{")
         body: list[Statement] = []
         self._statements.statements(body, end="}")

@@ -74,12 +74,16 @@ class DeclarationParser:
         lengths: list[int | None] = []
         while read.accept(","):
             lengths.append(self._checker.declarations.length(read.assignment()))
+        if not lengths:
+            self._checker.problems.error(
+                name.at, f"the size of shared array {name.text} is missing: kk_shared(float, {name.text}, 16);"
+            )
         read.expect(")")
         read.expect(";", f" behind {SHARED}(…)")
         self._share(into, kind, name, lengths, at)
 
     def shared_arrays(self, into: list[Statement]) -> None:
-        """`__shared__ float a[16], b[16][17];`."""
+        """`__shared__ float a[16], b[16][17], c;`."""
         read = self._read
         at = read.advance().at
         kind, _ = read.specifiers()

@@ -8,7 +8,7 @@ from ..checker.checker import Checker
 from ..checker.conversions import invalid
 from ..checker.declarations import InitialiserList
 from ..tree import Expression, Literal, Place, Variable
-from ..types import I4, TEXT, TYPE_NAMES, U8, WORDS, Array, Scalar, Type, Vector, type_of_words
+from ..types import I4, INVALID, TEXT, TYPE_NAMES, U8, WORDS, Array, Buffer, Scalar, Type, Vector, type_of_words
 from .c_tokens import Token
 
 _STRENGTH = {
@@ -32,9 +32,9 @@ _KEYWORDS = _TYPE_WORDS | {
     "continue",
     "return",
 }
-QUALIFIERS = frozenset(("const", "volatile", "static", "inline", "register", "restrict", "__constant", "constant",
-                        "__device__", "__restrict__", "__restrict", "__global", "__local", "__private"))  # fmt: skip
-_STORAGE = frozenset(("static", "inline", "register", "__constant", "__device__"))
+QUALIFIERS = frozenset(("const", "volatile", "static", "inline", "__inline", "register", "restrict", "__restrict__", "__restrict",
+                        "__constant", "constant", "__constant__", "__device__", "__global", "__local", "__private"))  # fmt: skip
+_STORAGE = QUALIFIERS - {"constant", "restrict", "__local"}
 _ESCAPES = {"n": 10, "t": 9, "r": 13, "0": 0, "a": 7, "b": 8, "f": 12, "v": 11}
 
 
@@ -112,7 +112,7 @@ class ExpressionParser:
         while True:
             text = self.token.text
             if text in QUALIFIERS:
-                is_const |= text in ("const", "__constant", "constant")
+                is_const |= text in ("const", "__constant", "constant", "__constant__")
             elif text in WORDS:
                 words.append(text)
             elif found is None and not words and text == "struct":
@@ -213,12 +213,34 @@ class ExpressionParser:
         if text in ("++", "--"):
             self.advance()
             return self._make.increment(text, self._unary(), token.at, is_postfix=False)
-        if text in ("&", "*"):
-            self.checker.problems.error(token.at, _NO_POINTERS)
+        if text == "*":
+            self.advance()
+            return self._pointed_at(token.at)
+        if text == "&":
             self.advance()
             self._unary()
-            return invalid(token.at)
+            return self._no_pointers(token.at)
         self.fail("an expression is missing")
+
+    def _no_pointers(self, at: Place) -> Expression:
+        self.checker.problems.error(at, _NO_POINTERS)
+        return invalid(at)
+
+    def _pointed_at(self, at: Place) -> Expression:
+        """`*x` and `*(x + i)`, where x is an array: other ways to write x[0] and x[i]."""
+        inner = self.peek(1)
+        found = self.checker.scopes.find(inner.text) if self.token.text == "(" else None
+        if isinstance(found, Variable) and isinstance(found.type, Array | Buffer) and self.peek(2).text == "+":
+            self.advance()
+            base = self._make.name(self.advance().text, inner.at)
+            self.advance()
+            index = self.expression()
+            self.expect(")")
+            return self._postfix(self._make.index(base, index, at))
+        operand = self._unary()
+        if isinstance(operand.type, Array | Buffer):
+            return self._make.index(operand, Literal(at, I4, 0), at)
+        return operand if operand.type is INVALID else self._no_pointers(at)
 
     def _parentheses(self) -> Expression:
         start = self.advance()

@@ -122,7 +122,9 @@ class StatementParser:
         read = self.read
         token = read.token
         special = self._special.get(token.text)
-        if special is not None:
+        if token.text == "local" and read.begins_type(read.peek(1)):  # OpenCL's word, and a fine name otherwise
+            self.declarations.shared_arrays(into)
+        elif special is not None:
             special(into)
         elif read.begins_type(token) and read.peek(1).text != "(":
             into += self.declarations.declaration()

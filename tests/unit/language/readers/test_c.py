@@ -79,6 +79,11 @@ def last(read: Any, body: str, **options: Any) -> Any:
         # names that other languages reserve
         ("int in = 1, sample = 2, half = 3, uint = 4; z[0] = in + sample + half + uint;",
          "z[0:int] = (((in + sample) + half) + uint)"),
+        ("*z = *(x + n * 2) > *y;", "z[0:int] = int((x[(n * 2:int)] > y[0:int]))"),
+        ("__shared__ int total; atomicAdd(&total, 1);", "kk_atomic_add(total, 1:int)"),
+        ("local float t[4]; int local = 1; *(t + local) = 2;", "t[local] = 2.0:float"),
+        ("atomic_add(z, 1);", "kk_atomic_add(z[0:int], 1:int)"),
+        ("float f(float v);\nfloat f(float v) { return v; }\ny[0] = f(a);", "y[0:int] = f(a)"),
         # loops
         ("for (int i = 0, j = 1; i < n; i++, j--) z[i] = j;",
          "for (int i = 0:int, int j = 1:int; (i < n); (i++, j--)) {z[i] = j}"),
