@@ -5,9 +5,7 @@ from __future__ import annotations
 from kernelkeep.testing import CacheTests, DeviceTests, DispatchTests
 from kernelkeep.testing.executor_parts.failures import FailureTests
 from kernelkeep.testing.executor_parts.mapping import MapTests
-from kernelkeep.testing.executor_parts.outputs import OutputTests
 from kernelkeep.testing.strategy_parts.layouts import LayoutTests
-from kernelkeep.testing.strategy_parts.samples import SampleTests
 from kernelkeep.testing.strategy_parts.states import StateTests
 
 
@@ -23,9 +21,9 @@ class TestCache(CacheTests):
     backend = "reference"
 
 
-class TestExecutor(FailureTests, MapTests, OutputTests):
+class TestExecutor(FailureTests, MapTests):
     backend = "reference"
 
 
-class TestStrategies(SampleTests, StateTests, LayoutTests):
+class TestStrategies(StateTests, LayoutTests):
     backend = "reference"

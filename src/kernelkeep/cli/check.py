@@ -26,12 +26,16 @@ def check(
     items: Annotated[
         int, typer.Option("--items", metavar="N", help="Work-items, elements of each buffer, value of integer scalars.")
     ] = 1000,
-    grid: Annotated[str | None, typer.Option("--grid", metavar="X[,Y[,Z]]", help="Groups, instead of enough for N.")] = None,
+    grid: Annotated[
+        str | None, typer.Option("--grid", metavar="X[,Y[,Z]]", help="Groups, instead of enough for N.")
+    ] = None,
     scalar: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="The value of a scalar; several times for several.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="The value of a scalar; several times for several."),
     ] = None,
     size: Annotated[
-        list[str] | None, typer.Option("--size", metavar="NAME=N", help="The length of a buffer; several times for several.")
+        list[str] | None,
+        typer.Option("--size", metavar="NAME=N", help="The length of a buffer; several times for several."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -47,7 +51,9 @@ def check(
     with open_interpreter() as device:
         for kernel in kernels:
             if not isinstance(kernel, PortableKernel):
-                results.append({"name": kernel.name, "ok": None, "said": f"a kk.Source in {kernel.language} is not checked"})
+                results.append(
+                    {"name": kernel.name, "ok": None, "said": f"a kk.Source in {kernel.language} is not checked"}
+                )
                 continue
             results.append(_check_one(device, kernel, options if run else None))
     if as_json:

@@ -38,7 +38,18 @@ class Label(str):
 class WatchedArray:
     """The stamps of one array in one launch, and its elements."""
 
-    __slots__ = ("atomics", "data", "has_swaps", "is_shared", "length", "must_be_written", "reads", "title", "writes")
+    __slots__ = (
+        "atomics",
+        "data",
+        "has_swaps",
+        "is_array",
+        "is_shared",
+        "length",
+        "must_be_written",
+        "reads",
+        "title",
+        "writes",
+    )
 
     def __init__(
         self,
@@ -50,6 +61,7 @@ class WatchedArray:
         atomics: list[float],
         must_be_written: str,
         is_shared: bool,
+        is_array: bool,
         has_swaps: bool,
     ) -> None:
         self.title = title
@@ -60,8 +72,13 @@ class WatchedArray:
         self.atomics = atomics
         self.must_be_written = must_be_written
         self.is_shared = is_shared
+        self.is_array = is_array
         # A plain read before a compare-and-swap is a guess that the swap checks.
         self.has_swaps = has_swaps
+
+    def element(self, index: int | None) -> str:
+        """An element as the user writes it."""
+        return f"{self.title}[{index}]" if self.is_array else self.title
 
 
 class _EarlyRead(Struct, frozen=True, eq=False):
@@ -287,12 +304,12 @@ class Checks:
             if array.must_be_written == "launch"
             else "since the array was made"
         )
-        return f"{array.title}[{index}] is read, and nothing was written there {since}"
+        return f"{array.element(index)} is read, and nothing was written there {since}"
 
     def _race(
         self, point: int, me: int, array: WatchedArray, index: int, stamp: float, does: str, did: str
     ) -> NoReturn:
-        who = f"work-item {self._named(me)} {does} {array.title}[{index}]"
+        who = f"work-item {self._named(me)} {does} {array.element(index)}"
         lines = self._lines_that(_DOES[did], array.title)
         where = f" in line {' or '.join(map(str, lines))}" if len(lines) <= _MOST_LINES else ""
         if stamp == self._base + 0.5:
@@ -322,7 +339,7 @@ class Checks:
             sentence = self._never_written(early.array, early.index)  # it happened first, and this may follow from it
             point, me, kind, array, index = early.point, early.me, "uninitialised", early.array.title, early.index
         elif early is not None and index == early.index:
-            sentence = f"work-item {self._named(early.me)} reads {array}[{index}] before work-item {self._named(me)} writes it, "
+            sentence = f"work-item {self._named(early.me)} reads {early.array.element(index)} before work-item {self._named(me)} writes it, "
             sentence += "with no barrier between"
             point, me = early.point, early.me
         at, name = self._points[point].at, self._text.signature.name

@@ -186,8 +186,10 @@ class _Run:
             reads = memory.reads(size) if storage.is_watched else []
             atomics = memory.atomics(size) if storage.has_atomics else []
         has_swaps = variable in self._kernel.use.swapped
+        is_array = isinstance(variable.type, Array | Buffer)
+        must = storage.must_be_written
         array = WatchedArray(
-            storage.title, data, length, writes, reads, atomics, storage.must_be_written, storage.is_shared, has_swaps
+            storage.title, data, length, writes, reads, atomics, must, storage.is_shared, is_array, has_swaps
         )
         ends = {"": data, "_n": length, "_W": writes, "_R": reads, "_A": atomics, "_S": array}
         return array, {f"{storage.prefix}{end}": value for end, value in ends.items()}

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.language.test_against_a_c_compiler import HELPER, NAMES, VALUES, Generator
 
 import kernelkeep as kk
 from kernelkeep.devices.reference import ReferenceDevice
-from tests.unit.language.test_against_a_c_compiler import HELPER, NAMES, VALUES, Generator
 
 PROGRAMS = 40
 LENGTH = 99
@@ -57,7 +57,9 @@ def test_random_programs_compute_what_gcc_computes(tmp_path: Path) -> None:
     arrays = "".join(f"static {name} o{kind}[{LENGTH}];\n" for kind, name in NAMES.items())
     functions = "\n".join(program.c_function(at) for at, program in enumerate(programs))
     calls = "\n".join(program.c_call(at) for at, program in enumerate(programs))
-    text = f"#include <stdio.h>\n#include <string.h>\nstatic {HELPER}\n{arrays}{functions}\nint main() {{\n{calls}\n}}\n"
+    text = (
+        f"#include <stdio.h>\n#include <string.h>\nstatic {HELPER}\n{arrays}{functions}\nint main() {{\n{calls}\n}}\n"
+    )
     (tmp_path / "all.c").write_text(text)
     command = ["gcc", "-w", "-O0", "-fwrapv", "-ffp-contract=off", "-std=gnu11", "-o", "all", "all.c"]
     built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

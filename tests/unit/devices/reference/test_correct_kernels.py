@@ -109,7 +109,9 @@ def test_the_group_that_ends_last_adds_up(device: ReferenceDevice) -> None:
 
 
 def test_all_work_items_may_write_the_same_value(device: ReferenceDevice) -> None:
-    found = run(device, "if (x[kk_global_id(0)] > 2) found[0] = 1;", 8, 2, x=np.arange(16, dtype="i4"), found=np.zeros(1, "i4"))
+    found = run(
+        device, "if (x[kk_global_id(0)] > 2) found[0] = 1;", 8, 2, x=np.arange(16, dtype="i4"), found=np.zeros(1, "i4")
+    )
     assert found["found"].tolist() == [1]
 
 
@@ -175,3 +177,17 @@ def test_a_barrier_in_a_helper_function(device: ReferenceDevice) -> None:
         y_[l] = neighbour(tile, l, a);"""
     x = np.arange(8, dtype="f4")
     assert run(device, body, 8, 1, x=x, y_=np.zeros(8, "f4"))["y_"].tolist() == np.roll(x, -2).tolist()
+
+
+def test_shared_variables_and_atomic_loads_and_stores(device: ReferenceDevice) -> None:
+    body = """__shared__ int total;
+        __local float last;
+        int l = kk_local_id(0);
+        if (l == 0) { total = 5; kk_atomic_store(x[0], 1); }
+        if (l == 7) last = 2.5f;
+        kk_barrier();
+        kk_atomic_add(total, l);
+        kk_barrier();
+        x[l + 1] = total + (int)(2.0f * last) + kk_atomic_load(x[0]);"""
+    found = run(device, body, 8, 1, x=np.zeros(9, "i4"))["x"]
+    assert found.tolist() == [1] + [5 + 28 + 5 + 1] * 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ....language.tree import BuiltinCall, Expression, Index, Literal, Name, has_effect
+from ....language.tree import BuiltinCall, Expression, Literal, Name, has_effect
 from ....language.types import F8, TEXT, Array, Buffer, Scalar, Vector, limits
 from ..arithmetic import EXACT
 from .code import Value, of_type
@@ -72,19 +72,21 @@ class BuiltinCalls:
 
     def _atomic(self, expression: BuiltinCall) -> Value:
         element, *given = expression.arguments
-        assert isinstance(element, Index)
         kind = element.type
         assert isinstance(kind, Scalar)
         target = self._expressions.element(element, is_kept=any(map(has_effect, given)))
-        if target is None:
-            raise NotImplementedError("an atomic on memory that work-items do not share")
+        assert target is not None, "atomics take memory that work-items share"
         values = [self._code.keep(value) for value in self._expressions.values(given)]
         operation = expression.builtin.name.removeprefix("kk_atomic_")
         storage, index = target.storage, target.index
-        self._expressions.access.atomic(storage, index, element.at, reads=operation != "exchange")
-        old = self._code.keep(of_type(f"{storage.prefix}[{index}]", kind))
-        new = self._new_value(operation, kind, old, values, expression)
-        self._code.add(f"{storage.prefix}[{index}] = {new.text}")
+        self._expressions.access.atomic(storage, index, element.at, reads=operation not in ("exchange", "store"))
+        place = f"{storage.prefix}[{index}]"
+        if operation == "store":
+            self._code.add(f"{place} = {values[0].text}")
+            return _NOTHING
+        old = self._code.keep(of_type(place, kind))
+        if operation != "load":
+            self._code.add(f"{place} = {self._new_value(operation, kind, old, values, expression).text}")
         return old
 
     def _new_value(

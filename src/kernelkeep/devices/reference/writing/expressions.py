@@ -140,8 +140,10 @@ class Expressions:
             return Value(self.scope.names.get(variable, variable.name))
         return self._variable(expression).load()
 
-    def _variable(self, expression: Name) -> VariableTarget:
+    def _variable(self, expression: Name) -> VariableTarget | ElementTarget:
         variable = expression.variable
+        if (storage := self.scope.storages.get(variable)) is not None:  # shared by the group
+            return ElementTarget(self.access, storage, "0", expression.at)
         return VariableTarget(
             self.code, self.scope.names[variable], variable.type, expression.at, variable.written or variable.name,
             may_be_unset=variable in self.scope.may_be_unset,
@@ -328,8 +330,13 @@ class Expressions:
         elements = [_XYZW.index(one) for one in expression.elements]
         return VectorTarget(self.code, whole, elements, expression.type, expression.at)
 
-    def element(self, expression: Index, *, is_kept: bool) -> ElementTarget | None:
-        """An element of a buffer or shared array; None where it is one of something else."""
+    def element(self, expression: Expression, *, is_kept: bool) -> ElementTarget | None:
+        """An element of a buffer or shared array, or a shared variable; None where it is something else."""
+        if isinstance(expression, Name):
+            found = self._variable(expression)
+            return found if isinstance(found, ElementTarget) else None
+        if not isinstance(expression, Index):
+            return None
         chain: list[Index] = [expression]
         while isinstance(chain[-1].base, Index):
             chain.append(chain[-1].base)
@@ -372,7 +379,7 @@ class Expressions:
 
     def _container(self, expression: Expression, is_kept: bool) -> str:
         """The list of a struct or local array, to change one of its parts."""
-        if isinstance(expression, Name):
+        if isinstance(expression, Name) and expression.variable not in self.scope.storages:
             return self.scope.names[expression.variable]
         return self.target(expression, is_kept=is_kept).container()
 
@@ -403,7 +410,7 @@ class Expressions:
 
     def _part(self, expression: Expression) -> Value:
         """A struct, array or vector of which a part is read: the other parts may be unset."""
-        if isinstance(expression, Name):
+        if isinstance(expression, Name) and expression.variable not in self.scope.storages:
             return Value(self.scope.names[expression.variable])
         if isinstance(expression, Field):
             base = self._part(expression.base)

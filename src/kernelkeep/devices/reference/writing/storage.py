@@ -60,7 +60,7 @@ class StorageAccess:
     ) -> None:
         """An index of an array, and `count - 1` after it, must be below `length`, a number or the text of one."""
         low, high = index.low, index.high
-        if isinstance(length, int) and low is not None and high is not None and 0 <= low and high + count <= length:
+        if isinstance(length, int) and low is not None and high is not None and low >= 0 and high + count <= length:
             return
         point = self._code.point(at, title, kind)
         end = f"{length}" if count == 1 else f"{length} - {count - 1}"
