@@ -339,8 +339,8 @@ class Checks:
             sentence = self._never_written(early.array, early.index)  # it happened first, and this may follow from it
             point, me, kind, array, index = early.point, early.me, "uninitialised", early.array.title, early.index
         elif early is not None and index == early.index:
-            sentence = f"work-item {self._named(early.me)} reads {early.array.element(index)} before work-item {self._named(me)} writes it, "
-            sentence += "with no barrier between"
+            what = f"reads {early.array.element(index)} before work-item {self._named(me)} writes it"
+            sentence = f"work-item {self._named(early.me)} {what}, with no barrier between"
             point, me = early.point, early.me
         at, name = self._points[point].at, self._text.signature.name
         line, shown = self._text.line(at.line), self._text.shown(at.line)

@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,7 +62,7 @@ class ReferenceDevice(Device):
         )
         self.breakpoints = Breakpoints()
         self.max_loop_rounds = _MAX_LOOP_ROUNDS
-        self.print = _print
+        self.print: Callable[[str], None] = _print
         self.last_stamp = 1  # of all accesses so far (`checks.py`)
         self.running = threading.RLock()  # held by what uses memory; a breakpoint may use the device again
         self._memory_changes: list[int] = []  # in bytes; the garbage collector adds to it, and takes no lock

@@ -116,7 +116,9 @@ def test_all_work_items_may_write_the_same_value(device: ReferenceDevice) -> Non
 
 
 def test_a_hash_may_overflow(device: ReferenceDevice) -> None:
-    body = "int i = kk_global_id(0); int h = i * 1103515245 + 12345; uint u = (uint)i * 2654435761u;\nx[(h & 7) * 0 + i] = (int)(u % 8u);"
+    body = """int i = kk_global_id(0), h = i * 1103515245 + 12345;
+        uint u = (uint)i * 2654435761u;
+        x[(h & 7) * 0 + i] = (int)(u % 8u);"""
     found = run(device, body, 16, 1, x=np.zeros(16, "i4"))["x"]
     assert found.tolist() == [(i * 2654435761 % 2**32) % 8 for i in range(16)]
 
@@ -170,7 +172,11 @@ def test_control_flow(device: ReferenceDevice) -> None:
 
 
 def test_a_barrier_in_a_helper_function(device: ReferenceDevice) -> None:
-    body = """float neighbour(float t[], int l, float v) { t[l] = v; kk_barrier(); float r = t[(l + 1) % 8]; kk_barrier(); return r; }
+    body = """float neighbour(float t[], int l, float v) {
+            t[l] = v; kk_barrier();
+            float r = t[(l + 1) % 8]; kk_barrier();
+            return r;
+        }
         kk_shared(float, tile, 8);
         int l = kk_local_id(0);
         float a = neighbour(tile, l, x[l]);
