@@ -31,7 +31,10 @@ def devices(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJs
 
 
 def doctor(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
-    """Say what is missing for each backend, and how to get it. Ends with 1 if none is usable; an interpreter does not count, unless it is named."""
+    """Say what is missing for each backend, and how to get it. Ends with 1 if none is usable.
+
+    The interpreter does not count, unless it is named.
+    """
     found = diagnose(device, cache_dir=cache_dir)
     if as_json:
         print_json(found)

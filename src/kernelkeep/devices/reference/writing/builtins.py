@@ -74,7 +74,7 @@ class BuiltinCalls:
         element, *given = expression.arguments
         kind = element.type
         assert isinstance(kind, Scalar)
-        target = self._expressions.element(element, is_kept=any(map(has_effect, given)))
+        target = self._expressions.parts.element(element, is_kept=any(map(has_effect, given)))
         assert target is not None, "atomics take memory that work-items share"
         values = [self._code.keep(value) for value in self._expressions.values(given)]
         operation = expression.builtin.name.removeprefix("kk_atomic_")

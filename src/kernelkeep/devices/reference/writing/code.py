@@ -93,6 +93,19 @@ class Code:
         self.add(f"{name} = {value.text}")
         return Value(name, value.low, value.high, True)
 
+    def keep_before(self, mark: int, values: list[Value]) -> list[Value]:
+        """Give values that may change a name, before the lines from `mark` on."""
+        found = []
+        for value in values:
+            if value.is_fixed:
+                found.append(value)
+                continue
+            name = self.new_name()
+            self.insert(mark, f"{name} = {value.text}")
+            mark += 1
+            found.append(Value(name, value.low, value.high, True))
+        return found
+
     def point(self, at: Place, array: str = "", kind: Type | None = None, does: str = "") -> int:
         """The number of a check point."""
         self.points.append(CheckPoint(at, array, kind, does))

@@ -35,8 +35,9 @@ from .builtins import BuiltinCalls
 from .code import Code, Value, of_type
 from .index_values import ARITHMETIC
 from .operations import Operations
-from .storage import Storage, StorageAccess, count_elements
-from .targets import ElementTarget, SlotTarget, Target, VariableTarget, VectorTarget, checked
+from .parts import Parts
+from .storage import Storage, StorageAccess
+from .targets import Target
 
 if TYPE_CHECKING:
     from .module import FunctionScope
@@ -52,12 +53,13 @@ class Expressions:
         self.scope = scope
         self.operations = Operations(code)
         self.access = StorageAccess(code)
+        self.parts = Parts(self)
         self.builtins = BuiltinCalls(self)
         self._kinds: dict[type[Expression], Callable[..., Value]] = {
             Literal: self._literal, Name: self._name, Unary: self._unary, Logical: self._logical, Ternary: self._ternary,
             Comma: self._comma, Increment: self._increment, Convert: self._convert, Call: self._call,
-            BuiltinCall: self.builtins.call, Construct: self._construct, Index: self._index, Field: self._field,
-            Swizzle: self._swizzle, Update: self._update,
+            BuiltinCall: self.builtins.call, Construct: self._construct, Index: self.parts.index, Field: self.parts.field,
+            Swizzle: self.parts.swizzle, Update: self._update,
         }  # fmt: skip
 
     # --- what statements call
@@ -92,7 +94,7 @@ class Expressions:
             mark = len(self.code.lines)
             value = self.value(expression)
             if has_effect(expression):
-                found = self._keep_before(mark, found)
+                found = self.code.keep_before(mark, found)
             found.append(value)
         return found
 
@@ -109,7 +111,7 @@ class Expressions:
             mark = len(self.code.lines)
             right = self.index_value(expression.right)
             if has_effect(expression.right):
-                (left,) = self._keep_before(mark, [left])
+                (left,) = self.code.keep_before(mark, [left])
             return self.operations.binary(expression.operator, expression.type, left, right, expression.at, exact=True)
         if isinstance(expression, Unary) and expression.operator == "-" and self._overflows(expression):
             return self.operations.unary("-", expression.type, self.index_value(expression.operand), exact=True)
@@ -138,16 +140,7 @@ class Expressions:
             return self._literal(variable.value)
         if isinstance(variable.type, Array | Buffer):
             return Value(self.scope.names.get(variable, variable.name))
-        return self._variable(expression).load()
-
-    def _variable(self, expression: Name) -> VariableTarget | ElementTarget:
-        variable = expression.variable
-        if (storage := self.scope.storages.get(variable)) is not None:  # shared by the group
-            return ElementTarget(self.access, storage, "0", expression.at)
-        return VariableTarget(
-            self.code, self.scope.names[variable], variable.type, expression.at, variable.written or variable.name,
-            may_be_unset=variable in self.scope.may_be_unset,
-        )  # fmt: skip
+        return self.parts.variable(expression).load()
 
     # --- operators
 
@@ -223,7 +216,7 @@ class Expressions:
         target.store(self._assigned_value(expression, target, raw=target.rounds))
 
     def _target_of(self, expression: Assign | Update) -> Target:
-        return self.target(expression.target, is_kept=has_effect(expression.value))
+        return self.parts.target(expression.target, is_kept=has_effect(expression.value))
 
     def _assigned_value(self, expression: Assign, target: Target, raw: bool = False) -> Value:
         if self._is_index(expression.target):
@@ -239,7 +232,7 @@ class Expressions:
         is_exact = computed is kind and expression.operator in ARITHMETIC and self._is_index(expression.target)
         value = self.index_value(expression.value) if is_exact else self.value(expression.value)
         if has_effect(expression.value):
-            (before,) = self._keep_before(mark, [before])
+            (before,) = self.code.keep_before(mark, [before])
         left = self.operations.convert(before, kind, computed)
         raw = not is_used and computed is kind and target.rounds
         sign, at = expression.operator, expression.at
@@ -256,7 +249,7 @@ class Expressions:
         return kept
 
     def _increment(self, expression: Increment, is_used: bool = True) -> Value:
-        target = self.target(expression.target, is_kept=False)
+        target = self.parts.target(expression.target, is_kept=False)
         kind = target.type
         assert isinstance(kind, Scalar)
         before = target.load()
@@ -302,137 +295,6 @@ class Expressions:
         )
         return Value(kept.text, least, most, True)
 
-    # --- parts of something
-
-    def target(self, expression: Expression, *, is_kept: bool) -> Target:
-        """A place that is assigned to. `is_kept`: an index must not change until the value is there."""
-        if isinstance(expression, Name):
-            return self._variable(expression)
-        if isinstance(expression, Index):
-            found = self.element(expression, is_kept=is_kept)
-            if found is not None:
-                return found
-            if isinstance(expression.base.type, Vector):
-                whole = self.target(expression.base, is_kept=is_kept)
-                index = self._checked_index(expression, "", is_kept)
-                return VectorTarget(self.code, whole, index, expression.type, expression.at)
-            container = self._container(expression.base, is_kept)
-            index = self._checked_index(expression, container, is_kept)
-            return SlotTarget(
-                self.code, f"{container}[{index}]", expression.type, expression.at, _described(expression)
-            )
-        if isinstance(expression, Field):
-            container = self._container(expression.base, is_kept)
-            text = f"{container}[{_field_number(expression)}]"
-            return SlotTarget(self.code, text, expression.type, expression.at, _described(expression))
-        assert isinstance(expression, Swizzle)
-        whole = self.target(expression.base, is_kept=is_kept)
-        elements = [_XYZW.index(one) for one in expression.elements]
-        return VectorTarget(self.code, whole, elements, expression.type, expression.at)
-
-    def element(self, expression: Expression, *, is_kept: bool) -> ElementTarget | None:
-        """An element of a buffer or shared array, or a shared variable; None where it is something else."""
-        if isinstance(expression, Name):
-            found = self._variable(expression)
-            return found if isinstance(found, ElementTarget) else None
-        if not isinstance(expression, Index):
-            return None
-        chain: list[Index] = [expression]
-        while isinstance(chain[-1].base, Index):
-            chain.append(chain[-1].base)
-        base = chain[-1].base
-        storage = self.scope.storages.get(base.variable) if isinstance(base, Name) else None
-        if storage is None or isinstance(expression.base.type, Vector):
-            return None
-        chain.reverse()
-        return ElementTarget(self.access, storage, self._flat_index(storage, chain, is_kept), expression.at)
-
-    def _flat_index(self, storage: Storage, chain: Sequence[Index], is_kept: bool) -> str:
-        texts: list[str] = []
-        for one in chain:
-            kind = one.base.type
-            assert isinstance(kind, Array | Buffer)
-            stride = count_elements(kind.element)
-            limit: str | int = kind.length if isinstance(kind, Array) else f"{storage.prefix}_n"
-            if isinstance(kind, Buffer) and stride > 1:
-                limit = f"{storage.prefix}_n // {stride}"
-            index = self._simple(self.index_value(one.index), is_kept or len(chain) > 1)
-            self.access.check_bounds(index, limit, one.index.at, storage.title, one.index.type)
-            texts.append(index.text if stride == 1 else f"{index.text} * {stride}")
-        if len(texts) == 1:
-            return texts[0]
-        return self.code.keep(Value(" + ".join(texts))).text
-
-    def _checked_index(self, expression: Index, base: str, is_kept: bool) -> str:
-        """The index of an element of a vector, or of a list `base`."""
-        index = self._simple(self.index_value(expression.index), is_kept)
-        kind = expression.base.type
-        length = kind.length if isinstance(kind, Array | Vector) else f"len({base})"
-        self.access.check_bounds(index, length, expression.index.at, _described(expression.base), expression.index.type)
-        return index.text
-
-    def _simple(self, value: Value, is_kept: bool) -> Value:
-        """A value with a short text: it is used several times."""
-        if value.is_fixed or (value.text.isidentifier() and not is_kept):
-            return value
-        return self.code.keep(value)
-
-    def _container(self, expression: Expression, is_kept: bool) -> str:
-        """The list of a struct or local array, to change one of its parts."""
-        if isinstance(expression, Name) and expression.variable not in self.scope.storages:
-            return self.scope.names[expression.variable]
-        return self.target(expression, is_kept=is_kept).container()
-
-    def _index(self, expression: Index) -> Value:
-        found = self.element(expression, is_kept=False)
-        if found is not None:
-            return found.load()
-        base, mark = self._part(expression.base), len(self.code.lines)
-        index = self._checked_index(expression, base.text, False)
-        if has_effect(expression.index):
-            (base,) = self._keep_before(mark, [base])
-        value = of_type(f"{base.text}[{index}]", expression.type)
-        return self._checked_part(value, expression)
-
-    def _field(self, expression: Field) -> Value:
-        base = self._part(expression.base)
-        return self._checked_part(of_type(f"{base.text}[{_field_number(expression)}]", expression.type), expression)
-
-    def _swizzle(self, expression: Swizzle) -> Value:
-        base = self._part(expression.base)
-        elements = [_XYZW.index(one) for one in expression.elements]
-        if len(elements) == 1:
-            value = of_type(f"{base.text}[{elements[0]}]", expression.type)
-        else:
-            text = base.text if base.text.isidentifier() else self.code.keep(base).text
-            value = Value(f"({', '.join(f'{text}[{one}]' for one in elements)})")
-        return self._checked_part(value, expression)
-
-    def _part(self, expression: Expression) -> Value:
-        """A struct, array or vector of which a part is read: the other parts may be unset."""
-        if isinstance(expression, Name) and expression.variable not in self.scope.storages:
-            return Value(self.scope.names[expression.variable])
-        if isinstance(expression, Field):
-            base = self._part(expression.base)
-            return Value(f"{base.text}[{_field_number(expression)}]")
-        if isinstance(expression, Index) and isinstance(expression.base.type, Array | Buffer):
-            if (found := self.element(expression, is_kept=False)) is not None:
-                return found.load()
-            base = self._part(expression.base)
-            index = self._checked_index(expression, base.text, False)
-            return Value(f"{base.text}[{index}]")
-        return self.value(expression)
-
-    def _checked_part(self, value: Value, expression: Field | Index | Swizzle) -> Value:
-        root: Expression = expression
-        while isinstance(root, Field | Index | Swizzle):
-            root = root.base
-        if isinstance(root, Name) and root.variable in self.scope.always_set:
-            return value
-        if not isinstance(root, Name):
-            return value
-        return checked(self.code, value, expression.type, expression.at, _described(expression))
-
     # --- calls
 
     def _call(self, expression: Call) -> Value:
@@ -474,41 +336,10 @@ class Expressions:
             else:
                 value = self.value(argument)
             if has_effect(argument):
-                found = self._keep_before(mark, found)
+                found = self.code.keep_before(mark, found)
             found.append(value)
-        return found
-
-    def _keep_before(self, mark: int, values: list[Value]) -> list[Value]:
-        """Give values that may change a name, before the lines from `mark` on."""
-        found = []
-        for value in values:
-            if value.is_fixed:
-                found.append(value)
-                continue
-            name = self.code.new_name()
-            self.code.insert(mark, f"{name} = {value.text}")
-            mark += 1
-            found.append(Value(name, value.low, value.high, True))
         return found
 
 
 def _is_integer(kind: Type) -> bool:
     return isinstance(kind, Scalar) and kind.kind == "integer"
-
-
-def _field_number(expression: Field) -> int:
-    assert isinstance(expression.base.type, StructType)
-    return [name for name, _ in expression.base.type.fields].index(expression.name)
-
-
-def _described(expression: Expression) -> str:
-    """A part of something as the user wrote it, without indices."""
-    if isinstance(expression, Name):
-        return expression.variable.written or expression.variable.name
-    if isinstance(expression, Field):
-        return f"{_described(expression.base)}.{expression.name}"
-    if isinstance(expression, Swizzle):
-        return f"{_described(expression.base)}.{expression.elements}"
-    if isinstance(expression, Index):
-        return f"{_described(expression.base)}[…]"
-    return "this value"
