@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import shutil
 import tempfile
 import uuid
@@ -18,6 +20,7 @@ from kernelkeep.testing import note_skipped, skip_backend, skipped_backends
 from kernelkeep.testing.servers import NginxServer, NotInstalled, RedisServer, S3Server, Server
 
 S = TypeVar("S", bound=Server)
+os.environ.pop("KERNELKEEP_REMOTE", None)  # tests share nothing with other machines
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -57,6 +60,9 @@ def reachable_path() -> Iterator[Path]:
 
 def start_or_skip(name: str, start: Callable[[], S]) -> S:
     """A server of this test run. Where it is not installed the test is skipped, or fails if KERNELKEEP_REQUIRE names it."""
+    library = "redis" if name == "redis" else "obstore"
+    if importlib.util.find_spec(library) is None:
+        skip_backend(name, f"{library} is not installed: pip install 'kernelkeep[remote]'")
     try:
         return start()
     except NotInstalled as missing:

@@ -217,11 +217,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    import importlib
+
+    if name == "fleet":  # kk.fleet.warm, without an import of its own
+        return importlib.import_module("kernelkeep.fleet")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'kernelkeep' has no attribute {name!r}")
-    import importlib
-
     value = getattr(importlib.import_module(f"kernelkeep.{home}"), name)
     globals()[name] = value
     return value

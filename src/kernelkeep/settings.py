@@ -22,7 +22,8 @@ MAX_PROGRAMS = 100  # resident in memory
 MAX_DISK_BYTES = 1 << 30
 COMPILE_WAIT_SECONDS = 120.0  # how long one process waits for another's compile before it compiles for itself
 REMOTE_TIMEOUT_SECONDS = 0.1  # how long a lookup in shared stores may take
-REMOTE_FLUSH_SECONDS = 2.0  # how long closing a cache waits for what is still being written to shared stores
+REMOTE_STALLED_SECONDS = 2.0  # how long closing a cache waits for one entry that is being written to a shared store
+REMOTE_FLUSH_SECONDS = 30.0  # and for all of them, as long as they are written one after the other
 
 
 def cache_dir(chosen: str | os.PathLike[str] | None = None) -> Path:

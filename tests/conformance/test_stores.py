@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import datetime
+import http.server
+import ipaddress
+import os
+import threading
 import time
 from pathlib import Path
 
@@ -11,8 +17,9 @@ from kernelkeep.errors import RemoteError
 from kernelkeep.remote.address import Remote, open_store
 from kernelkeep.remote.store import Store
 from kernelkeep.testing import StoreTests
-from kernelkeep.testing.servers import NginxServer, RedisServer, S3Server
+from kernelkeep.testing.servers import NginxServer, RedisServer, S3Server, free_port
 
+pytest.importorskip("obstore", reason="obstore is not installed: pip install 'kernelkeep[remote]'")
 PATIENT_SECONDS = 30.0  # two busy cores
 
 
@@ -54,6 +61,8 @@ class TestNginx(StoreTests):
 
 
 class TestS3(StoreTests):
+    many = 150  # moto takes several milliseconds for each
+
     @pytest.fixture(autouse=True)
     def server(self, s3_server: S3Server) -> None:
         self.url = s3_server.url
@@ -81,3 +90,83 @@ def test_a_server_that_cannot_list_says_what_to_do(nginx_server: NginxServer) ->
         store.put("a", b"x")
         with pytest.raises(RemoteError, match="PROPFIND"):
             list(store.list(""))
+
+
+def test_redis_over_tls(redis_server: RedisServer, tmp_path: Path) -> None:
+    certificate, key = _self_signed(tmp_path)
+    port = free_port()
+    tls = {"tls-port": port, "tls-cert-file": certificate, "tls-key-file": key, "tls-auth-clients": "no"}
+    with RedisServer(*(word for name, value in tls.items() for word in (f"--{name}", str(value)))):
+        trusting = f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}"
+        store = open_store(Remote(trusting, timeout_seconds=PATIENT_SECONDS))
+        store.put("a", b"x")
+        assert store.get("a") == b"x"
+        with pytest.raises(RemoteError, match="CERTIFICATE_VERIFY_FAILED"):
+            open_store(Remote(f"rediss://127.0.0.1:{port}/0", timeout_seconds=PATIENT_SECONDS)).get("a")
+
+
+def _self_signed(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1, and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private = serialization.PrivateFormat.PKCS8
+    text = key.private_bytes(serialization.Encoding.PEM, private, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(text)
+    return folder / "cert.pem", folder / "key.pem"
+
+
+def test_user_and_password_of_an_http_address_are_sent_and_never_shown(nginx_server: NginxServer) -> None:
+    seen: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("Authorization", ""))
+            self.send_error(403, "no")
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host = f"127.0.0.1:{server.server_port}/x"
+        for url in (f"http://someone:hidden%20word@{host}", f"http://{host}?bearer_token=hiddentoken"):
+            with pytest.raises(RemoteError, match="403") as caught:
+                open_store(Remote(url, timeout_seconds=PATIENT_SECONDS)).get("a")
+            assert "hidden" not in str(caught.value) and "someone" not in str(caught.value)
+        server.shutdown()
+    assert seen == ["Basic " + base64.b64encode(b"someone:hidden word").decode(), "Bearer hiddentoken"]
+
+
+@pytest.mark.parametrize("kind", ["redis", "folder"])
+def test_a_forked_child_never_hangs(kind: str, redis_server: RedisServer, tmp_path: Path, namespace: str) -> None:
+    url = redis_server.url if kind == "redis" else tmp_path.as_uri()
+    store = open_store(Remote(url, namespace=namespace, timeout_seconds=PATIENT_SECONDS))
+    store.put("a", b"x")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if store.get("a") == b"x" else 1
+        except RemoteError as error:
+            code = 2 if "forked" in str(error) else 3
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (0 if kind == "redis" else 2)
+    assert store.get("a") == b"x"

@@ -77,3 +77,7 @@ class TestS3(_RemoteTests):
 
 class TestFolder(_RemoteTests):
     url = "file://{folder}/shared"
+
+    @pytest.fixture(autouse=True)
+    def library(self) -> None:
+        pytest.importorskip("obstore", reason="obstore is not installed: pip install 'kernelkeep[remote]'")

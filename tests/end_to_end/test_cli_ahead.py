@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import kernelkeep as kk
 from kernelkeep.cli import main
+from kernelkeep.kernels.user_files import kernels_in
 
 KERNELS = """
 import kernelkeep as kk
@@ -86,16 +88,51 @@ def test_warm_and_explain_take_kernels_in_python_files(
         assert [one["explanation"]["found"] for one in found] == ["disk"] * count
 
 
+STATES = """
+import kernelkeep as kk
+import numpy as np
+
+heat = kk.StateProgram(
+    "heat", coupling="neighbours", items=64, state={"u": np.ones(64, "f4")}, scalars={"k": np.float32(0.1)},
+    body="int i = kk_item();"
+    "if (i > 0 && i < kk_items() - 1) u_next[i] = u[i] + k * (u[i-1] - 2 * u[i] + u[i+1]); else u_next[i] = u[i];",
+)
+"""
+
+
+def test_a_state_program_that_was_warmed_runs_without_a_compile(
+    opencl_device: str, answer: Callable[..., Any], tmp_path: Path, kernels: str
+) -> None:
+    (tmp_path / "states.py").write_text(STATES)
+    (report,) = answer("warm", "states.py:heat", "--device", opencl_device, "--cache-dir", "cache")
+    assert report["compiled"] >= 2 and not report["failed"]
+    (heat,) = kernels_in("states.py")
+    assert isinstance(heat, kk.StateProgram)
+    with kk.open_device(opencl_device) as device, kk.ProgramCache(device, tmp_path / "cache") as cache:
+        for strategy in ("redispatch", "mega"):
+            kk.run(cache, heat, iterations=100, strategy=strategy)
+        assert cache.stats().compiles == 0
+
+
+@CUDA
+def test_a_state_program_is_compiled_ahead_in_every_form(
+    answer: Callable[..., Any], tmp_path: Path, kernels: str
+) -> None:
+    (tmp_path / "states.py").write_text(STATES)
+    report = answer("compile-ahead", "states.py", "--target", "cuda:sm_90", "--cache-dir", "cache")
+    assert report["compiled"] == 4, "a step, many in a group, many in a grid, and that under a supervisor"
+
+
 @pytest.mark.parametrize(
     ("file", "said"),
     [
         (
             "kernels.py:number",
-            "number in kernels.py must be a kk.PortableKernel, a kk.Source, or several of them, got a int",
+            "number in kernels.py must be a kk.PortableKernel, kk.Source or kk.StateProgram, or several of them, got a int",
         ),
         ("kernels.py:nothing", "there is no nothing in kernels.py"),
         ("other.py", "there is no file other.py"),
-        ("empty.py", "empty.py has no kk.PortableKernel and no kk.Source among its names"),
+        ("empty.py", "empty.py has no kk.PortableKernel, kk.Source or kk.StateProgram among its names"),
         ("broken.py:x", "broken.py, line 2, cannot be loaded: ZeroDivisionError"),
         ("kernels.txt", "cannot read the source kernels.txt"),
     ],

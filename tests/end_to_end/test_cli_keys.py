@@ -145,6 +145,16 @@ def test_verify_remote(
     assert "1 object" in machine.run("verify", "--remote").stdout
 
 
+def test_verify_a_folder_of_ones_own(machine: Machine, tmp_path: Path) -> None:
+    """It needs no keys, as in a program cache."""
+    (tmp_path / "shared").mkdir(mode=0o700)
+    assert machine.json("verify", "--remote", (tmp_path / "shared").as_uri())["ok"]
+    (tmp_path / "shared").chmod(0o777)
+    assert (
+        "signing_key must be given" in machine.run("verify", "--remote", (tmp_path / "shared").as_uri(), code=2).stderr
+    )
+
+
 def test_a_password_in_an_address_is_never_printed(machine: Machine) -> None:
     """In a process of its own, as everything that it could print is looked at."""
     machine.json("keys", "new")

@@ -13,7 +13,9 @@ from kernelkeep.cli import main
 from kernelkeep.remote.address import open_store, parse_remotes
 from kernelkeep.testing import FakeDevice
 from kernelkeep.testing.servers import NginxServer, RedisServer
+from kernelkeep.variants.records import Record, Records
 
+pytest.importorskip("obstore", reason="obstore is not installed: pip install 'kernelkeep[remote]'")
 PROGRAMS = 5
 
 
@@ -65,7 +67,17 @@ def test_a_cache_folder_travels(filled: Path, tmp_path: Path, url: str, capsys: 
     with FakeDevice() as device, kk.ProgramCache(device, second, remote=[]) as cache:
         assert cache.preload([adder(term) for term in range(PROGRAMS)]).disk == PROGRAMS
     assert main(["verify", "--cache-dir", str(second)]) == 0
+    assert main(["verify", "--cache-dir", str(second), "--remote", url]) == 0
     assert kk.pull_cache(second, url)[0].present == PROGRAMS
+
+
+def test_what_a_program_stored_by_itself_is_pulled(tmp_path: Path, url: str) -> None:
+    with FakeDevice() as device, kk.ProgramCache(device, tmp_path / "first", remote=url) as cache:
+        cache.get(adder(1)).release()
+    assert kk.pull_cache(tmp_path / "second", url)[0].copied == 1
+    with FakeDevice() as device, kk.ProgramCache(device, tmp_path / "second", remote=[]) as cache:
+        with cache.get(adder(1)) as lease:
+            assert lease.origin == "disk"
 
 
 def test_what_is_damaged_or_forged_does_not_travel(
@@ -103,3 +115,41 @@ def test_wrong_use_is_one_sentence(
     monkeypatch.setenv("KERNELKEEP_KEYS_DIR", str(tmp_path / "no-keys"))
     with pytest.raises(kk.ArgumentError, match="allow_unsigned"):
         kk.push_cache(tmp_path / "none", "redis://127.0.0.1:1/0")
+
+
+def test_warm_stores_and_finds_programs_and_stats_count_them(
+    pocl: str, tmp_path: Path, redis_server: RedisServer, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scale.cl"
+    file.write_text(f"__kernel void scale(__global float* x) {{ x[get_global_id(0)] *= {hash(namespace) % 1000}.5f; }}")
+    url = f"{redis_server.url}?namespace={namespace}&timeout_seconds=30"
+    for machine, found in (("a", "compiled"), ("b", "remote")):
+        options = ("--device", pocl, "--cache-dir", tmp_path / machine, "--remote", url)
+        code, said, _ = run(capsys, "warm", file, *options)
+        assert code == 0 and said[0][found] == 1  # type: ignore[index]
+    code, said, _ = run(capsys, "stats", "--cache-dir", tmp_path / "b")
+    assert code == 0 and (said["lifetime"]["hits_remote"], said["lifetime"]["compiles"]) == (1, 0)
+    capsys.readouterr()
+    assert main(["stats", "--cache-dir", str(tmp_path / "b")]) == 0
+    assert "remote hits" in capsys.readouterr().out
+
+
+def test_tuning_results_travel_with_the_programs(filled: Path, url: str, tmp_path: Path) -> None:
+    record = Record(
+        tuned="scale",
+        source="0" * 64,
+        space="",
+        device="d" * 64,
+        device_name="some GPU",
+        architecture="",
+        problem={"n": 1},
+        variant={"PER": 2},
+        samples_ms=[1.0],
+        verified=True,
+    )
+    with Records(filled) as records:
+        records.add(record)
+    assert main(["sync", "push", "--remote", url, "--cache-dir", str(filled)]) == 0
+    assert main(["sync", "pull", "--remote", url, "--cache-dir", str(tmp_path / "second")]) == 0
+    with Records(tmp_path / "second") as records:
+        assert [one.variant for one in records.of_device("scale", "d" * 64)] == [{"PER": 2}]

@@ -31,15 +31,17 @@ def simulate(*options: str) -> list[dict[str, Any]]:
 def test_the_simulation_is_deterministic_and_one_machine_compiles() -> None:
     once, again, other = simulate(), simulate(), simulate("--seed", "2")
     assert once == again != other
-    without, leased = once
-    assert (without["lease"], leased["lease"]) == ("no", "yes")
+    without, leased, _, preloaded = once
+    assert [row["lease"] for row in once] == ["no", "yes", "no", "yes"]
     assert without["compiles/program"] > 2
     assert leased["compiles/program"] == leased["at most"] == 1
     assert leased["MB read"] > without["MB read"]
+    assert preloaded["at most"] == 1
+    assert preloaded["start p99 s"] < leased["start p99 s"]
 
 
 def test_machines_that_die_while_they_compile_are_replaced() -> None:
-    without, leased = simulate("--deaths", "0.8")
+    without, leased, *_ = simulate("--deaths", "0.8")
     assert leased["died"] > 0
     assert leased["at most"] == 1
     assert leased["wait p99 ms"] > 1000

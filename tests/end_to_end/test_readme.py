@@ -33,12 +33,15 @@ def test_the_python_in_the_readme_runs(opencl_device: str, monkeypatch: pytest.M
 
 # What each page prints, on however slow a machine.
 _SAYS = {
+    "security.md": "kernelkeep-ed25519 ",
     "kernels.md": " µs",
     "executor.md": " µs of upload",
     "continuous.md": " iterations",
     "variants.md": " µs: ",
+    "fleet.md": "warm: 4 of 4 done by 2 processes of this machine",
     "one-compile.md": "1\n0\n",
     "reference-device.md": "(2, 0, 0) {'i': 2, 'v': 4.0}\n",
+    "remote.md": "first compiled\nsecond remote\n",
 }
 _FOR_INTERPRETERS = ("one-compile.md", "reference-device.md")  # the others compute too much
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
+import os
 import struct
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +20,7 @@ import kernelkeep as kk
 from kernelkeep.cache.entry import encode
 from kernelkeep.devices.fingerprint import Fingerprint
 from kernelkeep.fleet.bundle_format import BundleWriter
+from kernelkeep.processes import python_environment
 from kernelkeep.testing.entries import sample_entry
 
 SECRET = b"a shared secret of enough bytes for a key"
@@ -113,7 +118,7 @@ def kinds() -> Iterator[tuple[str, bytes, str]]:
     yield "a changed file", START + FOLDER + driver_file("a", sha256="0" * 64) + END, "checksum"
     for path in ("../a", "/etc/passwd", "a/../../b", "", ".", "a//b", "a/./b", "a\nb", "a\\b", "x" * 300, "a\0b"):
         yield f"a path {path[:9]!r}", START + FOLDER + driver_file(path) + END, "not one for a driver's cache"
-    for field, value in (("backend", "../.."), ("backend", "")):
+    for field, value in (("backend", "../.."), ("backend", ""), ("backend", "x" * 500), ("backend", "é")):
         wrong = {k: v for k, v in GPU.facts.items() if k != "digest"} | {field: value}
         yield f"a folder {field}={value!r}", START + record({"kind": "folder", "fingerprint": wrong}) + END, "folder"
     lines = b"no tuning\n"
@@ -147,6 +152,14 @@ def test_a_folder_cannot_leave_the_cache(tmp_path: Path) -> None:
     kk.import_bundle(tmp_path / "cache", tmp_path / "a.kkb", allow_unsigned=True)
     (folder,) = (tmp_path / "cache").iterdir()
     assert folder.name.startswith("gl_") and {path.name for path in tmp_path.iterdir()} == {"a.kkb", "cache"}
+
+
+def test_a_folder_of_the_driver_is_never_replaced_by_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.kkb").write_bytes(bundle_of(lambda w: w.folder(GPU), lambda w: w.file("a/b", b"1")))
+    kk.import_bundle(tmp_path / "cache", tmp_path / "a.kkb", allow_unsigned=True)
+    (tmp_path / "a.kkb").write_bytes(bundle_of(lambda w: w.folder(GPU), lambda w: w.file("a", b"2")))
+    report = kk.import_bundle(tmp_path / "cache", tmp_path / "a.kkb", allow_unsigned=True)
+    assert report.driver_files == 0 and (tmp_path / "cache" / GPU.folder / "driver" / "a" / "b").read_bytes() == b"1"
 
 
 def test_cut_off_anywhere_it_is_refused(tmp_path: Path) -> None:
@@ -215,3 +228,33 @@ def test_a_full_disk_leaves_a_cache_that_works(tmp_path: Path, monkeypatch: pyte
     assert verify_root(tmp_path / "cache").ok and len(list(list_entries(tmp_path / "cache"))) == 2
     again = kk.import_bundle(tmp_path / "cache", tmp_path / "a.kkb", allow_unsigned=True)
     assert (again.entries, again.already_there) == (3, 2)
+
+
+IMPORT = """
+import sys, kernelkeep as kk
+print("begin", flush=True)
+kk.import_bundle(sys.argv[1], sys.argv[2], allow_unsigned=True)
+"""
+
+
+def test_a_killed_import_leaves_whole_programs_and_is_done_again(tmp_path: Path) -> None:
+    from kernelkeep.cache.upkeep import list_entries, survey_root, verify_root
+
+    several = [sample_entry(number) for number in range(400)]
+    parts = [lambda w, e=entry: w.entry(e.facts.key.digest, encode(e)) for entry in several]
+    bundle, root = tmp_path / "a.kkb", tmp_path / "cache"
+    bundle.write_bytes(bundle_of(lambda w: w.folder(GPU), *parts))
+    process = subprocess.Popen(
+        [sys.executable, "-c", IMPORT, root, bundle], stdout=subprocess.PIPE, env=python_environment(os.environ)
+    )
+    assert process.stdout is not None and process.stdout.readline()
+    end = time.monotonic() + 60
+    while not len(list((root / GPU.folder / "programs").glob("*/*.bin"))) > 20 and time.monotonic() < end:
+        time.sleep(0.001)
+    process.kill()
+    process.communicate()
+    there = len(list(list_entries(root)))
+    assert there > 20 and verify_root(root).ok
+    again = kk.import_bundle(root, bundle, allow_unsigned=True)
+    assert (again.entries, again.already_there) == (400 - there, there)
+    assert survey_root(root).lifetime.on_disk == 400 and verify_root(root).ok

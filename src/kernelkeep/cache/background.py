@@ -60,6 +60,7 @@ class BackgroundTasks:
         self._running: Task | None = None
         self._thread: threading.Thread | None = None
         self._after: dict[str, list[Callable[[], None]]] = {}
+        self._tried = 0
 
     def add(self, task: Task) -> bool:
         """Do it soon. False, and `dropped` was called, where the queue is full or closed."""
@@ -102,12 +103,20 @@ class BackgroundTasks:
         tasks = list(self._waiting.values()) + ([running] if running is not None else [])
         return any(task.group == group and task.tries == 0 for task in tasks)
 
-    def flush(self, timeout_seconds: float) -> bool:
-        """Wait until everything that can be done now is done. Whether nothing is left, not even to be tried again later."""
-        deadline = time.monotonic() + timeout_seconds
+    def flush(self, timeout_seconds: float, stalled_seconds: float | None = None) -> bool:
+        """Wait until everything that can be done now is done. Whether nothing is left, not even to be tried again later.
+
+        With `stalled_seconds`, no longer than that for any one task.
+        """
+        patience = timeout_seconds if stalled_seconds is None else stalled_seconds
+        begun = time.monotonic()
         with self._changed:
+            progress, seen = begun, self._tried
             while self._running is not None or self._next_due() <= time.monotonic():
-                left = deadline - time.monotonic()
+                now = time.monotonic()
+                if self._tried != seen:
+                    progress, seen = now, self._tried
+                left = min(begun + timeout_seconds, progress + patience) - now
                 if left <= 0:
                     break
                 self._changed.wait(left)
@@ -116,9 +125,9 @@ class BackgroundTasks:
     def _next_due(self) -> float:
         return min((task.not_before for task in self._waiting.values()), default=float("inf"))
 
-    def close(self, timeout_seconds: float) -> None:
+    def close(self, timeout_seconds: float, stalled_seconds: float | None = None) -> None:
         """`flush`, and drop what is left. The thread ends by itself; nobody waits for a task that hangs."""
-        self.flush(timeout_seconds)
+        self.flush(timeout_seconds, stalled_seconds)
         with self._changed:
             self._closed = True
             left = list(self._waiting.values())
@@ -154,6 +163,7 @@ class BackgroundTasks:
         dropped = False
         with self._changed:
             self._running = None
+            self._tried += 1
             task.tries += 1
             if again_seconds is not None:
                 dropped = self._closed or task.tries >= _MOST_TRIES or len(self._waiting) >= self._most_tasks

@@ -11,7 +11,6 @@ Tiers that are far away (`in_background`) are written to by a thread. A lookup w
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,11 +24,11 @@ from .chain_member import LookupTime, Member, TierCounts
 from .compile_turn import CompileTurn
 from .entry import LARGEST_PAYLOAD, Entry, Facts, decode, encode
 from .log import log
+from .prefetched import NotAsked, Prefetched
 from .tiers.tier import NotStored, NotTrusted, Place, Tier
 
 T = TypeVar("T")
 _Places = Callable[[], Sequence[Place]]
-_Wanted = tuple[Member, str, str]  # the fingerprint, "" for that of this very device, and the digest
 
 
 class Hit(NamedTuple, Generic[T]):
@@ -46,17 +45,6 @@ class Hit(NamedTuple, Generic[T]):
 
 class _NoTimeLeft(Exception):
     """The time of a lookup is used up; the tier was not asked."""
-
-
-class _Unknown:
-    """Not prefetched."""
-
-
-_UNKNOWN = _Unknown()
-
-
-def _wanted(member: Member, digest: str, place: Place | None) -> _Wanted:
-    return (member, "", digest) if place is None else (member, place.fingerprint, place.digest)
 
 
 def _open_again(member: Member) -> None:
@@ -76,17 +64,12 @@ class TierChain:
 
     def __init__(self, tiers: Sequence[Tier], lookup_seconds: float = settings.REMOTE_TIMEOUT_SECONDS) -> None:
         self._members = [Member(tier, only=len(tiers) == 1) for tier in tiers]
-        self._lock = threading.Lock()
         self._lookup_seconds = lookup_seconds
+        self.has_remote = any(tier.in_background for tier in tiers)
         self._background = BackgroundTasks()
-        self._prefetched: dict[_Wanted, bytes | Damaged | None] = {}
+        self._prefetched = Prefetched()
         for member in self._members:
             member.reopen()
-
-    @property
-    def has_remote(self) -> bool:
-        """Whether any of the tiers is far away."""
-        return any(member.tier.in_background for member in self._members)
 
     def lookup_time(self) -> LookupTime:
         """The time that one program's lookups may spend on remote tiers, to be handed to `load`."""
@@ -103,7 +86,7 @@ class TierChain:
         """What `load` would find, and where. Nothing is counted as a hit."""
         within = self.lookup_time()
         for member in self._members:
-            for place in self._places(digest, ahead):
+            for place in (None, *ahead()):
                 found = self._fetch(member, digest, name, place, within)
                 if found is not None:
                     return Hit(found[1], found[1].facts, member.tier.origin, place)
@@ -124,32 +107,44 @@ class TierChain:
         the next tier: what is near is faster than what is far. `within`, if given, is what earlier lookups left of the time.
         `tiers`: how many of them to look into.
         """
-        within = within or self.lookup_time()
+        if within is None and self.has_remote:
+            within = self.lookup_time()
         missed: list[Member] = []
         for member in self._members[:tiers]:
-            for place in self._places(digest, ahead):
-                found = self._fetch(member, digest, name, place, within)
-                if found is None:
-                    continue
-                data, entry = found
-                try:
-                    value = use(entry)
-                except BinaryRejected as error:
-                    self._reject(member, digest, name, str(error), place)
-                else:
-                    member.count("hits")
-                    for earlier in missed:
-                        if self._store(earlier, digest, name, data, place):
-                            earlier.count("filled")
-                    return Hit(value, entry.facts, member.tier.origin, place)
+            hit = self._load_from(member, digest, name, use, None, within, missed)
+            if hit is not None:
+                return hit
+            for place in ahead():
+                hit = self._load_from(member, digest, name, use, place, within, missed)
+                if hit is not None:
+                    return hit
             missed.append(member)
         return None
 
-    @staticmethod
-    def _places(digest: str, ahead: _Places) -> Iterator[Place | None]:
-        """None, which is the key of this very device, then what `ahead` returns, which is not called before it is needed."""
-        yield None
-        yield from ahead()
+    def _load_from(
+        self,
+        member: Member,
+        digest: str,
+        name: str,
+        use: Callable[[Entry], T],
+        place: Place | None,
+        within: LookupTime | None,
+        missed: list[Member],
+    ) -> Hit[T] | None:
+        found = self._fetch(member, digest, name, place, within)
+        if found is None:
+            return None
+        data, entry = found
+        try:
+            value = use(entry)
+        except BinaryRejected as error:
+            self._reject(member, digest, name, str(error), place)
+            return None
+        member.count("hits")
+        for earlier in missed:
+            if self._store(earlier, digest, name, data, place):
+                earlier.count("filled")
+        return Hit(value, entry.facts, member.tier.origin, place)
 
     def _fetch(
         self, member: Member, digest: str, name: str, place: Place | None = None, within: LookupTime | None = None
@@ -181,13 +176,8 @@ class TierChain:
     def _fetch_far(
         self, member: Member, digest: str, name: str, place: Place | None, within: LookupTime
     ) -> bytes | None:
-        if self._prefetched:
-            with self._lock:
-                found = self._prefetched.pop(_wanted(member, digest, place), _UNKNOWN)
-            if isinstance(found, Damaged):
-                raise found
-            if not isinstance(found, _Unknown):
-                return found
+        with contextlib.suppress(NotAsked):
+            return self._prefetched.take(member, digest, place)
         if within.seconds_left <= 0:
             raise _NoTimeLeft
         begun = time.monotonic()
@@ -201,29 +191,11 @@ class TierChain:
 
         Of each program: its digest, its name, and where else it may be. `forget_prefetched` drops what was not loaded.
         """
-        missing = {digest: (name, places) for digest, name, places in wanted}
-        for member in self._members:
-            if not missing or not self._is_ready(member):
-                continue
-            try:
-                if not member.tier.in_background:
-                    missing = {d: found for d, found in missing.items() if not member.tier.has(d, found[0])}
-                    continue
-                keys = [(d, place) for d, (_, places) in missing.items() for place in (None, *places)]
-                batch = member.tier.get_many(keys)
-            except Exception as error:
-                member.fail(error)
-                continue
-            with self._lock:
-                self._prefetched.update((_wanted(member, *key), one) for key, one in zip(keys, batch, strict=True))
-            for (digest, _), one in zip(keys, batch, strict=True):
-                if one is not None:
-                    missing.pop(digest, None)
+        self._prefetched.bring(self._members, self._is_ready, wanted)
 
     def forget_prefetched(self) -> None:
         """Drop what `prefetch` brought and `load` did not take."""
-        with self._lock:
-            self._prefetched.clear()
+        self._prefetched.clear()
 
     # --- writing
 
@@ -289,13 +261,20 @@ class TierChain:
         """Call it once the writes of an entry that wait now were tried, with or without success; at once where none waits."""
         self._background.after(digest, callback)
 
-    def flush(self, timeout_seconds: float) -> bool:
-        """Wait for writes in the background; whether all are done. Those to a tier that fails now are not waited for."""
-        return self._background.flush(timeout_seconds)
+    def flush(self, timeout_seconds: float = settings.REMOTE_FLUSH_SECONDS) -> bool:
+        """Wait for writes in the background; whether all are done.
+
+        Those to a tier that fails now are not waited for, and no single one longer than two seconds.
+        """
+        return self._background.flush(self._worth_waiting(timeout_seconds), settings.REMOTE_STALLED_SECONDS)
+
+    def _worth_waiting(self, seconds: float) -> float:
+        """The time to wait for writes; none where every remote tier fails now, and perhaps hangs while it is asked again."""
+        return seconds if any(member.opened for member in self._members if member.tier.in_background) else 0.0
 
     def close(self, timeout_seconds: float = settings.REMOTE_FLUSH_SECONDS) -> None:
         """`flush`, drop the writes that are left, and give up connections. No lookup follows."""
-        self._background.close(timeout_seconds)
+        self._background.close(self._worth_waiting(timeout_seconds), settings.REMOTE_STALLED_SECONDS)
         for member in self._members:
             with contextlib.suppress(Exception):
                 member.tier.close()

@@ -84,7 +84,9 @@ class CompileTurn:
     def _settle(self, member: Member, lock: SharedLock, compiled: bool, failed: bool) -> None:
         stored = member.was_stored(self._digest)
         try:
-            if failed or (compiled and not stored):
+            if not member.opened:  # nobody waits for a server that does not answer
+                lock.drop()
+            elif failed or (compiled and not stored):
                 lock.abandon()
             else:
                 lock.release()

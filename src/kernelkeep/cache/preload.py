@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import threading
 import time
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from ..programs.source import Source
 from .lease import Lease
 from .progress import progress_bar
 from .report import PreloadFailure, PreloadReport
+from .tiers.tier import Place
 
 if TYPE_CHECKING:
     from .program_cache import ProgramCache
@@ -31,6 +33,9 @@ def preload(
     if isinstance(items, str) or not isinstance(items, Iterable):
         raise ArgumentError(f"items must be a list of sources and names, got {items!r}")
     wanted = list(items)
+    if cache.chain.has_remote:
+        # Machines that start together begin with different programs, and compile different ones at the same time.
+        random.shuffle(wanted)
     start = time.perf_counter()
     origins: dict[str, int] = {"memory": 0, "disk": 0, "remote": 0, "compiled": 0}
     failures: list[PreloadFailure] = []
@@ -53,8 +58,8 @@ def preload(
     count = workers or min(32, (os.cpu_count() or 1) + 1)
     with progress_bar("preloading", len(wanted), progress) as step:
         with ThreadPoolExecutor(max(1, min(count, len(wanted) or 1)), thread_name_prefix="kernelkeep-preload") as pool:
-            for start in range(0, len(wanted), _BATCH):
-                batch = wanted[start : start + _BATCH]
+            for first in range(0, len(wanted), _BATCH):
+                batch = wanted[first : first + _BATCH]
                 _prefetch(cache, batch)
                 list(pool.map(load, batch))
     cache.chain.forget_prefetched()
@@ -99,6 +104,13 @@ def _get_named(cache: ProgramCache, name: str) -> list[Lease]:
     for digest in cache.chain.maintain(cache.disk, lambda: cache.disk.find_name(name), none):
         with contextlib.suppress(LookupError):  # pruned, rejected, or saved under another name
             found.append(cache.get_saved(digest, name))
+    for fingerprint in () if found else cache.device.architecture_fingerprints:
+        place = Place("", fingerprint.digest, fingerprint.folder, fingerprint.facts)
+        for digest in cache.disk.find_name_ahead(place, name):
+            with contextlib.suppress(LookupError):
+                found.append(cache.get_saved(digest, name, place._replace(digest=digest)))
+        if found:
+            break
     if not found:
         raise ArgumentError(f"no program named {name!r} is on disk for {cache.device.spec}")
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -87,6 +87,8 @@ class ProgramCache:
         device.check_open()
         if not isinstance(max_programs, int) or max_programs < 1:
             raise ArgumentError(f"max_programs must be a positive integer, got {max_programs!r}")
+        if isinstance(remote_timeout, bool) or not isinstance(remote_timeout, int | float) or not remote_timeout > 0:
+            raise ArgumentError(f"remote_timeout must be a positive number of seconds, got {remote_timeout!r}")
         memory_bound = bytes_bound("max_bytes", max_bytes)
         disk_bound = bytes_bound("max_disk_bytes", max_disk_bytes)
         self.trusted_owner = settings.trusted_owner() if trusted_owner is None else trusted_owner
@@ -103,11 +105,12 @@ class ProgramCache:
         self.disk = DiskTier(self.cache_dir, device.fingerprint.folder, device.fingerprint.facts, most, trust)
         far: list[RemoteTier] = []
         if remote is not None or settings.remotes():
-            from .remote_tiers import open_remote_tiers, resolve_remotes  # many do without, and start-up counts
+            from .folder_description import FolderDescription  # many do without, and start-up counts
+            from .remote_tiers import open_remote_tiers, resolve_remotes
 
             options: Any = {"signing_key": signing_key, "allow_unsigned": allow_unsigned, "trust": trust}
             remotes = resolve_remotes(remote, timeout_seconds=remote_timeout, **options)
-            far = open_remote_tiers(remotes, self._fingerprint)
+            far = open_remote_tiers(remotes, FolderDescription(device.fingerprint.folder, device.fingerprint.facts))
             remote_timeout = max((tier.remote.timeout_seconds for tier in far), default=remote_timeout)
         self.chain = TierChain([self.disk, *far], remote_timeout)
         self.saver = Saver(device, self.chain, self.loaded, self._counters, automatic=auto_save)
@@ -118,6 +121,7 @@ class ProgramCache:
         # The hot path's own names: a lookup and a tick.
         self._hot = self.loaded.hot
         self._tick = self.loaded.next_tick
+        self._named_ahead = False  # whether a program that was compiled ahead was loaded by its name
         self.closed = False
         self._tenants: WeakSet[_Closable] = WeakSet()
         device.add_reliever(self)
@@ -154,17 +158,21 @@ class ProgramCache:
         loaded.tick = self._tick()
         return Lease(loaded, "memory")
 
-    def get_saved(self, digest: str, name: str) -> Lease:
-        """A lease on a program that was saved under a name; `LookupError` where no tier has it."""
+    def get_saved(self, digest: str, name: str, place: Place | None = None) -> Lease:
+        """A lease on a program that was saved under a name; `LookupError` where no tier has it.
+
+        `place` is where it is if it was compiled ahead.
+        """
         alias = (name, digest)
         loaded = self.loaded.find(digest, alias)
         if loaded is not None:
             return Lease(loaded, "memory")
 
         def load() -> tuple[LoadedProgram, str]:
-            found = self._load(digest, name, alias, only_named=True)
+            found = self._load(digest, name, alias, only_named=True, place=place)
             if found is None:
                 raise LookupError(digest)
+            self._named_ahead = self._named_ahead or place is not None
             return found
 
         (loaded, origin), _ = self._flights.join(digest, load, self._compile_wait_seconds)
@@ -201,6 +209,9 @@ class ProgramCache:
     def _bring(self, source: Source, digest: str, alias: Hashable) -> tuple[LoadedProgram, str]:
         """Load a program from wherever it is, or compile it. One thread does this."""
         loaded = self.loaded.find(digest, alias)
+        if loaded is None and self._named_ahead:  # it may have been loaded by its name, under its architecture's key
+            keys = (place.digest for place in self.places_ahead(source))
+            loaded = next(filter(None, (self.loaded.find(key, alias) for key in keys)), None)
         if loaded is not None:  # another thread had just finished
             return loaded, "memory"
         within = self.chain.lookup_time()
@@ -230,13 +241,14 @@ class ProgramCache:
         source: Source | None = None,
         *,
         only_named: bool = False,
+        place: Place | None = None,
         tiers: int | None = None,
         within: LookupTime | None = None,
     ) -> tuple[LoadedProgram, str] | None:
         """Load a program from the first tier that has it, or of the first `tiers`, and where that was; None where none has it.
 
-        With `source`, what was compiled ahead for the device's architecture is found too. With `only_named`, an entry that was
-        saved under another name is a `LookupError`.
+        With `source`, what was compiled ahead for the device's architecture is found too, and with `place` what is there. With
+        `only_named`, an entry that was saved under another name is a `LookupError`.
         """
         seconds = 0.0
 
@@ -245,13 +257,17 @@ class ProgramCache:
             if only_named and entry.facts.name != name:
                 raise LookupError(digest)
             # What was compiled ahead was never on this device: let the driver refuse all of it now, not at the first launch.
-            eager = entry.facts.key.digest != digest
+            eager = entry.facts.key.digest != digest or place is not None
             start = time.perf_counter()
             program: Program = self._with_relief(lambda: self.device.load(entry.payload, eager=eager))
             seconds = time.perf_counter() - start
             return program
 
-        places = partial(self.places_ahead, source) if source is not None else tuple
+        places: Callable[[], Sequence[Place]] = tuple
+        if source is not None:
+            places = partial(self.places_ahead, source)
+        elif place is not None:
+            places = partial(list, (place,))
         hit = self.chain.load(digest, name, load, places, within, tiers)
         if hit is None:
             return None
@@ -331,18 +347,18 @@ class ProgramCache:
     def persist(self) -> int:
         """Save every loaded program that is not saved yet, or that has more native code now; how many were written.
 
-        Waits a few seconds at most for shared stores.
+        Waits for shared stores while they take entries, and not for one that hangs.
         """
         self.check_open()
         written = self.saver.save_all()
-        self.chain.flush(settings.REMOTE_FLUSH_SECONDS)
+        self.chain.flush()
         self._lifetime.save()
         return written
 
     def finish_saving(self) -> None:
-        """Wait until what is being saved in the background is saved; for shared stores a few seconds at most."""
+        """Wait until what is being saved in the background is saved. A shared store that hangs is not waited for."""
         self.saver.finish()
-        self.chain.flush(settings.REMOTE_FLUSH_SECONDS)
+        self.chain.flush()
 
     def trim(self, target_bytes: int = 0) -> int:
         """Evict idle programs from memory until at most `target_bytes` are loaded; how many bytes went."""

@@ -12,6 +12,7 @@ import msgspec
 from ..remote.address import Remote, parse_remotes
 from ..remote.signing import keys_for
 from ..storage.private import Trust, make_private_folder
+from .folder_description import FolderDescription
 from .tiers.remote import RemoteTier
 
 
@@ -25,7 +26,7 @@ def resolve_remotes(
 ) -> tuple[Remote, ...]:
     """The stores that an argument `remote=` names, with the options for those that have none of their own.
 
-    A folder that only this user can write to needs no signatures: who could forge an entry there can do anything already.
+    A folder that only this user can write to needs no key: who could forge an entry there can do anything already.
     """
     defaults: dict[str, Any] = {"signing_key": signing_key, "allow_unsigned": allow_unsigned}
     if timeout_seconds is not None:
@@ -35,16 +36,18 @@ def resolve_remotes(
 
 def _trusting_own_folder(remote: Remote, trust: Trust | None) -> Remote:
     parts = urlsplit(remote.url)
-    if parts.scheme == "file" and not remote.allow_unsigned:
+    if parts.scheme == "file" and remote.signing_key is None and not remote.allow_unsigned:
         with contextlib.suppress(OSError):
             make_private_folder(Path(unquote(parts.path)), trust)
             return msgspec.structs.replace(remote, allow_unsigned=True)
     return remote
 
 
-def open_remote_tiers(remotes: tuple[Remote, ...], fingerprint: str) -> list[RemoteTier]:
+def open_remote_tiers(remotes: tuple[Remote, ...], described: FolderDescription) -> list[RemoteTier]:
     """A tier for each store. No server is asked. `ArgumentError` where others can write and there is no key."""
     names = ["remote", *(f"remote {number}" for number in range(2, len(remotes) + 1))]
+    fingerprint = described.fingerprint["digest"]
     return [
-        RemoteTier(remote, keys_for(remote), fingerprint, name) for remote, name in zip(remotes, names, strict=False)
+        RemoteTier(remote, keys_for(remote), fingerprint, name, described)
+        for remote, name in zip(remotes, names, strict=False)
     ]

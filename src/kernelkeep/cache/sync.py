@@ -7,7 +7,6 @@ signed. `pull_cache` brings those that are not here, verified, and makes the GPU
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,22 +17,21 @@ from .. import settings
 from ..errors import ArgumentError, RemoteError
 from ..remote.address import Remote, open_store
 from ..remote.deadline import in_parallel
-from ..remote.signing import Keys, Refused, keys_for
+from ..remote.signing import Keys, keys_for
 from ..remote.store import Store
 from ..storage.files import Damaged, read_regular
 from ..storage.private import default_trust
 from .entry import decode
 from .entry_files import digest_in
 from .filling import folder_to_fill
+from .folder_description import FINGERPRINT, FolderDescription, describe_folder, read_description
 from .gpu_folder import GpuFolder
 from .remote_tiers import resolve_remotes
 from .tiers.disk import gpu_folders
 from .tiers.remote import WRITE_TIMEOUT_SECONDS, signed_name, stored_name
 
-_PROGRAM, _FOLDER = "program", "folder"
+_PROGRAM = "program"
 _BATCH = 64
-_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
-_FOLDER_NAME = re.compile(r"[a-z]+_[^/\0]+_([0-9a-f]{12})")
 Progress = Callable[[int], None]
 
 
@@ -55,13 +53,6 @@ class SyncReport(msgspec.Struct, frozen=True):
     def ok(self) -> bool:
         """Whether nothing was refused."""
         return not self.refused
-
-
-class FolderDescription(msgspec.Struct, frozen=True):
-    """What a store says of a GPU folder: its name, and the fingerprint's fields with their digest."""
-
-    folder: str
-    fingerprint: dict[str, str]
 
 
 def push_cache(
@@ -135,7 +126,7 @@ def _push(
     for folder in gpu_folders(root, only, trust):
         facts = folder.manifest.read().get("fingerprint")
         fingerprint = facts.get("digest") if isinstance(facts, dict) else None
-        if not isinstance(fingerprint, str) or not _FINGERPRINT.fullmatch(fingerprint):
+        if not isinstance(fingerprint, str) or not FINGERPRINT.fullmatch(fingerprint):
             refused.append(f"{folder.path.name}: its manifest does not say what it belongs to")
             continue
         took_part.append(folder.path.name)
@@ -163,9 +154,7 @@ def _push(
                     copied, size = copied + 1, size + done
             progress(copied)
         texts = {str(name): str(value) for name, value in facts.items()} if isinstance(facts, dict) else {}
-        described = msgspec.json.encode(FolderDescription(folder.path.name, texts))
-        sealed = keys.seal(_FOLDER, fingerprint, described, remote.ttl_seconds)
-        store.put(f"folders/{fingerprint}", sealed, remote.ttl_seconds)
+        describe_folder(store, keys, FolderDescription(folder.path.name, texts), remote.ttl_seconds)
     return SyncReport(remote.location, copied, size, present, tuple(refused), tuple(took_part))
 
 
@@ -189,7 +178,7 @@ def _pull(
     took_part = []
     for name in sorted(store.list("folders/")):
         try:
-            found = _described(keys, name.removeprefix("folders/"), store.get(name))
+            found = read_description(keys, name.removeprefix("folders/"), store.get(name))
         except Damaged as damage:
             refused.append(f"{name}: {damage}")
             continue
@@ -200,7 +189,7 @@ def _pull(
         took_part.append(found.folder)
         prefix = stored_name(fingerprint, "")
         there = sorted(one[len(prefix) :] for one in store.list(prefix))
-        new = [digest for digest in there if _FINGERPRINT.fullmatch(digest) and not folder.has(digest)]
+        new = [digest for digest in there if FINGERPRINT.fullmatch(digest) and not folder.has(digest)]
         present += len(there) - len(new)
         for start in range(0, len(new), _BATCH):
             batch = new[start : start + _BATCH]
@@ -219,18 +208,3 @@ def _pull(
                 copied, size = copied + 1, size + len(data)
             progress(copied)
     return SyncReport(remote.location, copied, size, present, tuple(refused), tuple(took_part))
-
-
-def _described(keys: Keys, fingerprint: str, sealed: bytes | None) -> FolderDescription | None:
-    """What a store says of a folder, verified; None where it is gone."""
-    if sealed is None:
-        return None
-    try:
-        found = msgspec.json.decode(keys.open(_FOLDER, fingerprint, sealed), type=FolderDescription)
-    except msgspec.MsgspecError as error:
-        raise Refused("tampered", f"it cannot be read: {error}") from None
-    name = _FOLDER_NAME.fullmatch(found.folder)
-    fits = name is not None and _FINGERPRINT.fullmatch(fingerprint) and fingerprint.startswith(name.group(1))
-    if not fits or found.fingerprint.get("digest") != fingerprint:
-        raise Refused("tampered", "it describes another folder")
-    return found

@@ -13,6 +13,7 @@ from .check import check
 from .checkpoint import checkpoint
 from .demo import demo
 from .devices import devices, doctor
+from .fleet import fleet
 from .keys import keys
 from .programs import compile_ahead, explain, warm
 from .sync import sync
@@ -30,6 +31,7 @@ app.command("compile-ahead")(compile_ahead)
 app.add_typer(trace, name="trace")
 app.add_typer(checkpoint, name="checkpoint")
 app.add_typer(keys, name="keys")
+app.add_typer(fleet, name="fleet")
 app.add_typer(sync, name="sync")
 
 

@@ -8,18 +8,23 @@ from typing import Annotated, Any
 
 import typer
 
+from ..continuous.program import StateProgram
 from ..devices.base import Device
 from ..devices.registry import open_interpreter
 from ..errors import ArgumentError, CompileError, KernelFault, KernelKeepError
 from ..escaping import escaped
-from ..kernels.user_files import sources_in
-from ..observe.kernel_check import run_once
+from ..kernels.user_files import compilable, kernels_in
+from ..observe.kernel_check import run_once, run_program
 from ..programs.portable import PortableKernel
+from ..programs.source import Source
 from .common import AsJson, print_json, print_line
 
 
 def check(
-    files: Annotated[list[str], typer.Argument(metavar="FILE.py[:NAME]", help="Python files with kk.PortableKernels.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE.py[:NAME]", help="Python files with portable kernels and state programs."),
+    ],
     run: Annotated[
         bool, typer.Option("--run", help="Run each kernel once on the reference device, which finds bugs.")
     ] = False,
@@ -40,7 +45,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check portable kernels without any device. Ends with 1 if anything is wrong."""
-    kernels = [one for file in files for one in sources_in(file)]
+    kernels = [one for file in files for one in kernels_in(file)]
     options: dict[str, Any] = {
         "items": items,
         "grid": None if grid is None else tuple(int(part) for part in _numbers(grid)),
@@ -50,7 +55,7 @@ def check(
     results: list[dict[str, Any]] = []
     with open_interpreter() as device:
         for kernel in kernels:
-            if not isinstance(kernel, PortableKernel):
+            if isinstance(kernel, Source):
                 results.append(
                     {"name": kernel.name, "ok": None, "said": f"a kk.Source in {kernel.language} is not checked"}
                 )
@@ -69,18 +74,24 @@ def check(
         raise typer.Exit(1)
 
 
-def _check_one(device: Device, kernel: PortableKernel, options: dict[str, Any] | None) -> dict[str, Any]:
+def _check_one(device: Device, kernel: PortableKernel | StateProgram, options: dict[str, Any] | None) -> dict[str, Any]:
     try:
+        said = "no mistakes" if options is None else _run(device, kernel, options)
         if options is None:
-            device.compile(kernel.source(device))
-            return {"name": kernel.name, "ok": True, "said": "no mistakes"}
-        grid = run_once(device, kernel, **options)
+            for one in compilable([kernel], cooperative=False):
+                device.compile(one.source(device) if isinstance(one, PortableKernel) else one)
     except (CompileError, KernelFault) as error:
         kind = error.kind if isinstance(error, KernelFault) else "mistake"
         return {"name": kernel.name, "ok": False, "kind": kind, "line": error.line, "said": str(error)}
     except KernelKeepError as error:
         return {"name": kernel.name, "ok": False, "kind": "refused", "line": None, "said": f"{kernel.name}: {error}"}
-    return {"name": kernel.name, "ok": True, "said": f"no bugs found in a run with the grid {grid}"}
+    return {"name": kernel.name, "ok": True, "said": said}
+
+
+def _run(device: Device, kernel: PortableKernel | StateProgram, options: dict[str, Any]) -> str:
+    if isinstance(kernel, StateProgram):
+        return f"no bugs found in {run_program(device, kernel)} iterations"
+    return f"no bugs found in a run with the grid {run_once(device, kernel, **options)}"
 
 
 def _numbers(text: str) -> list[str]:

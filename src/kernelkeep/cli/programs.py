@@ -17,7 +17,7 @@ from ..devices.registry import open_device
 from ..errors import ArgumentError, CompileError
 from ..fleet import compile_ahead as fleet
 from ..fleet.bundle import export_bundle
-from ..kernels.user_files import is_python_file, sources_in
+from ..kernels.user_files import Kernels, compilable, is_python_file, kernels_in
 from ..observe.inventory import open_device_for, target_of
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
@@ -30,19 +30,17 @@ _Device = Annotated[
         "--device", metavar="SPEC", help="A device, such as cuda:0, instead of the best that takes the language."
     ),
 ]
-_Defines = Annotated[list[str] | None, typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="Define a macro.")]
-_Includes = Annotated[list[Path] | None, typer.Option("-I", "--include", metavar="DIR", help="Look there for headers.")]
-_Options = Annotated[
+Defines = Annotated[list[str] | None, typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="Define a macro.")]
+Includes = Annotated[list[Path] | None, typer.Option("-I", "--include", metavar="DIR", help="Look there for headers.")]
+Options = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="TEXT", help="Hand an option to the compiler: --option=-cl-mad-enable."),
 ]
-
-
 _File = Annotated[
     str,
     typer.Argument(metavar="FILE", help="A source (.cu, .cl, .comp, .glsl), or FILE.py or FILE.py:NAME with kernels."),
 ]
-_Files = Annotated[
+Files = Annotated[
     list[str],
     typer.Argument(metavar="FILE", help="Sources (.cu, .cl, .comp, .glsl), or FILE.py or FILE.py:NAME with kernels."),
 ]
@@ -50,9 +48,9 @@ _Files = Annotated[
 
 def explain(
     file: _File,
-    define: _Defines = None,
-    include: _Includes = None,
-    option: _Options = None,
+    define: Defines = None,
+    include: Includes = None,
+    option: Options = None,
     cache_dir: CacheDir = None,
     device: _Device = None,
     as_json: AsJson = False,
@@ -62,8 +60,9 @@ def explain(
     The fields of its key are compared with those of the nearest entry.
     """
     explained = []
-    for language, sources in _by_language([file], define, include, option).items():
+    for language, found in _by_language([file], define, include, option).items():
         with _cache(language, device, cache_dir) as cache:
+            sources = compilable(found, cooperative=cache.device.capabilities.cooperative)
             explained += [{"device": cache.device.spec, "explanation": cache.explain(source)} for source in sources]
     if as_json:
         # A file with several kernels has a list of them.
@@ -76,10 +75,10 @@ def explain(
 
 
 def warm(
-    files: _Files,
-    define: _Defines = None,
-    include: _Includes = None,
-    option: _Options = None,
+    files: Files,
+    define: Defines = None,
+    include: Includes = None,
+    option: Options = None,
     cache_dir: CacheDir = None,
     device: _Device = None,
     remote: RemoteUrl = None,
@@ -87,8 +86,9 @@ def warm(
 ) -> None:
     """Compile sources into the cache, those that are not there yet. Ends with 1 if any of them fails."""
     reports: list[tuple[str, PreloadReport]] = []
-    for language, sources in _by_language(files, define, include, option).items():
+    for language, found in _by_language(files, define, include, option).items():
         with _cache(language, device, cache_dir, remote) as cache:
+            sources = compilable(found, cooperative=cache.device.capabilities.cooperative)
             # Only on a terminal: a bar is noise in a log.
             report = cache.preload(sources, progress=not as_json and sys.stderr.isatty())
             reports.append((cache.device.spec, report))
@@ -119,7 +119,7 @@ def _as_json(spec: str, report: PreloadReport) -> dict[str, Any]:
 
 
 def compile_ahead(
-    files: _Files,
+    files: Files,
     target: Annotated[
         list[str] | None,
         typer.Option("--target", metavar="TARGET", help="Such as cuda:sm_90 or hip:gfx90a; several times for several."),
@@ -128,9 +128,9 @@ def compile_ahead(
         Path | None, typer.Option("--bundle", metavar="OUT.kkb", help="Then write these programs to a bundle.")
     ] = None,
     key: SigningKey = None,
-    define: _Defines = None,
-    include: _Includes = None,
-    option: _Options = None,
+    define: Defines = None,
+    include: Includes = None,
+    option: Options = None,
     cache_dir: CacheDir = None,
     device: Annotated[
         str | None, typer.Option("--device", metavar="SPEC", help="Also for the architecture of a device that is here.")
@@ -145,7 +145,7 @@ def compile_ahead(
     target = [*(target or ()), *([] if device is None else [target_of(device, cache_dir)])]
     if not target:
         raise ArgumentError("--target is missing: name at least one, such as --target cuda:sm_90")
-    sources = [source for file in files for source in _sources(file, define, include, option)]
+    sources = [source for file in files for source in sources_from(file, define, include, option)]
     watched = not as_json and sys.stderr.isatty()  # a bar is noise in a log
     report = fleet.compile_ahead(sources, target, cache_dir, progress=watched)
     exported = None
@@ -181,14 +181,21 @@ def _error(error: Exception) -> dict[str, Any]:
     return {"error": str(error), "line": line, "log": log}
 
 
-def _sources(
+def sources_from(
     file: str, define: list[str] | None, include: list[Path] | None, option: list[str] | None
 ) -> list[Source | PortableKernel]:
+    """What is to be compiled of a file on the command line, for any device."""
+    return compilable(_kernels_from(file, define, include, option), cooperative=True)
+
+
+def _kernels_from(
+    file: str, define: list[str] | None, include: list[Path] | None, option: list[str] | None
+) -> list[Kernels]:
     """What a file on the command line holds."""
     if is_python_file(file):
         if define or include or option:
             raise ArgumentError(f"-D, -I and --option are for source files; {file} decides for itself")
-        return sources_in(file)
+        return kernels_in(file)
     defines: dict[str, Any] = {}
     for text in define or ():
         name, equals, value = text.partition("=")
@@ -199,11 +206,11 @@ def _sources(
 
 def _by_language(
     files: list[str], define: list[str] | None, include: list[Path] | None, option: list[str] | None
-) -> dict[str | None, list[Source | PortableKernel]]:
-    """What the files hold, by language; portable kernels, which run on any device, under None."""
-    found: dict[str | None, list[Source | PortableKernel]] = {}
+) -> dict[str | None, list[Kernels]]:
+    """What the files hold, by language; what runs on any device under None."""
+    found: dict[str | None, list[Kernels]] = {}
     for file in files:
-        for source in _sources(file, define, include, option):
+        for source in _kernels_from(file, define, include, option):
             language = source.language if isinstance(source, Source) else None
             found.setdefault(language, []).append(source)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,7 +11,11 @@ import typer
 
 from ..cache.stats import human_bytes
 from ..cache.sync import SyncReport, pull_cache, push_cache
+from ..devices.registry import open_device
 from ..observe.inventory import folders_of
+from ..observe.tuning_overview import records_in
+from ..variants.records import Records
+from ..variants.sharing import share_with, take_from
 from .common import AsJson, CacheDir, DeviceSpec, RemoteUrl, cache_root, print_json, print_line
 from .complaint import complain
 
@@ -46,8 +51,13 @@ def _copy(
 ) -> None:
     root = cache_root(cache_dir)
     reports = copy(root, remote, folders=folders_of(device, cache_dir=root))
+    tuning, trusted = _copy_tuning(copy is push_cache, root, remote, device)
     if as_json:
-        print_json({"cache_dir": root, "stores": [msgspec.structs.asdict(report) for report in reports]})
+        stores = [msgspec.structs.asdict(report) for report in reports]
+        print_json({"cache_dir": root, "stores": stores, "tuning": tuning})
+    for location, count in () if as_json else tuning.items():
+        if count:
+            print_line(f"{location}: {count} tuning record{'' if count == 1 else 's'} {verb}")
     for report in reports:
         if not as_json:
             noun = "program" if report.copied == 1 else "programs"
@@ -58,5 +68,23 @@ def _copy(
             )
         for reason in report.refused:
             complain(f"not {verb}: {reason}")
-    if not all(report.ok for report in reports):
+    if not trusted or not all(report.ok for report in reports):
         raise typer.Exit(1)
+
+
+def _copy_tuning(push: bool, root: Path, remote: Any, device: str | None) -> tuple[dict[str, int], bool]:
+    """Tuning results travel with the programs: how many, by the store's location; and whether none was refused."""
+    digest = None
+    if device is not None:
+        with open_device(device, cache_dir=root) as opened:
+            digest = opened.fingerprint.digest
+    if push:
+        with records_in(root) as records:
+            shared = share_with(remote, records, device=digest)
+        return {one.location: found.records for one, found in shared}, True
+    with Records(root) as records:
+        taken = take_from(remote, records, device=digest)
+    for one, found in taken:
+        for name, reason in found.refused:
+            complain(f"not brought: {one.location}/{name}: {reason}")
+    return {one.location: found.changed for one, found in taken}, not any(found.refused for _, found in taken)

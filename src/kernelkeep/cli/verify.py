@@ -8,12 +8,12 @@ from typing import Annotated
 import msgspec
 import typer
 
+from ..cache.remote_tiers import resolve_remotes
 from ..cache.stats import human_bytes
 from ..cache.upkeep import verify_root
 from ..errors import ArgumentError
 from ..escaping import escaped
 from ..observe.remote_check import RemoteCheck, check_remote
-from ..remote.address import parse_remotes
 from .cache import chosen_folders, count_programs, stored_as_json
 from .common import AsJson, CacheDir, DeviceSpec, print_json, print_line
 
@@ -64,7 +64,7 @@ def _verify_folder(cache_dir: Path | None, device: str | None, repair: bool, as_
 
 
 def _verify_remote(urls: list[str] | None, signing_key: Path | None, as_json: bool) -> None:
-    remotes = parse_remotes(urls or None, signing_key=signing_key)
+    remotes = resolve_remotes(urls or None, signing_key=signing_key)
     if not remotes:
         raise ArgumentError("--remote needs an address such as redis://host/0 behind it, or in KERNELKEEP_REMOTE")
     outcomes = [check_remote(one) for one in remotes]

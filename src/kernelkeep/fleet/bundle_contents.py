@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,25 +50,37 @@ class ChosenPrograms:
         self.everything = names is None and digests is None and sources is None
         self._root = where.root
         self._names = dict.fromkeys(names or (), False)  # whether it was found
-        self._digests = tuple(digests or ())
+        self._digests = dict.fromkeys(digests or (), False)
         self._sources = [_in_all_languages(one) for one in sources or ()]
+        self._found_sources: set[str] = set()
 
-    def keys_in(self, fingerprint: Fingerprint) -> set[str]:
-        """The keys of the sources for a GPU."""
-        return {digest_of(one, fingerprint.digest) for several in self._sources for one in several}
+    def keys_in(self, fingerprint: Fingerprint) -> dict[str, str]:
+        """The keys of the sources for a GPU, each with the source's name."""
+        return {digest_of(one, fingerprint.digest): one.name for several in self._sources for one in several}
 
-    def takes(self, digest: str, name: str, keys: set[str]) -> bool:
+    def takes(self, digest: str, name: str, keys: Mapping[str, str]) -> bool:
         """Whether a program is among the chosen ones."""
+        taken = self.everything
         if name in self._names:
-            self._names[name] = True
-            return True
-        return self.everything or digest in keys or any(digest.startswith(one) for one in self._digests if one)
+            taken = self._names[name] = True
+        if digest in keys:
+            self._found_sources.add(keys[digest])
+            taken = True
+        for start in self._digests:
+            if start and digest.startswith(start):
+                taken = self._digests[start] = True
+        return taken
 
     def check_complete(self) -> None:
-        """`ArgumentError` for a name that no program has."""
-        missing = [name for name, found in self._names.items() if not found]
-        if missing:
-            raise ArgumentError(f"no program named {missing[0]!r} is kept in {self._root}")
+        """`ArgumentError` for what was asked for and no program is."""
+        for what, chosen in (("named", self._names), ("with the key", self._digests)):
+            missing = [one for one, found in chosen.items() if not found]
+            if missing:
+                raise ArgumentError(f"no program {what} {missing[0]!r} is kept in {self._root}")
+        for several in self._sources:
+            if not any(one.name in self._found_sources for one in several):
+                name = several[0].name if several else "a kernel that no language can express"
+                raise ArgumentError(f"no program of the source {name!r} is kept in {self._root}; compile it first")
 
 
 def _in_all_languages(given: Source | PortableKernel) -> list[Source]:

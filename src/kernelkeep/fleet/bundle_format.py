@@ -17,6 +17,7 @@ counts. Nothing comes after it.
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from collections.abc import Iterator
 from typing import IO, NamedTuple
@@ -34,7 +35,7 @@ _MAGIC = b"KKBN"
 _VERSION = 1
 _LONGEST_HEAD = 1 << 16
 _LONGEST_PATH = 1024
-_CHUNK_BYTES = 1 << 20
+_BACKEND = re.compile(r"[a-z][a-z0-9]{0,31}")
 
 
 class FolderHead(msgspec.Struct, frozen=True, tag_field="kind", tag="folder"):
@@ -205,8 +206,7 @@ def fingerprint_of(fields: object) -> Fingerprint | None:
     if not isinstance(fields, dict) or not all(isinstance(fields.get(name), str) for name in names):
         return None
     fingerprint = Fingerprint(**{name: fields[name] for name in names})
-    folder = fingerprint.folder
-    return fingerprint if fingerprint.backend.isalnum() and "/" not in folder and not folder.startswith(".") else None
+    return fingerprint if _BACKEND.fullmatch(fingerprint.backend) else None
 
 
 def is_plain_path(path: str) -> bool:

@@ -19,6 +19,7 @@ from ..variants.record import decode_lines
 from ..variants.records import Records
 from .bundle_format import EntryHead, FileHead, Item, TuningHead
 
+_COUNT_EVERY = 64
 _MOST_DRIVER_BYTES = 1 << 30  # of one driver's cache: drivers bound theirs at 256 MiB
 
 
@@ -86,13 +87,15 @@ class Importer:
             return
         folder.write(digest, data, count=False)
         self.entries += 1
+        if self.entries % _COUNT_EVERY == 0:  # this process may be killed before it finishes
+            folder.recount()
 
     def _add_driver_file(self, folder: GpuFolder, path: str, data: bytes) -> None:
         """Add a file that is not there. Drivers keep some files in pairs, such as x.bin and x.toc: both are added, or none."""
         name, target = folder.path.name, folder.foreign.path / path
         if name not in self._driver_units:
             self._driver_units[name] = _units_in(folder.foreign.path)
-        if _unit(path) in self._driver_units[name]:
+        if _unit(path) in self._driver_units[name] or os.path.lexists(target):
             self._skip(f"{name}: files that the driver's cache here has already")
             return
         make_private_folder(target.parent, self._trust)

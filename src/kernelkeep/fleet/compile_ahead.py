@@ -24,10 +24,12 @@ from ..cache.filling import folder_to_fill
 from ..cache.gpu_folder import GpuFolder
 from ..cache.key import Key, key_of
 from ..cache.progress import progress_bar
+from ..continuous.program import StateProgram
 from ..devices.ahead import AheadTarget, parse_target
 from ..devices.binary import Binary
 from ..errors import ArgumentError, KernelKeepError
 from ..escaping import escaped
+from ..kernels.user_files import Kernels, compilable
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
 from ..storage.files import Damaged
@@ -79,7 +81,7 @@ class _Order(NamedTuple):
 
 
 def compile_ahead(
-    sources: Source | PortableKernel | Iterable[Source | PortableKernel],
+    sources: Kernels | Iterable[Kernels],
     targets: str | Iterable[str],
     cache_dir: str | os.PathLike[str] | None = None,
     *,
@@ -88,11 +90,12 @@ def compile_ahead(
 ) -> AheadReport:
     """Compile every source for every target, such as "cuda:sm_90", into the cache folder. Needs no GPU.
 
+    A source is a `kk.Source`, a `kk.PortableKernel`, or a `kk.StateProgram`, which has a kernel for each way to run it.
     A program that fails does not stop the others; the report says which and why. `DeviceError` where the compiler for a
     target is not installed.
     """
     start = time.perf_counter()
-    wanted = _several("sources", sources, (Source, PortableKernel))
+    wanted = compilable(_several("sources", sources, (Source, PortableKernel, StateProgram)), cooperative=True)
     parsed = [parse_target(target) for target in dict.fromkeys(_several("targets", targets, (str,)))]
     orders, failed = _orders(wanted, parsed)
     root = settings.cache_dir(cache_dir)

@@ -10,15 +10,18 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..continuous.lowering.forms import kernels_of
+from ..continuous.program import StateProgram
 from ..errors import ArgumentError
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
 
 _SUFFIX = ".py"
+Kernels = Source | PortableKernel | StateProgram
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -32,8 +35,19 @@ def is_python_file(name: str) -> bool:
     return split_name(name)[0].endswith(_SUFFIX)
 
 
-def sources_in(name: str) -> list[Source | PortableKernel]:
-    """The sources and portable kernels that "kernels.py:saxpy" or "kernels.py" names. Runs the file."""
+def compilable(found: Iterable[Kernels], *, cooperative: bool) -> list[Source | PortableKernel]:
+    """What is to be compiled: sources and portable kernels as they are, and the kernels of state programs.
+
+    `cooperative`: for devices with cooperative launches, which have more of them.
+    """
+    all_of_them: list[Source | PortableKernel] = []
+    for one in found:
+        all_of_them += kernels_of(one, cooperative=cooperative) if isinstance(one, StateProgram) else [one]
+    return all_of_them
+
+
+def kernels_in(name: str) -> list[Kernels]:
+    """The sources, portable kernels and state programs that "kernels.py:saxpy" or "kernels.py" names. Runs the file."""
     file, attribute = split_name(name)
     module = run_file(Path(file))
     if attribute:
@@ -41,27 +55,26 @@ def sources_in(name: str) -> list[Source | PortableKernel]:
         value = getattr(module, attribute, missing)
         if value is missing:
             raise ArgumentError(f"there is no {attribute} in {file}")
-        found = list(_sources_of(value))
+        found = list(_kernels_in(value))
         if not found:
-            raise ArgumentError(
-                f"{attribute} in {file} must be a kk.PortableKernel, a kk.Source, or several of them, got {_described(value)}"
-            )
+            wanted = "a kk.PortableKernel, kk.Source or kk.StateProgram, or several of them"
+            raise ArgumentError(f"{attribute} in {file} must be {wanted}, got {_described(value)}")
         return found
     # A kernel may be there twice: by its own name, and in a list.
     everything = {
-        id(one): one for key, value in vars(module).items() if not key.startswith("_") for one in _sources_of(value)
+        id(one): one for key, value in vars(module).items() if not key.startswith("_") for one in _kernels_in(value)
     }
     if not everything:
-        raise ArgumentError(f"{file} has no kk.PortableKernel and no kk.Source among its names")
+        raise ArgumentError(f"{file} has no kk.PortableKernel, kk.Source or kk.StateProgram among its names")
     return list(everything.values())
 
 
-def _sources_of(value: Any) -> Iterator[Source | PortableKernel]:
-    if isinstance(value, Source | PortableKernel):
+def _kernels_in(value: Any) -> Iterator[Kernels]:
+    if isinstance(value, Kernels):
         yield value
     elif isinstance(value, list | tuple | Mapping):
         members = list(value.values()) if isinstance(value, Mapping) else value
-        if all(isinstance(member, Source | PortableKernel) for member in members):
+        if all(isinstance(member, Kernels) for member in members):
             yield from members
 
 
@@ -69,8 +82,6 @@ def _described(value: Any) -> str:
     kind = type(value).__name__
     if kind == "Tuned":
         return "a Tuned, whose variants are compiled by `kernelkeep tune`"
-    if kind == "StateProgram":
-        return "a StateProgram, whose kernels depend on the strategy and the device"
     return f"a {kind}"
 
 

@@ -101,6 +101,7 @@ CONVERSIONS: dict[str, Scalar] = {
 }  # fmt: skip
 # Functions of other languages that are an operator here.
 OPERATORS: dict[str, str] = {"__fdividef": "/", "native_divide": "/", "mul24": "*", "__mul24": "*", "__umul24": "*"}
+RECIPROCALS = frozenset(("native_recip", "half_recip", "__frcp_rn"))
 COUNTERS: dict[str, str] = {"atomic_inc": "kk_atomic_add", "atomic_dec": "kk_atomic_sub"}  # by 1
 TAKES_FLAGS = frozenset(("barrier", "work_group_barrier", "mem_fence"))
 CONSTRUCTORS: dict[str, Vector] = {

@@ -87,7 +87,7 @@ def _in_function(function: tree.Function, defined: set[tree.Function]) -> Iterat
 
 def _special_uses(node: tree.Expression, is_special: bool) -> set[tree.Expression]:
     """The operands of an expression that may be arrays, or have no value."""
-    if isinstance(node, tree.Index | tree.Field | tree.Swizzle):
+    if isinstance(node, tree.Index | tree.Field | tree.Swizzle | tree.Slice):
         return {node.base}
     if isinstance(node, tree.Call | tree.BuiltinCall):
         return set(node.arguments)
@@ -132,10 +132,13 @@ def _expression(node: tree.Expression) -> Iterator[str]:
     elif isinstance(node, tree.Index):
         if node.index.type not in _INDEX:
             yield f"the index is {node.index.type}"
+    elif isinstance(node, tree.Slice):
+        if node.offset.type not in _INDEX or not isinstance(node.base, tree.Name):
+            yield f"the offset is {node.offset.type}"
     elif isinstance(node, tree.Call):
         for parameter, argument in zip(node.function.parameters, node.arguments, strict=True):
             if isinstance(parameter.type, Buffer):
-                if not isinstance(argument, tree.Name):
+                if not isinstance(argument, tree.Name | tree.Slice):
                     yield f"the array {parameter.name} is no name"
             elif parameter.type is not argument.type:
                 yield f"{parameter.name} must be {parameter.type}, got {argument.type}"

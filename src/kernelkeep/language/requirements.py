@@ -56,7 +56,7 @@ def requirements(module: tree.Module) -> Requirements:
 
 
 def _array_of(element: tree.Expression) -> tree.Variable:
-    while isinstance(element, tree.Index):
+    while isinstance(element, tree.Index | tree.Slice):
         element = element.base
     assert isinstance(element, tree.Name), element
     return element.variable

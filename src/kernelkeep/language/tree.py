@@ -5,7 +5,7 @@
     Variable    a parameter, a local or shared variable, a constant: one object per declaration
     Statement   Declare Evaluate Block If For While DoWhile Switch Break Continue Return
     Expression  Literal Name Unary Binary Logical Ternary Comma Assign Update Increment Convert Call BuiltinCall Construct
-                Index Field Swizzle
+                Index Field Swizzle Slice
 
 A tree is never changed. Every node has `at`, its line and column in the user's text: where it begins, and for an operator
 between two operands the place of its sign. What a macro wrote is at the place where the macro was used. Nodes are compared by
@@ -52,7 +52,10 @@ Statements
 Arrays
 - Arrays are never assigned, compared, returned or used as a value: they are indexed, initialised, or passed to a helper function.
 - A parameter of type `Buffer` takes an array by reference. The argument is a `Name`: a buffer of the kernel, a shared or local
-  array, or such a parameter of the caller. So each of them can be traced to an array of the kernel.
+  array, or such a parameter of the caller. So each of them can be traced to an array of the kernel. It may also be a `Slice`, an
+  array from an element on, or the Name of a variable that is no array (`&v` in C), of which only element 0 is used.
+- There are no pointers. One that the user's text moves within one array (`float* p = x + i; p++`) has become a variable with
+  an offset into that array.
 - Structs are values: they are assigned, passed and returned whole.
 
 What is left to a writer
@@ -233,6 +236,13 @@ class Index(Expression, frozen=True, eq=False):
     index: Expression
 
 
+class Slice(Expression, frozen=True, eq=False):
+    """`base + offset`: an array from an element on, as the argument of a helper function. `base` is a Name."""
+
+    base: Expression
+    offset: Expression
+
+
 class Field(Expression, frozen=True, eq=False):
     """`base.name`: a field of a struct."""
 
@@ -399,7 +409,8 @@ _CHILDREN: dict[type, tuple[str, ...]] = {
     Literal: (), Name: (), Unary: ("operand",), Binary: ("left", "right"), Logical: ("left", "right"),
     Ternary: ("condition", "then", "otherwise"), Comma: ("first", "last"), Assign: ("target", "value"),
     Update: ("target", "value"), Increment: ("target",), Convert: ("operand",), Call: ("arguments",),
-    BuiltinCall: ("arguments",), Construct: ("arguments",), Index: ("base", "index"), Field: ("base",), Swizzle: ("base",),
+    BuiltinCall: ("arguments",), Construct: ("arguments",), Index: ("base", "index"), Slice: ("base", "offset"),
+    Field: ("base",), Swizzle: ("base",),
     Declare: ("value",), Evaluate: ("expression",), Block: ("statements",), If: ("condition", "then", "otherwise"),
     For: ("start", "condition", "body", "step"), While: ("condition", "body"), DoWhile: ("body", "condition"),
     Case: ("body",), Switch: ("value", "cases"), Break: (), Continue: (), Return: ("value",),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..cache.program_cache import ProgramCache
+from ..continuous.program import StateProgram
+from ..continuous.runner import run
 from ..devices.base import Device
 from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel
@@ -46,6 +50,13 @@ def run_once(
         program.kernel(kernel.name).launch(chosen, tuple(args))
     device.synchronize()
     return chosen
+
+
+def run_program(device: Device, program: StateProgram, iterations: int = 3) -> int:
+    """Run some iterations of a state program, and return how many. Raises as `run_once` does."""
+    with tempfile.TemporaryDirectory() as folder, ProgramCache(device, folder) as cache:
+        with run(cache, program, iterations, "redispatch") as done:
+            return done.iteration
 
 
 def _check_names(kernel: PortableKernel, scalars: Mapping[str, float], sizes: Mapping[str, int]) -> None:

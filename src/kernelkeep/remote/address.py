@@ -24,6 +24,8 @@ _REDIS = ("redis", "rediss", "unix")
 _OBJECTS = ("s3", "gs", "az", "http", "https", "file")
 _OPTIONS = {"namespace", "read_only", "ttl_seconds", "timeout_seconds", "allow_unsigned"}
 _OPTION = re.compile(r"[A-Za-z0-9_.-]+")
+# Of all options in an address, these may be shown: they help to find a mistake and are no secrets.
+_PUBLIC_OPTIONS = {"endpoint", "region", "allow_http", "virtual_hosted_style_request", "db", "protocol"}
 _LONGEST_SECONDS = 100 * 365 * 86400.0
 _NAMESPACE = re.compile(r"(?!\.)[A-Za-z0-9._-]{0,64}")  # a dot at the start would make ".."
 
@@ -85,11 +87,16 @@ def secrets_in(url: str) -> tuple[str, ...]:
     """What must not be shown of an address: the user, the password and the values of its options, as written and decoded."""
     try:
         parts = urlsplit(url)
-        values = [parts.username, parts.password, *(value for _, value in parse_qsl(parts.query))]
+        options = parse_qsl(parts.query)
+        values = [parts.username, parts.password, *(value for name, value in options if not _is_public(name, value))]
     except ValueError:
         return (url,)
     found = {form for value in values if value for form in (value, unquote(value), quote(value, safe=""))}
     return tuple(sorted(found, key=len, reverse=True))
+
+
+def _is_public(name: str, value: str) -> bool:
+    return name in _PUBLIC_OPTIONS and "@" not in value
 
 
 def open_store(remote: Remote) -> Store:
@@ -138,6 +145,8 @@ def _default(name: str) -> Any:
 
 
 def _with_options_of_address(remote: Remote) -> Remote:
+    if not isinstance(remote.url, str):
+        raise ArgumentError(f"remote must have an address such as redis://host/0, got a {type(remote.url).__name__}")
     try:
         parts = urlsplit(remote.url)
         query = parse_qsl(parts.query, keep_blank_values=True)
@@ -168,7 +177,7 @@ def _checked(remote: Remote) -> Remote:
     if scheme not in (*_REDIS, *_OBJECTS):
         known = ", ".join(f"{name}://" for name in (*_REDIS[:2], *_OBJECTS))
         raise ArgumentError(f"remote {remote.location} must begin with one of {known}")
-    if not _NAMESPACE.fullmatch(remote.namespace):
+    if not isinstance(remote.namespace, str) or not _NAMESPACE.fullmatch(remote.namespace):
         raise ArgumentError(
             "namespace must be up to 64 letters, digits, dots, dashes and underscores that begin with no dot, "
             f"got {remote.namespace!r}"

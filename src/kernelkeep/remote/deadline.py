@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -25,9 +26,10 @@ class DeadlineExceeded(TimeoutError):
 
 
 class _Call:
-    __slots__ = ("done", "error", "result", "work")
+    __slots__ = ("begun", "done", "error", "result", "work")
 
     def __init__(self, work: Callable[[], Any]) -> None:
+        self.begun = time.monotonic()
         self.work: Callable[[], Any] | None = work
         self.result: Any = None
         self.error: BaseException | None = None
@@ -50,6 +52,13 @@ class DeadlineThreads:
         self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
         self._threads = 0
         self._idle = 0
+        self._running: set[_Call] = set()
+
+    @property
+    def longest_seconds(self) -> float:
+        """For how long the oldest call runs now; 0 where none does."""
+        with self._lock:
+            return time.monotonic() - min((call.begun for call in self._running), default=time.monotonic())
 
     @property
     def busy(self) -> int:
@@ -73,6 +82,7 @@ class DeadlineThreads:
                 self._threads += 1
             else:
                 raise DeadlineExceeded(f"{self._most} earlier calls still wait for an answer")
+            self._running.add(call)
         self._calls.put(call)
         if not call.done.acquire(timeout=max(0.0, timeout_seconds)):
             raise DeadlineExceeded(f"there was no answer within {timeout_seconds:.3g} s")
@@ -81,9 +91,10 @@ class DeadlineThreads:
         result: T = call.result
         return result
 
-    def finished(self) -> None:
+    def finished(self, call: _Call) -> None:
         """A thread has done its call and waits for the next."""
         with self._lock:
+            self._running.discard(call)
             self._idle += 1
 
     def may_end(self) -> bool:
@@ -113,7 +124,7 @@ def _serve(owner: weakref.ref[DeadlineThreads], calls: queue.SimpleQueue[_Call])
         work = None
         threads = owner()
         if threads is not None:
-            threads.finished()  # before the caller goes on, so that its next call finds this thread
+            threads.finished(call)  # before the caller goes on, so that its next call finds this thread
         call.done.release()
         del call, threads
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import os
 import stat
 from pathlib import Path
 
 from ..errors import ArgumentError
 from ..escaping import escaped
-from ..storage.files import Damaged, open_regular
-from ..storage.private import default_trust
+from ..storage.files import Damaged, Untrusted, open_regular
+from ..storage.private import Trust, default_trust
 from .ed25519 import load_ed25519
 from .keys import PUBLIC_LINE, SHORTEST_SECRET_BYTES, PrivateKey, PublicKey, SharedKey
 
@@ -26,6 +27,7 @@ SHARED_LINE = "kernelkeep-shared"
 _SHARED = SHARED_LINE.encode()
 _LARGEST_FILE_BYTES = 16384
 LONGEST_LABEL = 100
+_MOST_LINKS = 40  # as many as Linux follows
 
 
 def parse_public(text: str) -> tuple[PublicKey, str]:
@@ -121,15 +123,27 @@ def check_mode(mode: int) -> None:
 
 def read_key_file(path: str | os.PathLike[str]) -> tuple[bytes, int]:
     """The text and the mode of a file that no other user can have written; `Damaged` or `OSError` says why it is not read."""
-    real = Path(os.path.realpath(path))
     trust = default_trust()
-    trust.check_folder(real.parent)
-    with open_regular(real, follow_links=False, trust=trust) as file:
+    with open_regular(_follow(Path(path), trust), follow_links=False, trust=trust) as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         text = file.read(_LARGEST_FILE_BYTES + 1)
     if len(text) > _LARGEST_FILE_BYTES:
         raise Damaged("it is too large for a key")
     return text, mode
+
+
+def _follow(path: Path, trust: Trust) -> Path:
+    """Where a path leads. Every folder and link on the way must be one that no other user can have made or changed."""
+    for _ in range(_MOST_LINKS):
+        path = Path.cwd() / path
+        trust.check_folder(path.parent)
+        found = path.lstat()
+        if not stat.S_ISLNK(found.st_mode):
+            return path
+        if objection := trust.objection(found):
+            raise Untrusted(f"{path} {objection}")
+        path = path.parent / path.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def key_given(signing_key: object) -> SharedKey | PrivateKey | PublicKey:
@@ -142,8 +156,7 @@ def key_given(signing_key: object) -> SharedKey | PrivateKey | PublicKey:
         )
     try:
         path = Path(signing_key).expanduser()
-        if not path.exists():
-            raise FileNotFoundError
+        path.lstat()
     except (OSError, ValueError, RuntimeError):
         # A text may be a secret that was meant as bytes, so it is not repeated.
         raise ArgumentError(

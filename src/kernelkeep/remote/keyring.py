@@ -45,7 +45,11 @@ class Keyring:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
-        self.folder = Path(os.path.abspath(settings.keys_dir() if folder is None else folder))  # noqa: PTH100
+        try:
+            chosen = settings.keys_dir() if folder is None else Path(folder).expanduser()
+            self.folder = Path.cwd() / chosen
+        except (OSError, TypeError, ValueError, RuntimeError) as error:
+            raise ArgumentError(f"the folder of the keys must be a path that exists or can be made: {error}") from None
 
     def __repr__(self) -> str:
         return f"<Keyring {self.folder}>"

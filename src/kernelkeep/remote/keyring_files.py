@@ -119,13 +119,22 @@ class _StoredKey:
 
 def read_keyring(folder: Path) -> Contents:
     """What is in a keyring's folder. One that does not exist is empty; `RemoteError` where it must not or cannot be read."""
-    if not os.path.lexists(folder):
-        return Contents()
     try:
+        if not _exists(folder):
+            return Contents()
         default_trust().check_folder(folder)
         return _read(folder)
     except OSError as error:
         raise RemoteError(f"the keys in {folder} cannot be used: {reason_of(error)}") from None
+
+
+def _exists(path: Path) -> bool:
+    """False only if it is certain that there is nothing; `OSError` where it cannot be known."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):  # HOME is /dev/null for some users
+        return False
+    return True
 
 
 def _read(folder: Path) -> Contents:
@@ -170,7 +179,7 @@ def _read(folder: Path) -> Contents:
 
 def _ids(folder: Path, ending: str, problems: list[str]) -> list[str]:
     """The keys that a folder of the keyring has files for. A missing folder has none; one that cannot be read is an `OSError`."""
-    if not os.path.lexists(folder):
+    if not _exists(folder):
         return []
     default_trust().check_part(folder)
     found = []

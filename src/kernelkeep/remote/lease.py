@@ -126,6 +126,11 @@ class StoreLease(ABC):
                 self._held_in = None
                 self.give_up(State.FAILED if failed else State.RELEASED)
 
+    def drop(self) -> None:
+        """Stop renewing it, without asking the store: it runs out by itself."""
+        _renewals.discard(self)
+        self._held_in = None
+
     # What a kind of store does.
 
     @abstractmethod

@@ -1,7 +1,8 @@
 """Object stores, WebDAV servers and folders as a store, through obstore: s3://, gs://, az://, http(s)://, file://.
 
 Credentials come from the environment, as the provider's own tools take them, or from options in the address:
-`s3://bucket/prefix?region=eu-central-1&endpoint=http://localhost:9000&allow_http=true`. Their names are obstore's.
+`s3://bucket/prefix?region=eu-central-1&endpoint=http://localhost:9000&allow_http=true`. Their names are obstore's. A web
+server is told the user and password in the address, `https://user:password@host/path`, or `?bearer_token=`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import importlib.util
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,18 +18,22 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from ..errors import RemoteError, Unsupported
-from ..storage.files import create_folder
+from ..storage.files import LARGEST_FILE, Damaged, create_folder
 from ..storage.locks import FileLock, LockUnavailable
 from .address import Remote
 from .deadline import in_parallel
 from .failures import Failures
 from .store import BULK_TIMEOUT_SECONDS, Store, Versioned
+from .web_server import authorization, put_pieces
 
+_LARGEST_OBJECT = LARGEST_FILE + 4096  # what `get` brings into memory: an entry in its envelope
 _PIECE = 8 << 20  # of an upload; S3 wants at least 5 MiB
 _CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "proxy_url", "user_agent")
 _CONDITIONAL = ("s3", "gs", "az", "file")  # HTTP has the headers, and WebDAV servers do not look at them
 _LONGEST_UPLOAD_SECONDS = 86400
 _LOCK_SECONDS = 10.0
+# obstore's threads belong to the process that used it first. In a forked child a call would wait for them for ever.
+_threads_of: dict[str, int] = {}
 
 
 class ObjectStore(Store):
@@ -46,6 +52,8 @@ class ObjectStore(Store):
         self._folder = Path(unquote(urlsplit(remote.url).path)) if self._scheme == "file" else None
         self._stores: dict[bool, Any] = {}
         self._opening = threading.Lock()
+        self._is_web = self._scheme in ("http", "https")
+        self._bulk_seconds = max(BULK_TIMEOUT_SECONDS, remote.timeout_seconds)
         self.conditional = self._scheme in _CONDITIONAL
 
     @property
@@ -68,6 +76,11 @@ class ObjectStore(Store):
 
     def _store(self, *, bulk: bool = False) -> Any:
         """obstore's own object; with `bulk`, one whose requests may take as long as bytes arrive."""
+        if _threads_of.setdefault("process", os.getpid()) != os.getpid():
+            raise RemoteError(
+                f"{self.location} cannot be used in a process that was forked from one that used such a store: its threads are "
+                'not here; start the process with the method "spawn"'
+            )
         store = self._stores.get(bulk)
         if store is None:
             with self._opening:
@@ -87,7 +100,7 @@ class ObjectStore(Store):
         limit = datetime.timedelta(seconds=self._remote.timeout_seconds)
         client: dict[str, Any] = {"timeout": limit, "connect_timeout": limit}
         if bulk:
-            slow = datetime.timedelta(seconds=max(BULK_TIMEOUT_SECONDS, self._remote.timeout_seconds))
+            slow = datetime.timedelta(seconds=self._bulk_seconds)
             longest = datetime.timedelta(seconds=_LONGEST_UPLOAD_SECONDS)
             client = {"timeout": longest, "connect_timeout": slow, "read_timeout": slow}
         if self._scheme == "http":
@@ -96,6 +109,12 @@ class ObjectStore(Store):
             if name in options:
                 value = options.pop(name)
                 client[name] = value.lower() in ("1", "true", "yes") if name.startswith("allow") else value
+        header = authorization(parts, options) if self._is_web else None
+        if header is not None:  # obstore takes no user from the address
+            client["default_headers"] = {"authorization": header}
+            parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+        if options and self._is_web:
+            raise RemoteError(f"{self.location}: an http(s):// store has no options named {', '.join(sorted(options))}")
         more: dict[str, Any] = {"config": options} if options else {}
         open_url: Any = from_url  # its overloads leave out options that are known only when the program runs
         return open_url(
@@ -115,8 +134,13 @@ class ObjectStore(Store):
     def get_many(self, names: Iterable[str]) -> dict[str, bytes]:
         """Several GETs at a time."""
         wanted = list(names)
-        found = in_parallel(self.get, wanted)
+        found = in_parallel(self._get_unless_too_large, wanted)
         return {name: data for name, data in zip(wanted, found, strict=True) if data is not None}
+
+    def _get_unless_too_large(self, name: str) -> bytes | None:
+        with contextlib.suppress(Damaged):
+            return self.get(name)
+        return None
 
     def put(self, name: str, data: bytes, ttl_seconds: float | None = None) -> None:
         """One PUT."""
@@ -133,7 +157,7 @@ class ObjectStore(Store):
         whole = self._prefix + prefix
         with self._failures.translated():
             folder = whole.rpartition("/")[0]
-            found = self._walk(folder) if self._scheme in ("http", "https") else self._pages(folder)
+            found = self._walk(folder) if self._is_web else self._pages(folder)
             for path in found:
                 if path.startswith(whole) and not path.startswith(f"{self._prefix}.locks/"):
                     yield path[len(self._prefix) :]
@@ -166,7 +190,7 @@ class ObjectStore(Store):
 
     def copy(self, name: str, to: str) -> bool:
         """A copy that the server makes. A WebDAV server would want each folder to be made first, so it comes through here."""
-        if self._scheme in ("http", "https"):
+        if self._is_web:
             return super().copy(name, to)
         with self._failures.translated(), self._changing(to):
             try:
@@ -178,14 +202,15 @@ class ObjectStore(Store):
     # --- more than fits in memory
 
     def upload(self, name: str, path: Path, head: bytes = b"") -> None:
-        """A multipart upload, visible when it is complete. A WebDAV server has none: there it is one PUT, from memory."""
-        with self._failures.translated(), self._changing(name):
-            if self._scheme in ("http", "https"):
-                whole = head + path.read_bytes()
-                self._api.put(self._store(bulk=True), self._prefix + name, whole, use_multipart=False)
-                return
-            with path.open("rb") as file:
-                pieces = _pieces(head, file)
+        """A multipart upload, visible when it is complete. A web server has none: there it is one PUT."""
+        with self._failures.translated(), self._changing(name), path.open("rb") as file:
+            pieces = _pieces(head, file)
+            if self._is_web:
+                parts = urlsplit(self._remote.url)
+                header = authorization(parts, dict(parse_qsl(parts.query)))
+                size = len(head) + path.stat().st_size
+                put_pieces(parts, self._prefix + name, header, pieces, size, self._bulk_seconds)
+            else:
                 self._api.put(self._store(bulk=True), self._prefix + name, pieces, chunk_size=_PIECE, max_concurrency=4)
 
     def download(self, name: str, path: Path) -> bool:
@@ -242,9 +267,11 @@ class ObjectStore(Store):
         with self._failures.translated():
             try:
                 found = self._api.get(self._store(), self._prefix + name)
-                return Versioned(bytes(found.bytes()), _version(found.meta))
+                if (size := found.meta["size"]) <= _LARGEST_OBJECT:
+                    return Versioned(bytes(found.bytes()), _version(found.meta))
             except FileNotFoundError:
                 return None
+        raise Damaged(f"it is far too large, {size:,} bytes")
 
     def replace(self, name: str, data: bytes, version: str, ttl_seconds: float | None = None) -> str | None:
         """One PUT with `If-Match`, or its like. In a folder, a lock file does the same."""

@@ -25,6 +25,7 @@ back an older envelope of the same name while it holds; `ttl_seconds` limits for
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import struct
 import time
@@ -151,7 +152,7 @@ class Keys:
                 state.problem or "no key signs here: make one with `kernelkeep keys new`, or pass signing_key="
             )
         now = self._clock()
-        until = _FOR_EVER if ttl_seconds is None else max(1, int(now + ttl_seconds))
+        until = _FOR_EVER if ttl_seconds is None else max(1, math.ceil(now + ttl_seconds))
         key_id = bytes.fromhex(state.signer.id)
         header = _HEADER.pack(_MAGIC, 1, state.signer.algorithm, 0, key_id, max(0, int(now)), until)
         return header + state.signer.sign(self._message(kind, name, header, sha256))

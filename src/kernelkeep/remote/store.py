@@ -41,7 +41,7 @@ class Store(ABC):
 
     @abstractmethod
     def get(self, name: str) -> bytes | None:
-        """The bytes under a name; None where there are none."""
+        """The bytes under a name; None where there are none. A store may raise `Damaged` for far too many of them."""
 
     @abstractmethod
     def put(self, name: str, data: bytes, ttl_seconds: float | None = None) -> None:

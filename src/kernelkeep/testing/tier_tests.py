@@ -19,7 +19,8 @@ import pytest
 
 from ..cache.chain import TierChain
 from ..cache.entry import Entry, encode
-from ..cache.tiers.tier import Tier
+from ..cache.tiers.tier import NotStored, Place, Tier
+from ..devices.ahead import architecture_fingerprint
 from ..storage.locks import LockUnavailable
 from .entries import sample_entry
 
@@ -148,6 +149,25 @@ class TierTests:
             done = [pool.submit(work, number) for number in range(3) for work in (write, read)]
             for one in done:
                 one.result()
+
+    def test_programs_compiled_ahead_are_kept_apart(self, tier: Tier, open_tier: MakeTier) -> None:
+        entry = sample_entry(1)
+        architecture = architecture_fingerprint("sample", "kernelkeep", "one")
+        other = architecture_fingerprint("sample", "kernelkeep", "two")
+        place = Place(_digest(entry), architecture.digest, architecture.folder, architecture.facts)
+        elsewhere = Place(_digest(entry), other.digest, other.folder, other.facts)
+        name = entry.facts.name
+        assert tier.get_ahead(place, name) is None and not tier.has_ahead(place, name)
+        try:
+            tier.put_ahead(place, encode(entry))
+        except NotStored:
+            return  # it keeps none
+        for one in (tier, open_tier()):
+            assert one.get_ahead(place, name) == encode(entry) and one.has_ahead(place, name)
+            assert one.get(_digest(entry)) is None and list(one.scan()) == []
+            assert one.get_ahead(elsewhere, name) is None
+        tier.reject_ahead(place)
+        assert tier.get_ahead(place, name) is None
 
     def test_a_chain_finds_what_another_chain_put(self, open_tier: MakeTier) -> None:
         entry = sample_entry(1)

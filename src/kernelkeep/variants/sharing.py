@@ -19,8 +19,9 @@ from typing import Any
 
 import msgspec
 
+from ..cache.remote_tiers import resolve_remotes
 from ..errors import ArgumentError
-from ..remote.address import Remote, open_store, parse_remotes
+from ..remote.address import Remote, open_store
 from ..remote.signing import Keys, Refused, keys_for
 from ..remote.store import Store
 from .record import encode_line
@@ -159,7 +160,7 @@ def share_with(
 
 
 def _opened(remote: Any) -> Iterator[tuple[Remote, Store, Keys]]:
-    remotes = parse_remotes(remote, timeout_seconds=_TIMEOUT_SECONDS)
+    remotes = resolve_remotes(remote, timeout_seconds=_TIMEOUT_SECONDS)
     if not remotes:
         raise ArgumentError("remote must name a shared store, such as redis://host/0; or set KERNELKEEP_REMOTE")
     for one in remotes:

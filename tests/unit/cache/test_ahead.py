@@ -11,6 +11,8 @@ import kernelkeep as kk
 from kernelkeep.cache.entry import Entry, Facts, encode
 from kernelkeep.cache.gpu_folder import GpuFolder
 from kernelkeep.cache.key import key_of
+from kernelkeep.cache.tiers.remote import RemoteTier
+from kernelkeep.remote.signing import keys_for
 from kernelkeep.storage.private import make_private_folder
 from kernelkeep.testing import FakeDevice
 from kernelkeep.testing.cache_parts.common import adder, check_adder
@@ -18,7 +20,9 @@ from kernelkeep.testing.fake import ahead
 from kernelkeep.testing.process import run_python
 
 
-def compiled_ahead(root: Path, source: kk.Source, *, term: int | None = None, architecture: str = "any") -> Path:
+def compiled_ahead(
+    root: Path, source: kk.Source, *, term: int | None = None, architecture: str = "any", only: bool = True
+) -> Path:
     """Put a program into the folder of an architecture; with `term`, the binary is that of another program."""
     fingerprint = ahead.fingerprint(architecture)
     other = kk.Source(source.text.replace("+ 5", f"+ {term}"), source.name, source.language)
@@ -37,8 +41,9 @@ def compiled_ahead(root: Path, source: kk.Source, *, term: int | None = None, ar
     folder = GpuFolder(root / fingerprint.folder)
     folder.prepare({"fingerprint": fingerprint.facts}, used_here=False)
     folder.write(facts.key.digest, encode(Entry(facts, binary)))
-    (path,) = folder.files()
-    return path
+    paths = folder.files()
+    assert not only or len(paths) == 1
+    return paths[0]
 
 
 def origin_of(cache: kk.ProgramCache, source: kk.Source) -> str:
@@ -114,6 +119,50 @@ def test_explain_says_where_it_was_found(tmp_path: Path) -> None:
         assert "compiled ahead by a compiler elsewhere" in found.note and ahead.fingerprint("any").folder in found.note
         missed = cache.explain(adder(device, 6))
         assert missed.found is None and {one.field for one in missed.differences} == {"source", "fingerprint"}
+
+
+def test_preloading_by_name_finds_it_and_loads_it_once(tmp_path: Path) -> None:
+    with FakeDevice() as device, kk.ProgramCache(device, tmp_path) as cache:
+        source = adder(device, 5, name="add")
+        compiled_ahead(tmp_path, source)
+        report = cache.preload(["add", "nothing"])
+        assert (report.disk, report.compiled, len(report.failed)) == (1, 0, 1)
+        with cache.get(source) as lease:
+            assert lease.origin == "memory"
+            check_adder(device, lease, 5)
+        assert cache.stats().programs == 1 and origin_of(cache, source) == "memory"
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_shared_store_has_it_too(tmp_path: Path, signed: bool) -> None:
+    pytest.importorskip("obstore")
+    url, key = f"file://{tmp_path}/store", b"a secret that machines share" if signed else None
+    with FakeDevice() as device:
+        source = adder(device, 5)
+        with kk.ProgramCache(
+            device, tmp_path / "here", remote=url, signing_key=key, allow_unsigned=not signed, remote_timeout=20.0
+        ) as cache:
+            data = compiled_ahead(tmp_path / "elsewhere", source).read_bytes()
+            (place,) = cache.places_ahead(source)
+            remote = kk.Remote(url=url, signing_key=key, allow_unsigned=key is None)
+            RemoteTier(remote, keys_for(remote), device.fingerprint.digest).put_ahead(place, data)
+            assert origin_of(cache, source) == "remote" and cache.stats().compiles == 0
+            cache.finish_saving()
+        assert len(list((tmp_path / "here" / place.folder).rglob("*.bin"))) == 1, "it was not kept on disk"
+        with kk.ProgramCache(device, tmp_path / "here") as cache:
+            assert origin_of(cache, source) == "disk"
+
+
+def test_a_shared_store_is_not_asked_for_what_is_on_disk(tmp_path: Path) -> None:
+    pytest.importorskip("redis")
+    with FakeDevice() as device:
+        sources = [adder(device, term, name=f"add{term}") for term in (5, 6)]
+        for source in sources:
+            folder = compiled_ahead(tmp_path, source, only=False).parents[2]
+        nobody = "redis://127.0.0.1:1/0"
+        with kk.ProgramCache(device, tmp_path, remote=nobody, allow_unsigned=True) as cache:
+            assert cache.preload(sources).disk == 2 and folder.is_dir()
+            assert cache.chain.counts()["remote"].failed == 0, "the store was asked"
 
 
 READ_ONLY = """

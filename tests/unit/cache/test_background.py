@@ -116,6 +116,17 @@ def test_close_does_not_wait_for_one_that_hangs(recorder: Recorder) -> None:
     end.set()
 
 
+def test_flush_waits_as_long_as_tasks_are_done_and_not_for_one_that_hangs(recorder: Recorder) -> None:
+    tasks = BackgroundTasks()
+    for number in range(8):
+        tasks.add(recorder.task(str(number), lambda: time.sleep(0.2)))
+    assert tasks.flush(LONG_SECONDS, stalled_seconds=LONG_SECONDS / 2) and len(recorder.ran) == 8
+    end = hold(tasks, recorder)
+    begun = time.monotonic()
+    assert not tasks.flush(LONG_SECONDS, stalled_seconds=0.05) and time.monotonic() - begun < LONG_SECONDS / 2
+    end.set()
+
+
 def test_callbacks_come_after_the_tasks_of_their_group(recorder: Recorder) -> None:
     tasks = BackgroundTasks()
     tasks.after("group", lambda: recorder.ran.append("at once"))

@@ -17,6 +17,8 @@ from kernelkeep.cache.tiers.disk import DiskTier
 from kernelkeep.cache.tiers.remote import RemoteTier
 from kernelkeep.cache.tiers.remote_lock import RemoteLock
 from kernelkeep.remote.address import Remote, open_store
+from kernelkeep.remote.lease import State
+from kernelkeep.remote.redis_lease import RedisLease
 from kernelkeep.remote.signing import keys_for
 from kernelkeep.testing.entries import sample_entry
 from kernelkeep.testing.servers import RedisServer
@@ -251,3 +253,48 @@ def test_a_process_that_waited_for_its_neighbour_asks_no_other_machine(
     assert compiling.result() == "compiled"
     assert waiting.result(PATIENCE) == "disk"
     go_on.set()
+
+
+def test_leases_of_a_server_that_hangs_are_left_to_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[State] = []
+    monkeypatch.setattr(RedisLease, "give_up", lambda lease, state: asked.append(state))
+    with RedisServer() as server, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        machine = Machine(tmp_path / "a", Remote(server.url, signing_key=b"a shared secret"))
+
+        def hang() -> None:
+            server.pause()
+            machine.chain.locate("0" * 64, "another program")  # the tier is known to fail from here on
+
+        assert machine.get(hang) == "compiled"
+        machine.chain.close()
+        assert len(machine.locks) == 1
+        assert not asked, "closing must not wait for an answer"
+
+
+def test_waiting_ends_in_time(tmp_path: Path, remote: Remote, pool: ThreadPoolExecutor) -> None:
+    first, second = Machine(tmp_path / "a", remote), Machine(tmp_path / "b", remote)
+    go_on = threading.Event()
+    compiling = start(pool, first, lambda: assert_(go_on.wait(PATIENCE)))
+    until(lambda: first.compiles == 1)
+    assert second.get(timeout_seconds=0.1) == "compiled"
+    go_on.set()
+    assert compiling.result() == "compiled"
+
+
+@pytest.mark.filterwarnings("ignore::kernelkeep.errors.CacheWarning")
+def test_bytes_that_are_refused_are_not_what_is_waited_for(
+    tmp_path: Path, remote: Remote, pool: ThreadPoolExecutor
+) -> None:
+    open_store(remote).put(f"programs/{'f' * 64}/{DIGEST}", b"nobody signed this")
+    first, second = Machine(tmp_path / "a", remote), Machine(tmp_path / "b", remote)
+    go_on = threading.Event()
+    compiling = start(pool, first, lambda: assert_(go_on.wait(PATIENCE)))
+    until(lambda: first.compiles == 1)
+    waiting = start(pool, second)
+    until(lambda: second.waits)
+    time.sleep(0.2)  # it looks for the bytes a few times, and those that it refused are there
+    assert second.compiles == 0
+    go_on.set()
+    assert (compiling.result(), waiting.result()) == ("compiled", "remote")
+    assert first.chain.counts()["remote"].refused == second.chain.counts()["remote"].refused == 1

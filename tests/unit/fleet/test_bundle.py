@@ -212,6 +212,8 @@ def test_a_bundle_that_others_can_change_is_copied_before_it_is_checked(device: 
     [
         ({"names": "add1"}, "names must be a list of texts"),
         ({"names": ["nothing"]}, "no program named 'nothing' is kept in"),
+        ({"digests": ["ffffffffffff"]}, "no program with the key 'ffffffffffff' is kept in"),
+        ({"sources": [SAXPY.kernel]}, "no program of the source 'saxpy' is kept in"),
         ({"devices": "mine"}, "devices must be 'this', 'all'"),
         ({"devices": "this"}, "devices must be 'all'"),
         ({"sources": [3]}, "sources must be a list of kk.Source"),

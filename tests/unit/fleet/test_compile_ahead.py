@@ -69,7 +69,11 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     ("sources", "targets", "said"),
     [
         ([], ["fake:any"], "sources must not be empty"),
-        ("saxpy.cu", ["fake:any"], "sources must be a list of kk.Source or kk.PortableKernel, got 'saxpy.cu'"),
+        (
+            "saxpy.cu",
+            ["fake:any"],
+            "sources must be a list of kk.Source or kk.PortableKernel or kk.StateProgram, got 'saxpy.cu'",
+        ),
         ([3], ["fake:any"], "got a int in it"),
         (KERNELS, [], "targets must not be empty"),
         (KERNELS, ["fake"], "must be one of any, other"),

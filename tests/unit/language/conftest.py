@@ -68,6 +68,8 @@ def show(node: Any) -> str:
             return f"{type_}{{{', '.join(map(show, arguments))}}}"
         case tree.Index(base=base, index=index):
             return f"{show(base)}[{show(index)}]"
+        case tree.Slice(base=base, offset=offset):
+            return f"{show(base)} + {show(offset)}"
         case tree.Field(base=base, name=name) | tree.Swizzle(base=base, elements=name):
             return f"{show(base)}.{name}"
         case tree.Declare(variable=variable, value=value):

@@ -24,7 +24,7 @@ def test_arrays_with_atomics_are_found_through_helper_functions(read: Any) -> No
     body = """void count(int to[], int other[], int i) { kk_atomic_add(to[i], 1); other[i] = 1; }
 void twice(int to[], int other[]) { count(to, other, 0); count(to, other, 1); }
 kk_shared(int, t, 4, 4); kk_shared(int, s, 8);
-twice(z, s); kk_atomic_store(t[0][n], kk_atomic_load(t[n][0]) + 1);"""
+twice(z + 2, s); kk_atomic_store(t[0][n], kk_atomic_load(t[n][0]) + 1);"""
     found = requirements(read(body).module).atomic_variables
     assert sorted(variable.name for variable in found) == ["t", "to", "to", "z"]
 

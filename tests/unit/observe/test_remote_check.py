@@ -9,13 +9,17 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.cache.entry import encode
+from kernelkeep.cache.sync import push_cache
 from kernelkeep.observe.remote_check import check_remote
 from kernelkeep.remote.address import Remote, open_store
 from kernelkeep.remote.keys import PrivateKey, SharedKey
 from kernelkeep.remote.signing import Keys, keys_for
 from kernelkeep.remote.trusted_keys import TrustedKeys
+from kernelkeep.testing import FakeDevice
 from kernelkeep.testing.entries import sample_entry
 from kernelkeep.testing.servers import RedisServer
+from kernelkeep.variants.records import Record, Records
+from kernelkeep.variants.sharing import share_records
 
 SECRET = b"a secret that all machines share"
 FINGERPRINT = "f" * 64
@@ -78,3 +82,36 @@ def test_a_store_that_is_not_there() -> None:
     with pytest.raises(kk.RemoteError) as caught:
         check_remote(Remote("redis://user:pass-word@127.0.0.1:1/0", signing_key=SECRET))
     assert "pass-word" not in str(caught.value)
+
+
+def test_everything_that_kernelkeep_stores_is_known_to_the_check(
+    redis_server: RedisServer, namespace: str, tmp_path: Path
+) -> None:
+    """Programs of a cache, a folder that was pushed, and tuning results: each opens under the name that its writer signed."""
+    remote = Remote(redis_server.url, namespace=namespace, signing_key=SECRET, timeout_seconds=60)
+    text = 'def adder(y: "i4[]", n: "i4"):\n    y[:n] += 1\n'
+    with FakeDevice() as device, kk.ProgramCache(device, tmp_path / "cache", remote=remote, remote_timeout=60) as cache:
+        cache.get(kk.Source(text, name="adder", language="python")).release()
+        cache.finish_saving()
+    push_cache(tmp_path / "cache", remote)
+    record = Record(
+        tuned="my gemm",
+        source="0" * 64,
+        space="0123",
+        device="d" * 64,
+        device_name="a GPU",
+        architecture="sm_90",
+        problem={"m": 256},
+        variant={"TILE": 1},
+        samples_ms=[1.0],
+        verified=True,
+        tolerance=1e-5,
+    )
+    with Records(None) as records:
+        records.add(record)
+        share_records(open_store(remote), keys_for(remote), records)
+    found = check_remote(remote)
+    kinds = {name.partition("/")[0] for name in open_store(remote).list("")}
+    assert kinds - {"leases", "lease-tokens"} == {"programs", "folders", "tuning"}
+    assert found.ok, found.refused
+    assert (found.objects, found.others) == (3, 0)

@@ -53,6 +53,8 @@ def test_several_remotes_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> No
         ("redis://h/0?timeout_seconds=x", "no usable value"),
         ("redis://h/0?read_only=perhaps", "no usable value"),
         ("redis://[h/0", "not an address"),
+        (kk.Remote(5), "remote must have an address"),  # type: ignore[arg-type]
+        (kk.Remote("redis://h/0", namespace=5), "namespace"),  # type: ignore[arg-type]
         (kk.Remote("redis://h/0", timeout_seconds="1"), "timeout_seconds"),  # type: ignore[arg-type]
     ],
 )
@@ -69,9 +71,24 @@ def test_nothing_shows_the_secrets() -> None:
     assert set(secrets_in(SECRET)) >= {"someone", "pa%40ssword", "pa@ssword", "verysecret", "a1b2"}
     remote = kk.Remote(SECRET, signing_key=b"shared secret")
     said = Failures(remote).describe(ValueError(f"cannot open {SECRET} for someone with pa@ssword,\nand verysecret"))
-    for text in (repr(remote), str(remote), remote.location, said, open_store(remote).location):
+    for text in (
+        repr(remote),
+        str(remote),
+        *remote.__rich_repr__(),
+        remote.location,
+        said,
+        open_store(remote).location,
+    ):
         for secret in ("someone", "ssword", "secret", "a1b2"):
             assert secret not in text
+
+
+def test_what_helps_to_find_a_mistake_is_shown() -> None:
+    remote = kk.Remote("s3://b/x?endpoint=http://minio:9000&region=eu-1&secret_access_key=abcdef")
+    said = Failures(remote).describe(ValueError("http://minio:9000 in eu-1 refuses abcdef"))
+    assert said == "http://minio:9000 in eu-1 refuses …"
+    inside = kk.Remote("s3://b/x?endpoint=http://me:hidden@minio:9000")
+    assert "hidden" not in Failures(inside).describe(ValueError("http://me:hidden@minio:9000 fails"))
 
 
 def test_a_wrong_address_in_an_error_shows_no_secret() -> None:

@@ -104,6 +104,36 @@ def test_a_key_of_another_user_is_refused(tmp_path: Path) -> None:
         key_given(file)
 
 
+@two_users
+def test_a_link_that_another_user_made_is_not_followed(tmp_path: Path) -> None:
+    """It would choose among this user's files: a public key that was once saved and never trusted, for example."""
+    (tmp_path / "sticky").mkdir()
+    (tmp_path / "sticky").chmod(0o1777)
+    file = write(tmp_path / "them.pub", PrivateKey.generate().public.line().encode())
+    link = tmp_path / "sticky" / "key"
+    link.symlink_to(file)
+    with pytest.raises(kk.ArgumentError, match="may be written to by others"):
+        key_given(link)
+    (tmp_path / "sticky").chmod(0o755)
+    assert key_given(link).id
+    os.chown(link, MALLORY, MALLORY, follow_symlinks=False)
+    with pytest.raises(kk.ArgumentError, match="belongs to"):
+        key_given(link)
+
+
+def test_links_are_followed_and_a_loop_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = PrivateKey.generate()
+    (tmp_path / "deep").mkdir()
+    write(tmp_path / "deep" / "key", key.pem())
+    (tmp_path / "one").symlink_to("deep/../two")
+    (tmp_path / "two").symlink_to(tmp_path / "deep" / "key")
+    monkeypatch.chdir(tmp_path)
+    assert key_given("one").id == key_given("./deep/../one").id == key.id
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(kk.ArgumentError, match="Too many levels of symbolic links"):
+        key_given(tmp_path / "loop")
+
+
 def test_a_text_that_is_no_path_is_not_repeated(tmp_path: Path) -> None:
     """Somebody may pass the secret itself as a str."""
     for text in ("hunter2 hunter2 hunter2", "x" * 5000, "a\0b", "~nobody-like-this/key"):

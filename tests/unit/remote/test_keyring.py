@@ -269,6 +269,31 @@ def test_a_keyring_of_another_user_is_not_used(keyring: kk.Keyring) -> None:
         keyring.load()
 
 
+@two_users
+def test_a_keyring_that_cannot_be_seen_is_not_taken_for_an_empty_one(reachable_path: Path) -> None:
+    keyring = kk.Keyring(reachable_path / "closed" / "keys")
+    keyring.new()
+    os.seteuid(12345)
+    try:
+        with pytest.raises(kk.RemoteError, match="cannot be used: Permission denied"):
+            keyring.load()
+    finally:
+        os.seteuid(0)
+    assert len(keyring.keys()) == 1
+
+
+def test_users_without_a_home_have_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERNELKEEP_KEYS_DIR", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/dev/null")
+    assert kk.Keyring().keys() == ()
+    with pytest.raises(kk.RemoteError, match="cannot be written"):
+        kk.Keyring().new()
+    monkeypatch.setenv("KERNELKEEP_KEYS_DIR", "~nobody-like-this/keys")
+    with pytest.raises(kk.ArgumentError, match="the folder of the keys must be a path"):
+        kk.Keyring()
+
+
 def test_a_running_process_notices_a_revocation(keyring: kk.Keyring, monkeypatch: pytest.MonkeyPatch) -> None:
     key = PrivateKey.generate()
     keyring.trust(key.public.line())

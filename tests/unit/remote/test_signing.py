@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import pickle
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,10 +114,27 @@ def test_an_envelope_does_not_open_elsewhere(keys: Keys, signer: Signer, clock: 
     assert refusal(lambda: elsewhere.open("program", NAME, sealed)) == "tampered"
 
 
-def test_the_parts_of_a_name_cannot_be_shifted(keys: Keys) -> None:
+def test_the_parts_of_a_name_cannot_be_shifted(signer: Signer) -> None:
     """Kind, namespace and name are signed with their lengths: "ab" + "c" is not "a" + "bc"."""
-    sealed = keys.seal("ab", "c", DATA)
-    assert refusal(lambda: keys.open("a", "bc", sealed)) == "tampered"
+    one, two, none = (Keys(TrustedKeys(signer), namespace=name) for name in ("ab", "a", ""))
+    assert refusal(lambda: none.open("a", "bc", none.seal("ab", "c", DATA))) == "tampered"
+    assert refusal(lambda: two.open("kind", "bc", one.seal("kind", "c", DATA))) == "tampered"
+
+
+def test_a_head_with_other_fields_is_refused_even_if_it_is_signed(signer: Signer, clock: Clock) -> None:
+    """What a later version may mean by them is not known here."""
+    keys = Keys(TrustedKeys(signer), clock=clock)
+    key_id = bytes.fromhex(signer.id)
+    texts = b"".join(len(text).to_bytes(4, "little") + text for text in (b"kind", b"", b"name"))
+    good = (1, signer.algorithm, 0)
+    for fields in (good, (0, *good[1:]), (2, *good[1:]), (1, 3 - signer.algorithm, 0), (1, 9, 0), (*good[:2], 1)):
+        header = struct.pack("<4sBBH16sQQ", b"KKSG", *fields, key_id, int(NOW), 0)
+        message = b"kernelkeep envelope 1\0" + texts + header + hashlib.sha256(DATA).digest()
+        sealed = header + signer.sign(message) + DATA
+        if fields == good:
+            assert keys.open("kind", "name", sealed) == DATA, "this is what is signed"
+        else:
+            assert refusal(lambda sealed=sealed: keys.open("kind", "name", sealed)) == "tampered"  # type: ignore[misc]
 
 
 def test_expired(keys: Keys, clock: Clock) -> None:
@@ -125,6 +143,9 @@ def test_expired(keys: Keys, clock: Clock) -> None:
     assert keys.open("program", NAME, sealed) == DATA
     clock.now = NOW + 60
     assert refusal(lambda: keys.open("program", NAME, sealed)) == "expired"
+    clock.now = NOW + 0.6
+    short = keys.seal("program", NAME, DATA, ttl_seconds=0.1)
+    assert keys.open("program", NAME, short) == DATA, "times are whole seconds, rounded up"
     forever = keys.seal("program", NAME, DATA)
     clock.now = NOW + 1e9
     assert keys.open("program", NAME, forever) == DATA
@@ -179,6 +200,7 @@ def test_revoked(signer: Signer, clock: Clock) -> None:
         victim = Keys(TrustedKeys(signer, [Trusted(signer)], [signer.id]), clock=clock)
     assert refusal(lambda: victim.open("program", NAME, sealed)) == "revoked"
     assert not victim.can_seal
+    assert TrustedKeys(trusted=[Trusted(signer)], revoked=[signer.id]).now().is_empty
     with pytest.raises(kk.RemoteError, match="no key signs here"):
         victim.seal("program", NAME, DATA)
 

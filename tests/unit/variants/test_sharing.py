@@ -42,6 +42,8 @@ def record(number: int = 1, **changes: Any) -> Record:
 def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remote:
     monkeypatch.setenv("KERNELKEEP_KEYS_DIR", str(tmp_path / "keys"))
     Keyring().new("a machine")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store").chmod(0o777)  # others can write
     return Remote(url=f"file://{tmp_path}/store")
 
 
@@ -135,6 +137,8 @@ def test_what_is_not_trusted_is_neither_read_nor_removed(store: Store, keys: Key
 def test_errors_are_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELKEEP_KEYS_DIR", str(tmp_path / "none"))
     monkeypatch.delenv("KERNELKEEP_REMOTE", raising=False)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store").chmod(0o777)
     with Records(None) as records:
         with pytest.raises(kk.ArgumentError, match="remote must name a shared store"):
             share_with(None, records)

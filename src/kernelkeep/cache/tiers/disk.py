@@ -193,6 +193,16 @@ class DiskTier(Tier):
             log(name or place.digest[:12], "cannot be read from disk: %s", error)
         return None
 
+    def has_ahead(self, place: Place, name: str) -> bool:
+        """Whether there is a file."""
+        folder = self._folder_ahead(place)
+        return folder is not None and folder.has(place.digest, name)
+
+    def find_name_ahead(self, place: Place, name: str) -> list[str]:
+        """The digests of the entries saved under a name in the folder of an architecture."""
+        folder = self._folder_ahead(place)
+        return [] if folder is None else folder.find_name(name)
+
     def put_ahead(self, place: Place, data: bytes) -> None:
         """Publish an entry in the folder of an architecture."""
         self._check_usable()

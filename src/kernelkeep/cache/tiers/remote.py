@@ -6,6 +6,7 @@ that trusts other keys must not destroy what others use. It is hidden here until
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -18,6 +19,7 @@ from ...remote.deadline import DeadlineExceeded, DeadlineThreads
 from ...remote.names import LEASES
 from ...remote.signing import Keys, Refused
 from ...storage.files import Damaged
+from ..folder_description import FolderDescription, describe_folder
 from .remote_lock import CALL_SECONDS, RemoteLock
 from .tier import NotStored, NotTrusted, Place, Tier
 
@@ -48,22 +50,32 @@ def signed_name(fingerprint: str, digest: str) -> str:
 class RemoteTier(Tier):
     """Entries of one fingerprint in a shared store. Making one asks the server nothing.
 
-    Where `remote` has a `timeout_seconds` of its own, a lookup takes no longer than that either.
+    Where `remote` has a `timeout_seconds` of its own, a lookup takes no longer than that either. What is `described` is stored
+    with the first entry, for machines that pull the programs of a GPU that they have not.
     """
 
     in_background = True
 
-    def __init__(self, remote: Remote, keys: Keys, fingerprint: str, name: str = "remote") -> None:
+    def __init__(
+        self,
+        remote: Remote,
+        keys: Keys,
+        fingerprint: str,
+        name: str = "remote",
+        described: FolderDescription | None = None,
+    ) -> None:
         self.name = name
         self.remote = remote
         self.keys = keys
         self.fingerprint = fingerprint
         self.read_only = remote.read_only
-        self._store = open_store(remote)
-        patient = max(WRITE_TIMEOUT_SECONDS, remote.timeout_seconds)
-        self._patient_store = open_store(msgspec.structs.replace(remote, timeout_seconds=patient))
-        self._patient_seconds = patient
+        # Who looks up stops waiting long before the store's own limit. The call goes on and leaves an open connection behind:
+        # making one, with TLS and far away, takes longer than a lookup may.
+        self._patient_seconds = max(WRITE_TIMEOUT_SECONDS, remote.timeout_seconds)
+        self._store = open_store(msgspec.structs.replace(remote, timeout_seconds=self._patient_seconds))
         self._threads = DeadlineThreads(_MOST_THREADS)
+        self._to_describe = described
+        self._aborting = False
         self._hidden: set[str] = set()
         self._lock = threading.Lock()
 
@@ -72,32 +84,47 @@ class RemoteTier(Tier):
         """The address without its secrets."""
         return self.remote.location
 
-    @property
-    def store(self) -> Store:
-        """The store itself, whose calls have the time limit of a lookup."""
-        return self._store
-
     def _ask(self, work: Callable[[Store], T], seconds: float | None = None) -> T:
         """Ask with the time limit of a lookup."""
         limit = min(self.remote.timeout_seconds, seconds if seconds is not None else self.remote.timeout_seconds)
         return self._call(self._store, work, limit)
 
     def _ask_patiently(self, work: Callable[[Store], T]) -> T:
-        return self._call(self._patient_store, work, self._patient_seconds)
+        return self._call(self._store, work, self._patient_seconds)
 
     def _call(self, store: Store, work: Callable[[Store], T], seconds: float) -> T:
         store.prepare()  # loading a library is not the server's time
         try:
             return self._threads.call(lambda: work(store), seconds)
         except DeadlineExceeded:
-            store.abort()
+            self._abort_later(store)
             raise
+
+    def _abort_later(self, store: Store) -> None:
+        """End calls that nobody waits for if they go on for too long: a server that keeps sending would fill the memory."""
+        with self._lock:
+            if self._aborting:
+                return
+            self._aborting = True
+
+        def abort() -> None:
+            self._aborting = False
+            if self._threads.longest_seconds >= self._patient_seconds:
+                store.abort()
+
+        timer = threading.Timer(self._patient_seconds + 0.5, abort)
+        timer.daemon = True
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending, and the calls with it
+            timer.start()
 
     # --- entries
 
     def open(self) -> None:
-        """After a failure: ask the server for something, to see whether it answers."""
-        self._ask(lambda store: store.get(stored_name(self.fingerprint, "none")))
+        """After a failure: connect, with time for it, and then see whether the server answers as fast as a lookup needs it."""
+        name = stored_name(self.fingerprint, "none")
+        self._ask_patiently(lambda store: store.get(name))
+        self._call(self._lease_store, lambda store: store.get(name), self._patient_seconds)
+        self._ask(lambda store: store.get(name))
 
     def get(self, digest: str) -> bytes | None:
         """The bytes of an entry whose signature holds."""
@@ -143,6 +170,9 @@ class RemoteTier(Tier):
         ttl = self.remote.ttl_seconds
         sealed = self.keys.seal(_KIND, path, data, ttl)
         self._ask_patiently(lambda store: store.put(f"programs/{path}", sealed, ttl))
+        if (described := self._to_describe) is not None:
+            self._ask_patiently(lambda store: describe_folder(store, self.keys, described, ttl))
+            self._to_describe = None
         with self._lock:
             self._hidden.discard(path)
 
@@ -204,7 +234,7 @@ class RemoteTier(Tier):
 
     def close(self) -> None:
         """Close the connections."""
-        for store in (self._store, self._patient_store, self._lease_store):
+        for store in (self._store, self._lease_store):
             store.close()
 
     # --- names and envelopes

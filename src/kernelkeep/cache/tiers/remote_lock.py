@@ -54,3 +54,7 @@ class RemoteLock:
     def abandon(self) -> None:
         """The same, and those who wait now compile for themselves."""
         self._lease.release(failed=True)
+
+    def drop(self) -> None:
+        """Leave the lease to run out; the store is not asked."""
+        self._lease.drop()

@@ -64,6 +64,9 @@ class SharedLock(CompileLock, Protocol):
     def abandon(self) -> None:
         """Release it because nothing was stored: who waits now compiles, and does not wait for the next holder."""
 
+    def drop(self) -> None:
+        """Leave it to run out, because the tier does not answer."""
+
 
 class Tier(ABC):
     """A place for entries. Its methods are called from several threads at once.
@@ -147,6 +150,10 @@ class Tier(ABC):
     def get_ahead(self, place: Place, name: str) -> bytes | None:
         """`get_named` of a program that was compiled ahead."""
         return None
+
+    def has_ahead(self, place: Place, name: str) -> bool:
+        """`has` of a program that was compiled ahead."""
+        return self.get_ahead(place, name) is not None
 
     def put_ahead(self, place: Place, data: bytes) -> None:
         """`put` of a program that was compiled ahead, which a later tier had."""

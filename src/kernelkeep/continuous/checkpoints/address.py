@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import msgspec
 
@@ -24,6 +24,8 @@ TIMEOUT_SECONDS = 20.0  # for one request; an address may say ?timeout_seconds=â
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
 _TORN = re.compile(r"(s3|gs|az|https?|rediss?|file):/[^/]")  # what pathlib makes of an address
 _NAME = re.compile(r"[A-Za-z0-9._@=+-]{1,200}")
+_SERVER = re.compile(r"endpoint|account_name|region")
+_SERVER_VARIABLE = re.compile(r"(AWS_ENDPOINT|AZURE_STORAGE_ENDPOINT|AZURE_STORAGE_ACCOUNT_NAME|GOOGLE_BASE_URL).*")
 _OLDER = re.compile(r"(\.before-[0-9TZ-]+)?(\.[1-9][0-9]{0,14})?$")
 
 
@@ -89,6 +91,14 @@ def parse_address(url: str) -> CheckpointAddress:
         database, _, rest = folder.strip("/").partition("/")
         if rest or not (database.isdecimal() or not database):
             raise ArgumentError(f"{remote.location} cannot be a checkpoint: write redis://host/DATABASE/NAME")
-    where = f"{folder_remote.location.rstrip('/')}/{name}\0{remote.namespace}"
+    where = "\0".join((f"{folder_remote.location.rstrip('/')}/{name}", remote.namespace, *_servers(parts.query)))
     digest = hashlib.sha256(where.encode()).hexdigest()[:32]
     return CheckpointAddress(folder_remote, name, settings.cache_dir() / "checkpoints" / digest / name)
+
+
+def _servers(query: str) -> list[str]:
+    """What else says which store an address means, without secrets: the same bucket may be on several servers."""
+    options = [f"{name}={value}" for name, value in sorted(parse_qsl(query)) if _SERVER.search(name.lower())]
+    return options + [
+        f"{name}={value}" for name, value in sorted(os.environ.items()) if _SERVER_VARIABLE.fullmatch(name)
+    ]

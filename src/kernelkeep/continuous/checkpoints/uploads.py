@@ -25,11 +25,18 @@ class Uploads:
     after something was uploaded in between.
     """
 
-    def __init__(self, objects: StoredObjects, ownership: Ownership, on_stored: Callable[[State], None]) -> None:
+    def __init__(
+        self,
+        objects: StoredObjects,
+        ownership: Ownership,
+        on_begin: Callable[[State], None],
+        on_stored: Callable[[State], None],
+    ) -> None:
         self.uploaded = 0
         self.problem: CheckpointError | None = None  # of the last attempt
         self._objects = objects
         self._ownership = ownership
+        self._on_begin = on_begin
         self._on_stored = on_stored
         self._condition = threading.Condition()
         self._waiting: tuple[Path, State, int] | None = None
@@ -82,6 +89,7 @@ class Uploads:
                 self._waiting = None
             try:
                 self._ownership.confirm()
+                self._on_begin(state)
                 self._objects.put(path, state, keep)
             except Exception as error:
                 self._note_failure(error)

@@ -7,6 +7,7 @@ copy counts, because the run that made it could not upload it. A state that only
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import tempfile
 import time
@@ -15,18 +16,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...errors import ArgumentError, CheckpointError
-from ...storage.files import Damaged, read_regular, remove, write_whole
+from ...storage.files import Damaged, remove, write_whole
 from ...storage.private import make_private_folder
 from .address import CheckpointAddress, is_address, parse_address
 from .checkpoint import CheckpointWarning
 from .file_set import find_file_set, numbered, older_path, real_path
+from .old_copies import MARK, remove_old_copies, states_in_common
 from .ownership import Ownership, warn_unowned
 from .publication import keep_aside
 from .stored_objects import State, StoredObjects, describe_refusal, state_of
 from .uploads import Uploads
 
-_MARK = "synchronised"
-_MARK_BYTES = 100
+_log = logging.getLogger("kernelkeep")
 _READING = ".reading-"
 _STALE_SECONDS = 86400.0
 
@@ -41,7 +42,7 @@ class WorkingCopy:
         self._objects.check_writable()
         _make_folder(self.path.parent, address)
         self._ownership = Ownership(self._objects.store, address.name, address.location, self._identity())
-        self._uploads = Uploads(self._objects, self._ownership, self._note_common)
+        self._uploads = Uploads(self._objects, self._ownership, self._note_on_its_way, self._note_common)
         self._links = 0
 
     def _identity(self) -> str:
@@ -65,6 +66,7 @@ class WorkingCopy:
     def _pull(self) -> None:
         for leftover in self.path.parent.glob(".upload-*"):
             remove(leftover)
+        remove_old_copies(self.path.parent.parent)
         incoming = self.path.with_name(f".{self.path.name}.fetched")
         try:
             stored = self._objects.fetch_newest(incoming)
@@ -81,9 +83,10 @@ class WorkingCopy:
         if here is not None and here.digest == stored.digest:
             remove(incoming)
             self._note_common(stored)
-        elif here is not None and stored.digest == self._common():
-            remove(incoming)
-            self._upload_again(here, f"{self.address} is older than what this machine has")
+        elif here is not None and stored.digest in states_in_common(self.path.parent):
+            remove(incoming)  # the run before was killed, or could not upload its last state
+            _log.info("%s is older than this machine's copy %s, which is used and uploaded", self.address, self.path)
+            self._submit(here, keep=2)
         else:
             self._clear(here)
             incoming.replace(self.path)
@@ -106,7 +109,7 @@ class WorkingCopy:
 
     def _clear(self, here: State | None) -> None:
         """Make room for what the store has: what only this machine has is kept under another name."""
-        if here is not None and here.digest != self._common():
+        if here is not None and here.digest not in states_in_common(self.path.parent)[:1]:
             aside = keep_aside(self.path, find_file_set(self.path).older)
             self._warn(f"{self.address} was continued elsewhere; what only this machine had is kept as {aside}")
         remove(self.path)
@@ -156,15 +159,16 @@ class WorkingCopy:
         except (OSError, Damaged):
             return None
 
-    def _common(self) -> str:
-        try:
-            return read_regular(self.path.with_name(_MARK), most=_MARK_BYTES)[0].decode(errors="replace").strip()
-        except (OSError, Damaged):
-            return ""
-
     def _note_common(self, state: State) -> None:
+        self._mark(state.digest)
+
+    def _note_on_its_way(self, state: State) -> None:
+        """Before an upload: who is killed after it, and before it was noted, must not take it for another machine's."""
+        self._mark(*states_in_common(self.path.parent)[:1] or ["none"], state.digest)
+
+    def _mark(self, *digests: str) -> None:
         with contextlib.suppress(OSError, ArgumentError):
-            write_whole(self.path.with_name(_MARK), state.digest.encode())
+            write_whole(self.path.with_name(MARK), "\n".join(digests).encode())
 
     def _warn(self, sentence: str) -> None:
         warnings.warn(sentence, CheckpointWarning, stacklevel=7)

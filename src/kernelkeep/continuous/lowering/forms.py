@@ -91,3 +91,19 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
     named = [Buffer(key, array.dtype.str[1:]) for key, array in (program.state | program.tasks).items()]
     as_written = PortableKernel(program.name, params=named, body=program.body, group=program.group)
     return Form(kind, kernel, tuple(role for role, _ in parameters), as_written, supervised)
+
+
+def kernels_of(program: StateProgram, *, cooperative: bool) -> list[PortableKernel]:
+    """Every kernel that a run may use, whatever its strategy, to compile them before. A run with a condition has others.
+
+    `cooperative`: for devices with cooperative launches.
+    """
+    kinds = ["step", "group"]
+    if program.coupling == "independent" and not program.keeps_whole:
+        kinds.append("span")
+    if program.tasks or program.keeps_whole:
+        kinds.append("copy")
+    forms = [lower(program, kind) for kind in kinds]
+    if cooperative:
+        forms += [lower(program, "grid", supervised=supervised) for supervised in (False, True)]
+    return [form.kernel for form in forms]

@@ -2,10 +2,13 @@
 
     scopes.py       which name means what, and where
     conversions.py  from the type that an expression has to the one that is needed
-    expressions.py  operators, assignments, elements and fields
+    expressions.py  operators, elements and fields
+    assignments.py  assignments, and what may be assigned to
+    pointers.py     what C writes with pointers, as elements and offsets
     calls.py        helper functions and built-ins
     declarations.py variables, initialisers, array sizes
     constants.py    the values of constant expressions
+    order.py        expressions that C leaves the order of open
     flow.py         what can be seen only in a whole function: barriers, returns, values that were never set
 
 After a mistake an expression has the type INVALID, which fits everywhere, so that one mistake is reported once. A tree is only

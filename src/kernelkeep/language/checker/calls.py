@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..builtins import BUILTINS, CONSTRUCTORS, CONVERSIONS, COUNTERS, OPERATORS, TAKES_FLAGS, Builtin, Spelling
+from ..builtins import (
+    BUILTINS,
+    CONSTRUCTORS,
+    CONVERSIONS,
+    COUNTERS,
+    OPERATORS,
+    RECIPROCALS,
+    TAKES_FLAGS,
+    Builtin,
+    Spelling,
+)
 from ..problems import Problems, nearest
 from ..tree import (
     BuiltinCall,
@@ -16,6 +26,7 @@ from ..tree import (
     Literal,
     Name,
     Place,
+    Slice,
     Swizzle,
     Variable,
     has_effect,
@@ -36,9 +47,10 @@ from ..types import (
     Vector,
     vector,
 )
+from .assignments import root_of
 from .constants import constant_value
 from .conversions import Conversions, invalid
-from .expressions import Expressions, arithmetic_type, root_of
+from .expressions import Expressions, arithmetic_type
 from .scopes import Scopes
 
 _FLOAT4 = vector(F4, 4)
@@ -86,6 +98,8 @@ class Calls:
             if len(arguments) != 2:
                 return self._wrong_count(name, 2, len(arguments), at)
             return self._expressions.binary(OPERATORS[name], arguments[0], arguments[1], at)
+        if name in RECIPROCALS and len(arguments) == 1:
+            return self._expressions.binary("/", Literal(at, ANY_FLOAT, 1.0), arguments[0], at)
         if name in COUNTERS and len(arguments) == 1:
             name, arguments = COUNTERS[name], [*arguments, Literal(at, I4, 1)]
         if name in TAKES_FLAGS:
@@ -95,11 +109,6 @@ class Calls:
             known = (*self._scopes.visible(), *self._extra, *BUILTINS, *CONVERSIONS, *CONSTRUCTORS)
             return self._error(at, f"unknown function {name}{nearest(name, known)}")
         return self._builtin(name, spelling, arguments, at)
-
-    def takes_element(self, name: str) -> bool:
-        """Whether a function takes an element itself, and not its value, so that an & before it means nothing."""
-        spelling = BUILTINS.get(COUNTERS.get(name, name))
-        return spelling is not None and spelling.builtin.rule == "atomic" and self._scopes.find(name) is None
 
     def _wrong_count(self, name: str, wanted: int, given: int, at: Place) -> Expression:
         return self._error(at, f"{name} takes {wanted} argument{'' if wanted == 1 else 's'}, got {given}")
@@ -138,21 +147,24 @@ class Calls:
         for parameter, argument in zip(function.parameters, arguments, strict=True):
             what = f"{parameter.written} of {function.name}"
             if isinstance(parameter.type, Buffer):
-                self._check_array(parameter.type, argument, what)
-                given.append(argument)
+                given.append(self._array(parameter.type, argument, what))
             else:
                 given.append(self._conversions.convert(argument, parameter.type, what))
         return Call(at, function.result, function, tuple(given))
 
-    def _check_array(self, wanted: Buffer, argument: Expression, what: str) -> None:
+    def _array(self, wanted: Buffer, argument: Expression, what: str) -> Expression:
+        """An argument for a parameter that takes an array: its name, a part of it, or `&v`."""
         kind = argument.type
-        if not isinstance(argument, Name) or not isinstance(kind, Array | Buffer) or kind.element is not wanted.element:
+        base = argument.base if isinstance(argument, Slice) else argument
+        if not isinstance(base, Name) or not isinstance(kind, Array | Buffer) or kind.element is not wanted.element:
             if kind is not INVALID:
                 self._problems.error(
                     argument.at, f"{what} must be the name of an array of {wanted.element}, got {kind}"
                 )
-        elif wanted.access != "r":
-            self._expressions.check_writable(argument.variable, argument.at)
+            return invalid(argument.at)
+        if wanted.access != "r":
+            self._expressions.assignments.check_writable(base.variable, argument.at)
+        return argument if isinstance(base.type, Array | Buffer) else base
 
     # --- built-ins
 
@@ -235,8 +247,8 @@ class Calls:
 
     def _atomic(self, builtin: Builtin, given: tuple[Expression, ...], at: Place) -> Expression:
         element, *values = given
-        if isinstance(element, Name) and isinstance(element.type, Array | Buffer):  # as in C, x is &x[0]
-            element = self._expressions.index(element, Literal(element.at, I4, 0), element.at)
+        if isinstance(element.type, Array | Buffer):  # as in C, x is &x[0]
+            element = self._expressions.pointers.pointed_at(element, element.at)
         root, kind = _array_of(element), element.type
         if root is None or root.space not in ("buffer", "shared", "parameter"):
             what = "an element of a buffer or of a shared array, such as x[i]"
@@ -244,7 +256,7 @@ class Calls:
         if kind not in ((I4, U4, F4) if builtin.takes_floats else (I4, U4)):
             allowed = "int, uint or float" if builtin.takes_floats else "int or uint"
             return self._error(element.at, f"{builtin.name} takes an element of type {allowed}, got {kind}")
-        if builtin.count > 1 and not self._expressions.check_writable(root, element.at):
+        if builtin.count > 1 and not self._expressions.assignments.check_writable(root, element.at):
             return invalid(at)
         converted = (self._conversions.convert(value, kind, f"the value of {builtin.name}") for value in values)
         result = VOID if builtin.name == "kk_atomic_store" else kind
@@ -253,13 +265,16 @@ class Calls:
     def _four(self, builtin: Builtin, given: tuple[Expression, ...], at: Place) -> Expression:
         """kk_load4 and kk_store4."""
         array, index, *value = given
+        if isinstance(array, Slice):
+            index = self._expressions.binary("+", array.offset, index, at)
+            array = array.base
         root = root_of(array)
         if not isinstance(array.type, Array | Buffer) or array.type.element is not F4 or root is None:
             return self._error(array.at, f"{builtin.name} takes an array of float, got {array.type}")
         index = self._conversions.integer(index, "an index")
         if not value:
             return BuiltinCall(at, _FLOAT4, builtin, (array, index))
-        if not self._expressions.check_writable(root, array.at):
+        if not self._expressions.assignments.check_writable(root, array.at):
             return invalid(at)
         stored = self._conversions.convert(value[0], _FLOAT4, "the stored value")
         return BuiltinCall(at, VOID, builtin, (array, index, stored))

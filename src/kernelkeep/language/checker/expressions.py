@@ -17,6 +17,7 @@ from ..tree import (
     Logical,
     Name,
     Place,
+    Slice,
     Swizzle,
     Ternary,
     Unary,
@@ -46,11 +47,12 @@ from ..types import (
     promoted,
     vector,
 )
+from .assignments import Assignments
 from .constants import binary_value, constant_value, fit
 from .conversions import Conversions, invalid
-from .scopes import Scopes
+from .pointers import Pointers
+from .scopes import Scopes, View
 
-_TRACKED = ("local", "scalar")  # variables of which the checker knows all values
 _COMPARISONS = frozenset(("==", "!=", "<", ">", "<=", ">="))
 _INTEGERS_ONLY = frozenset(("%", "&", "|", "^", "<<", ">>"))
 _SHIFTS = frozenset(("<<", ">>"))
@@ -67,6 +69,8 @@ class Expressions:
         self._problems = problems
         self._scopes = scopes
         self._conversions = conversions
+        self.assignments = Assignments(self, problems, scopes, conversions)
+        self.pointers = Pointers(self, problems, scopes, conversions)
         self.nested_changes = 0  # assignments and increments in the current full expression
 
     def full(self, expression: Expression) -> Expression:
@@ -95,6 +99,9 @@ class Expressions:
         found = self._scopes.find(name)
         if isinstance(found, Variable):
             return Name(at, found.type, found)
+        if isinstance(found, View):
+            array, offset = Name(at, found.array.type, found.array), Name(at, found.offset.type, found.offset)
+            return Slice(at, found.type, array, offset)
         if isinstance(found, Function):
             return self._error(at, f"{name} is a function: call it as {name}(…)")
         if name in ("true", "false"):
@@ -131,8 +138,10 @@ class Expressions:
         if a is b and a in _COMPUTES and not (sign in _INTEGERS_ONLY and a not in _INTEGERS):
             return Binary(at, BOOL if sign in _COMPARISONS else a, sign, left, right)
         if sign in _SHIFTS:
-            return self._shift(sign, left, right, at)
-        common = self._common(sign, left, right, at)
+            return self.shift(sign, left, right, at)
+        if sign in ("+", "-") and isinstance(a, Array | Buffer):
+            return self.pointers.moved(sign, left, right, at)
+        common = self.common(sign, left, right, at)
         if common is INVALID:
             return invalid(at)
         if sign in _COMPARISONS:
@@ -148,7 +157,7 @@ class Expressions:
         left, right = self._conversions.convert(left, common), self._conversions.convert(right, common)
         return Binary(at, BOOL if sign in _COMPARISONS else common, sign, left, right)
 
-    def _common(self, sign: str, left: Expression, right: Expression, at: Place) -> Type:
+    def common(self, sign: str, left: Expression, right: Expression, at: Place) -> Type:
         """The type in which two operands meet, INVALID where they do not."""
         a, b = self._conversions.value(left).type, self._conversions.value(right).type
         if a is INVALID or b is INVALID:
@@ -164,7 +173,8 @@ class Expressions:
             return INVALID
         return common
 
-    def _shift(self, sign: str, left: Expression, right: Expression, at: Place) -> Expression:
+    def shift(self, sign: str, left: Expression, right: Expression, at: Place) -> Expression:
+        """`<<` and `>>`."""
         if not (isinstance(left.type, Vector) and left.type.element.kind == "integer"):
             left = self._conversions.integer(left, f"the left operand of {sign}")
         right = self._conversions.integer(right, f"the right operand of {sign}")
@@ -183,7 +193,7 @@ class Expressions:
         a, b = then.type, otherwise.type
         if a is b and (isinstance(a, Vector | StructType) or a in _COMPUTES or a is BOOL or a is VOID):
             return Ternary(at, a, condition, then, otherwise)
-        common = self._common("?:", then, otherwise, at)
+        common = self.common("?:", then, otherwise, at)
         if common is INVALID:
             return invalid(at)
         convert = self._conversions.convert
@@ -195,80 +205,11 @@ class Expressions:
 
     def unused(self, expression: Expression) -> Expression:
         """An expression whose value is not used, so that it needs none."""
+        if isinstance(expression, Slice) and isinstance(expression.offset, Increment):
+            return expression.offset
         if expression.type is not VOID:
             self._conversions.value(expression)
         return self._conversions.settled(expression)
-
-    # --- assignments
-
-    def assign(self, sign: str, target: Expression, value: Expression, at: Place) -> Expression:
-        """`=`, `+=` and so on."""
-        kind = target.type
-        if not self.check_target(target, at) or value.type is INVALID:
-            return invalid(at)
-        self.nested_changes += 1
-        root = root_of(target)
-        if root is not None and root.space in _TRACKED:
-            self._scopes.function.values.setdefault(root, []).append(value)
-        if sign == "=":
-            return Assign(at, kind, target, self._conversions.convert(value, kind, "the assigned value"))
-        sign = sign[:-1]
-        if sign in _SHIFTS:
-            computed = self._shift(sign, target, value, at).type
-            if computed is INVALID:
-                return invalid(at)
-            return Update(at, kind, sign, target, self._conversions.integer(value, ""), computed)
-        computed = self._common(sign, target, value, at)
-        if computed is INVALID:
-            return invalid(at)
-        computed = F4 if computed is ANY_FLOAT else computed
-        if isinstance(computed, Vector) and not isinstance(kind, Vector):
-            return self._error(at, f"{kind} cannot become {computed}")
-        if (
-            isinstance(kind, Scalar)
-            and isinstance(computed, Scalar)
-            and (kind.kind, computed.kind) == ("integer", "float")
-        ):
-            self._problems.warn(at, f"{computed} becomes {kind} and may lose a part: write a cast if that is meant")
-        return Update(at, kind, sign, target, self._conversions.convert(value, computed), computed)
-
-    def increment(self, sign: str, target: Expression, at: Place, *, is_postfix: bool) -> Expression:
-        """`++` and `--`."""
-        if not self.check_target(target, at):
-            return invalid(at)
-        if not isinstance(target.type, Scalar):
-            return self._error(at, f"{sign} cannot be applied to {target.type}")
-        self.nested_changes += 1
-        return Increment(at, target.type, sign, is_postfix, target)  # type: ignore[arg-type]
-
-    def check_target(self, target: Expression, at: Place) -> bool:
-        """Whether something can be assigned to; reports why not."""
-        if target.type is INVALID:
-            return False
-        if isinstance(target.type, Array | Buffer):
-            self._problems.error(at, "an array cannot be assigned: assign its elements")
-            return False
-        root = root_of(target)
-        if root is None:
-            self._problems.error(at, "this cannot be assigned to: it is a value, not a variable or an element")
-            return False
-        if isinstance(target, Swizzle) and len(set(target.elements)) < len(target.elements):
-            self._problems.error(target.at, f"an element is assigned twice in .{target.elements}")
-            return False
-        return self.check_writable(root, at)
-
-    def check_writable(self, variable: Variable, at: Place) -> bool:
-        """Whether a variable, or what is in it, may change; reports why not."""
-        if isinstance(variable.type, Buffer) and variable.type.access == "r":
-            why = 'its access is "r"' if variable.space == "buffer" else "it is const"
-            self._problems.error(at, f"{variable.written} must not be written: {why}")
-            return False
-        if variable.is_const or variable.space == "constant":
-            self._problems.error(at, f"{variable.written} must not be changed: it is const")
-            return False
-        if variable.space in ("scalar", "parameter") and not isinstance(variable.type, Buffer):
-            self._scopes.function.changed.add(variable)
-        return True
 
     # --- elements and fields
 
@@ -277,6 +218,8 @@ class Expressions:
         kind = base.type
         if kind is INVALID:
             return base
+        if isinstance(base, Slice):
+            return self.pointers.element(base, index, at)
         if not isinstance(kind, Array | Buffer | Vector):
             return self._error(at, f"only arrays have an index, and this is {kind}")
         if index.type is not I4:
@@ -308,15 +251,6 @@ class Expressions:
             return self._error(at, f"{kind} has no element {name}: it has {', '.join('xyzw'[: kind.length])}")
         found = kind.element if len(elements) == 1 else vector(kind.element, len(elements))
         return Swizzle(base.at, found, base, elements)
-
-
-def root_of(expression: Expression) -> Variable | None:
-    """The variable that an element or field belongs to; None where the expression is only a value."""
-    while not isinstance(expression, Name):
-        if not isinstance(expression, Index | Field | Swizzle):
-            return None
-        expression = expression.base
-    return expression.variable
 
 
 def arithmetic_type(kinds: list[Scalar]) -> Scalar:

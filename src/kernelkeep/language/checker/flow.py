@@ -35,8 +35,8 @@ from ..tree import (
     walk,
 )
 from ..types import VOID, Array, Buffer
+from .assignments import root_of
 from .constants import constant_value
-from .expressions import root_of
 from .scopes import CurrentFunction
 
 # How much a value differs between the work-items of a group: not at all, perhaps (it comes from memory), surely.

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal as OneOf
 
+from msgspec import Struct
+
 from ..problems import Problems
 from ..tree import Expression, Function, Literal, Place, Variable
-from ..types import VOID, StructType, Type
+from ..types import VOID, Buffer, StructType, Type
 
-Meaning = Variable | Function
+
+class View(Struct, frozen=True, eq=False):
+    """What a pointer into one array means: the array, and the variable that has the offset."""
+
+    array: Variable
+    offset: Variable
+    type: Buffer
+
+
+Meaning = Variable | Function | View
 Space = OneOf["buffer", "scalar", "parameter", "local", "shared", "constant"]
 
 
@@ -88,16 +99,31 @@ class Scopes:
         value: Literal | None = None,
     ) -> Variable:
         """Make a name mean a new variable. It gets another name where it would hide one."""
+        self._check_new(name, at)
+        variable = Variable(self._unique(name), type_, space, at, name, is_const, value)
+        self._meanings[-1][name] = variable
+        return variable
+
+    def declare_view(self, name: str, array: Variable, offset_type: Type, view: Buffer, at: Place) -> Variable:
+        """Make a name mean a pointer into an array; returns the new variable that has the offset."""
+        if not isinstance(self._meanings[-1].get(name), Variable) or self._meanings[-1][name] is not array:
+            self._check_new(name, at)
+        offset = Variable(self._unique(f"{name}_at"), offset_type, "local", at, name)
+        self._meanings[-1][name] = View(array, offset, view)
+        return offset
+
+    def _check_new(self, name: str, at: Place) -> None:
         if name in self._meanings[-1]:
             self._problems.error(at, f"{name} is declared twice in this scope")
+
+    def _unique(self, name: str) -> str:
+        """The name, or one like it that nothing visible has."""
         unique, count = name, 1
         while any(unique in used for used in self._used) or (unique in self.tags):
             count += 1
             unique = f"{name}_{count}"
-        variable = Variable(unique, type_, space, at, name, is_const, value)
-        self._meanings[-1][name] = variable
         self._used[-1].add(unique)
-        return variable
+        return unique
 
     def define(self, function: Function) -> None:
         """Make a name mean a helper function."""

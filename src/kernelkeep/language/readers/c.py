@@ -1,6 +1,6 @@
 """Reads the body of a kernel, in C.
 
-A body is ordinary C99 without pointers, and what `builtins.py` lists. It may begin with helper functions, and with structs,
+A body is C99 with pointers into arrays only, and what `builtins.py` lists. It may begin with helper functions, and with structs,
 typedefs and constants before these:
 
     struct pair { float a, b; };
@@ -10,8 +10,9 @@ typedefs and constants before these:
     int i = kk_global_id(0);
     x[i] = longer(x, n, p);
 
-A parameter `float x[]` (or `float* x`) of a helper function takes an array by its name; `const float x[]` promises not to write
-to it. Helper functions do not see the parameters of the kernel.
+A parameter `float x[]` or `float* x` of a helper function takes an array: its name, a part (`x + i`, `&x[i]`), or one variable
+(`&v`); `const float x[]` promises not to write to it. Helper functions do not see the parameters of the kernel. A pointer stays
+within the array that it was first set to: it becomes a variable with an offset into that array.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from ..checker.checker import Checker
 from ..checker.flow import check_flow
 from ..checker.scopes import CurrentFunction
 from ..problems import Problem, Problems, TooManyProblems
-from ..tree import Block, Declare, Function, Module, Place, Statement, Variable
-from ..types import VOID, Array, Type, buffer
+from ..tree import Block, Declare, Function, Literal, Module, Place, Statement, Variable
+from ..types import I4, VOID, Array, Buffer, Type, buffer
 from .c_expressions import UnexpectedToken
 from .c_statements import StatementParser
 from .c_tokens import Token, tokens_of
@@ -89,6 +90,14 @@ class _ModuleReader:
         self._declarations = self._statements.declarations
         self._checker = checker
         self._functions: list[Function] = []
+        # Names that are changed as they stand, without an index.
+        self._pointers = {
+            token.text
+            for before, token, after in zip([tokens[-1], *tokens], tokens, tokens[1:], strict=False)
+            if (after.text in ("=", "+=", "-=") and before.text not in ("*", ".", "->"))
+            or (after.text in ("++", "--") and before.text not in (".", "->"))
+            or before.text in ("++", "--")
+        }
         self._constants: list[Declare] = []
 
     def module(self, name: str, parameters: tuple[Variable, ...]) -> Module:
@@ -104,11 +113,20 @@ class _ModuleReader:
         own = tuple(scopes.declare(one.name, one.type, one.space, one.at, is_const=one.is_const) for one in parameters)
         current = self._checker.scopes.function = CurrentFunction(name, VOID, is_kernel=True)
         at = self._read.token.at
-        body: list[Statement] = []
+        body = self._moved(own)
         self._statements.statements(body, end="")
         scopes.close()
         kernel = self._finished(current, own, body, at)
         return Module(kernel, tuple(self._functions), tuple(scopes.tags.values()), tuple(self._constants))
+
+    def _moved(self, parameters: tuple[Variable, ...]) -> list[Statement]:
+        """Offsets for the arrays that the text moves as pointers, such as `x += n`: these are declared first."""
+        found: list[Statement] = []
+        for one in parameters:
+            if isinstance(one.type, Buffer) and one.written in self._pointers:
+                zero = Literal(one.at, I4, 0)
+                found.append(self._checker.declarations.view(one.written, one, zero, one.type, I4, one.at))
+        return found
 
     def _finished(
         self, current: CurrentFunction, parameters: tuple[Variable, ...], body: list[Statement], at: Place
@@ -201,7 +219,7 @@ class _ModuleReader:
             scopes.close()
             return
         read.expect("{")
-        body: list[Statement] = []
+        body = self._moved(tuple(parameters))
         self._statements.statements(body, end="}")
         read.advance()
         scopes.close()

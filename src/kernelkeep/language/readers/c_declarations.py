@@ -19,9 +19,12 @@ class DeclarationParser:
         self._read = read
         self._checker = checker
 
-    def declaration(self) -> list[Declare]:
-        """`const int a = 1, b[2];` without its semicolon."""
+    def declaration(self, *, is_shared: bool = False) -> list[Declare]:
+        """`const int a = 1, b[2];` without its semicolon. `__shared__` and `__local` variables belong to the group."""
+        first = self._read.token.at
         kind, is_const = self._read.specifiers()
+        if (is_shared or self._read.has_shared) and self._read.token.text != "*":
+            return self._shared_variables(kind, first)
         return self.declarators(kind, is_const=is_const)
 
     def declarators(self, base: Type, *, is_const: bool, is_global: bool = False) -> list[Declare]:
@@ -29,6 +32,11 @@ class DeclarationParser:
         read, make = self._read, self._checker.declarations
         found: list[Declare] = []
         while True:
+            if read.token.text == "*" and not is_global:
+                found.append(self._pointer(base, is_const=is_const))
+                if not read.accept(","):
+                    return found
+                continue
             name = self.declared_name()
             if read.token.text == "(":
                 read.fail("helper functions stand before the first statement of the body", name)
@@ -45,6 +53,16 @@ class DeclarationParser:
                 self._checker.expressions.full(value)
             if not read.accept(","):
                 return found
+
+    def _pointer(self, element: Type, *, is_const: bool) -> Declare:
+        """`*p = x + i`: a variable with an offset into x."""
+        read = self._read
+        while read.token.text in ("*", "const", "restrict", "__restrict__", "__restrict"):
+            read.advance()
+        name = self.declared_name()
+        if not read.accept("="):
+            read.fail(f"pointer {name.text} must be set to an array or an element where it is declared")
+        return self._checker.declarations.pointer(name.text, element, read.assignment(), name.at, is_const=is_const)
 
     def declared_name(self) -> Token:
         """The name that a declaration declares."""
@@ -80,25 +98,19 @@ class DeclarationParser:
             )
         read.expect(")")
         read.expect(";", f" behind {SHARED}(…)")
-        self._share(into, kind, name, lengths, at)
+        into.append(self._share(kind, name, lengths, at))
 
-    def shared_arrays(self, into: list[Statement]) -> None:
-        """`__shared__ float a[16], b[16][17], c;`."""
-        read = self._read
-        at = read.advance().at
-        kind, _ = read.specifiers()
-        while True:
-            name = self.declared_name()
-            self._share(into, kind, name, self.sizes(), at)
-            if not read.accept(","):
-                break
-        read.expect(";", " behind the declaration")
+    def _shared_variables(self, kind: Type, at: Place) -> list[Declare]:
+        found = [self._share(kind, self.declared_name(), self.sizes(), at)]
+        while self._read.accept(","):
+            found.append(self._share(kind, self.declared_name(), self.sizes(), at))
+        return found
 
-    def _share(self, into: list[Statement], kind: Type, name: Token, lengths: list[int | None], at: Place) -> None:
+    def _share(self, kind: Type, name: Token, lengths: list[int | None], at: Place) -> Declare:
         if not self._checker.scopes.function.is_kernel or self._checker.scopes.depth > 2:
             self._checker.problems.error(at, f"{SHARED} stands at the top level of the body only")
         known = [length for length in lengths if length is not None]
-        into.append(self._checker.declarations.shared(name.text, kind, known, name.at))
+        return self._checker.declarations.shared(name.text, kind, known, name.at)
 
     def struct(self, into: list[Statement]) -> None:
         """`struct name { … };`, or a variable of a struct."""

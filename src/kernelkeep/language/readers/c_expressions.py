@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NoReturn
 
 from ..checker.checker import Checker
-from ..checker.conversions import invalid
 from ..checker.declarations import InitialiserList
 from ..tree import Expression, Literal, Place, Variable
-from ..types import I4, INVALID, TEXT, TYPE_NAMES, U8, WORDS, Array, Buffer, Scalar, Type, Vector, type_of_words
+from ..types import I4, TEXT, TYPE_NAMES, U8, WORDS, Array, Scalar, Type, Vector, type_of_words
 from .c_tokens import Token
 
 _STRENGTH = {
@@ -16,7 +15,7 @@ _STRENGTH = {
     "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
 }  # fmt: skip
 _ASSIGNMENTS = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="))
-_NO_POINTERS = "there are no pointers: use an index, x[i]"
+_NO_POINTERS = "a cast cannot make a pointer"
 # C's own words for types, which no variable can hide.
 _TYPE_WORDS = WORDS | {"void", "bool", "_Bool", "float", "double", "struct", "const", "volatile"}
 _KEYWORDS = _TYPE_WORDS | {
@@ -32,9 +31,11 @@ _KEYWORDS = _TYPE_WORDS | {
     "continue",
     "return",
 }
-QUALIFIERS = frozenset(("const", "volatile", "static", "inline", "__inline", "register", "restrict", "__restrict__", "__restrict",
-                        "__constant", "constant", "__constant__", "__device__", "__global", "__local", "__private"))  # fmt: skip
-_STORAGE = QUALIFIERS - {"constant", "restrict", "__local"}
+QUALIFIERS = frozenset(
+    """const volatile static inline __inline register restrict __restrict__ __restrict __constant constant __constant__ __device__
+    __global __local __shared__ __private""".split()
+)
+_STORAGE = QUALIFIERS - {"constant", "restrict"}
 _ESCAPES = {"n": 10, "t": 9, "r": 13, "0": 0, "a": 7, "b": 8, "f": 12, "v": 11}
 
 
@@ -50,6 +51,7 @@ class ExpressionParser:
         self.position = 0
         self.token = tokens[0]
         self.checker = checker
+        self.has_shared = False  # the last type had a word before it that makes a variable shared
         self._make = checker.expressions
 
     # --- tokens
@@ -107,11 +109,12 @@ class ExpressionParser:
         """A type without its stars and brackets, and whether it is const."""
         words: list[str] = []
         found: Type | None = None
-        is_const = False
+        is_const = self.has_shared = False
         first = self.token
         while True:
             text = self.token.text
             if text in QUALIFIERS:
+                self.has_shared |= text in ("__shared__", "__local")
                 is_const |= text in ("const", "__constant", "constant", "__constant__")
             elif text in WORDS:
                 words.append(text)
@@ -168,7 +171,7 @@ class ExpressionParser:
             text = self.token.text
         if text in _ASSIGNMENTS:
             at = self.advance().at
-            return self._make.assign(text, left, self.assignment(), at)
+            return self._make.assignments.assign(text, left, self.assignment(), at)
         return left
 
     def condition(self) -> Expression:
@@ -212,35 +215,14 @@ class ExpressionParser:
             return self._make.unary(text, self._unary(), token.at)
         if text in ("++", "--"):
             self.advance()
-            return self._make.increment(text, self._unary(), token.at, is_postfix=False)
+            return self._make.assignments.increment(text, self._unary(), token.at, is_postfix=False)
         if text == "*":
             self.advance()
-            return self._pointed_at(token.at)
+            return self._make.pointers.pointed_at(self._unary(), token.at)
         if text == "&":
             self.advance()
-            self._unary()
-            return self._no_pointers(token.at)
+            return self._make.pointers.address_of(self._unary(), token.at)
         self.fail("an expression is missing")
-
-    def _no_pointers(self, at: Place) -> Expression:
-        self.checker.problems.error(at, _NO_POINTERS)
-        return invalid(at)
-
-    def _pointed_at(self, at: Place) -> Expression:
-        """`*x` and `*(x + i)`, where x is an array: other ways to write x[0] and x[i]."""
-        inner = self.peek(1)
-        found = self.checker.scopes.find(inner.text) if self.token.text == "(" else None
-        if isinstance(found, Variable) and isinstance(found.type, Array | Buffer) and self.peek(2).text == "+":
-            self.advance()
-            base = self._make.name(self.advance().text, inner.at)
-            self.advance()
-            index = self.expression()
-            self.expect(")")
-            return self._postfix(self._make.index(base, index, at))
-        operand = self._unary()
-        if isinstance(operand.type, Array | Buffer):
-            return self._make.index(operand, Literal(at, I4, 0), at)
-        return operand if operand.type is INVALID else self._no_pointers(at)
 
     def _parentheses(self) -> Expression:
         start = self.advance()
@@ -276,9 +258,11 @@ class ExpressionParser:
                 base = self._make.member(base, name.text, name.at)
             elif text == "++" or text == "--":
                 self.advance()
-                base = self._make.increment(text, base, token.at, is_postfix=True)
+                base = self._make.assignments.increment(text, base, token.at, is_postfix=True)
             elif text == "->":
-                self.fail("there are no pointers: use a dot, s.field")
+                self.advance()
+                name = self.expect_name("the name of a field")
+                base = self._make.member(self._make.pointers.pointed_at(base, base.at), name.text, name.at)
             elif text == "(":
                 self.fail("only a function can be called")
             else:
@@ -292,8 +276,6 @@ class ExpressionParser:
                 return self._sizeof(token.at)
             if not self.begins_type(token):
                 self.advance()
-                if self.token.text == "&" and self.checker.calls.takes_element(name):
-                    self.advance()
                 return self.checker.calls.call(name, self._arguments(), token.at)
             self.advance()
             kind = self._function_style(token)

@@ -56,7 +56,7 @@ class StatementParser:
             "return": self._return, "break": self._break, "continue": self._continue, "{": self._braces,
             ";": self._empty, UNROLL: self._unroll, SHARED: self.declarations.shared, "struct": self.declarations.struct,
             "typedef": self.declarations.typedef,
-            "__shared__": self.declarations.shared_arrays, "__local": self.declarations.shared_arrays,
+
         }  # fmt: skip
 
     # --- blocks
@@ -123,7 +123,9 @@ class StatementParser:
         token = read.token
         special = self._special.get(token.text)
         if token.text == "local" and read.begins_type(read.peek(1)):  # OpenCL's word, and a fine name otherwise
-            self.declarations.shared_arrays(into)
+            read.advance()
+            into += self.declarations.declaration(is_shared=True)
+            read.expect(";", " behind the declaration")
         elif special is not None:
             special(into)
         elif read.begins_type(token) and read.peek(1).text != "(":

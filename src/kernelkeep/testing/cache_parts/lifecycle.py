@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -195,7 +196,9 @@ class LifecycleTests(CachePart):
         shown = capfd.readouterr()
         assert "preloading" in shown.err and not shown.out
         with open_cache() as cache:
+            start = time.perf_counter()
             report = cache.preload(["adder0", "adder1", sources[2], sources[2]])
+            assert 0 < report.seconds <= time.perf_counter() - start
             assert (report.disk, report.memory, report.compiled, report.ok) == (3, 1, 0, True)
             assert not capfd.readouterr().err
             for term, source in enumerate(sources):

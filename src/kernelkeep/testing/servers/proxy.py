@@ -15,11 +15,11 @@ _POLL_SECONDS = 0.02
 class Proxy:
     """Passes connections on to a port of 127.0.0.1. The attributes may be changed at any time and hold for every connection.
 
-    `latency_seconds`: added before each piece of an answer. `bytes_per_second`: how fast answers come; None is unlimited.
-    `silent`: takes connections and requests, and passes nothing back. `garbage`: sends these bytes in place of answers.
-    `cut_after`: closes a connection once it has passed that many bytes of answers; None never does. `half_close`: after a
-    connection's first answer, says that no more will come, and takes what the client sends without an answer.
-    `refusing`: closes each connection at once. `connections` counts those that were taken.
+    `connect_seconds`: how long a new connection takes. `latency_seconds`: added before each piece of an answer.
+    `bytes_per_second`: how fast answers come; None is unlimited. `silent`: takes connections and requests, and passes nothing
+    back. `garbage`: sends these bytes in place of answers. `cut_after`: closes a connection once it has passed that many bytes
+    of answers; None never does. `half_close`: after a connection's first answer, says that no more will come, and takes what
+    the client sends without an answer. `refusing`: closes each connection at once. `connections` counts those taken.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -34,6 +34,7 @@ class Proxy:
 
     def heal(self) -> None:
         """Pass everything on as it is."""
+        self.connect_seconds = 0.0
         self.latency_seconds = 0.0
         self.bytes_per_second: float | None = None
         self.silent = False
@@ -83,6 +84,7 @@ class Proxy:
 
     def _requests(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
+            time.sleep(self.connect_seconds)
             while data := client.recv(_PIECE):
                 server.sendall(data)
         self._forget(client, server)

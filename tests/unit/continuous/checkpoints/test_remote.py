@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from kernelkeep.continuous.checkpoints.header import CheckpointHeader
 from kernelkeep.continuous.checkpoints.run_claim import claim_for_run, claim_to_continue
 from kernelkeep.remote.address import open_store
 from kernelkeep.remote.keyring import Keyring
-from kernelkeep.testing.servers import NginxServer, RedisServer, S3Server
+from kernelkeep.testing.servers import NginxServer, NotInstalled, RedisServer, S3Server
 
 
 def checkpoint(iteration: int, size: int = 100) -> Checkpoint:
@@ -160,6 +161,23 @@ def test_with_nothing_good_there_no_run_begins(folder_url: str, tmp_path: Path) 
             claim_for_run(folder_url, resume)
 
 
+@pytest.mark.filterwarnings("ignore:.*cannot lock it")
+def test_a_server_that_only_gets_and_puts_is_enough(machine: Machines) -> None:
+    try:
+        server = NginxServer(listing=False)
+    except NotInstalled as missing:
+        pytest.skip(str(missing))
+    with server:
+        url = with_query(server.url, "run.kkpt", "allow_unsigned=1")
+        for iteration in (1, 2, 3):
+            write_checkpoint(url, checkpoint(iteration))
+        machine.become("second")
+        assert read_checkpoint(url).iteration == 3
+        assert read_checkpoint(url.replace("run.kkpt", "run.kkpt.2")).iteration == 2
+        write_checkpoint(url, checkpoint(4))
+        assert newest_checkpoint(url).checkpoint.iteration == 4
+
+
 # --- who writes
 
 
@@ -221,6 +239,43 @@ def test_a_state_that_could_not_be_uploaded_counts_on_its_own_machine(machine: M
         assert newest_header(url).iteration == 2
 
 
+def test_who_is_killed_right_after_an_upload_keeps_what_came_after_it(folder_url: str, tmp_path: Path) -> None:
+    write_checkpoint(folder_url, checkpoint(1))
+    here = parse_address(folder_url).path
+    mark = here.with_name("synchronised")
+    before = mark.read_text()
+    write_checkpoint(folder_url, checkpoint(2))
+    mark.write_text(f"{before}\n{mark.read_text()}")  # as it is while the upload goes on
+    write_checkpoint(here, checkpoint(3))  # and the run is killed before it is uploaded
+    claim, _ = claim_for_run(folder_url, True)
+    assert newest_checkpoint(claim.path).checkpoint.iteration == 3
+    assert claim.finish_uploads() is None
+    claim.release()
+    assert read_checkpoint(folder_url).iteration == 3
+
+
+def test_copies_that_nobody_uses_are_removed_where_the_store_has_the_state(folder_url: str) -> None:
+    urls = [folder_url.replace("run.kkpt", f"{name}.kkpt") for name in ("stored", "unstored", "new")]
+    for url in urls:
+        write_checkpoint(url, checkpoint(1))
+    stored, unstored, new = (parse_address(url).path for url in urls)
+    write_checkpoint(unstored, checkpoint(2))
+    for path in (stored, unstored):
+        os.utime(path.with_name("synchronised"), (0, 0))
+    write_checkpoint(urls[2], checkpoint(2))
+    assert not stored.parent.exists() and unstored.exists() and new.exists()
+    assert read_checkpoint(urls[0]).iteration == 1
+
+
+def test_the_same_bucket_on_two_servers_has_two_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "s3://bucket/run.kkpt?secret_access_key=one"
+    assert parse_address(url).path == parse_address(url.replace("one", "two")).path
+    assert parse_address(url).path != parse_address(f"{url}&endpoint=http://other:9000").path
+    here = parse_address(url).path
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://other:9000")
+    assert parse_address(url).path != here
+
+
 def test_what_was_continued_elsewhere_wins_and_the_fork_is_kept(folder_url: str, machine: Machines) -> None:
     write_checkpoint(folder_url, checkpoint(1))
     here = parse_address(folder_url).path
@@ -262,6 +317,8 @@ def test_another_run_keeps_what_was_there_under_another_name(folder_url: str) ->
 @pytest.fixture
 def signed_url(tmp_path: Path, machine: Machines) -> str:
     Keyring().new("this machine")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store").chmod(0o777)  # nobody else could write to a private one, and nothing there need be signed
     return f"file://{tmp_path}/store/run.kkpt?timeout_seconds=2"
 
 

@@ -169,6 +169,7 @@ def test_a_breakpoint_without_a_call_opens_the_debugger(
 
 FILE = """
 import kernelkeep as kk
+import numpy as np
 
 good = kk.PortableKernel("good", params=[kk.Buffer("y", "f4"), kk.Scalar("n", "i4")],
     body="int i = kk_global_id(0);\\nif (i < n) y[i] *= 2.0f;", group=64)
@@ -189,6 +190,9 @@ wrong = kk.PortableKernel("wrong", params=[kk.Buffer("y", "f4")], body="y[0] = n
         (["bad", "--run", "--set", "n=10"], 0, "bad: no bugs found"),
         (["bad", "--run", "--size", "y=2000", "--grid", "4"], 0, "bad: no bugs found in a run with the grid (4,)"),
         (["bad", "--run", "--set", "m=10"], 1, "kernel bad has no scalar m: it has n"),
+        (["heat"], 0, "heat: no mistakes\n"),
+        (["heat", "--run"], 0, "heat: no bugs found in 3 iterations\n"),
+        (["leak", "--run"], 1, "line 2: u_s0[40] is out of bounds: u_s0 has 40 elements"),
         (["wrong"], 1, "kernel wrong, line 1: unknown name nn"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

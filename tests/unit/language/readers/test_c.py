@@ -81,6 +81,8 @@ def last(read: Any, body: str, **options: Any) -> Any:
          "z[0:int] = (((in + sample) + half) + uint)"),
         ("*z = *(x + n * 2) > *y;", "z[0:int] = int((x[(n * 2:int)] > y[0:int]))"),
         ("__shared__ int total; atomicAdd(&total, 1);", "kk_atomic_add(total, 1:int)"),
+        ("volatile __local int t[2]; atomic_add(&t[0], 1);", "kk_atomic_add(t[0:int], 1:int)"),
+        ("__shared__ float s[8], t[8]; __local float* p = s + 4; p[n] = 1;", "s[(p_at + n)] = 1.0:float"),
         ("local float t[4]; int local = 1; *(t + local) = 2;", "t[local] = 2.0:float"),
         ("atomic_add(z, 1);", "kk_atomic_add(z[0:int], 1:int)"),
         ("float f(float v);\nfloat f(float v) { return v; }\ny[0] = f(a);", "y[0:int] = f(a)"),
@@ -113,6 +115,7 @@ def last(read: Any, body: str, **options: Any) -> Any:
         ("y[0] = clamp(x[0], 0.0, 1.0);", "y[0:int] = clamp(x[0:int], 0.0:float, 1.0:float)"),
         ("z[0] = isnan(x[0]) ? 1 : 0;", "z[0:int] = (isnan(x[0:int]) ? 1:int : 0:int)"),
         ("z[0] = as_int(a) ^ __float_as_int(x[0]);", "z[0:int] = (as_int(a) ^ as_int(x[0:int]))"),
+        ("y[0] = native_recip(a);", "y[0:int] = (1.0:float / a)"),
         ("y[0] = __fdividef(a, n);", "y[0:int] = (a / float(n))"),
         ("y[0] = pow(n, 2);", "y[0:int] = pow(float(n), 2.0:float)"),
         ('kk_print("here", n, 0.5);', "kk_print('here':text, n, 0.5:float)"),
@@ -161,6 +164,40 @@ kk_atomic_cas(z[0], 1, 2); kk_atomic_exchange(z[0], 1); y[0] = rsqrt(x[0]);"""
     theirs = """__shared__ float t[4][5]; barrier(CLK_LOCAL_MEM_FENCE); __threadfence(); atomicAdd(&z[0], 2); atomic_inc(&z[n]);
 atomicCAS(&z[0], 1, 2); atomic_xchg(&z[0], 1); y[0] = rsqrtf(x[0]);"""
     assert shown(read(theirs).module.kernel.body) == shown(read(ours).module.kernel.body)
+
+
+def test_a_pointer_into_an_array_becomes_an_offset(read: Any, shown: Any) -> None:
+    body = """void swap(int* a, int* b) { int t = *a; *a = *b; *b = t; }
+float total(const float* from, int n) { float sum = 0; while (n--) sum += *from++; return sum; }
+const float* row = x + n * 4;
+int v = 1, w = 2;
+y += kk_group_id(0);
+y[1] = row[2] + *row;
+row++; row -= n; row = &x[3];
+y[0] = total(row, 4) + total(x, n) + total(&y[2], 1);
+swap(&v, &w); swap(z, z + 1);
+float4 four = kk_load4(row, 4);
+"""
+    module = read(body).module
+    assert violations(module) == []
+    assert shown(module.functions[1].body) == (
+        "{int from_at = 0:int; float sum = 0.0:float; while bool(n--) {sum += from[from_at++] in float}; return sum}"
+    )
+    assert list(map(shown, module.kernel.body.statements)) == [
+        "int y_at = 0:int",
+        "int row_at = (n * 4:int)",
+        "int v = 1:int",
+        "int w = 2:int",
+        "y_at += kk_group_id(0:int) in int",
+        "y[(y_at + 1:int)] = (x[(row_at + 2:int)] + x[row_at])",
+        "row_at++",
+        "row_at -= n in int",
+        "row_at = 3:int",
+        "y[y_at] = ((total(x + row_at, 4:int) + total(x, n)) + total(y + (y_at + 2:int), 1:int))",
+        "swap(v, w)",
+        "swap(z, z + 1:int)",
+        "float4 four = kk_load4(x, (row_at + 4:int))",
+    ]
 
 
 def test_a_helper_function_hides_a_built_in_of_the_same_name(read: Any) -> None:
