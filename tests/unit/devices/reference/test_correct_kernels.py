@@ -197,3 +197,24 @@ def test_shared_variables_and_atomic_loads_and_stores(device: ReferenceDevice) -
         x[l + 1] = total + (int)(2.0f * last) + kk_atomic_load(x[0]);"""
     found = run(device, body, 8, 1, x=np.zeros(9, "i4"))["x"]
     assert found.tolist() == [1] + [5 + 28 + 5 + 1] * 8
+
+
+def test_arrays_from_an_element_on_and_variables_by_address(device: ReferenceDevice) -> None:
+    body = """void swap(int* a, int* b) { int t = *a; *a = *b; *b = t; }
+        int third(const int a[]) { return a[2] + a[-1]; }
+        int through(const int a[]) { return third(a + 1) + third(a); }
+        int i = kk_global_id(0), p = i, q = 10 * i, w[6] = {1, 2, 3, 4, 5, 6};
+        swap(&p, &q);
+        if (i == 0) swap(x + 1, &x[2]);
+        y_[3 * i] = p; y_[3 * i + 1] = q; y_[3 * i + 2] = through(w + 1) + third(z + i + 1);"""
+    x, z = np.arange(4, dtype="i4"), np.arange(10, 20, dtype="i4")
+    found = run(device, body, 4, 1, x=x, z=z, y_=np.zeros(12, "i4"))
+    assert found["x"].tolist() == [0, 2, 1, 3]
+    assert found["y_"].tolist() == [n for i in range(4) for n in (10 * i, i, (5 + 2) + (4 + 1) + z[i + 3] + z[i])]
+
+
+def test_an_array_from_an_element_on_ends_where_the_array_ends(device: ReferenceDevice) -> None:
+    body = "float last(const float* a, int n) { return a[n - 1]; }\nx[0] = last(x + 3, n);"
+    run(device, body, 1, 1, x=np.zeros(8, "f4"), n=5)
+    with pytest.raises(kk.KernelFault, match=r"line 1: x\[8\] is out of bounds: x has 8 elements"):
+        run(device, body, 1, 1, x=np.zeros(8, "f4"), n=6)

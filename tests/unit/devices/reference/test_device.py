@@ -176,6 +176,10 @@ good = kk.PortableKernel("good", params=[kk.Buffer("y", "f4"), kk.Scalar("n", "i
 bad = kk.PortableKernel("bad", params=[kk.Buffer("y", "f4"), kk.Scalar("n", "i4")],
     body="int i = kk_global_id(0);\\nif (i <= n) y[i] *= 2.0f;", group=64)
 wrong = kk.PortableKernel("wrong", params=[kk.Buffer("y", "f4")], body="y[0] = nn;")
+heat = kk.StateProgram("heat", coupling="neighbours", state={"u": np.linspace(0, 1, 40, dtype="f4")},
+    body="int i = kk_item();\\nu_next[i] = i > 0 ? u[i - 1] : u[i];")
+leak = kk.StateProgram("leak", coupling="neighbours", state={"u": np.linspace(0, 1, 40, dtype="f4")},
+    body="int i = kk_item();\\nu_next[i] = u[i + 1];")
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ....language.tree import (
@@ -16,11 +17,13 @@ from ....language.tree import (
     Module,
     Name,
     Node,
+    Slice,
     Swizzle,
     Update,
     Variable,
     walk,
 )
+from ....language.types import Array, Buffer
 
 
 class ArrayUse(NamedTuple):
@@ -33,6 +36,7 @@ class ArrayUse(NamedTuple):
     atomic: frozenset[Variable]
     swapped: frozenset[Variable]
     shared: tuple[Variable, ...]
+    boxed: frozenset[Variable]  # variables that are passed as an array of one element
 
 
 def array_use(module: Module) -> ArrayUse:
@@ -55,12 +59,22 @@ def array_use(module: Module) -> ArrayUse:
         before = len(written) + len(atomic) + len(swapped)
         for call in calls:
             for parameter, argument in zip(call.function.parameters, call.arguments, strict=True):
+                argument = argument.base if isinstance(argument, Slice) else argument
                 if isinstance(argument, Name):
                     for found in (written, atomic, swapped):
-                        if parameter in found and parameter.type.kind == "buffer":  # type: ignore[attr-defined]
+                        if parameter in found and isinstance(parameter.type, Buffer):
                             found.add(argument.variable)
         grows = len(written) + len(atomic) + len(swapped) > before
-    return ArrayUse(frozenset(written), frozenset(atomic), frozenset(swapped), tuple(shared))
+    return ArrayUse(frozenset(written), frozenset(atomic), frozenset(swapped), tuple(shared), frozenset(_boxed(calls)))
+
+
+def _boxed(calls: list[Call]) -> Iterator[Variable]:
+    for call in calls:
+        for parameter, argument in zip(call.function.parameters, call.arguments, strict=True):
+            if isinstance(parameter.type, Buffer) and isinstance(argument, Name):
+                variable = argument.variable
+                if variable.space != "shared" and not isinstance(variable.type, Array | Buffer):
+                    yield variable
 
 
 def _note(node: Node, written: set[Variable], atomic: set[Variable], swapped: set[Variable]) -> None:

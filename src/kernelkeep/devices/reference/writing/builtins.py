@@ -133,7 +133,7 @@ class BuiltinCalls:
         """The array, where work-items share it, and the indices of four elements."""
         assert isinstance(array, Name) and isinstance(array.type, Array | Buffer)
         storage = self._expressions.scope.storages.get(array.variable)
-        first = self._code.keep(self._expressions.index_value(index))
+        first = self._code.keep(self._expressions.parts.index_from_start(array, index))
         title = array.variable.written or array.variable.name
         if isinstance(array.type, Array):
             length: str | int = array.type.length

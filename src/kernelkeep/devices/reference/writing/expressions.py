@@ -24,6 +24,7 @@ from ....language.tree import (
     Logical,
     Name,
     Place,
+    Slice,
     Swizzle,
     Ternary,
     Unary,
@@ -36,7 +37,7 @@ from .code import Code, Value, of_type
 from .index_values import ARITHMETIC
 from .operations import Operations
 from .parts import Parts
-from .storage import Storage, StorageAccess
+from .storage import Binding, StorageAccess
 from .targets import Target
 
 if TYPE_CHECKING:
@@ -299,20 +300,36 @@ class Expressions:
 
     def _call(self, expression: Call) -> Value:
         function = expression.function
-        bound: dict[int, Storage] = {}
-        texts: list[str] = []
+        bound: dict[int, Binding] = {}
         given: list[tuple[int, Expression]] = []
-        for number, argument in enumerate(expression.arguments):
-            if isinstance(argument.type, Array | Buffer):
-                assert isinstance(argument, Name)
-                storage = self.scope.storages.get(argument.variable)
-                if storage is not None:
-                    bound[number] = storage
-                    continue
-            given.append((number, argument))
-        values = self._arguments(function.parameters, given)
-        for (_, argument), value in zip(given, values, strict=True):
-            texts.append(f"copied({value.text})" if isinstance(argument.type, StructType) else value.text)
+        start: dict[int, str] = {}
+        for number, (parameter, argument) in enumerate(zip(function.parameters, expression.arguments, strict=True)):
+            if not isinstance(parameter.type, Buffer):
+                given.append((number, argument))
+                continue
+            base = argument.base if isinstance(argument, Slice) else argument
+            assert isinstance(base, Name)
+            inherited = self.scope.offsets.get(base.variable)
+            bound[number] = Binding(
+                self.scope.storages.get(base.variable),
+                self.scope.names.get(base.variable, ""),
+                inherited is not None or isinstance(argument, Slice),
+            )
+            if isinstance(argument, Slice):
+                given.append((number, argument.offset))
+            if inherited is not None:
+                start[number] = inherited
+        values = dict(zip((number for number, _ in given), self._arguments(function.parameters, given), strict=True))
+        texts: list[str] = []
+        for number, parameter in enumerate(function.parameters):
+            if number in bound:
+                texts += [] if bound[number].storage is not None else [bound[number].name]
+                if bound[number].has_offset:
+                    parts = [start[number]] if number in start else []
+                    texts.append(" + ".join([*parts, *([values[number].text] if number in values else [])]))
+            else:
+                text = values[number].text
+                texts.append(f"copied({text})" if isinstance(parameter.type, StructType) else text)
         name = self.scope.variant(function, bound)
         call = f"{name}({', '.join([*self.scope.context, *texts])})"
         result = self.code.new_name()

@@ -17,6 +17,7 @@ from ....language.tree import (
     Module,
     Name,
     Node,
+    Slice,
     Unary,
     Update,
     Variable,
@@ -47,6 +48,8 @@ def _note(node: Node, origins: defaultdict[Variable, set[Variable]], found: set[
         found.update(_variables(node.index))
     elif isinstance(node, BuiltinCall) and node.builtin.rule in ("load4", "store4"):
         found.update(_variables(node.arguments[1]))
+    elif isinstance(node, Slice):
+        found.update(_variables(node.offset))
     elif isinstance(node, Declare) and node.value is not None:
         origins[node.variable].update(_variables(node.value))
     elif (isinstance(node, Assign) and isinstance(node.target, Name)) or (

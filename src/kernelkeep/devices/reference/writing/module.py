@@ -8,7 +8,7 @@ always known by its name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ....language.tree import BuiltinCall, Function, Literal, Module, Variable, walk
 from ....language.types import VOID, Array, Buffer, StructType
@@ -18,7 +18,7 @@ from .code import CheckPoint, Code
 from .expressions import Expressions
 from .index_values import index_variables
 from .statements import Statements
-from .storage import Storage
+from .storage import Binding, Storage
 
 Group = tuple[int, int, int]
 _CHECKS = ("bounds", "check_read", "note_read", "check_write", "check_atomic", "unset", "overflow", "division", "endless",
@@ -51,6 +51,8 @@ class FunctionScope:
         self._is_kernel = is_kernel
         self.names: dict[Variable, str] = dict(writer.constants)
         self.storages: dict[Variable, Storage] = dict(writer.plan.storages)
+        self.offsets: dict[Variable, str] = {}  # of arrays that were passed from an element on
+        self.boxed = writer.use.boxed
         self.may_be_unset: set[Variable] = set()
         self.always_set: set[Variable] = set(writer.constants)
         self.index_variables = writer.index_variables
@@ -67,7 +69,7 @@ class FunctionScope:
         """Whether there is a breakpoint on a line."""
         return line in self._writer.plan.breakpoints
 
-    def variant(self, function: Function, bound: Mapping[int, Storage]) -> str:
+    def variant(self, function: Function, bound: Mapping[int, Binding]) -> str:
         """The name of a helper function for these arrays."""
         return self._writer.variant(function, bound)
 
@@ -93,7 +95,7 @@ class ModuleWriter:
         self.context = ["me", "lo", "many", *sorted(_positions(module) - _SIZE_NAMES)]
         self._points: list[CheckPoint] = []
         self._functions: list[str] = []
-        self._variants: dict[tuple[str, tuple[tuple[int, str], ...]], str] = {}
+        self._variants: dict[tuple[Any, ...], str] = {}
 
     def text(self) -> Written:
         """All of it."""
@@ -113,26 +115,33 @@ class ModuleWriter:
         lines = [f"def make({', '.join(parameters)}):", *head.lines, *self._functions, *item, *self._run_group()]
         return Written("\n".join([*lines, "    return run_group", ""]), self._points, self.names)
 
-    def variant(self, function: Function, bound: Mapping[int, Storage]) -> str:
+    def variant(self, function: Function, bound: Mapping[int, Binding]) -> str:
         """The name of a helper function for some arrays; it is written when it is first asked for."""
-        key = function.name, tuple((number, storage.prefix) for number, storage in sorted(bound.items()))
+        key = function.name, tuple((number, bound[number].key) for number in sorted(bound))
         if key not in self._variants:
             name = self._variants[key] = f"f_{function.name}_{len(self._variants)}"
             self._functions += self._helper(function, name, bound)
         return self._variants[key]
 
-    def _helper(self, function: Function, name: str, bound: Mapping[int, Storage]) -> list[str]:
+    def _helper(self, function: Function, name: str, bound: Mapping[int, Binding]) -> list[str]:
         code = Code(self._points, 1)
         scope = FunctionScope(self, function, is_kernel=False)
         parameters = list(self.context)
         for number, parameter in enumerate(function.parameters):
-            if number in bound:
-                scope.storages[parameter] = bound[number]
-                continue
-            parameters.append(scope.declare(parameter))
+            binding = bound.get(number)
+            if binding is not None and binding.storage is not None:
+                scope.storages[parameter] = binding.storage
+            else:
+                parameters.append(scope.declare(parameter))
+            if binding is not None and binding.has_offset:
+                scope.offsets[parameter] = f"o_{parameter.name}"
+                parameters.append(scope.offsets[parameter])
             if not isinstance(parameter.type, Array | Buffer | StructType):
                 scope.always_set.add(parameter)
         with code.block(f"def {name}({', '.join(parameters)}):"):
+            for parameter in function.parameters:
+                if parameter in self.use.boxed:
+                    code.add(f"v_{parameter.name} = [v_{parameter.name}]")
             Statements(code, scope, Expressions(code, scope)).block(function.body)
             if function.has_barrier and function.result is VOID:
                 code.add(scope.return_text(None))
@@ -146,7 +155,9 @@ class ModuleWriter:
             for one in kernel.parameters:
                 if one.space != "scalar":
                     continue
-                if one in kernel.changed:
+                if one in self.use.boxed:
+                    code.add(f"{scope.declare(one)} = [p_{one.name}]")
+                elif one in kernel.changed:
                     code.add(f"{scope.declare(one)} = p_{one.name}")
                 else:
                     scope.names[one] = f"p_{one.name}"

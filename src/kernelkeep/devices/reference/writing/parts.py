@@ -26,11 +26,14 @@ class Parts:
         self._scope = expressions.scope
         self._access = expressions.access
 
-    def variable(self, expression: Name) -> VariableTarget | ElementTarget:
+    def variable(self, expression: Name) -> VariableTarget | ElementTarget | SlotTarget:
         """A variable, of the work-item or of the group."""
         variable = expression.variable
         if (storage := self._scope.storages.get(variable)) is not None:  # shared by the group
             return ElementTarget(self._access, storage, "0", expression.at)
+        if variable in self._scope.boxed:
+            text, written = f"{self._scope.names[variable]}[0]", variable.written or variable.name
+            return SlotTarget(self._code, text, variable.type, expression.at, written)
         return VariableTarget(
             self._code, self._scope.names[variable], variable.type, expression.at, variable.written or variable.name,
             may_be_unset=variable in self._scope.may_be_unset,
@@ -88,7 +91,7 @@ class Parts:
             limit: str | int = kind.length if isinstance(kind, Array) else f"{storage.prefix}_n"
             if isinstance(kind, Buffer) and stride > 1:
                 limit = f"{storage.prefix}_n // {stride}"
-            index = self._simple(self._expressions.index_value(one.index), is_kept or len(chain) > 1)
+            index = self._simple(self.index_from_start(one.base, one.index), is_kept or len(chain) > 1)
             self._access.check_bounds(index, limit, one.index.at, storage.title, one.index.type)
             texts.append(index.text if stride == 1 else f"{index.text} * {stride}")
         if len(texts) == 1:
@@ -97,13 +100,19 @@ class Parts:
 
     def _checked_index(self, expression: Index, base: str, is_kept: bool) -> str:
         """The index of an element of a vector, or of a list `base`."""
-        index = self._simple(self._expressions.index_value(expression.index), is_kept)
+        index = self._simple(self.index_from_start(expression.base, expression.index), is_kept)
         kind = expression.base.type
         length = kind.length if isinstance(kind, Array | Vector) else f"len({base})"
         self._access.check_bounds(
             index, length, expression.index.at, _described(expression.base), expression.index.type
         )
         return index.text
+
+    def index_from_start(self, base: Expression, index: Expression) -> Value:
+        """The value of an index, counted from the start of an array that was passed from an element on."""
+        value = self._expressions.index_value(index)
+        offset = self._scope.offsets.get(base.variable) if isinstance(base, Name) else None
+        return value if offset is None else Value(f"({offset} + {value.text})")
 
     def _simple(self, value: Value, is_kept: bool) -> Value:
         """A value with a short text: it is used several times."""
@@ -114,8 +123,12 @@ class Parts:
     def _container(self, expression: Expression, is_kept: bool) -> str:
         """The list of a struct or local array, to change one of its parts."""
         if isinstance(expression, Name) and expression.variable not in self._scope.storages:
-            return self._scope.names[expression.variable]
+            return self._name(expression)
         return self.target(expression, is_kept=is_kept).container()
+
+    def _name(self, expression: Name) -> str:
+        name = self._scope.names[expression.variable]
+        return f"{name}[0]" if expression.variable in self._scope.boxed else name
 
     def index(self, expression: Index) -> Value:
         """The value of an element."""
@@ -148,7 +161,7 @@ class Parts:
     def _part(self, expression: Expression) -> Value:
         """A struct, array or vector of which a part is read: the other parts may be unset."""
         if isinstance(expression, Name) and expression.variable not in self._scope.storages:
-            return Value(self._scope.names[expression.variable])
+            return Value(self._name(expression))
         if isinstance(expression, Field):
             base = self._part(expression.base)
             return Value(f"{base.text}[{_field_number(expression)}]")

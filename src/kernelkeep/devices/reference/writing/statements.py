@@ -20,6 +20,7 @@ from ....language.tree import (
     Return,
     Statement,
     Switch,
+    Variable,
     While,
 )
 from ....language.types import Array, StructType, Type, Vector
@@ -90,14 +91,18 @@ class Statements:
         name = self._scope.declare(variable)
         if statement.value is None:
             self._scope.may_be_unset.add(variable)
-            self._code.add(f"{name} = {unset_text(variable.type)}")
+            self._code.add(f"{name} = {self._boxed(variable, unset_text(variable.type))}")
             return
         is_index = variable in self._scope.index_variables
         value = self._expressions.initial(variable.type, statement.value, is_index)
         is_struct = isinstance(variable.type, StructType)
-        self._code.add(f"{name} = copied({value.text})" if is_struct else f"{name} = {value.text}")
+        text = f"copied({value.text})" if is_struct else value.text
+        self._code.add(f"{name} = {self._boxed(variable, text)}")
         if not isinstance(flat_element(variable.type), StructType):  # a field may be unset where the value comes from
             self._scope.always_set.add(variable)
+
+    def _boxed(self, variable: Variable, text: str) -> str:
+        return f"[{text}]" if variable in self._scope.boxed else text
 
     def _if(self, statement: If) -> None:
         condition = self._expressions.value(statement.condition)

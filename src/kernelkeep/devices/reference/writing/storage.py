@@ -37,6 +37,22 @@ class Storage(Struct, frozen=True, eq=False):
         return self.element is F4
 
 
+class Binding(Struct, frozen=True, eq=False):
+    """The array that a parameter of a helper function is: one of the kernel, or else the list of that name.
+
+    `has_offset`: it is passed from an element on.
+    """
+
+    storage: Storage | None
+    name: str
+    has_offset: bool
+
+    @property
+    def key(self) -> tuple[str, bool]:
+        """What the text of the function depends on."""
+        return ("" if self.storage is None else self.storage.prefix, self.has_offset)
+
+
 def flat_element(kind: Type) -> Type:
     """The type of the elements of an array, whatever its dimensions."""
     while isinstance(kind, Array | Buffer):
