@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Sequence
-from types import CodeType
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...language.types import Array, Buffer, Scalar, StructType, Type, Vector
-from .arithmetic import NAMES
+from .arithmetic import NAMES, UNSET
 from .breakpoints import Breakpoints, Stop
 from .checks import Checks, WatchedArray
 from .memory import FORMATS, Memory
 from .text import KernelText, read_kernel
 from .writing.array_use import array_use
+from .writing.code import python_name
 from .writing.module import ModuleWriter, Plan, Written
 from .writing.storage import Storage, count_elements, flat_element
 
@@ -34,7 +34,7 @@ class KernelCode:
         self.text = text
         self.module = read_kernel(text)
         self.use = array_use(self.module)
-        self._compiled: dict[tuple[Any, ...], tuple[Written, CodeType]] = {}
+        self._compiled: dict[tuple[Any, ...], tuple[Written, Callable[..., Any]]] = {}
 
     @property
     def shared_bytes(self) -> int:
@@ -46,14 +46,17 @@ class KernelCode:
         run = _Run(self, device, values, grid, group)
         run.groups()
 
-    def written(self, plan: Plan) -> tuple[Written, CodeType]:
-        """The text for a plan, and its code."""
+    def written(self, plan: Plan) -> tuple[Written, Callable[..., Any]]:
+        """The text for a plan, and its function `make`."""
         storages = tuple((one.title, one.is_watched, one.must_be_written, one.has_atomics) for _, one in plan.storages)
         key = plan.group, storages, plan.breakpoints
         if key not in self._compiled:
             written = ModuleWriter(self.module, self.use, plan).text()
             name = f"<kernel {self.text.signature.name} on the reference device>"
-            self._compiled[key] = written, compile(written.text, name, "exec")
+            scope = dict(NAMES)
+            # Of the user's text there are only numbers, names with a prefix, and quoted labels in it.
+            exec(compile(written.text, name, "exec"), scope)
+            self._compiled[key] = written, scope.pop("make")
         return self._compiled[key]
 
 
@@ -76,7 +79,7 @@ class _Run:
         )
         lines = self._lines_with_breakpoints()
         plan = Plan(kernel.text.signature.group, self._storages, lines)
-        self._written, self._code = kernel.written(plan)
+        self._written, self._make = kernel.written(plan)
         self._checks = Checks(kernel.text, self._written.points, group, device.last_stamp, device.print)
 
     def groups(self) -> None:
@@ -90,7 +93,7 @@ class _Run:
         }  # fmt: skip
         for variable, value in self._values.items():
             if variable.space == "scalar":
-                names[f"p_{variable.name}"] = value.item() if isinstance(value, np.generic) else value
+                names[python_name("p", variable.name)] = value.item() if isinstance(value, np.generic) else value
         shared: list[WatchedArray] = []
         for variable, storage in self._storages:
             array, found = self._bound(variable, storage)
@@ -100,9 +103,7 @@ class _Run:
                 shared.append(array)
         if self._breakpoints.lines(self._kernel.text.signature.name):
             checks.on_stop = self._stop
-        scope = dict(NAMES)
-        exec(self._code, scope)
-        run_group = scope.pop("make")(**names)
+        run_group = self._make(**names)
         has_barrier = self._kernel.module.kernel.has_barrier
         x, y, z = self._grid
         try:
@@ -154,7 +155,7 @@ class _Run:
     # --- arrays
 
     def _storage(self, variable: Variable) -> Storage:
-        prefix, title = f"a_{variable.name}", variable.written or variable.name
+        prefix, title = python_name("a", variable.name), variable.written or variable.name
         element, has_atomics = flat_element(variable.type), variable in self._kernel.use.atomic
         if variable.space == "shared":
             return Storage(prefix, title, element, True, True, "launch", has_atomics)
@@ -230,6 +231,13 @@ def _size_of(kind: Type) -> int:
 def _shared_elements(kind: Type, length: int) -> Any:
     if isinstance(kind, Scalar) and kind.name in FORMATS:
         return memoryview(bytearray(length * kind.size)).cast(FORMATS[kind.name])
-    from .writing.statements import unset_text
+    return [_unset(kind) for _ in range(length)]
 
-    return eval(f"[{unset_text(kind)} for _ in range({length})]", dict(NAMES))
+
+def _unset(kind: Type) -> Any:
+    """A value of which nothing was written."""
+    if isinstance(kind, Array):
+        return [_unset(kind.element) for _ in range(kind.length)]
+    if isinstance(kind, StructType):
+        return [_unset(field) for _, field in kind.fields]
+    return (UNSET,) * kind.length if isinstance(kind, Vector) else UNSET

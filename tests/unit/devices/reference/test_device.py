@@ -120,6 +120,20 @@ def test_shared_arrays_have_a_limit(device: ReferenceDevice) -> None:
         load(device, kernel)
 
 
+def test_names_and_labels_of_a_body_are_never_code(device: ReferenceDevice) -> None:
+    lines: list[str] = []
+    device.print = lines.append
+    body = """float exec(float __import__) { return __import__ + 1.0f; }
+int me = 1, B = 2, F = 3, None = 4, lambda = 5, größe = 6, rt = 7, yield = 8;
+kk_print("\\"); raise SystemExit(1) #", me + B + F + None + lambda + größe + rt + yield);
+y[0] = exec(y[0]);"""
+    y = device.array(np.zeros(1, "f4"))
+    load(device, kk.PortableKernel("make", params=[kk.Buffer("y", "f4")], body=body, group=1)).launch(1, (y,))
+    assert y.numpy().tolist() == [1]
+    (line,) = lines
+    assert line.startswith("make, line 3, work-item 0: ") and line.endswith('"); raise SystemExit(1) # 36')
+
+
 # --- what it shows
 
 

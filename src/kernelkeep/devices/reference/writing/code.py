@@ -36,6 +36,11 @@ def of_type(text: str, kind: Type, *, is_fixed: bool = False) -> Value:
     return Value(text, None, None, is_fixed)
 
 
+def python_name(prefix: str, name: str) -> str:
+    """A name of the user's in generated code: never a word of Python, nor a name that the code uses itself."""
+    return f"{prefix}_{name}" if name.isascii() and name.isidentifier() else f"{prefix}_{name.encode().hex()}_"
+
+
 class CheckPoint(NamedTuple):
     """Where a check stands in the user's text. `array` is the array that it is about; `kind` the type of its index."""
 

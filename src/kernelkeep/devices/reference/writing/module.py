@@ -14,7 +14,7 @@ from ....language.tree import BuiltinCall, Function, Literal, Module, Variable, 
 from ....language.types import VOID, Array, Buffer, StructType
 from .array_use import ArrayUse
 from .builtins import POSITIONS
-from .code import CheckPoint, Code
+from .code import CheckPoint, Code, python_name
 from .expressions import Expressions
 from .index_values import index_variables
 from .statements import Statements
@@ -61,7 +61,7 @@ class FunctionScope:
 
     def declare(self, variable: Variable) -> str:
         """The name of a new variable."""
-        name = self.names[variable] = f"v_{variable.name}"
+        name = self.names[variable] = python_name("v", variable.name)
         self._writer.names[name] = variable.written or variable.name
         return name
 
@@ -104,14 +104,14 @@ class ModuleWriter:
         expressions = Expressions(head, scope)
         for constant in self.module.constants:
             assert constant.value is not None
-            name = self.constants[constant.variable] = f"c_{constant.variable.name}"
+            name = self.constants[constant.variable] = python_name("c", constant.variable.name)
             head.add(f"{name} = {expressions.value(constant.value).text}")
         for name in _CHECKS:
             head.add(f"{name} = rt.{name}")
         item = self._item()
         parameters = ["rt", "F", "B", "ROUNDS", "S0", "S1", "S2", "C0", "C1", "C2"]
         parameters += [f"{storage.prefix}{end}" for _, storage in self.plan.storages for end in _OF_ARRAYS]
-        parameters += [f"p_{one.name}" for one in self.module.kernel.parameters if one.space == "scalar"]
+        parameters += [python_name("p", one.name) for one in self.module.kernel.parameters if one.space == "scalar"]
         lines = [f"def make({', '.join(parameters)}):", *head.lines, *self._functions, *item, *self._run_group()]
         return Written("\n".join([*lines, "    return run_group", ""]), self._points, self.names)
 
@@ -119,7 +119,7 @@ class ModuleWriter:
         """The name of a helper function for some arrays; it is written when it is first asked for."""
         key = function.name, tuple((number, bound[number].key) for number in sorted(bound))
         if key not in self._variants:
-            name = self._variants[key] = f"f_{function.name}_{len(self._variants)}"
+            name = self._variants[key] = f"{python_name('f', function.name)}_{len(self._variants)}"
             self._functions += self._helper(function, name, bound)
         return self._variants[key]
 
@@ -134,14 +134,14 @@ class ModuleWriter:
             else:
                 parameters.append(scope.declare(parameter))
             if binding is not None and binding.has_offset:
-                scope.offsets[parameter] = f"o_{parameter.name}"
+                scope.offsets[parameter] = python_name("o", parameter.name)
                 parameters.append(scope.offsets[parameter])
             if not isinstance(parameter.type, Array | Buffer | StructType):
                 scope.always_set.add(parameter)
         with code.block(f"def {name}({', '.join(parameters)}):"):
             for parameter in function.parameters:
                 if parameter in self.use.boxed:
-                    code.add(f"v_{parameter.name} = [v_{parameter.name}]")
+                    code.add(f"{scope.names[parameter]} = [{scope.names[parameter]}]")
             Statements(code, scope, Expressions(code, scope)).block(function.body)
             if function.has_barrier and function.result is VOID:
                 code.add(scope.return_text(None))
@@ -156,11 +156,11 @@ class ModuleWriter:
                 if one.space != "scalar":
                     continue
                 if one in self.use.boxed:
-                    code.add(f"{scope.declare(one)} = [p_{one.name}]")
+                    code.add(f"{scope.declare(one)} = [{python_name('p', one.name)}]")
                 elif one in kernel.changed:
-                    code.add(f"{scope.declare(one)} = p_{one.name}")
+                    code.add(f"{scope.declare(one)} = {python_name('p', one.name)}")
                 else:
-                    scope.names[one] = f"p_{one.name}"
+                    scope.names[one] = python_name("p", one.name)
                 scope.always_set.add(one)
             Statements(code, scope, Expressions(code, scope)).block(kernel.body)
         return code.lines
