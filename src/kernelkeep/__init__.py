@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .errors import CheckpointError as CheckpointError
     from .errors import CompileError as CompileError
     from .errors import DeviceError as DeviceError
+    from .errors import KernelFault as KernelFault
     from .errors import KernelKeepError as KernelKeepError
     from .errors import OutOfMemory as OutOfMemory
     from .errors import RemoteError as RemoteError
@@ -101,6 +102,7 @@ _HOMES = {
     "Graph": "execution.graph",
     "Job": "execution.job",
     "Kernel": "devices.base",
+    "KernelFault": "errors",
     "KernelKeepError": "errors",
     "Keyring": "remote.keyring",
     "Lease": "cache.lease",
@@ -169,6 +171,7 @@ __all__ = [
     "Graph",
     "Job",
     "Kernel",
+    "KernelFault",
     "KernelKeepError",
     "Keyring",
     "Lease",

@@ -5,6 +5,7 @@
     ├── CompileError                          the compiler said no: .log, .line, .name
     ├── DeviceError                           a driver or device failed, is missing or is closed
     │   ├── BinaryRejected                    the driver refuses this binary; compile again
+    │   ├── KernelFault                       the reference device found a bug in a kernel: .kind, .line, .item
     │   └── OutOfMemory   (also MemoryError)  the device cannot hold it
     ├── Unsupported                           the device lacks .capability
     ├── VariantError                          every variant of a tuned kernel is known to fail: .failures
@@ -32,6 +33,7 @@ __all__ = [
     "CheckpointError",
     "CompileError",
     "DeviceError",
+    "KernelFault",
     "KernelKeepError",
     "OutOfMemory",
     "RemoteError",
@@ -77,6 +79,43 @@ class DeviceError(KernelKeepError):
 
 class BinaryRejected(DeviceError):
     """The driver refuses this binary; compiling again is the cure."""
+
+
+class KernelFault(DeviceError):
+    """The reference device found a bug in a kernel while it ran.
+
+    `kind` is one of "out of bounds", "uninitialised", "race", "barrier", "overflow", "division by zero", "endless loop" and
+    "misaligned". `line` and `column` are counted in the body, `item` is the work-item's global position. `array` and `index`
+    name the element, where it is about one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str = "",
+        kernel: str = "",
+        line: int = 0,
+        column: int = 0,
+        item: tuple[int, int, int] = (0, 0, 0),
+        array: str = "",
+        index: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.kernel = kernel
+        self.line = line
+        self.column = column
+        self.item = item
+        self.array = array
+        self.index = index
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_kernel_fault, (str(self), dict(self.__dict__)))
+
+
+def _rebuild_kernel_fault(message: str, fields: dict[str, Any]) -> KernelFault:
+    return KernelFault(message, **fields)
 
 
 class OutOfMemory(DeviceError, MemoryError):

@@ -16,6 +16,7 @@ PARENTS = {
     "DeviceError": (kk.KernelKeepError,),
     "BinaryRejected": (kk.DeviceError,),
     "OutOfMemory": (kk.DeviceError, MemoryError),
+    "KernelFault": (kk.DeviceError,),
     "Unsupported": (kk.KernelKeepError,),
     "VariantError": (kk.KernelKeepError,),
     "CacheWarning": (UserWarning,),

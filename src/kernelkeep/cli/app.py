@@ -9,6 +9,7 @@ import typer
 from .. import __version__
 from .bundle import export, import_
 from .cache import clear, ls, prune, show, stats
+from .check import check
 from .checkpoint import checkpoint
 from .demo import demo
 from .devices import devices, doctor
@@ -22,7 +23,7 @@ from .verify import verify
 
 # No markup: panels would be as wide as the terminal, with a type behind every flag (`--json <bool>`).
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-for command in (demo, devices, doctor, ls, show, stats, explain, warm, prune, verify, clear, tune):
+for command in (demo, devices, doctor, ls, show, stats, explain, warm, check, prune, verify, clear, tune):
     app.command(command.__name__)(command)
 app.command("export")(export)
 app.command("import")(import_)

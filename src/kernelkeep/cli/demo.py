@@ -29,7 +29,8 @@ def demo(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson 
     Two kernels are launched many times; then eight are started in fresh processes without and with a filled cache; and a
     long run is killed in the middle and resumed elsewhere.
     """
-    found = find_devices(device)
+    # An interpreter takes too long, unless it is what was asked for.
+    found = [info for info in find_devices(device) if device or not info.is_interpreter]
     if not found:
         raise DeviceError("no device was found; `kernelkeep doctor` says what is missing")
     if not as_json:

@@ -24,14 +24,17 @@ def devices(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJs
         "device", "name", "vendor", "driver", "kind", "memory", right=("memory",), optional=("vendor", "driver")
     )
     for info in found:
-        kind = "GPU" if info.is_gpu else "CPU"
+        kind = "GPU" if info.is_gpu else "interpreter" if info.is_interpreter else "CPU"
         texts = (escape(text) for text in (info.spec, info.name, info.vendor, info.driver))
         made.add_row(*texts, kind, human_bytes(info.memory_bytes) if info.memory_bytes else "-")
     print_table(made)
 
 
 def doctor(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
-    """Say what is missing for each backend, and how to get it. Ends with 1 if none is usable."""
+    """Say what is missing for each backend, and how to get it. Ends with 1 if none is usable.
+
+    The interpreter does not count, unless it is named.
+    """
     found = diagnose(device, cache_dir=cache_dir)
     if as_json:
         print_json(found)
@@ -42,5 +45,5 @@ def doctor(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJso
                 print_line(f"  [{'ok' if check.ok else 'no'}] {check.what}: {check.found}")
                 if check.fix:
                     print_line(f"       to get it: {check.fix}")
-    if not any(health.usable for health in found):
+    if not any(health.usable and (device or not health.interprets) for health in found):
         raise typer.Exit(1)

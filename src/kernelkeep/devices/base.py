@@ -101,6 +101,7 @@ class Device(ABC):
     timer_class: type[Timer] = Timer
     lanes_class: type[Lanes] = Lanes
     queue_class: type[Queue] | None = None  # None: the device has one queue
+    min_bytes = 16  # of an allocation: drivers refuse buffers of no bytes
     replays_whole = False  # many launches cost the host as much as one
     # Under which programs that were compiled ahead for this architecture are found, the preferred ones first.
     architecture_fingerprints: tuple[Fingerprint, ...] = ()
@@ -302,7 +303,7 @@ class Device(ABC):
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes >= 1 << 63:
             raise OutOfMemory(f"{self.spec} cannot allocate {nbytes:,} bytes: no device can")
-        nbytes = max(nbytes, 16)  # drivers refuse buffers of no bytes; NumPy users expect empty arrays to work
+        nbytes = max(nbytes, self.min_bytes)  # NumPy users expect empty arrays to work
         try:
             return self.allocate(nbytes)
         except OutOfMemory:

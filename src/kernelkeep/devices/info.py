@@ -19,6 +19,7 @@ class DeviceInfo:
     is_gpu: bool
     index: int = 0
     memory_bytes: int = 0
+    is_interpreter: bool = False  # far slower than a driver: the last to be chosen, and never silently
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from .base import Device, DeviceInfo
     from .fingerprint import Fingerprint
 
-SHIPPED = ("cuda", "opencl", "opengl", "hip")  # the best first; hip has no devices, it only compiles ahead
+# The best first. hip has no devices, it only compiles ahead; reference interprets.
+SHIPPED = ("cuda", "opencl", "opengl", "hip", "reference")
 ENTRY_POINT_GROUP = "kernelkeep.backends"
 _Folder = str | os.PathLike[str] | None
 _NAME = re.compile(r"[a-z][a-z0-9]*\Z")
@@ -44,6 +45,7 @@ class Backend(Protocol):
     - `needs() -> Iterable[Check]`: what must be installed before a device can be found, each check building on the one before.
     - `device_needs(devices) -> Iterable[Check]`: what the devices that were found need besides.
     - `ahead: AheadCompiler`: compiles without a device (`ahead.py`).
+    - `interprets: bool`: its device runs kernels without a driver, and finds bugs in them.
     """
 
     def list_devices(self, cache_dir: _Folder = None) -> list[DeviceInfo]:
@@ -113,12 +115,13 @@ def backend_module(name: str) -> Backend:
 def list_devices(*, cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
     """Every usable device, the best first: CUDA, OpenCL GPU, OpenGL GPU, OpenCL CPU, OpenGL CPU.
 
-    GPUs and CPUs of backends that were registered come after those. A backend that is not installed or has no device
-    contributes nothing; `kernelkeep doctor` says why. `cache_dir` is the cache folder to be used later: NVIDIA's OpenGL driver
-    must know it before it is asked anything. `DeviceError` in a process that was forked from one that had loaded a driver.
+    GPUs and CPUs of backends that were registered come after those, and the reference interpreter is the last. A backend that
+    is not installed or has no device contributes nothing; `kernelkeep doctor` says why. `cache_dir` is the cache folder to be
+    used later: NVIDIA's OpenGL driver must know it before it is asked anything. `DeviceError` in a process that was forked
+    from one that had loaded a driver.
     """
     found = [info for name in _names() for info in _ask(name, cache_dir) or ()]
-    return sorted(found, key=lambda info: not info.is_gpu)
+    return sorted(found, key=lambda info: (info.is_interpreter, not info.is_gpu))
 
 
 def open_device(
@@ -128,6 +131,8 @@ def open_device(
     driver_cache_dir: str | os.PathLike[str] | None = None,
 ) -> Device:
     """Open "cuda", "cuda:0", "opencl:1", "opengl", …; without a spec $KERNELKEEP_DEVICE, else the best one here.
+
+    Where there is no driver, that is the reference interpreter, which is thousands of times slower: a RuntimeWarning says so.
 
     An OpenGL driver keeps its own compiled shaders, by default in the GPU's folder of the cache. `cache_dir` names another
     cache folder, `driver_cache_dir` the very folder for the shaders. It can be chosen until the process's first OpenGL
@@ -140,6 +145,15 @@ def open_device(
     backend, index = parse_spec(spec)
     forks.check_driver(backend)
     return backend_module(backend).open_device(index, **folders)
+
+
+def open_interpreter() -> Device:
+    """Open the device that interprets kernels and finds bugs in them; no driver is loaded."""
+    for name in _names():
+        module = backend_module(name)
+        if getattr(module, "interprets", False):
+            return module.open_device(cache_dir=None, driver_cache_dir=None)
+    raise DeviceError("no backend that is registered interprets kernels")
 
 
 def parse_spec(spec: str) -> tuple[str, int | None]:
@@ -226,6 +240,7 @@ def _ask(name: str, cache_dir: _Folder = None) -> list[DeviceInfo] | None:
 def _open_best(folders: dict[str, _Folder]) -> Device:
     failures: list[str] = []
     later: list[tuple[str, DeviceInfo]] = []
+    interpreters: list[tuple[str, DeviceInfo]] = []
 
     def first_that_opens(devices: Iterable[tuple[str, DeviceInfo]]) -> Device | None:
         for name, info in devices:
@@ -237,12 +252,21 @@ def _open_best(folders: dict[str, _Folder]) -> Device:
 
     for name in _names():  # in order of preference, so the first GPU that opens is the best: look no further
         devices = _ask(name, folders["cache_dir"]) or ()
-        later.extend((name, info) for info in devices if not info.is_gpu)
+        later.extend((name, info) for info in devices if not info.is_gpu and not info.is_interpreter)
+        interpreters.extend((name, info) for info in devices if info.is_interpreter)
         device = first_that_opens((name, info) for info in devices if info.is_gpu)
         if device is not None:
             return device
     device = first_that_opens(later)
     if device is not None:
+        return device
+    device = first_that_opens(interpreters)
+    if device is not None:
+        why = f" ({'; '.join(failures)})" if failures else ""
+        _warn(
+            f"no GPU and no CPU driver can be used{why}, so kernels run on {device.spec}, an interpreter that checks them and "
+            "is thousands of times slower than any driver: `kernelkeep doctor` says what is missing"
+        )
         return device
     reasons = "; ".join(failures) or "none was found; `kernelkeep doctor` says what is missing"
     raise DeviceError(f"no usable device ({reasons})")

@@ -41,9 +41,11 @@ class PassedFence(Fence):
 
     def __init__(self, device: Device) -> None:
         device.synchronize()
+        self._device = device
 
     @property
     def done(self) -> bool:
+        self._device.check_not_lost()
         return True
 
 

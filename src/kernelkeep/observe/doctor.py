@@ -29,6 +29,11 @@ class BackendHealth:
     devices: tuple[DeviceInfo, ...]
     checks: tuple[Check, ...]
 
+    @property
+    def interprets(self) -> bool:
+        """Whether its devices only interpret kernels, far slower than a driver."""
+        return bool(self.devices) and all(info.is_interpreter for info in self.devices)
+
 
 def diagnose(spec: str | None = None, *, cache_dir: str | os.PathLike[str] | None = None) -> list[BackendHealth]:
     """Look at every backend, or at the one (or the one device) that `spec` names. Raises for a malformed spec only."""

@@ -122,6 +122,7 @@ def _declared_parameter(word: str) -> Parameter | None:
     name, kind, dtype, access = (*word.split(":"), "rw")[:4] if word.count(":") in (2, 3) else ("", "", "", "")
     if not name or kind not in ("buffer", "scalar", "local") or access not in ("r", "w", "rw"):
         return None
+    dtype = CTYPES.get(dtype, dtype)
     if dtype != "?" and dtype not in DTYPES:
         return None
     size = DTYPES[dtype] if dtype in DTYPES and kind == "scalar" else 0

@@ -1,0 +1,114 @@
+"""`kernelkeep check`: mistakes and bugs in portable kernels, found without a driver."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from ..continuous.program import StateProgram
+from ..devices.base import Device
+from ..devices.registry import open_interpreter
+from ..errors import ArgumentError, CompileError, KernelFault, KernelKeepError
+from ..escaping import escaped
+from ..kernels.user_files import compilable, kernels_in
+from ..observe.kernel_check import run_once, run_program
+from ..programs.portable import PortableKernel
+from ..programs.source import Source
+from .common import AsJson, print_json, print_line
+
+
+def check(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE.py[:NAME]", help="Python files with portable kernels and state programs."),
+    ],
+    run: Annotated[
+        bool, typer.Option("--run", help="Run each kernel once on the reference device, which finds bugs.")
+    ] = False,
+    items: Annotated[
+        int, typer.Option("--items", metavar="N", help="Work-items, elements of each buffer, value of integer scalars.")
+    ] = 1000,
+    grid: Annotated[
+        str | None, typer.Option("--grid", metavar="X[,Y[,Z]]", help="Groups, instead of enough for N.")
+    ] = None,
+    scalar: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="The value of a scalar; several times for several."),
+    ] = None,
+    size: Annotated[
+        list[str] | None,
+        typer.Option("--size", metavar="NAME=N", help="The length of a buffer; several times for several."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check portable kernels without any device. Ends with 1 if anything is wrong."""
+    kernels = [one for file in files for one in kernels_in(file)]
+    options: dict[str, Any] = {
+        "items": items,
+        "grid": None if grid is None else tuple(int(part) for part in _numbers(grid)),
+        "scalars": _assignments(scalar, float),
+        "sizes": _assignments(size, int),
+    }
+    results: list[dict[str, Any]] = []
+    with open_interpreter() as device:
+        for kernel in kernels:
+            if isinstance(kernel, Source):
+                results.append(
+                    {"name": kernel.name, "ok": None, "said": f"a kk.Source in {kernel.language} is not checked"}
+                )
+                continue
+            results.append(_check_one(device, kernel, options if run else None))
+    if as_json:
+        print_json(results)
+    else:
+        for result in results:
+            if result["ok"] is False:
+                for line in result["said"].split("\n"):
+                    print(escaped(line), file=sys.stderr)
+            else:
+                print_line(f"{result['name']}: {result['said']}")
+    if any(result["ok"] is False for result in results):
+        raise typer.Exit(1)
+
+
+def _check_one(device: Device, kernel: PortableKernel | StateProgram, options: dict[str, Any] | None) -> dict[str, Any]:
+    try:
+        said = "no mistakes" if options is None else _run(device, kernel, options)
+        if options is None:
+            for one in compilable([kernel], cooperative=False):
+                device.compile(one.source(device) if isinstance(one, PortableKernel) else one)
+    except (CompileError, KernelFault) as error:
+        kind = error.kind if isinstance(error, KernelFault) else "mistake"
+        return {"name": kernel.name, "ok": False, "kind": kind, "line": error.line, "said": str(error)}
+    except KernelKeepError as error:
+        return {"name": kernel.name, "ok": False, "kind": "refused", "line": None, "said": f"{kernel.name}: {error}"}
+    return {"name": kernel.name, "ok": True, "said": said}
+
+
+def _run(device: Device, kernel: PortableKernel | StateProgram, options: dict[str, Any]) -> str:
+    if isinstance(kernel, StateProgram):
+        return f"no bugs found in {run_program(device, kernel)} iterations"
+    return f"no bugs found in a run with the grid {run_once(device, kernel, **options)}"
+
+
+def _numbers(text: str) -> list[str]:
+    parts = text.split(",")
+    if not 1 <= len(parts) <= 3 or not all(part.strip().isdigit() for part in parts):
+        raise ArgumentError(f"--grid must be one to three numbers, like 4,4, got {text!r}")
+    return parts
+
+
+def _assignments(given: list[str] | None, kind: Callable[[str], Any]) -> dict[str, Any]:
+    found = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        try:
+            found[name.strip()] = kind(value)
+        except ValueError:
+            equals = ""
+        if not equals or not name.strip():
+            raise ArgumentError(f"write NAME=VALUE, like n=100, got {text!r}")
+    return found

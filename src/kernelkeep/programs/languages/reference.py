@@ -1,0 +1,55 @@
+"""What the reference device runs: portable bodies as they were written, each below a line that declares its kernel.
+
+    //kk: kernel saxpy group(256,1,1) x:buffer:f4:r y:buffer:f4:rw a:scalar:f4 n:scalar:i4
+    int i = kk_global_id(0);
+    if (i < n) y[i] = a * x[i] + y[i];
+
+A kernel ends where the next one is declared. What stands above the first declaration belongs to every kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from .base import C_TYPES, NO_DEVICE_CLOCK, Language, Pointers
+
+if TYPE_CHECKING:
+    from ..lowering import KernelParts
+    from ..source import Source
+
+
+class _Reference(Language):
+    name = "reference"
+    title = "portable C"
+    suffixes = (".kk",)
+    has_options = False
+    handwritten_kernel = """\
+{before}
+//kk: kernel {name} x:buffer:{kind}:r y:buffer:{kind}:rw a:scalar:{kind} n:scalar:int
+int i = kk_global_id(0);
+{statement}
+"""
+    types: ClassVar[Mapping[str, str]] = C_TYPES
+
+    def write(self, kernel: KernelParts) -> Source:
+        text = f"{kernel.declaration}\n{kernel.functions}#line {kernel.first_line}\n{kernel.body}\n"
+        return replace(kernel.source, text=text)
+
+    pointers = Pointers("void", "", "")
+    # The control words are written by one group and read by others without atomics, in an order that fences make.
+    state_helpers = (
+        NO_DEVICE_CLOCK
+        + """\
+#pragma kk trusted kkcontrol
+#define KK_READ(x) (x)
+#define KK_WRITE(x, v) (x) = (v)
+#define KK_UNROLL
+#define KK_CHECK_LOOPS
+#define KK_OVERRAN false
+"""
+    )
+
+
+LANGUAGE = _Reference()
