@@ -94,8 +94,9 @@ class Server(ABC):
         return True
 
     def pause(self) -> None:
-        """SIGSTOP: connections are taken by the kernel, and nobody answers."""
+        """SIGSTOP: connections are taken by the kernel, and nobody answers. Returns when it has really stopped."""
         self._signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """SIGCONT."""
