@@ -231,6 +231,15 @@ def test_an_attempt_that_nobody_waits_for_any_more_gives_the_lease_back(place: P
     assert place.lease(30.0).attempt() is None
 
 
+def test_a_lease_that_is_dropped_is_left_to_run_out(place: Place) -> None:
+    lease, other = place.lease(60.0), place.lease(60.0)
+    assert lease.attempt() is None
+    lease.drop()
+    lease.release()
+    assert not lease.is_held and not lease.renew()
+    assert other.attempt() is State.HELD, "the store was told nothing"
+
+
 def test_a_store_without_conditional_puts_has_no_lease() -> None:
     assert open_store(Remote(url="http://127.0.0.1:9/")).lease("leases/x") is None
 
