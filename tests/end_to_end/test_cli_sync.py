@@ -80,6 +80,14 @@ def test_what_a_program_stored_by_itself_is_pulled(tmp_path: Path, url: str) -> 
             assert lease.origin == "disk"
 
 
+def test_a_mistyped_folder_is_said_and_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = (tmp_path / "nope").as_uri()
+    for command in (["sync", "pull", "--cache-dir", tmp_path / "cache", "--remote", url], ["verify", "--remote", url]):
+        code, _, said = run(capsys, *command)
+        assert (code, said) == (1, f"kernelkeep: there is no folder {url}\n")
+    assert not (tmp_path / "nope").exists()
+
+
 def test_a_folder_without_programs_is_left_out(filled: Path, tmp_path: Path, url: str) -> None:
     gpu = next(path for path in filled.iterdir() if path.is_dir())
     (filled / "opencl_pocl_0123456789ab" / "driver").mkdir(parents=True, mode=0o700)

@@ -88,7 +88,7 @@ def pull_cache(
     root = settings.cache_dir(cache_dir)
     return [
         _pull(root, store, keys, one, folders, progress or _silent)
-        for one, store, keys in _stores(remote, signing_key, allow_unsigned)
+        for one, store, keys in _stores(remote, signing_key, allow_unsigned, must_exist=True)
     ]
 
 
@@ -96,8 +96,11 @@ def _silent(copied: int) -> None:
     return
 
 
-def _stores(remote: Any, signing_key: Any, allow_unsigned: bool) -> Iterator[tuple[Remote, Store, Keys]]:
-    found = resolve_remotes(remote, signing_key=signing_key, allow_unsigned=allow_unsigned)
+def _stores(
+    remote: Any, signing_key: Any, allow_unsigned: bool, *, must_exist: bool = False
+) -> Iterator[tuple[Remote, Store, Keys]]:
+    options: Any = {"signing_key": signing_key, "allow_unsigned": allow_unsigned}
+    found = resolve_remotes(remote, **options, must_exist=must_exist)
     if not found:
         raise ArgumentError("remote must name a shared store, such as redis://host/0; so may KERNELKEEP_REMOTE")
     for one in found:

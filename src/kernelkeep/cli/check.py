@@ -44,7 +44,10 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check portable kernels without any device. Ends with 1 if anything is wrong."""
+    """Check portable kernels without any driver. Ends with 1 if anything is wrong.
+
+    The reference device's reader accepts more of C than drivers do: docs/kernels.md says what keeps a body portable.
+    """
     kernels = [one for file in files for one in kernels_in(file)]
     options: dict[str, Any] = {
         "items": items,

@@ -64,7 +64,7 @@ def _verify_folder(cache_dir: Path | None, device: str | None, repair: bool, as_
 
 
 def _verify_remote(urls: list[str] | None, signing_key: Path | None, as_json: bool) -> None:
-    remotes = resolve_remotes(urls or None, signing_key=signing_key)
+    remotes = resolve_remotes(urls or None, signing_key=signing_key, must_exist=True)
     if not remotes:
         raise ArgumentError("--remote needs an address such as redis://host/0 behind it, or in KERNELKEEP_REMOTE")
     outcomes = [check_remote(one) for one in remotes]
