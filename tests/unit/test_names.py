@@ -19,7 +19,7 @@ PACKAGE = Path(kernelkeep.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 NAMES = {*SHIPPED, *known_languages()}
 # Where a name may stand: in the backend's own folder, in the language's own file, and in the list of shipped backends.
-OWN_FOLDERS = (*(f"devices/{name}/" for name in SHIPPED), "programs/languages/", "testing/fake/")
+OWN_FOLDERS = (*(f"devices/{name}/" for name in SHIPPED), "programs/languages/", "language/writers/", "testing/fake/")
 LISTS = {"devices/registry.py": "SHIPPED"}
 # Private names of other libraries, used where these have no public one: Python, PyTorch, pyopencl.
 FOREIGN = {"_exit", "_replace", "_C", "_cuda_getCurrentRawStream", "_cl", "_Program", "_build", "_PYOPENCL_NO_CACHE",

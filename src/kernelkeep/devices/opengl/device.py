@@ -224,7 +224,8 @@ class OpenGLDevice(Device):
             self.submit_waiting(gl)
             handle = _new_buffer(gl)
             gl.glBindBuffer(C.COPY_WRITE_BUFFER, handle)
-            gl.glBufferData(C.COPY_WRITE_BUFFER, nbytes, None, C.DYNAMIC_COPY)
+            # Whole words: kernels read bytes out of these, and what is beyond the end of a buffer reads as 0.
+            gl.glBufferData(C.COPY_WRITE_BUFFER, -(-nbytes // 4) * 4, None, C.DYNAMIC_COPY)
             if gl.glGetError():
                 self.release_memory(handle)
                 raise OutOfMemory(f"{self.spec} cannot allocate {nbytes:,} bytes")

@@ -42,7 +42,7 @@ with kk.open_device(spec) as device, kk.ProgramCache(device, root) as cache:
     stats = cache.stats()
 print(json.dumps({
     "origin": lease.origin, "compiles": stats.compiles, "hits_disk": stats.hits_disk, "result": result,
-    "ripeness": ripeness, "saved": stats.compile_seconds_saved,
+    "ripeness": ripeness,
 }))
 """
 
@@ -69,7 +69,6 @@ class LifecycleTests(CachePart):
         fresh = json.loads(said.stdout)
         assert (fresh["origin"], fresh["compiles"], fresh["hits_disk"]) == ("disk", 0, 1)
         assert fresh["result"] == [3 * i + 7 for i in range(100)]
-        assert fresh["saved"] > 0
 
     def test_a_source_is_hashed_once(
         self, device: Device, cache: ProgramCache, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,207 @@
+"""OpenCL C 1.2."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Unary, Variable
+from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Buffer, Scalar, StructType, Type, Vector
+from .expressions import PRIMARY, UNARY, Text
+from .pointers import PointerWriter
+from .reserved import OPENCL
+
+_POSITIONS = {
+    "kk_global_id": "get_global_id", "kk_local_id": "get_local_id", "kk_group_id": "get_group_id",
+    "kk_group_size": "get_local_size", "kk_group_count": "get_num_groups", "kk_global_size": "get_global_size",
+}  # fmt: skip
+_FLOAT_ATOMICS = {"add": "seen + v", "sub": "seen - v", "min": "fmin(seen, v)", "max": "fmax(seen, v)"}
+_ROUND_TO_HALF = """static inline float kk_round_to_half(float x) {
+    ushort bits;
+    vstore_half_rte(x, 0, (half*)&bits);
+    return vload_half(0, (half*)&bits);
+}"""
+# A CPU's compiler unrolls where it pays, and takes far longer when told to.
+_UNROLL = """#if defined(__x86_64__) || defined(__aarch64__)
+#define kk_unroll
+#else
+#define kk_unroll _Pragma("unroll")
+#endif"""
+
+
+class OpenCLWriter(PointerWriter):
+    """Writes OpenCL C. A half is kept in a float, rounded after each operation: not every device computes with halves."""
+
+    title = "OpenCL C"
+    types: ClassVar[Mapping[Scalar, str]] = {
+        BOOL: "bool", I1: "char", U1: "uchar", I2: "short", U2: "ushort", I4: "int", U4: "uint", I8: "long", U8: "ulong",
+        F2: "float", F4: "float", F8: "double",
+    }  # fmt: skip
+    casts: ClassVar[dict[Scalar, str]] = {I4: "int", U4: "uint", I8: "long", U8: "ulong"}
+    suffixes: ClassVar[dict[Scalar, str]] = {U4: "u", I8: "l", U8: "ul"}
+    float_suffix = "f"
+    shared = "__local"
+    aligned = "__attribute__((aligned(16))) "
+    function_qualifier = "static"
+    reserved = OPENCL
+    masks_shifts = False  # OpenCL C takes shifts modulo the width itself
+    _has_double = False
+
+    # --- the module
+
+    def head(self) -> None:
+        super().head()
+        if self._has_double:
+            self.line("#pragma OPENCL EXTENSION cl_khr_fp64 : enable")
+
+    def type_name(self, kind: Type) -> str:
+        if kind is F8:
+            self._has_double = True
+        return super().type_name(kind)
+
+    def kernel(self) -> None:
+        x, y, z = self.group
+        self.line(f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))")
+        self.line(f"void {self.entry.symbol}({self.kernel_parameters()}) {{")
+        self.block(self.module.kernel.body)
+        self.line("}")
+
+    def constant(self, constant: Declare) -> None:
+        self.line(f"__constant {self.declaration(constant.variable, constant.value).removeprefix('const ')};")
+
+    def struct_head(self, struct: StructType) -> str:
+        return "typedef struct {"
+
+    def struct_end(self, struct: StructType) -> str:
+        return f"}} {self.type_name(struct)};"
+
+    def space_of(self, variable: Variable) -> str:
+        if variable in self.spaces:
+            return self.spaces[variable]
+        return {"buffer": "__global ", "shared": "__local ", "constant": "__constant "}.get(variable.space, "")
+
+    def pointer(self, kind: Buffer, name: str, space: str) -> str:
+        return super().pointer(kind, name, space).replace("__constant const", "__constant")
+
+    def unroll(self) -> None:
+        self.helper("kk_unroll", _UNROLL)
+        self.line("kk_unroll")
+
+    # --- numbers
+
+    def not_finite(self, value: float, kind: Scalar) -> Text:
+        text = "NAN" if math.isnan(value) else "-INFINITY" if value < 0 else "INFINITY"
+        return (f"(double){text}", UNARY) if kind is F8 else (text, UNARY if text[0] == "-" else PRIMARY)
+
+    def round_to_half(self, text: str) -> Text:
+        return f"{self.helper('kk_round_to_half', _ROUND_TO_HALF)}({text})", PRIMARY
+
+    def float_to_integer(self, text: str, source: Scalar, target: Scalar) -> Text:
+        kind, result = self.type_name(F4 if source is F2 else source), self.type_name(target)
+        call = f"convert_{result}_sat_rtz"
+        if target not in (I4, I8):
+            return f"{call}({text})", PRIMARY
+        # NaN becomes 0 by the standard, and the smallest integer with PoCL.
+        name = f"kk_{kind}_to_{result}"
+        self.helper(name, f"static inline {result} {name}({kind} x) {{ return x == x ? {call}(x) : 0; }}")
+        return f"{name}({text})", PRIMARY
+
+    # --- vectors and structs
+
+    def construct(self, e: Construct) -> Text:
+        if isinstance(e.type, Vector):
+            return f"({e.type.title})({self.list_of(e.arguments)})", UNARY
+        if isinstance(e.type, StructType):
+            return f"({self.type_name(e.type)}){{{self.list_of(e.arguments)}}}", UNARY
+        return super().construct(e)
+
+    def splat(self, operand: Expression, target: Vector) -> Text:
+        return f"({target.title})({self.x(operand)})", UNARY
+
+    def vector_cast(self, operand: Expression, target: Vector) -> Text:
+        assert isinstance(operand.type, Vector)
+        if operand.type.element is not F4:
+            return f"convert_{target.title}({self.x(operand)})", PRIMARY
+        text = f"convert_{target.title}_sat_rtz(v)"
+        if target.element is not I4:
+            return f"{text[:-3]}({self.x(operand)})", PRIMARY
+        name = f"kk_to_{target.title}"
+        head = f"static inline {target.title} {name}({operand.type.title} v)"
+        self.helper(name, f"{head} {{ return {text} & (v == v); }}")  # a comparison of vectors gives masks
+        return f"{name}({self.x(operand)})", PRIMARY
+
+    def vector_operation(self, e: Binary | Unary) -> Text:
+        assert isinstance(e.type, Vector)
+        if e.type.element is I4 and e.operator in ("+", "-", "*"):
+            kind, other = e.type.title, f"u{e.type.title}"
+            if isinstance(e, Unary):
+                return f"as_{kind}(-as_{other}({self.x(e.operand)}))", PRIMARY
+            left, right = self.x(e.left), self.x(e.right)
+            return f"as_{kind}(as_{other}({left}) {e.operator} as_{other}({right}))", PRIMARY
+        if isinstance(e, Unary):
+            return super(PointerWriter, self).unary(e)
+        return self.infix(e.operator, e.left, e.right)
+
+    def vector_element(self, e: Index) -> Text:
+        return f"{self.x(e.base, PRIMARY)}[{self.index_text(e.index)}]", PRIMARY
+
+    # --- built-ins
+
+    def position(self, name: str, dimension: Expression) -> Text:
+        return f"(int){_POSITIONS[name]}({self.x(dimension)})", UNARY
+
+    def atomic(self, e: BuiltinCall) -> Text:
+        element, *values = e.arguments
+        operation = e.builtin.name.removeprefix("kk_atomic_")
+        address = f"&{self.x(element, UNARY)}"
+        if operation in ("load", "store"):
+            return self.volatile(element, address, values)
+        given = ", ".join(self.x(value, 2) for value in values)
+        if e.type is F4 and operation in _FLOAT_ATOMICS:
+            return f"{self._float_atomic(operation, element)}({address}, {given})", PRIMARY
+        native = {"exchange": "xchg", "cas": "cmpxchg"}.get(operation, operation)
+        return f"atomic_{native}({address}, {given})", PRIMARY
+
+    def _float_atomic(self, operation: str, element: Expression) -> str:
+        from .effects import root_of
+
+        root = root_of(element)
+        assert root is not None
+        space = self.space_of(root).strip()
+        name = f"kk_atomic_{operation}_{space.strip('_')}"
+        return self.helper(
+            name,
+            f"""static inline float {name}(volatile {space} float* p, float v) {{
+    volatile {space} uint* bits = (volatile {space} uint*)p;
+    uint old = *bits, prior;
+    do {{
+        prior = old;
+        const float seen = as_float(prior);
+        old = atomic_cmpxchg(bits, prior, as_uint({_FLOAT_ATOMICS[operation]}));
+    }} while (old != prior);
+    return as_float(old);
+}}""",
+        )
+
+    def function_call(self, e: BuiltinCall) -> Text:
+        name = e.builtin.name
+        if name == "kk_barrier":
+            return "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)", PRIMARY
+        if name == "kk_fence":
+            return "mem_fence(CLK_GLOBAL_MEM_FENCE)", PRIMARY
+        given = self.list_of(e.arguments)
+        if name == "fract":  # OpenCL's own takes a pointer
+            kind = self.type_name(e.type)
+            own = f"kk_fract_{kind}"
+            name = self.helper(own, f"static inline {kind} {own}({kind} x) {{ return x - floor(x); }}")
+        text = f"{name}({given})"
+        if e.type is F2:
+            return self.round_to_half(text)
+        if name == "abs" and e.type in (I4, I8):
+            return f"({self.casts[e.type]}){text}", UNARY
+        if name == "abs" and isinstance(e.type, Vector) and e.type.element is I4:
+            return f"as_{e.type.title}({text})", PRIMARY
+        if name in ("abs", "fabs") and isinstance(e.type, Vector) and e.type.element is F4:
+            return f"fabs({given})", PRIMARY
+        return text, PRIMARY

@@ -1,0 +1,357 @@
+"""Statements in the syntax that C, GLSL and WGSL share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from ..tree import (
+    Assign,
+    Binary,
+    Block,
+    Break,
+    BuiltinCall,
+    Case,
+    Comma,
+    Continue,
+    Declare,
+    DoWhile,
+    Evaluate,
+    Expression,
+    For,
+    If,
+    Increment,
+    Literal,
+    Name,
+    Return,
+    Statement,
+    Switch,
+    Ternary,
+    Unary,
+    Update,
+    Variable,
+    While,
+    children,
+)
+from ..types import BOOL, I4
+from .expressions import UNARY
+from .ordering import OrderingWriter
+
+
+class StatementWriter(OrderingWriter):
+    """Writes statements, one line each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counter: Variable | None = None  # of the loop whose step is being written: it does not overflow
+
+    def block(self, block: Block) -> None:
+        """The statements of a block, indented by one more."""
+        self.depth += 1
+        for statement in block.statements:
+            self.statement(statement)
+        self.depth -= 1
+
+    def statement(self, s: Statement) -> None:
+        """One statement."""
+        self.place = s.at.line or self.place
+        match s:
+            case Declare():
+                self.declare(s.variable, s.value)
+                self.know_value(s.variable, s.value)
+            case Evaluate():
+                self.evaluate(s.expression)
+            case Block():
+                self.line("{")
+                self.block(s)
+                self.line("}")
+            case If():
+                self.if_statement(s)
+            case For():
+                self.for_loop(s)
+            case While():
+                self.while_loop(s)
+            case DoWhile():
+                self.do_loop(s)
+            case Switch():
+                self.switch(s)
+            case Break():
+                self.line("break;")
+            case Continue():
+                self.line("continue;")
+            case Return():
+                self.leave(s)
+
+    def leave(self, s: Return) -> None:
+        self.line("return;" if s.value is None else f"return {self.x(s.value)};")
+
+    def evaluate(self, e: Expression) -> None:
+        """An expression whose value is not used."""
+        if id(e) in self.effects.spilled:
+            e = self.with_kept_operands(e)
+        match e:
+            case Comma():
+                self.evaluate(e.first)
+                self.evaluate(e.last)
+            case Ternary():
+                self.branches(self.x(e.condition), lambda: self.evaluate(e.then), lambda: self.evaluate(e.otherwise))
+            case BuiltinCall() if e.builtin.rule == "print":
+                for argument in e.arguments:
+                    if self.changes(argument):
+                        self.evaluate(argument)
+            case Assign() | Update() | Increment():
+                self.line(f"{self.change(e)};")
+            case _:
+                self.line(f"{self.x(e)};")
+
+    def change(self, e: Expression) -> str:
+        """An assignment whose value is not used."""
+        if isinstance(e, Increment) and self.plain_increment(e):
+            return f"{self.x(e.target, UNARY)}{e.operator}"
+        if isinstance(e, Increment) and e.is_postfix:
+            e = replace(e, is_postfix=False)
+        return self.table[type(e)](e)[0]
+
+    def branches(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None] | None) -> None:
+        self.line(self.if_head(condition))
+        self.depth += 1
+        then()
+        self.depth -= 1
+        if otherwise is not None:
+            self.line("} else {")
+            self.depth += 1
+            otherwise()
+            self.depth -= 1
+        self.line("}")
+
+    def if_head(self, condition: str) -> str:
+        return f"if ({condition}) {{"
+
+    def if_statement(self, s: If) -> None:
+        condition, prefix = self.x(s.condition), ""
+        while True:
+            self.line(prefix + self.if_head(condition))
+            self.block(s.then)
+            other = s.otherwise
+            if other is None or not other.statements:
+                break
+            nested = other.statements[0]
+            if len(other.statements) > 1 or not isinstance(nested, If) or id(nested.condition) in self.effects.emits:
+                self.line("} else {")
+                self.block(other)
+                break
+            s, prefix = nested, "} else "
+            self.place = s.at.line or self.place
+            condition = self.x(s.condition)
+        self.line("}")
+
+    # --- loops
+
+    def emits(self, e: Expression | None) -> bool:
+        """Whether statements are written before an expression."""
+        return e is not None and id(e) in self.effects.emits
+
+    def for_loop(self, s: For) -> None:
+        start = self.for_start(s)
+        if start is None:
+            self.line("{")
+            self.depth += 1
+            for one in s.start:
+                self.statement(one)
+            start = ""
+        if self.emits(s.step) and _continues(s.body):
+            self.loop_with_late_step(s)
+        else:
+            if s.unroll:
+                self.unroll()
+            condition = "" if s.condition is None or self.emits(s.condition) else " " + self.x(s.condition)
+            step = "" if s.step is None or self.emits(s.step) else " " + self.step(s)
+            self.line(f"for ({start};{condition};{step}) {{")
+            if s.condition is not None and self.emits(s.condition):
+                self.leave_unless(s.condition)
+            self.know_counter(s)
+            self.block(s.body)
+            if s.step is not None and self.emits(s.step):
+                self.indented(lambda: self.evaluate(s.step))  # type: ignore[arg-type]
+            self.line("}")
+        if start == "" and s.start:
+            self.depth -= 1
+            self.line("}")
+
+    def know_counter(self, s: For) -> None:
+        """Tell the values that the counter has in the body, where only the loop itself changes it."""
+        counter = _counter(s)
+        if counter is None or self.effects.assigned[counter] != 1 or counter.type is not I4:
+            return
+        start = next((one.value for one in s.start if isinstance(one, Declare) and one.variable is counter), None)
+        assert isinstance(s.condition, Binary)
+        amount = s.step.value if isinstance(s.step, Update) else None
+        if start is None or (amount is not None and self.ranges.of(amount)[0] < 0):
+            return
+        first, limit, sign = self.ranges.of(start), self.ranges.of(s.condition.right), s.condition.operator
+        if sign in ("<", "<="):
+            known = (first[0], limit[1] - (sign == "<"))
+        else:
+            known = (limit[0] + (sign == ">"), first[1])
+        if known[0] <= known[1]:
+            self.ranges.variables[counter] = known
+
+    def know_value(self, variable: Variable, value: Expression | None) -> None:
+        """Tell the values of a variable that is set once."""
+        if value is not None and variable.type is I4 and variable not in self.effects.assigned:
+            self.ranges.variables[variable] = self.ranges.of(value)
+
+    def for_start(self, s: For) -> str | None:
+        """What begins a `for`, on its line. None where it must stand before the loop."""
+        if not s.start:
+            return ""
+        if any(self.emits(one.value if isinstance(one, Declare) else one.expression) for one in s.start):
+            return None
+        if all(isinstance(one, Evaluate) for one in s.start):
+            return ", ".join(self.change_in_step(one.expression) for one in s.start if isinstance(one, Evaluate))
+        first = s.start[0]
+        assert isinstance(first, Declare)
+        if not all(isinstance(one, Declare) and one.variable.type is first.variable.type for one in s.start):
+            return None
+        texts = [self.declaration(one.variable, one.value) for one in s.start if isinstance(one, Declare)]
+        kind = self.type_name(first.variable.type)
+        if not all(text.startswith(f"{kind} ") for text in texts):
+            return None
+        return ", ".join([texts[0], *(text.removeprefix(f"{kind} ") for text in texts[1:])])
+
+    def declaration(self, variable: Variable, value: Expression | None) -> str:
+        raise NotImplementedError
+
+    def change_in_step(self, e: Expression) -> str:
+        if isinstance(e, Comma):
+            return f"{self.change_in_step(e.first)}, {self.change_in_step(e.last)}"
+        return self.change(e) if isinstance(e, Assign | Update | Increment) else self.x(e)
+
+    def step(self, s: For) -> str:
+        assert s.step is not None
+        before, self.counter = self.counter, _counter(s)
+        text = self.change_in_step(s.step)
+        self.counter = before
+        return text
+
+    def unroll(self) -> None:
+        """What stands before a loop that is to be unrolled."""
+
+    def indented(self, write: Callable[[], None]) -> None:
+        self.depth += 1
+        write()
+        self.depth -= 1
+
+    def leave_unless(self, condition: Expression) -> None:
+        """`if (!condition) break;`, one level deeper."""
+
+        def write() -> None:
+            negated = self.x(Unary(condition.at, BOOL, "!", condition))
+            self.line(f"{self.if_head(negated)} break; }}")
+
+        self.indented(write)
+
+    forever = "while (true) {"
+
+    def loop_with_late_step(self, s: For | DoWhile) -> None:
+        """A loop whose step needs statements that `continue` must not skip: they begin the next round."""
+        variable = Variable(self.names.new("again"), BOOL, "local", s.at)
+        self.variables[variable] = variable.name
+        self.effects.assigned[variable] += 1
+        again = Name(s.at, BOOL, variable)
+        self.declare(variable, Literal(s.at, BOOL, False))
+        self.line(self.forever)
+        self.depth += 1
+
+        def between() -> None:
+            if isinstance(s, For):
+                assert s.step is not None
+                self.evaluate(s.step)
+            else:
+                negated = self.x(Unary(s.at, BOOL, "!", s.condition))
+                self.line(f"{self.if_head(negated)} break; }}")
+
+        self.branches(self.x(again), between, None)
+        self.set(again, Literal(s.at, BOOL, True))
+        self.depth -= 1
+        if isinstance(s, For) and s.condition is not None:
+            self.leave_unless(s.condition)
+        self.block(s.body)
+        self.line("}")
+
+    def while_loop(self, s: While) -> None:
+        if self.emits(s.condition):
+            self.line(self.forever)
+            self.leave_unless(s.condition)
+        else:
+            self.line(f"while ({self.x(s.condition)}) {{")
+        self.block(s.body)
+        self.line("}")
+
+    def do_loop(self, s: DoWhile) -> None:
+        if not self.emits(s.condition):
+            self.line("do {")
+            self.block(s.body)
+            self.line(f"}} while ({self.x(s.condition)});")
+        elif _continues(s.body):
+            self.loop_with_late_step(s)
+        else:
+            self.line(self.forever)
+            self.block(s.body)
+            self.leave_unless(s.condition)
+            self.line("}")
+
+    # --- switch
+
+    def switch(self, s: Switch) -> None:
+        self.line(f"switch ({self.x(s.value)}) {{")
+        for case in s.cases:
+            self.case(case, s.value)
+        self.line("}")
+
+    def case(self, case: Case, value: Expression) -> None:
+        labels = [f"case {self.number(one, value.type)[0]}:" for one in case.values]
+        labels += ["default:"] if case.is_default else []
+        braces = any(isinstance(one, Declare) for one in case.body.statements)
+        self.place = case.at.line or self.place
+        self.line(" ".join(labels) + (" {" if braces else ""))
+        self.block(case.body)
+        if not case.falls_through and not _leaves(case.body):
+            self.indented(lambda: self.line("break;"))
+        if braces:
+            self.line("}")
+
+
+def _leaves(block: Block) -> bool:
+    last = block.statements[-1] if block.statements else None
+    if isinstance(last, Block):
+        return _leaves(last)
+    return isinstance(last, Break | Continue | Return)
+
+
+def _continues(statement: Statement) -> bool:
+    """Whether a `continue` of the loop around a statement is in it."""
+    if isinstance(statement, Continue):
+        return True
+    if isinstance(statement, For | While | DoWhile):
+        return False
+    return any(not isinstance(child, Expression) and _continues(child) for child in children(statement))  # type: ignore[arg-type]
+
+
+def _counter(s: For) -> Variable | None:
+    """The counter of a loop that counts up to a limit, or down to one: past it the loop is over before it could overflow."""
+    step, condition = s.step, s.condition
+    while isinstance(step, Comma):
+        step = step.first
+    if not isinstance(condition, Binary) or not isinstance(condition.left, Name):
+        return None
+    if isinstance(step, Increment):
+        up = step.operator == "++"
+    elif isinstance(step, Update) and step.operator in ("+", "-"):
+        up = step.operator == "+"
+    else:
+        return None
+    if not isinstance(step.target, Name) or step.target.variable is not condition.left.variable:
+        return None
+    return step.target.variable if condition.operator in (("<", "<=") if up else (">", ">=")) else None

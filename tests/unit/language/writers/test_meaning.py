@@ -1,0 +1,123 @@
+"""What a body computes is the same on every target: integers as C has them, without what C leaves undefined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Run = Callable[..., list[Array]]
+
+EXTREMES = np.array([2**31 - 1, -(2**31), -1, 0, 1, -7, 255, 65536] * 8, "i4")
+OTHERS = np.array([1, 3, -5, 7, 2**31 - 1, 2, -(2**31), 33] * 8, "i4")[::-1].copy()
+
+
+def c_quotient(a: Array, b: Array) -> Array:
+    pairs = zip(a.tolist(), b.tolist(), strict=True)
+    return np.array([abs(p) // abs(q) * (1 if (p < 0) == (q < 0) else -1) for p, q in pairs], "i8")
+
+
+def test_integers_wrap_divide_and_shift_as_in_c(run: Run) -> None:
+    divisor = np.where((OTHERS == 0) | (OTHERS == -1), 3, OTHERS)
+    _, _, out = run(
+        """int i = kk_global_id(0); int x = a[i], y = b[i], d = y == 0 || y == -1 ? 3 : y;
+           o[8 * i] = x + y; o[8 * i + 1] = x - y; o[8 * i + 2] = x * y; o[8 * i + 3] = -x;
+           o[8 * i + 4] = x / d; o[8 * i + 5] = x % d; o[8 * i + 6] = x << y; o[8 * i + 7] = x >> y;""",
+        a=EXTREMES, b=OTHERS, o=np.zeros(512, "i4"),
+    )  # fmt: skip
+    quotient = c_quotient(EXTREMES, divisor)
+    remainder = EXTREMES.astype("i8") - quotient * divisor
+    shift = OTHERS & 31
+    with np.errstate(over="ignore"):
+        expected = (
+            EXTREMES + OTHERS, EXTREMES - OTHERS, EXTREMES * OTHERS, -EXTREMES, quotient.astype("i4"), remainder.astype("i4"),
+            EXTREMES << shift, EXTREMES >> shift,
+        )  # fmt: skip
+    for at, column in enumerate(expected):
+        assert out[at::8].tolist() == column.tolist(), at
+
+
+def test_no_compiler_takes_overflow_for_impossible(run: Run) -> None:
+    _, out = run(
+        """int i = kk_global_id(0), x = a[i], rounds = 0;
+           o[4 * i] = x + 1 > x; o[4 * i + 1] = x * 2 / 2 == x; x++; o[4 * i + 2] = x;
+           for (int k = 2147483640; k > 0; k++) rounds++;
+           o[4 * i + 3] = rounds;""",
+        a=EXTREMES, o=np.zeros(256, "i4"),
+    )  # fmt: skip
+    with np.errstate(over="ignore"):
+        more = EXTREMES + np.int32(1)
+        twice = EXTREMES * np.int32(2)
+    assert out[0::4].tolist() == (more > EXTREMES).tolist()
+    assert out[1::4].tolist() == (c_quotient(twice, np.full(64, 2)) == EXTREMES).tolist()
+    assert out[2::4].tolist() == more.tolist()
+    assert (out[3::4] == 8).all()
+
+
+def test_floats_become_the_nearest_integer_of_the_type(run: Run) -> None:
+    values = np.array(
+        [0.5, -0.5, 1e20, -1e20, np.nan, np.inf, -np.inf, 2147483520, 300, -300, 127.9, -128.9] * 6, "f4"
+    )[:64]
+    kinds = {"int": "i4", "unsigned": "u4", "char": "i1", "unsigned char": "u1", "short": "i2", "unsigned short": "u2"}
+    lines = "".join(f"o[6 * i + {at}] = (int)({kind})f[i];" for at, kind in enumerate(kinds))
+    _, out = run(f"int i = kk_global_id(0); {lines}", f=values, o=np.zeros(384, "i4"))
+    for at, dtype in enumerate(kinds.values()):
+        least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+        expected = [0 if np.isnan(v) else int(min(max(float(v), least), most)) for v in values]
+        assert out[at::6].tolist() == np.array(expected, "i8").astype("u4").view("i4").tolist(), dtype
+
+
+def test_buffers_of_bytes_and_halfwords(run: Run) -> None:
+    random = np.random.default_rng(1)
+    x, w = random.integers(0, 256, 61).astype("u1"), random.integers(-3000, 3000, 61).astype("i2")
+    _, y, z, _ = run(
+        """int in = kk_global_id(0); if (in >= n) return;
+           y[in] = x[in] + 100; y[in] += 3; y[in]++;
+           z[in] = w[in] * 3 - x[in]; z[in] >>= 1;
+           unsigned char c = x[in]; c += 200; c--; signed char d = c; z[in] += d;""",
+        x=x, y=np.zeros(61, "i1"), z=np.zeros(61, "u2"), w=w, scalars={"n": 61},
+    )  # fmt: skip
+    assert y.tolist() == (x.astype("i4") + 104).astype("i1").tolist()
+    first = (w.astype("i4") * 3 - x).astype("u2") >> 1
+    assert z.tolist() == (first + (x.astype("i4") + 199).astype("i1")).astype("u2").tolist()
+
+
+def test_long_and_double(run: Run) -> None:
+    random = np.random.default_rng(2)
+    a, d = random.integers(-(2**62), 2**62, 64), random.random(64) * 100
+    x, y = run(
+        """int i = kk_global_id(0); size_t j = i; long v = a[j];
+           a[j] = v * v * 1000003 + v / 7 + v % 7 + (v << 70);
+           switch (v & 3) { case 0: a[i]++; break; case 1: a[i] += 5; default: a[i] -= 1; }
+           d[i] = sqrt(d[i]) + fmod(d[i], 1.5) + round(d[i]);""",
+        a=a, d=d,
+    )  # fmt: skip
+    quotient = np.array([int(abs(int(v)) // 7) * (1 if v >= 0 else -1) for v in a])
+    with np.errstate(over="ignore"):
+        expected = a * a * 1000003 + quotient + (a - quotient * 7) + (a << 6)
+        expected += np.choose(a & 3, [1, 4, -1, -1])
+    assert x.tolist() == expected.tolist()
+    np.testing.assert_allclose(y, np.sqrt(d) + np.fmod(d, 1.5) + np.round(d), rtol=1e-14)
+
+
+def test_functions_that_targets_lack(run: Run) -> None:
+    x, y = np.linspace(-9.5, 9.5, 64).astype("f4"), np.linspace(3.1, -4, 64).astype("f4")
+    functions: dict[str, Any] = {
+        "round(x)": np.trunc(x + np.copysign(np.float32(0.5), x)), "rint(x)": np.rint(x), "cbrt(x)": np.cbrt(x),
+        "expm1(x / 40)": np.expm1(x / 40), "log1p(fabs(x) / 40)": np.log1p(np.abs(x) / 40),
+        "fmod(x * 100, y)": np.fmod(x * 100, y),
+        "hypot(x, y)": np.hypot(x, y), "copysign(x, y)": np.copysign(x, y), "pow(x, 3.0f)": x**3,
+        "fdim(x, y)": np.maximum(x - y, 0),
+        "mix(x, y, 0.25f)": x + (y - x) * np.float32(0.25), "sign(x)": np.sign(x), "(half)x": x.astype("f2"),
+        "degrees(x)": np.degrees(x), "clamp(x, -1.0f, 1.0f)": np.clip(x, -1, 1), "step(x, y)": np.where(y < x, 0, 1),
+        "popcount((int)x)": [(int(v) & 0xFFFFFFFF).bit_count() for v in x],
+        "isnan(NAN * x) + isinf(INFINITY * y)": np.full(64, 2), "signbit(x)": np.signbit(x),
+    }  # fmt: skip
+    lines = "".join(f"o[{at} * 64 + i] = {call};" for at, call in enumerate(functions))
+    *_, out = run(
+        f"int i = kk_global_id(0); float x = a[i], y = b[i]; {lines}", a=x, b=y, o=np.zeros(64 * len(functions), "f4")
+    )
+    for at, (call, expected) in enumerate(functions.items()):
+        np.testing.assert_allclose(out[64 * at : 64 * at + 64], np.asarray(expected, "f4"), 1e-5, 1e-6, err_msg=call)
