@@ -91,7 +91,7 @@ _BITS: dict[str, tuple[Type, str]] = {
 }
 
 SHARED = "kk_shared"  # kk_shared(float, tile, 16, 17); is a declaration, not a call
-UNROLL = "kk_unroll"  # a word before `for`
+UNROLL = "kk_unroll"  # a word before `for`; kk_unroll(4) makes one round of four
 WORK_ITEM = frozenset(("kk_global_id", "kk_local_id"))  # differ between the work-items of a group
 
 # Calls that are casts, and calls that make vectors.
@@ -183,6 +183,20 @@ def _table() -> dict[str, Spelling]:
 
 
 BUILTINS: dict[str, Spelling] = _table()
+
+
+SYSTEM = frozenset(("kk_clock", "kk_fence_system", "kk_pause"))
+
+
+def system_builtins() -> dict[str, Spelling]:
+    """What only generated kernels call, for devices whose groups wait for each other and for the host.
+
+    kk_clock()         nanoseconds, the same for all groups
+    kk_fence_system()  orders memory for the host, too
+    kk_pause()         gives others time in a loop that waits
+    """
+    found = [Builtin(name, "fixed", 0, False, result=U8 if name == "kk_clock" else VOID) for name in sorted(SYSTEM)]
+    return {one.name: Spelling(one) for one in found}
 
 
 def state_builtins(tasks: Sequence[Type] | None = None) -> dict[str, Spelling]:

@@ -102,6 +102,9 @@ class Variable(Struct, frozen=True, eq=False):
     written: str = ""  # the name in the user's text
     is_const: bool = False
     value: Literal | None = None  # of a const with a value that is known
+    is_restrict: bool = (
+        False  # of a parameter that takes an array: nothing else in the function reaches the same memory
+    )
 
 
 def kernel_parameter(name: str, dtype: str, access: Access | None = None) -> Variable:
@@ -297,7 +300,7 @@ class If(Statement, frozen=True, eq=False):
 class For(Statement, frozen=True, eq=False):
     """`for (start; condition; step) body`. Variables of `start` are visible in the loop only. `continue` goes to the step.
 
-    `unroll`: kk_unroll stands before it.
+    `unroll`: kk_unroll stands before it. `rounds`: so many become one, as in kk_unroll(4); 0 where none is said.
     """
 
     start: tuple[Declare | Evaluate, ...]
@@ -305,6 +308,7 @@ class For(Statement, frozen=True, eq=False):
     step: Expression | None
     body: Block
     unroll: bool = False
+    rounds: int = 0
 
 
 class While(Statement, frozen=True, eq=False):

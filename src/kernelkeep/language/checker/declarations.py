@@ -123,11 +123,11 @@ class Declarations:
             self._problems.error(at, f"what a group shares cannot be of type {element}")
         return Declare(at, self._scopes.declare(name, self.array(element, lengths), "shared", at))
 
-    def parameter(self, name: str, kind: Type, at: Place, *, is_const: bool) -> Variable:
+    def parameter(self, name: str, kind: Type, at: Place, *, is_const: bool, is_restrict: bool = False) -> Variable:
         """A parameter of a helper function."""
         if kind is VOID:
             self._problems.error(at, f"parameter {name} must have a type other than void")
-        return self._scopes.declare(name, kind, "parameter", at, is_const=is_const)
+        return self._scopes.declare(name, kind, "parameter", at, is_const=is_const, is_restrict=is_restrict)
 
     # --- initialisers
 

@@ -175,7 +175,7 @@ class _Barriers:
                 dimension = constant_value(expression.arguments[0])
                 alone = self._group is not None and dimension is not None and self._group[int(dimension)] == 1
                 return _UNIFORM if alone else _VARYING
-            if expression.builtin.rule == "atomic" or name == "kk_item":
+            if expression.builtin.rule == "atomic" or name in ("kk_item", "kk_clock"):
                 return _VARYING
         if isinstance(expression, Index):
             base = expression.base.type

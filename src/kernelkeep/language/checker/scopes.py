@@ -97,10 +97,11 @@ class Scopes:
         *,
         is_const: bool = False,
         value: Literal | None = None,
+        is_restrict: bool = False,
     ) -> Variable:
         """Make a name mean a new variable. It gets another name where it would hide one."""
         self._check_new(name, at)
-        variable = Variable(self._unique(name), type_, space, at, name, is_const, value)
+        variable = Variable(self._unique(name), type_, space, at, name, is_const, value, is_restrict)
         self._meanings[-1][name] = variable
         return variable
 

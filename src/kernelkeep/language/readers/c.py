@@ -230,13 +230,17 @@ class _ModuleReader:
     def _parameter(self) -> Variable:
         read = self._read
         kind, is_const = read.specifiers()
-        is_array = False
+        is_array = is_restrict = False
         while read.token.text in ("*", "restrict", "__restrict__", "__restrict", "const"):
-            is_array |= read.advance().text == "*"
+            word = read.advance().text
+            is_array |= word == "*"
+            is_restrict |= "restrict" in word
         name = self._declarations.declared_name()
         sizes = self._declarations.sizes()
         if sizes or is_array:
             inner = [size or 1 for size in sizes[1:]]
             kind = buffer(self._checker.declarations.array(kind, inner), "r" if is_const else "rw")
             is_const = False
-        return self._checker.declarations.parameter(name.text, kind, name.at, is_const=is_const)
+        return self._checker.declarations.parameter(
+            name.text, kind, name.at, is_const=is_const, is_restrict=is_restrict and isinstance(kind, Buffer)
+        )

@@ -92,7 +92,7 @@ class Preprocessor:
             self._problems.error(at, f"#error {' '.join(token.text for token in rest)}")
         elif word == "pragma":
             if [token.text for token in rest[:1]] == ["unroll"]:
-                return [Token("name", UNROLL, at)]
+                return self._expand([Token("name", UNROLL, at), *_in_parentheses(rest[1:])])
         elif word == "include":
             self._problems.error(at, "a body cannot #include: put the text into the body, or use defines=")
         elif word != "line":
@@ -250,6 +250,13 @@ def _placed(tokens: list[Token], use: Token) -> list[Token]:
 
 def _hidden(token: Token, hidden: frozenset[str]) -> Token:
     return Token(token.kind, token.text, token.at, False, hidden | token.hidden)
+
+
+def _in_parentheses(tokens: list[Token]) -> list[Token]:
+    """The number of `#pragma unroll 4`, as C writes an argument."""
+    if not tokens or tokens[0].text == "(":
+        return tokens
+    return [Token("sign", "(", tokens[0].at), *tokens, Token("sign", ")", tokens[-1].at)]
 
 
 def _pasted(tokens: list[Token]) -> list[Token]:

@@ -186,11 +186,15 @@ class StatementParser:
 
     def _unroll(self, into: list[Statement]) -> None:
         self.read.advance()
+        rounds = 0
+        if self.read.accept("("):
+            rounds = self._checker.declarations.integer_constant(self.read.assignment(), f"the number of {UNROLL}")
+            self.read.expect(")")
         if self.read.token.text != "for":
             self.read.fail(f"{UNROLL} stands before a for")
-        self._for(into, unroll=True)
+        self._for(into, unroll=True, rounds=max(0, rounds))
 
-    def _for(self, into: list[Statement], *, unroll: bool = False) -> None:
+    def _for(self, into: list[Statement], *, unroll: bool = False, rounds: int = 0) -> None:
         read = self.read
         at = read.advance().at
         read.expect("(")
@@ -209,7 +213,7 @@ class StatementParser:
         read.expect(")")
         body = self._body()
         self._checker.scopes.close()
-        into.append(For(at, tuple(start), condition, step, body, unroll))
+        into.append(For(at, tuple(start), condition, step, body, unroll, rounds))
 
     def _break(self, into: list[Statement]) -> None:
         at = self.read.advance().at

@@ -282,36 +282,15 @@ class BindingWriter(Writer):
                 return
         super().evaluate(e)
 
-    def builtin(self, e: BuiltinCall) -> Text:
-        name, rule = e.builtin.name, e.builtin.rule
-        if name in self.calls:
-            return self.calls[name].format(*(self.x(one, 2) for one in e.arguments)), PRIMARY
-        if (other := self.rewritten(e)) is not None:
-            return self.table[type(other)](other)
-        if rule == "position":
-            return self.position(name, e.arguments[0])
-        if rule == "atomic":
-            return self.atomic(e)
-        if rule in ("load4", "store4"):
-            array = e.arguments[0]
-            assert isinstance(array, Name)
-            root = self.array(array.variable)
-            index = converted(e.arguments[1], I4)
-            offset = self.offsets.get(array.variable)
-            text = self.x(index if offset is None else self.behind(offset, index))
-            helper = self.four_helper(rule, root)
-            return f"{helper}({text}{'' if rule == 'load4' else ', ' + self.x(e.arguments[2], 2)})", PRIMARY
-        return self.function_call(e)
+    def four(self, e: BuiltinCall) -> Text:
+        array = e.arguments[0]
+        assert isinstance(array, Name)
+        index = converted(e.arguments[1], I4)
+        offset = self.offsets.get(array.variable)
+        given = [self.x(index if offset is None else self.behind(offset, index))]
+        given += [self.x(value, 2) for value in e.arguments[2:]]
+        return f"{self.four_helper(e.builtin.rule, self.array(array.variable))}({', '.join(given)})", PRIMARY
 
     def four_helper(self, rule: str, root: Variable) -> str:
         """A function that loads or stores four elements of an array."""
-        raise NotImplementedError
-
-    def position(self, name: str, dimension: Expression) -> Text:
-        raise NotImplementedError
-
-    def atomic(self, e: BuiltinCall) -> Text:
-        raise NotImplementedError
-
-    def function_call(self, e: BuiltinCall) -> Text:
         raise NotImplementedError

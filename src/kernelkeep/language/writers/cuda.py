@@ -40,6 +40,11 @@ _POSITIONS = {
 }  # fmt: skip
 _ATOMICS = {"add": "Add", "sub": "Sub", "min": "Min", "max": "Max", "and": "And", "or": "Or", "xor": "Xor", "exchange": "Exch",
             "cas": "CAS"}  # fmt: skip
+_CLOCK = f"""{_DEVICE} unsigned long long kk_clock() {{
+    unsigned long long nanoseconds;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(nanoseconds));
+    return nanoseconds;
+}}"""
 _ROUND_TO_HALF = f"""{_DEVICE} float kk_round_to_half(float x) {{
     unsigned short bits;
     float rounded;
@@ -63,6 +68,7 @@ class CudaWriter(PointerWriter):
     shared = "__shared__"
     aligned = "__align__(16) "
     function_qualifier = "__device__"
+    restrict = "__restrict__"
     reserved = CUDA
 
     # --- the module
@@ -82,8 +88,8 @@ class CudaWriter(PointerWriter):
         text = self.declaration(variable, constant.value)
         self.line(f"{where}{text if where[0] == '_' else text.removeprefix('const ')};")
 
-    def unroll(self) -> None:
-        self.line("#pragma unroll")
+    def unroll(self, rounds: int) -> None:
+        self.line(f"#pragma unroll {rounds}" if rounds else "#pragma unroll")
 
     # --- numbers
 
@@ -221,6 +227,12 @@ class CudaWriter(PointerWriter):
             self.helper(name, _FLOAT_ATOMIC.format(name=name, keeps=keeps))
             return f"{name}({address}, {given})", PRIMARY
         return f"atomic{_ATOMICS[operation]}({address}, {given})", PRIMARY
+
+    def system_call(self, e: BuiltinCall) -> Text:
+        name = e.builtin.name
+        if name == "kk_clock":
+            return f"{self.helper(name, _CLOCK)}()", PRIMARY
+        return {"kk_fence_system": "__threadfence_system()", "kk_pause": "__nanosleep(2000)"}[name], PRIMARY
 
     def function_call(self, e: BuiltinCall) -> Text:
         name, kind = e.builtin.name, e.type

@@ -46,7 +46,7 @@ from ..tree import (
 from ..types import Buffer
 
 _MEMORY = 1
-_EVERYTHING = -1
+_SHARED = 2
 OLD_VALUE = 2  # the position of an Update's old value, beside those of its target and its value
 
 
@@ -135,8 +135,11 @@ class Effects:
     def _bit(self, variable: Variable) -> int:
         found = self._bits.get(variable)
         if found is None:
-            shared_bit = variable.space == "buffer" or isinstance(variable.type, Buffer)
-            found = self._bits[variable] = _MEMORY if shared_bit else 2 << len(self._bits)
+            if variable.space == "buffer" or isinstance(variable.type, Buffer):
+                found = _MEMORY
+            else:
+                found = _SHARED if variable.space == "shared" else 4 << len(self._bits)
+            self._bits[variable] = found
         return found
 
     def _visit(self, e: Expression) -> Facts:
@@ -237,7 +240,7 @@ class Effects:
 
     def _call(self, e: Call) -> Facts:
         facts = self._operands(e, e.arguments)
-        writes = _EVERYTHING if e.function.has_barrier else 0
+        writes = _MEMORY | _SHARED if e.function.has_barrier else 0
         for parameter, argument in zip(e.function.parameters, e.arguments, strict=True):
             if not isinstance(parameter.type, Buffer) or (root := array_of(argument)) is None:
                 continue
@@ -259,7 +262,7 @@ class Effects:
         if rule == "print":
             return facts
         if rule == "fixed":
-            return facts._replace(calls=_EVERYTHING)
+            return facts._replace(calls=facts.calls | _MEMORY | _SHARED)
         root = root_of(e.arguments[0])
         assert root is not None
         if rule == "atomic":

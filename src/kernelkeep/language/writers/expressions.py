@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from ...errors import Unsupported
-from ..builtins import BUILTINS
+from ..builtins import BUILTINS, SYSTEM
 from ..tree import (
     Assign,
     Binary,
@@ -100,6 +100,7 @@ class ExpressionWriter:
     effects: Effects
     ranges: Ranges
     names: Names
+    calls: Mapping[str, str]
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -379,6 +380,36 @@ class ExpressionWriter:
         raise NotImplementedError
 
     def builtin(self, e: BuiltinCall) -> Text:
+        name, rule = e.builtin.name, e.builtin.rule
+        if name in self.calls:
+            return self.calls[name].format(*(self.x(one, 2) for one in e.arguments)), PRIMARY
+        if (other := self.rewritten(e)) is not None:
+            return self.table[type(other)](other)
+        if rule == "position":
+            return self.position(name, e.arguments[0])
+        if rule == "atomic":
+            return self.atomic(e)
+        if rule in ("load4", "store4"):
+            return self.four(e)
+        return self.system_call(e) if name in SYSTEM else self.function_call(e)
+
+    def position(self, name: str, dimension: Expression) -> Text:
+        """Where the work-item is."""
+        raise NotImplementedError
+
+    def atomic(self, e: BuiltinCall) -> Text:
+        raise NotImplementedError
+
+    def four(self, e: BuiltinCall) -> Text:
+        """kk_load4 and kk_store4."""
+        raise NotImplementedError
+
+    def system_call(self, e: BuiltinCall) -> Text:
+        """What only generated kernels call."""
+        raise self.unsupported(e.builtin.name, e, f"{self.title} has no {e.builtin.name}")
+
+    def function_call(self, e: BuiltinCall) -> Text:
+        """Any other built-in."""
         raise NotImplementedError
 
     def rewritten(self, e: BuiltinCall) -> Expression | None:

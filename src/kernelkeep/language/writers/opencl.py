@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Unary, Variable
-from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Buffer, Scalar, StructType, Type, Vector
+from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, StructType, Type, Vector
 from .expressions import PRIMARY, UNARY, Text
 from .pointers import PointerWriter
 from .reserved import OPENCL
@@ -24,9 +24,9 @@ _ROUND_TO_HALF = """static inline float kk_round_to_half(float x) {
 }"""
 # A CPU's compiler unrolls where it pays, and takes far longer when told to.
 _UNROLL = """#if defined(__x86_64__) || defined(__aarch64__)
-#define kk_unroll
+#define {name}
 #else
-#define kk_unroll _Pragma("unroll")
+#define {name} _Pragma("unroll{count}")
 #endif"""
 
 
@@ -44,6 +44,7 @@ class OpenCLWriter(PointerWriter):
     shared = "__local"
     aligned = "__attribute__((aligned(16))) "
     function_qualifier = "static"
+    restrict = "restrict"
     reserved = OPENCL
     masks_shifts = False  # OpenCL C takes shifts modulo the width itself
     _has_double = False
@@ -81,12 +82,12 @@ class OpenCLWriter(PointerWriter):
             return self.spaces[variable]
         return {"buffer": "__global ", "shared": "__local ", "constant": "__constant "}.get(variable.space, "")
 
-    def pointer(self, kind: Buffer, name: str, space: str) -> str:
-        return super().pointer(kind, name, space).replace("__constant const", "__constant")
+    def pointer(self, variable: Variable, space: str) -> str:
+        return super().pointer(variable, space).replace("__constant const", "__constant")
 
-    def unroll(self) -> None:
-        self.helper("kk_unroll", _UNROLL)
-        self.line("kk_unroll")
+    def unroll(self, rounds: int) -> None:
+        name, count = (f"kk_unroll_{rounds}", f" {rounds}") if rounds else ("kk_unroll", "")
+        self.line(self.helper(name, _UNROLL.format(name=name, count=count)))
 
     # --- numbers
 

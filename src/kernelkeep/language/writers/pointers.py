@@ -46,6 +46,7 @@ class PointerWriter(Writer):
     shared: ClassVar[str]
     aligned: ClassVar[str]
     function_qualifier: ClassVar[str]
+    restrict: ClassVar[str]
 
     def needs_statement(self, e: Expression) -> bool:
         if not isinstance(e, Increment) or not e.is_postfix:
@@ -219,8 +220,12 @@ class PointerWriter(Writer):
             texts.append(f"&{text}" if by_address and isinstance(argument, Name) else text)
         return f"{name}({', '.join(texts)})", PRIMARY
 
-    def pointer(self, kind: Buffer, name: str, space: str) -> str:
+    def pointer(self, variable: Variable, space: str) -> str:
         """A parameter that takes an array."""
+        kind, name = variable.type, self.variable(variable)
+        assert isinstance(kind, Buffer)
+        if variable.is_restrict:
+            name = f"{self.restrict} {name}"
         element, sizes = kind.element, ""
         while isinstance(element, Array):
             sizes += f"[{element.length}]"
@@ -259,7 +264,7 @@ class PointerWriter(Writer):
         parameters = []
         for one in function.parameters:
             if isinstance(one.type, Buffer):
-                parameters.append(self.pointer(one.type, self.variable(one), self.spaces.get(one, "")))
+                parameters.append(self.pointer(one, self.spaces.get(one, "")))
             else:
                 parameters.append(f"{self.type_name(one.type)} {self.variable(one)}")
         result = "void" if function.result is VOID else self.type_name(function.result)
@@ -269,34 +274,14 @@ class PointerWriter(Writer):
         found = []
         kernel = self.module.kernel
         for one in kernel.parameters:
-            name = self.variable(one)
             if isinstance(one.type, Buffer):
-                found.append(self.pointer(one.type, name, self.space_of(one)))
+                found.append(self.pointer(one, self.space_of(one)))
             else:
-                found.append(f"{'' if one in kernel.changed else 'const '}{self.type_name(one.type)} {name}")
+                const = "" if one in kernel.changed else "const "
+                found.append(f"{const}{self.type_name(one.type)} {self.variable(one)}")
         return ", ".join(found)
 
     # --- built-ins
-
-    def builtin(self, e: BuiltinCall) -> Text:
-        name, rule = e.builtin.name, e.builtin.rule
-        if name in self.calls:
-            return self.calls[name].format(*(self.x(one, 2) for one in e.arguments)), PRIMARY
-        if (other := self.rewritten(e)) is not None:
-            return self.table[type(other)](other)
-        if rule == "position":
-            return self.position(name, e.arguments[0])
-        if rule == "atomic":
-            return self.atomic(e)
-        if rule in ("load4", "store4"):
-            return self.four(e)
-        return self.function_call(e)
-
-    def position(self, name: str, dimension: Expression) -> Text:
-        raise NotImplementedError
-
-    def atomic(self, e: BuiltinCall) -> Text:
-        raise NotImplementedError
 
     def volatile(self, element: Expression, address: str, values: list[Expression]) -> Text:
         """An atomic load, or with a value an atomic store."""
@@ -304,9 +289,6 @@ class PointerWriter(Writer):
         assert root is not None
         place = f"*(volatile {self.space_of(root)}{self.type_name(element.type)}*){address}"
         return (f"{place} = {self.x(values[0])}", 2) if values else (place, UNARY)
-
-    def function_call(self, e: BuiltinCall) -> Text:
-        raise NotImplementedError
 
     def four(self, e: BuiltinCall) -> Text:
         root = root_of(e.arguments[0])

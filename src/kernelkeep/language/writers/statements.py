@@ -164,7 +164,7 @@ class StatementWriter(OrderingWriter):
             self.loop_with_late_step(s)
         else:
             if s.unroll:
-                self.unroll()
+                self.unroll(s.rounds)
             condition = "" if s.condition is None or self.emits(s.condition) else " " + self.x(s.condition)
             step = "" if s.step is None or self.emits(s.step) else " " + self.step(s)
             self.line(f"for ({start};{condition};{step}) {{")
@@ -235,8 +235,8 @@ class StatementWriter(OrderingWriter):
         self.counter = before
         return text
 
-    def unroll(self) -> None:
-        """What stands before a loop that is to be unrolled."""
+    def unroll(self, rounds: int) -> None:
+        """What stands before a loop that is to be unrolled: wholly, or so many rounds at a time."""
 
     def indented(self, write: Callable[[], None]) -> None:
         self.depth += 1

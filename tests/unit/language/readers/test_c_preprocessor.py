@@ -44,7 +44,7 @@ def expanded(text: str, **defines: str) -> str:
         ("#define N 8\n#if N > 4 && (N % 3) == 2 || UNKNOWN\na\n#endif", "a"),
         ("#if (1 ? 2 : 3) == 2 && -7 / 2 == -3 && ~0 == -1 && 1 << 3 == 8 && true\na\n#endif", "a"),
         ("#pragma once\n#line 7\n#\na", "a"),
-        ("#pragma unroll 4\nfor", "kk_unroll for"),
+        ("#pragma unroll 4\nfor", "kk_unroll ( 4 ) for"),
     ],
 )
 def test_macros_and_conditions(text: str, expected: str) -> None:
