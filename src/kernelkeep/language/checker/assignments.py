@@ -35,6 +35,11 @@ class Assignments:
         kind = target.type
         if isinstance(target, Slice) and isinstance(target.offset, Name) and value.type is not INVALID:
             return self._expressions.pointers.assign(sign, target, value, at)
+        if value.type is not INVALID and self._expressions.pointers.views.is_made(target):
+            self._expressions.nested_changes += 1
+            if sign != "=":
+                value = self._expressions.binary(sign[:-1], target, value, at)
+            return self._expressions.pointers.views.store(target, value, at)
         if not self._check_target(target, at) or value.type is INVALID:
             return invalid(at)
         self._expressions.nested_changes += 1

@@ -156,6 +156,11 @@ class Calls:
         """An argument for a parameter that takes an array: its name, a part of it, or `&v`."""
         kind = argument.type
         base = argument.base if isinstance(argument, Slice) else argument
+        seen_otherwise = isinstance(argument, Slice) and self._expressions.pointers.views.is_other(argument)
+        if seen_otherwise and isinstance(kind, Buffer) and kind.element is wanted.element:
+            other = "not one seen as such by a cast or an address: pass the array and an index"
+            self._problems.error(argument.at, f"{what} must be an array of {wanted.element} itself, {other}")
+            return invalid(argument.at)
         if not isinstance(base, Name) or not isinstance(kind, Array | Buffer) or kind.element is not wanted.element:
             if kind is not INVALID:
                 self._problems.error(
@@ -265,7 +270,7 @@ class Calls:
     def _four(self, builtin: Builtin, given: tuple[Expression, ...], at: Place) -> Expression:
         """kk_load4 and kk_store4."""
         array, index, *value = given
-        if isinstance(array, Slice):
+        if isinstance(array, Slice) and not self._expressions.pointers.views.is_other(array):
             index = self._expressions.binary("+", array.offset, index, at)
             array = array.base
         root = root_of(array)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ..problems import Problems
-from ..tree import Construct, Declare, Expression, Literal, Name, Place, Slice, Variable
-from ..types import I4, I8, INVALID, VOID, Array, Buffer, Scalar, StructType, Type, Vector, array, buffer
+from ..tree import Construct, Declare, Expression, Literal, Place, Variable
+from ..types import INVALID, VOID, Array, Buffer, Scalar, StructType, Type, Vector, array
 from .constants import constant_value
 from .conversions import Conversions, invalid
 from .scopes import Scopes, Space
@@ -93,28 +93,6 @@ class Declarations:
             self._scopes.function.without_value.add(variable)
         else:
             self._scopes.function.values[variable] = [value]
-        return Declare(at, variable, value)
-
-    def pointer(self, name: str, element: Type, initial: Expression, at: Place, *, is_const: bool) -> Declare:
-        """A pointer into an array: the variable with its offset."""
-        base = initial.base if isinstance(initial, Slice) else initial
-        kind = base.type
-        if not isinstance(base, Name) or not isinstance(kind, Array | Buffer) or kind.element is not element:
-            if initial.type is not INVALID:
-                self._problems.error(initial.at, f"{name} must be set to an array of {element}, got {initial.type}")
-            return Declare(at, self._scopes.declare(name, INVALID, "local", at))
-        offset = initial.offset if isinstance(initial, Slice) else Literal(at, I4, 0)
-        wide = isinstance(offset.type, Scalar) and offset.type.size == 8
-        readable = is_const or (isinstance(kind, Buffer) and kind.access == "r")
-        return self.view(
-            name, base.variable, offset, buffer(element, "r" if readable else "rw"), I8 if wide else I4, at
-        )
-
-    def view(self, name: str, of: Variable, offset: Expression, kind: Buffer, offset_type: Type, at: Place) -> Declare:
-        """Make a name mean a pointer that begins at an offset."""
-        value = self._conversions.convert(offset, offset_type, is_written=True)
-        variable = self._scopes.declare_view(name, of, offset_type, kind, at)
-        self._scopes.function.values[variable] = [value]
         return Declare(at, variable, value)
 
     def shared(self, name: str, element: Type, lengths: list[int], at: Place) -> Declare:

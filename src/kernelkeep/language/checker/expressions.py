@@ -100,6 +100,8 @@ class Expressions:
         if isinstance(found, Variable):
             return Name(at, found.type, found)
         if isinstance(found, View):
+            if found.array is None:
+                return self._error(at, f"pointer {name} is used before it is set to an array or an element")
             array, offset = Name(at, found.array.type, found.array), Name(at, found.offset.type, found.offset)
             return Slice(at, found.type, array, offset)
         if isinstance(found, Function):
@@ -139,8 +141,12 @@ class Expressions:
             return Binary(at, BOOL if sign in _COMPARISONS else a, sign, left, right)
         if sign in _SHIFTS:
             return self.shift(sign, left, right, at)
+        if isinstance(a, Array | Buffer) and isinstance(b, Array | Buffer):
+            return self.pointers.compared(sign, left, right, at)
         if sign in ("+", "-") and isinstance(a, Array | Buffer):
             return self.pointers.moved(sign, left, right, at)
+        if sign == "+" and isinstance(b, Array | Buffer):
+            return self.pointers.moved(sign, right, left, at)
         common = self.common(sign, left, right, at)
         if common is INVALID:
             return invalid(at)
@@ -249,6 +255,8 @@ class Expressions:
         elements = elements.translate(_OTHER_SPELLINGS)
         if not 1 <= len(elements) <= 4 or any(one not in "xyzw"[: kind.length] for one in elements):
             return self._error(at, f"{kind} has no element {name}: it has {', '.join('xyzw'[: kind.length])}")
+        if len(elements) == 1 and (part := self.pointers.views.part(base, "xyzw".index(elements))) is not None:
+            return part
         found = kind.element if len(elements) == 1 else vector(kind.element, len(elements))
         return Swizzle(base.at, found, base, elements)
 

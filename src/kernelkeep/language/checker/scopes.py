@@ -13,9 +13,12 @@ from ..types import VOID, Buffer, StructType, Type
 
 
 class View(Struct, frozen=True, eq=False):
-    """What a pointer into one array means: the array, and the variable that has the offset."""
+    """What a pointer into one array means: the array, and the variable that has the offset.
 
-    array: Variable
+    The array is None from `float* p;` until p is set.
+    """
+
+    array: Variable | None
     offset: Variable
     type: Buffer
 
@@ -105,13 +108,26 @@ class Scopes:
         self._meanings[-1][name] = variable
         return variable
 
-    def declare_view(self, name: str, array: Variable, offset_type: Type, view: Buffer, at: Place) -> Variable:
+    def declare_view(self, name: str, array: Variable | None, offset_type: Type, view: Buffer, at: Place) -> Variable:
         """Make a name mean a pointer into an array; returns the new variable that has the offset."""
-        if not isinstance(self._meanings[-1].get(name), Variable) or self._meanings[-1][name] is not array:
+        if self._meanings[-1].get(name) is not array or array is None:
             self._check_new(name, at)
         offset = Variable(self._unique(f"{name}_at"), offset_type, "local", at, name)
         self._meanings[-1][name] = View(array, offset, view)
         return offset
+
+    def unset_pointer(self, name: str) -> View | None:
+        """The pointer of that name, if it was declared and not set yet."""
+        found = self.find(name)
+        return found if isinstance(found, View) and found.array is None else None
+
+    def set_view(self, name: str, array: Variable, view: Buffer) -> Variable:
+        """Make a pointer that was declared without a value point into an array; returns the variable that has the offset."""
+        scope = next(scope for scope in reversed(self._meanings) if name in scope)
+        found = scope[name]
+        assert isinstance(found, View)
+        scope[name] = View(array, found.offset, view)
+        return found.offset
 
     def _check_new(self, name: str, at: Place) -> None:
         if name in self._meanings[-1]:

@@ -125,7 +125,7 @@ class _ModuleReader:
         for one in parameters:
             if isinstance(one.type, Buffer) and one.written in self._pointers:
                 zero = Literal(one.at, I4, 0)
-                found.append(self._checker.declarations.view(one.written, one, zero, one.type, I4, one.at))
+                found.append(self._checker.expressions.pointers.view(one.written, one, zero, one.type, I4, one.at))
         return found
 
     def _finished(
@@ -177,7 +177,7 @@ class _ModuleReader:
             self._declarations.typedef(nothing)
         elif token.text == "struct" and "{" in following:
             self._declarations.struct(nothing)
-        elif not read.begins_type(token):
+        elif not read.type_is_next():
             read.fail("only functions, structs and constants stand before a helper function")
         else:
             kind, is_const = read.specifiers()

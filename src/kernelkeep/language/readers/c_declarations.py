@@ -19,11 +19,11 @@ class DeclarationParser:
         self._read = read
         self._checker = checker
 
-    def declaration(self, *, is_shared: bool = False) -> list[Declare]:
+    def declaration(self) -> list[Declare]:
         """`const int a = 1, b[2];` without its semicolon. `__shared__` and `__local` variables belong to the group."""
         first = self._read.token.at
         kind, is_const = self._read.specifiers()
-        if (is_shared or self._read.has_shared) and self._read.token.text != "*":
+        if self._read.has_shared and self._read.token.text != "*":
             return self._shared_variables(kind, first)
         return self.declarators(kind, is_const=is_const)
 
@@ -60,9 +60,10 @@ class DeclarationParser:
         while read.token.text in ("*", "const", "restrict", "__restrict__", "__restrict"):
             read.advance()
         name = self.declared_name()
+        pointers = self._checker.expressions.pointers
         if not read.accept("="):
-            read.fail(f"pointer {name.text} must be set to an array or an element where it is declared")
-        return self._checker.declarations.pointer(name.text, element, read.assignment(), name.at, is_const=is_const)
+            return pointers.declare_unset(name.text, element, name.at, is_const=is_const)
+        return pointers.declare(name.text, element, read.assignment(), name.at, is_const=is_const)
 
     def declared_name(self) -> Token:
         """The name that a declaration declares."""

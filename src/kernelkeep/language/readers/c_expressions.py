@@ -15,7 +15,7 @@ _STRENGTH = {
     "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
 }  # fmt: skip
 _ASSIGNMENTS = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="))
-_NO_POINTERS = "a cast cannot make a pointer"
+_NO_POINTERS = "a type without pointers is needed"
 # C's own words for types, which no variable can hide.
 _TYPE_WORDS = WORDS | {"void", "bool", "_Bool", "float", "double", "struct", "const", "volatile"}
 _KEYWORDS = _TYPE_WORDS | {
@@ -33,9 +33,11 @@ _KEYWORDS = _TYPE_WORDS | {
 }
 QUALIFIERS = frozenset(
     """const volatile static inline __inline register restrict __restrict__ __restrict __constant constant __constant__ __device__
-    __global __local __shared__ __private""".split()
+    __global __local __shared__ __private __host__ __forceinline__ __noinline__ __inline__""".split()
 )
 _STORAGE = QUALIFIERS - {"constant", "restrict"}
+# OpenCL's words without underscores, which are fine names where no type follows.
+_SPACES = frozenset(("global", "local", "private", "constant"))
 _ESCAPES = {"n": 10, "t": 9, "r": 13, "0": 0, "a": 7, "b": 8, "f": 12, "v": 11}
 
 
@@ -105,6 +107,12 @@ class ExpressionParser:
             return text in _STORAGE
         return not isinstance(self.checker.scopes.find(text), Variable)
 
+    def type_is_next(self) -> bool:
+        """Whether a type begins here, with a word such as OpenCL's `global` before it or without."""
+        if self.token.text in _SPACES and self.begins_type(self.peek(1)):
+            return True
+        return self.begins_type(self.token)
+
     def specifiers(self) -> tuple[Type, bool]:
         """A type without its stars and brackets, and whether it is const."""
         words: list[str] = []
@@ -113,8 +121,8 @@ class ExpressionParser:
         first = self.token
         while True:
             text = self.token.text
-            if text in QUALIFIERS:
-                self.has_shared |= text in ("__shared__", "__local")
+            if text in QUALIFIERS or (text in _SPACES and self.begins_type(self.peek(1))):
+                self.has_shared |= text in ("__shared__", "__local", "local")
                 is_const |= text in ("const", "__constant", "constant", "__constant__")
             elif text in WORDS:
                 words.append(text)
@@ -143,11 +151,21 @@ class ExpressionParser:
         return found
 
     def type_name(self) -> Type:
-        """A type in a cast or in sizeof."""
+        """A type in sizeof or kk_shared."""
         found, _ = self.specifiers()
         if self.token.text == "*":
             self.fail(_NO_POINTERS)
         return found
+
+    def _cast_type(self) -> tuple[Type, bool]:
+        """The type of a cast, and whether it is a pointer to that type."""
+        found, _ = self.specifiers()
+        is_pointer = self.accept("*")
+        while self.token.text in ("const", "volatile", "restrict", "__restrict__", "__restrict"):
+            self.advance()
+        if self.token.text == "*":
+            self.fail("there are no pointers to pointers")
+        return found, is_pointer
 
     # --- expressions, from the weakest operator to the strongest
 
@@ -226,12 +244,14 @@ class ExpressionParser:
 
     def _parentheses(self) -> Expression:
         start = self.advance()
-        if not self.begins_type(self.token):
+        if not self.type_is_next():
             inner = self.expression()
             self.expect(")")
             return self._postfix(inner)
-        kind = self.type_name()
+        kind, is_pointer = self._cast_type()
         self.expect(")")
+        if is_pointer:
+            return self._make.pointers.cast(kind, self._unary(), start.at)
         if self.token.text == "{":
             at = self.token.at
             value = self.checker.declarations.initial(kind, self.initialiser_list(), "this value")
@@ -271,6 +291,11 @@ class ExpressionParser:
     def _name(self) -> Expression:
         token = self.advance()
         name = token.text
+        if self.token.text == "=" and self.checker.scopes.unset_pointer(name) is not None:
+            at = self.advance().at
+            return self._make.pointers.first_set(name, self.assignment(), at)
+        if self.token.text == "<" and name in ("reinterpret_cast", "static_cast"):
+            return self._cpp_cast(token.at)
         if self.token.text == "(":
             if name == "sizeof":
                 return self._sizeof(token.at)
@@ -288,6 +313,16 @@ class ExpressionParser:
         if self.begins_type(token):
             self.fail("an expression is missing", token)
         return self._make.name(name, token.at)
+
+    def _cpp_cast(self, at: Place) -> Expression:
+        """`reinterpret_cast<float4*>(x)`, `static_cast<int>(x)`."""
+        self.expect("<")
+        kind, is_pointer = self._cast_type()
+        self.expect(">")
+        self.expect("(")
+        operand = self.expression()
+        self.expect(")")
+        return (self._make.pointers if is_pointer else self.checker.calls).cast(kind, operand, at)
 
     def _function_style(self, token: Token) -> Type:
         """The type of `float(x)`, which C++ and GLSL have for a cast."""

@@ -122,13 +122,9 @@ class StatementParser:
         read = self.read
         token = read.token
         special = self._special.get(token.text)
-        if token.text == "local" and read.begins_type(read.peek(1)):  # OpenCL's word, and a fine name otherwise
-            read.advance()
-            into += self.declarations.declaration(is_shared=True)
-            read.expect(";", " behind the declaration")
-        elif special is not None:
+        if special is not None:
             special(into)
-        elif read.begins_type(token) and read.peek(1).text != "(":
+        elif read.type_is_next() and read.peek(1).text != "(":
             into += self.declarations.declaration()
             read.expect(";", " behind the declaration")
         elif token.text in _NOT_HERE:
@@ -202,7 +198,7 @@ class StatementParser:
         start: list[Declare | Evaluate] = []
         if read.token.text != ";":
             first = read.token
-            if read.begins_type(first):
+            if read.type_is_next():
                 start += self.declarations.declaration()
             else:
                 start.append(Evaluate(first.at, self._unused()))

@@ -261,3 +261,60 @@ switch ((int)1.5) { case 1: a = pow(2, 0.5); }"""
     for function in (module.kernel, *module.functions):
         for node in tree.walk(function.body):
             assert getattr(node, "type", None) not in (ANY_FLOAT, INVALID)
+
+
+def test_a_pointer_may_be_set_after_its_declaration(read: Any, shown: Any) -> None:
+    body = """global float* p; const float* q;
+if (n > 2) p = y + n; else p = &y[1];
+q = x; p[2] = q[1]; p++;
+n = p - y; if (p < y + n) n = 0;
+"""
+    module = read(body).module
+    assert violations(module) == []
+    assert list(map(shown, module.kernel.body.statements)) == [
+        "int p_at",
+        "int q_at",
+        "if (n > 2:int) {p_at = n} else {p_at = 1:int}",
+        "q_at = 0:int",
+        "y[(p_at + 2:int)] = x[(q_at + 1:int)]",
+        "p_at++",
+        "n = (p_at - 0:int)",
+        "if (p_at < n) {n = 0:int}",
+    ]
+
+
+def test_an_array_may_be_seen_as_another_type(read: Any, shown: Any) -> None:
+    body = """kk_shared(uint2, pairs, 8);
+float t[4][3];
+__global float4* four = (__global float4*)y; float2* two = reinterpret_cast<float2*>(y + n);
+uint* flat = (uint*)pairs; float* row = t[1]; float* one = &t[n][2];
+float4 v = four[n]; four[1] = v; four[2].z = two[3].y; two[n] = v.xy; four[0] += v;
+flat[n] = flat[3]; a = row[n] + *one;
+"""
+    module = read(body).module
+    assert violations(module) == []
+    assert list(map(shown, module.kernel.body.statements))[2:] == [
+        "int four_at = 0:int",
+        "int two_at = (n / 2:int)",
+        "int flat_at = 0:int",
+        "int row_at = (1:int * 3:int)",
+        "int one_at = ((n * 3:int) + 2:int)",
+        "float4 v = kk_load4(y, ((four_at + n) * 4:int))",
+        "kk_store4(y, ((four_at + 1:int) * 4:int), v)",
+        "y[(((four_at + 2:int) * 4:int) + 2:int)] = y[(((two_at + 3:int) * 2:int) + 1:int)]",
+        "(y[((two_at + n) * 2:int)] = v.xy.x, y[(((two_at + n) * 2:int) + 1:int)] = v.xy.y)",
+        "kk_store4(y, (four_at * 4:int), (kk_load4(y, (four_at * 4:int)) + v))",
+        "pairs[((flat_at + n) / 2:int)][((flat_at + n) % 2:int)] = "
+        "pairs[((flat_at + 3:int) / 2:int)][((flat_at + 3:int) % 2:int)]",
+        "a = (t[((row_at + n) / 3:int)][((row_at + n) % 3:int)] + t[(one_at / 3:int)][(one_at % 3:int)])",
+    ]
+
+
+def test_words_of_opencl_and_cuda_are_read(read: Any) -> None:
+    body = """__host__ __device__ __forceinline__ float twice(float v) { return 2 * v; }
+float first(global const float* v, local float* s) { return v[0] + s[0]; }
+local float tile[4]; int global = 3, private = 4;
+global = private; tile[0] = 1;
+y[0] = twice(first(x, tile)) + global + static_cast<int>(a);
+"""
+    assert violations(read(body).module) == []

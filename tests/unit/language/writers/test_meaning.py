@@ -121,3 +121,31 @@ def test_functions_that_targets_lack(run: Run) -> None:
     )
     for at, (call, expected) in enumerate(functions.items()):
         np.testing.assert_allclose(out[64 * at : 64 * at + 64], np.asarray(expected, "f4"), 1e-5, 1e-6, err_msg=call)
+
+
+def test_arrays_seen_as_another_type_and_pointers_set_late(run: Run) -> None:
+    x = np.arange(64, dtype="f4")
+    _, out, words = run(
+        """kk_shared(uint2, pairs, 32); kk_shared(float, tile, 8, 8);
+           int i = kk_local_id(0);
+           float4* from = (float4*)x; float4* to = (float4*)o;
+           float2* halves = (float2*)(o + 64);
+           uint* flat = (uint*)pairs;
+           float* cell = &tile[i / 8][i % 8]; float* row;
+           int which = 63 - i;
+           *cell = x[i]; flat[which] = (uint)(3 * i);
+           kk_barrier();
+           row = tile[3];
+           o[128 + i] = row[i - 24] - row[5];
+           if (i < 16) { to[i] = from[15 - i]; to[i] *= (float4)(2.0f); to[i].y = -1.0f; }
+           if (i < 32) { float2 v = (float2)(i, -i); halves[i] = v; halves[i] += v; }
+           w[2 * i] = pairs[i / 2].y; w[2 * i + 1] = cell - row;""",
+        x=x, o=np.zeros(192, "f4"), w=np.zeros(128, "i4"),
+    )  # fmt: skip
+    expected = 2 * x.reshape(16, 4)[::-1].copy()
+    expected[:, 1] = -1
+    assert out[:64].tolist() == expected.ravel().tolist()
+    assert out[64:128].reshape(32, 2).tolist() == [[2 * k, -2 * k] for k in range(32)]
+    assert out[128:].tolist() == (x - 29).tolist()
+    assert words[0::2].tolist() == [3 * (63 - (k // 2 * 2 + 1)) for k in range(64)]
+    assert words[1::2].tolist() == list(range(-24, 40))
