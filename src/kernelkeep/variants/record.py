@@ -33,7 +33,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "f4"
     samples_ms: list[Positive] = []
     failure: str = ""  # "compile", "wrong", "guard", "crashed", "hung", "slow", "refused"; "" is a success
-    detail: str = ""  # a sentence about the failure
+    detail: str = ""  # a sentence about the failure, or about where the samples are from
     tolerance: Positive = 0.0  # what the result was verified to
     verified: bool = False
     reference: str = ""  # a hash of the reference's code; "" where it has none
