@@ -56,7 +56,7 @@ def requirements(module: tree.Module) -> Requirements:
 
 
 def _array_of(element: tree.Expression) -> tree.Variable:
-    while isinstance(element, tree.Index | tree.Slice):
+    while isinstance(element, (tree.Index, tree.Slice)):
         element = element.base
     assert isinstance(element, tree.Name), element
     return element.variable
@@ -67,7 +67,7 @@ def _scalars(kind: Type) -> set[str]:
         return {kind.name} if kind.is_number else set()
     if isinstance(kind, StructType):
         return {name for _, part in kind.fields for name in _scalars(part)}
-    return _scalars(kind.element) if isinstance(kind, Vector | Array | Buffer) else set()
+    return _scalars(kind.element) if isinstance(kind, (Vector, Array, Buffer)) else set()
 
 
 def _bytes(kind: Type) -> int:

@@ -402,7 +402,7 @@ def walk(node: Node) -> Iterator[Node]:
 def has_effect(expression: Expression) -> bool:
     """Whether evaluating it does more than give a value: it assigns, or calls what may write."""
     for node in walk(expression):
-        if isinstance(node, Assign | Update | Increment | Call):
+        if isinstance(node, (Assign, Update, Increment, Call)):
             return True
         if isinstance(node, BuiltinCall) and not node.builtin.is_pure:
             return True

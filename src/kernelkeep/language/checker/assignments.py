@@ -83,7 +83,7 @@ class Assignments:
         """Whether something can be assigned to; reports why not."""
         if target.type is INVALID:
             return False
-        if isinstance(target.type, Array | Buffer):
+        if isinstance(target.type, (Array, Buffer)):
             self._problems.error(at, "an array cannot be assigned: assign its elements")
             return False
         root = root_of(target)
@@ -112,7 +112,7 @@ class Assignments:
 def root_of(expression: Expression) -> Variable | None:
     """The variable that an element or field belongs to; None where the expression is only a value."""
     while not isinstance(expression, Name):
-        if not isinstance(expression, Index | Field | Swizzle):
+        if not isinstance(expression, (Index, Field, Swizzle)):
             return None
         expression = expression.base
     return expression.variable

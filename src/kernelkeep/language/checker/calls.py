@@ -161,7 +161,7 @@ class Calls:
             other = "not one seen as such by a cast or an address: pass the array and an index"
             self._problems.error(argument.at, f"{what} must be an array of {wanted.element} itself, {other}")
             return invalid(argument.at)
-        if not isinstance(base, Name) or not isinstance(kind, Array | Buffer) or kind.element is not wanted.element:
+        if not isinstance(base, Name) or not isinstance(kind, (Array, Buffer)) or kind.element is not wanted.element:
             if kind is not INVALID:
                 self._problems.error(
                     argument.at, f"{what} must be the name of an array of {wanted.element}, got {kind}"
@@ -169,7 +169,7 @@ class Calls:
             return invalid(argument.at)
         if wanted.access != "r":
             self._expressions.assignments.check_writable(base.variable, argument.at)
-        return argument if isinstance(base.type, Array | Buffer) else base
+        return argument if isinstance(base.type, (Array, Buffer)) else base
 
     # --- built-ins
 
@@ -252,7 +252,7 @@ class Calls:
 
     def _atomic(self, builtin: Builtin, given: tuple[Expression, ...], at: Place) -> Expression:
         element, *values = given
-        if isinstance(element.type, Array | Buffer):  # as in C, x is &x[0]
+        if isinstance(element.type, (Array, Buffer)):  # as in C, x is &x[0]
             element = self._expressions.pointers.pointed_at(element, element.at)
         root, kind = _array_of(element), element.type
         if root is None or root.space not in ("buffer", "shared", "parameter"):
@@ -274,7 +274,7 @@ class Calls:
             index = self._expressions.binary("+", array.offset, index, at)
             array = array.base
         root = root_of(array)
-        if not isinstance(array.type, Array | Buffer) or array.type.element is not F4 or root is None:
+        if not isinstance(array.type, (Array, Buffer)) or array.type.element is not F4 or root is None:
             return self._error(array.at, f"{builtin.name} takes an array of float, got {array.type}")
         index = self._conversions.integer(index, "an index")
         if not value:
@@ -288,6 +288,6 @@ class Calls:
 def _array_of(element: Expression) -> Variable | None:
     """The array that has an element, or a shared variable; None for what is neither, or a part of a vector or a struct."""
     is_element = isinstance(element, Index) or (isinstance(element, Name) and element.variable.space == "shared")
-    while isinstance(element, Index) and isinstance(element.base.type, Array | Buffer):
+    while isinstance(element, Index) and isinstance(element.base.type, (Array, Buffer)):
         element = element.base
     return element.variable if is_element and isinstance(element, Name) else None

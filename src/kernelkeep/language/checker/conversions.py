@@ -74,7 +74,7 @@ class Conversions:
     def value(self, expression: Expression) -> Expression:
         """An expression that has a value. Reports arrays and calls that return nothing."""
         kind = expression.type
-        if isinstance(kind, Array | Buffer):
+        if isinstance(kind, (Array, Buffer)):
             self._problems.error(expression.at, f"this is an array ({kind}), and a value is needed: give an index")
             return invalid(expression.at)
         if isinstance(kind, Scalar) and not kind.is_number and kind is not INVALID:

@@ -97,7 +97,7 @@ class Declarations:
 
     def shared(self, name: str, element: Type, lengths: list[int], at: Place) -> Declare:
         """A variable that the group shares: an array, or without lengths a single value."""
-        if not isinstance(element, Scalar | Vector | StructType) or element is VOID:
+        if not isinstance(element, (Scalar, Vector, StructType)) or element is VOID:
             self._problems.error(at, f"what a group shares cannot be of type {element}")
         return Declare(at, self._scopes.declare(name, self.array(element, lengths), "shared", at))
 
@@ -112,7 +112,7 @@ class Declarations:
     def initial(self, kind: Type, initial: Expression | InitialiserList, what: str) -> Expression:
         """A first value of exactly the type."""
         if isinstance(initial, Expression):
-            if isinstance(kind, Array | Buffer):
+            if isinstance(kind, (Array, Buffer)):
                 if initial.type is not INVALID:
                     self._problems.error(initial.at, f"{what} must be a list in braces, as it is an array")
                 return invalid(initial.at)
@@ -165,13 +165,13 @@ def _parts(kind: Type) -> tuple[list[str | int], list[Type]]:
     """What a type consists of: the names or indices, and the types."""
     if isinstance(kind, StructType):
         return [name for name, _ in kind.fields], [part for _, part in kind.fields]
-    if isinstance(kind, Vector | Array):
+    if isinstance(kind, (Vector, Array)):
         return list(range(kind.length)), [kind.element] * kind.length
     return [], []
 
 
 def _is_aggregate(kind: Type) -> bool:
-    return isinstance(kind, Vector | Array | StructType)
+    return isinstance(kind, (Vector, Array, StructType))
 
 
 def _zero(kind: Type, at: Place) -> Expression:

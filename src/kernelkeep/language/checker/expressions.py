@@ -76,7 +76,7 @@ class Expressions:
     def full(self, expression: Expression) -> Expression:
         """A whole expression, as it stands in a statement: its type is final, and its order of evaluation is checked."""
         # The most frequent ones, i++ and x = …, change one thing, and last.
-        if self.nested_changes > isinstance(expression, Assign | Update | Increment):
+        if self.nested_changes > isinstance(expression, (Assign, Update, Increment)):
             from .order import check_order
 
             check_order(expression, self._problems)
@@ -141,11 +141,11 @@ class Expressions:
             return Binary(at, BOOL if sign in _COMPARISONS else a, sign, left, right)
         if sign in _SHIFTS:
             return self.shift(sign, left, right, at)
-        if isinstance(a, Array | Buffer) and isinstance(b, Array | Buffer):
+        if isinstance(a, (Array, Buffer)) and isinstance(b, (Array, Buffer)):
             return self.pointers.compared(sign, left, right, at)
-        if sign in ("+", "-") and isinstance(a, Array | Buffer):
+        if sign in ("+", "-") and isinstance(a, (Array, Buffer)):
             return self.pointers.moved(sign, left, right, at)
-        if sign == "+" and isinstance(b, Array | Buffer):
+        if sign == "+" and isinstance(b, (Array, Buffer)):
             return self.pointers.moved(sign, right, left, at)
         common = self.common(sign, left, right, at)
         if common is INVALID:
@@ -197,7 +197,7 @@ class Expressions:
         """`condition ? then : otherwise`."""
         condition = self._conversions.condition(condition)
         a, b = then.type, otherwise.type
-        if a is b and (isinstance(a, Vector | StructType) or a in _COMPUTES or a is BOOL or a is VOID):
+        if a is b and (isinstance(a, (Vector, StructType)) or a in _COMPUTES or a is BOOL or a is VOID):
             return Ternary(at, a, condition, then, otherwise)
         common = self.common("?:", then, otherwise, at)
         if common is INVALID:
@@ -226,7 +226,7 @@ class Expressions:
             return base
         if isinstance(base, Slice):
             return self.pointers.element(base, index, at)
-        if not isinstance(kind, Array | Buffer | Vector):
+        if not isinstance(kind, (Array, Buffer, Vector)):
             return self._error(at, f"only arrays have an index, and this is {kind}")
         if index.type is not I4:
             index = self._conversions.integer(index, "an index")

@@ -60,13 +60,13 @@ def check_flow(function: Function, seen: CurrentFunction, problems: Problems, gr
 
 def can_complete(statement: Statement) -> bool:
     """Whether control may go on behind a statement."""
-    if isinstance(statement, Return | Break | Continue):
+    if isinstance(statement, (Return, Break, Continue)):
         return False
     if isinstance(statement, Block):
         return all(map(can_complete, statement.statements))
     if isinstance(statement, If):
         return statement.otherwise is None or can_complete(statement.then) or can_complete(statement.otherwise)
-    if isinstance(statement, For | While | DoWhile):
+    if isinstance(statement, (For, While, DoWhile)):
         forever = statement.condition is None or _is_true(statement.condition)
         return not forever or _breaks(statement.body)
     if isinstance(statement, Switch):
@@ -109,7 +109,7 @@ def _inner_blocks(statement: Statement) -> list[Block]:
         return [statement]
     if isinstance(statement, If):
         return [statement.then] if statement.otherwise is None else [statement.then, statement.otherwise]
-    if isinstance(statement, For | While | DoWhile):
+    if isinstance(statement, (For, While, DoWhile)):
         return [statement.body]
     return [case.body for case in statement.cases] if isinstance(statement, Switch) else []
 
@@ -144,7 +144,7 @@ class _Barriers:
                 if statement.otherwise is not None:
                     self.block(statement.otherwise, inner)
                 control += _leaving(statement)
-            elif isinstance(statement, For | While | DoWhile):
+            elif isinstance(statement, (For, While, DoWhile)):
                 inner = control if statement.condition is None else (*control, statement.condition)
                 self.block(statement.body, inner + _leaving(statement.body))
             elif isinstance(statement, Switch):
@@ -212,7 +212,7 @@ def _leaving(statement: Statement) -> _Conditions:
     """The conditions under which a break or continue in it ends a round of the loop around it."""
     if isinstance(statement, Block):
         return tuple(condition for inner in statement.statements for condition in _leaving(inner))
-    if isinstance(statement, If) and any(isinstance(node, Break | Continue) for node in _statements(statement)):
+    if isinstance(statement, If) and any(isinstance(node, (Break, Continue)) for node in _statements(statement)):
         return (statement.condition, *(one for inner in _inner_blocks(statement) for one in _leaving(inner)))
     return ()
 
@@ -220,7 +220,7 @@ def _leaving(statement: Statement) -> _Conditions:
 def _statements(statement: Statement) -> list[Statement]:
     """A statement and those in it that belong to the same loop."""
     found = [statement]
-    if not isinstance(statement, For | While | DoWhile):
+    if not isinstance(statement, (For, While, DoWhile)):
         for block in [statement] if isinstance(statement, Block) else _inner_blocks(statement):
             found += [each for inner in block.statements for each in _statements(inner)]
     return found
@@ -245,10 +245,10 @@ class _Unset:
                 self._unset.discard(node.variable)
                 self._problems.warn(node.at, f"{node.variable.written} is read here, and was never set")
             return
-        if isinstance(node, For | While | DoWhile):
+        if isinstance(node, (For, While, DoWhile)):
             # A round may read what an earlier one has set.
             for inner in walk(node):
-                if isinstance(inner, Assign | Update | Increment):
+                if isinstance(inner, (Assign, Update, Increment)):
                     self._set(inner.target)
         if isinstance(node, Assign):
             self._check_indices(node.target)
@@ -259,7 +259,7 @@ class _Unset:
             self.check(child)
 
     def _check_indices(self, target: Expression) -> None:
-        while isinstance(target, Index | Field | Swizzle):
+        while isinstance(target, (Index, Field, Swizzle)):
             if isinstance(target, Index):
                 self.check(target.index)
             target = target.base

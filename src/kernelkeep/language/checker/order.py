@@ -19,13 +19,13 @@ def _uses(expression: Expression, problems: Problems) -> _Uses:
     parts = [_uses(child, problems) for child in children(expression) if isinstance(child, Expression)]
     reads: set[Variable] = set().union(*(part[0] for part in parts))
     changes: set[Variable] = set().union(*(part[1] for part in parts))
-    target = expression.target if isinstance(expression, Assign | Update | Increment) else None
+    target = expression.target if isinstance(expression, (Assign, Update, Increment)) else None
     if isinstance(target, Name):
         # `i = i + 1` reads i before it is assigned; only a second change has no order.
         if target.variable in changes:
             _warn(expression, target.variable, problems)
         return reads - {target.variable} if isinstance(expression, Assign) else reads, changes | {target.variable}
-    if not isinstance(expression, Logical | Ternary | Comma):
+    if not isinstance(expression, (Logical, Ternary, Comma)):
         for at, (_, changed) in enumerate(parts):
             for other, (read, also_changed) in enumerate(parts):
                 for variable in changed & (read | also_changed) if other != at else ():

@@ -45,7 +45,7 @@ class Pointers:
         array = self._decayed(array)
         if isinstance(array, Slice):
             return Slice(at, array.type, array.base, self._expressions.binary(sign, array.offset, by, at))
-        if not isinstance(array, Name) or not isinstance(array.type, Array | Buffer):
+        if not isinstance(array, Name) or not isinstance(array.type, (Array, Buffer)):
             return self._conversions.value(array)
         offset = by if sign == "+" else self._expressions.unary("-", by, at)
         return Slice(at, buffer(array.type.element, _access(array)), array, offset)
@@ -56,7 +56,7 @@ class Pointers:
             return self.moved("+", operand.base, operand.index, at)
         if isinstance(operand, Index) and isinstance(operand.base.type, Array):
             return self._flat(operand, at)
-        if isinstance(operand, Name) and not isinstance(operand.type, Array | Buffer):
+        if isinstance(operand, Name) and not isinstance(operand.type, (Array, Buffer)):
             self._scopes.function.without_value.discard(operand.variable)  # the function may set it
             return Slice(at, buffer(operand.type, "rw"), operand, Literal(at, I4, 0))
         if operand.type is INVALID:
@@ -73,7 +73,7 @@ class Pointers:
         """The address of an element of an array with several dimensions."""
         kind, size = element.type, numbers_in(element.type)
         offset: Expression = Literal(at, I4, 0)
-        while isinstance(element, Index) and isinstance(element.base.type, Array | Buffer):
+        while isinstance(element, Index) and isinstance(element.base.type, (Array, Buffer)):
             step, index = numbers_in(element.type) // size, element.index
             if not _is_zero(index):
                 if step > 1:
@@ -86,7 +86,7 @@ class Pointers:
 
     def pointed_at(self, pointer: Expression, at: Place) -> Expression:
         """`*pointer`."""
-        if isinstance(pointer.type, Array | Buffer):
+        if isinstance(pointer.type, (Array, Buffer)):
             return self._expressions.index(pointer, Literal(at, I4, 0), at)
         if pointer.type is INVALID:
             return pointer
@@ -94,7 +94,7 @@ class Pointers:
 
     def element(self, pointer: Slice, index: Expression, at: Place) -> Expression:
         """`pointer[index]`."""
-        if not isinstance(pointer.base.type, Array | Buffer):  # *&v
+        if not isinstance(pointer.base.type, (Array, Buffer)):  # *&v
             return pointer.base
         offset = pointer.offset if _is_zero(index) else self._expressions.binary("+", pointer.offset, index, at)
         if self.views.is_other(pointer):
@@ -106,7 +106,7 @@ class Pointers:
         operand = self._decayed(operand)
         if operand.type is INVALID:
             return operand
-        if not isinstance(operand.type, Array | Buffer):
+        if not isinstance(operand.type, (Array, Buffer)):
             return self._error(at, f"only an array can become a pointer, and this is {operand.type}")
         if operand.type.element is kind:
             return operand
@@ -186,7 +186,7 @@ class Pointers:
         base = value.base if isinstance(value, Slice) else value
         if (
             not isinstance(base, Name)
-            or not isinstance(base.type, Array | Buffer)
+            or not isinstance(base.type, (Array, Buffer))
             or _element(value.type) is not element
         ):
             if value.type is not INVALID:
@@ -217,7 +217,7 @@ def _is_zero(expression: Expression) -> bool:
 
 
 def _element(kind: Type) -> Type | None:
-    return kind.element if isinstance(kind, Array | Buffer) else None
+    return kind.element if isinstance(kind, (Array, Buffer)) else None
 
 
 def _access(array: Expression) -> Access:

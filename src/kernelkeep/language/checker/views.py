@@ -55,7 +55,7 @@ class Views:
 
     def can_be_seen(self, array: Type, kind: Type) -> bool:
         """Whether an array can be seen as one of another type."""
-        own = array.element if isinstance(array, Array | Buffer) else INVALID
+        own = array.element if isinstance(array, (Array, Buffer)) else INVALID
         if isinstance(own, Scalar) and isinstance(kind, Vector):
             return own is kind.element and kind.length != 3
         while isinstance(own, Array):
@@ -65,14 +65,14 @@ class Views:
     def is_other(self, pointer: Slice) -> bool:
         """Whether what a pointer points to is not an element of the array as it was declared."""
         kind, array = pointer.type, pointer.base.type
-        if not isinstance(kind, Buffer) or not isinstance(array, Array | Buffer):
+        if not isinstance(kind, Buffer) or not isinstance(array, (Array, Buffer)):
             return False
         return kind.element is not array.element
 
     def element(self, pointer: Slice, index: Expression, at: Place) -> Expression:
         """The element with that number of what the pointer shows."""
         kind, array = pointer.type, pointer.base
-        assert isinstance(kind, Buffer) and isinstance(array, Name) and isinstance(array.type, Array | Buffer)
+        assert isinstance(kind, Buffer) and isinstance(array, Name) and isinstance(array.type, (Array, Buffer))
         index = self._conversions.integer(index, "an index")
         if index.type is INVALID:
             return index
@@ -87,7 +87,7 @@ class Views:
         """A number of an array of vectors or of arrays."""
         expressions = self._expressions
         kind = array.type
-        assert isinstance(kind, Array | Buffer | Vector)
+        assert isinstance(kind, (Array, Buffer, Vector))
         each = numbers_in(kind.element)
         if each == 1:
             return expressions.index(array, index, at)
@@ -108,7 +108,7 @@ class Views:
 
     def _nth(self, array: Name, first: Expression, k: int) -> Expression:
         index = first if k == 0 else self._expressions.binary("+", first, Literal(first.at, I4, k), first.at)
-        assert isinstance(array.type, Array | Buffer)
+        assert isinstance(array.type, (Array, Buffer))
         return Index(array.at, array.type.element, array, index)
 
     # --- what is done with such a vector

@@ -44,7 +44,7 @@ def is_small(kind: Type) -> bool:
 
 def element_of(kind: Type) -> Type:
     """What an array consists of, in the end."""
-    while isinstance(kind, Array | Buffer):
+    while isinstance(kind, (Array, Buffer)):
         kind = kind.element
     return kind
 
@@ -79,7 +79,7 @@ class BindingWriter(Writer):
 
     def is_special(self, e: Expression) -> bool:
         """Whether an element is not read and written by its name."""
-        if not isinstance(e, Index | Name) or not isinstance(e.type, Scalar):
+        if not isinstance(e, (Index, Name)) or not isinstance(e.type, Scalar):
             return False
         root = root_of(e)
         if root is None:
@@ -110,7 +110,7 @@ class BindingWriter(Writer):
         """`array[index]`, whatever is in it."""
         if not isinstance(e, Index):
             return super().name(e)[0] if isinstance(e, Name) else self.x(e, PRIMARY)
-        if isinstance(e.base, Name) and not isinstance(self.array(e.base.variable).type, Array | Buffer | Vector):
+        if isinstance(e.base, Name) and not isinstance(self.array(e.base.variable).type, (Array, Buffer, Vector)):
             return self.place_of(e.base)  # the variable itself was given
         return f"{self.place_of(e.base)}[{self.index_text(self.shifted(e))}]"
 
@@ -129,7 +129,7 @@ class BindingWriter(Writer):
         found: list[Expression] = []
         at: Expression = e
         while isinstance(at, Index):
-            if not isinstance(at.base, Name) or isinstance(self.array(at.base.variable).type, Array | Buffer):
+            if not isinstance(at.base, Name) or isinstance(self.array(at.base.variable).type, (Array, Buffer)):
                 found.insert(0, self.shifted(at))
             at = at.base
         return found
@@ -240,7 +240,7 @@ class BindingWriter(Writer):
         if isinstance(e, BuiltinCall) and e.builtin.rule == "load4":
             array = e.arguments[0]
             return not isinstance(array, Name) or array.variable.space not in ("buffer", "shared", "constant")
-        if isinstance(e, Assign | Update | Increment):
+        if isinstance(e, (Assign, Update, Increment)):
             root = root_of(e.target)
             if isinstance(e, Increment) and e.is_postfix and not self.plain_value(e.type):
                 return True

@@ -84,7 +84,7 @@ class CudaWriter(PointerWriter):
     def constant(self, constant: Declare) -> None:
         variable = constant.variable
         # A constant array that is indexed at run time needs memory of the device.
-        where = "__constant__ " if isinstance(variable.type, Array | Vector | StructType) else "constexpr "
+        where = "__constant__ " if isinstance(variable.type, (Array, Vector, StructType)) else "constexpr "
         text = self.declaration(variable, constant.value)
         self.line(f"{where}{text if where[0] == '_' else text.removeprefix('const ')};")
 

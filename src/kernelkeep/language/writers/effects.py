@@ -64,7 +64,7 @@ _NOTHING = Facts(0, 0, 0, False)
 
 def root_of(expression: Expression) -> Variable | None:
     """The variable that an assigned expression is a part of."""
-    while isinstance(expression, Index | Field | Swizzle):
+    while isinstance(expression, (Index, Field, Swizzle)):
         expression = expression.base
     return expression.variable if isinstance(expression, Name) else None
 
@@ -124,7 +124,7 @@ class Effects:
                 self._unused(expression.otherwise),
             )
             facts = _union(parts)
-        elif isinstance(expression, Assign | Update | Increment):
+        elif isinstance(expression, (Assign, Update, Increment)):
             facts = self._written(expression)
         else:
             return self._visit(expression)
@@ -158,7 +158,7 @@ class Effects:
             facts = self._visit(e.offset)  # type: ignore[attr-defined]
         elif kind is Construct:
             facts = self._operands(e, e.arguments)  # type: ignore[attr-defined]
-        elif isinstance(e, Assign | Update | Increment):
+        elif isinstance(e, (Assign, Update, Increment)):
             facts = self._written(e)
         elif isinstance(e, BuiltinCall):
             facts = self._builtin(e)
@@ -174,7 +174,7 @@ class Effects:
         return facts
 
     def _branches(self, e: Expression) -> Facts:
-        assert isinstance(e, Logical | Ternary | Comma)
+        assert isinstance(e, (Logical, Ternary, Comma))
         parts = [self._visit(child) for child in children(e) if isinstance(child, Expression)]
         facts = _union(parts)
         # What is evaluated only sometimes, or after something else, cannot be preceded by statements.
@@ -212,7 +212,7 @@ class Effects:
         """The facts of the indices of a target, and the bit of what is written."""
         root = root_of(target)
         parts = []
-        while isinstance(target, Index | Field | Swizzle):
+        while isinstance(target, (Index, Field, Swizzle)):
             if isinstance(target, Index):
                 parts.append(self._visit(target.index))
             target = target.base

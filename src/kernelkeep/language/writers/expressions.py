@@ -165,7 +165,7 @@ class ExpressionWriter:
 
     def simple(self, e: Expression) -> bool:
         """Whether writing an expression twice does no harm."""
-        return isinstance(e, Literal | Name) or (isinstance(e, Swizzle | Field) and self.simple(e.base))
+        return isinstance(e, (Literal, Name)) or (isinstance(e, (Swizzle, Field)) and self.simple(e.base))
 
     def literal(self, e: Literal) -> Text:
         return self.number(e.value, e.type)
@@ -221,7 +221,7 @@ class ExpressionWriter:
         if own in (SUM, PRODUCT):
             return level
         if own <= BIT_AND or own == SHIFT:  # WGSL, and readers, want `(a & b) | c`, `(a + b) << c`
-            if isinstance(operand, Binary | Logical) and operand.operator == operator and own != SHIFT:
+            if isinstance(operand, (Binary, Logical)) and operand.operator == operator and own != SHIFT:
                 return own  # of these the grouping does not matter
             is_test = isinstance(operand, Binary) and LEVELS[operand.operator] in (EQUALITY, RELATION)
             return RELATION - 1 if is_test and own <= AND else UNARY
@@ -472,7 +472,7 @@ def converted(e: Expression, target: Type) -> Expression:
 def _stays_in_index(e: Expression) -> bool:
     if isinstance(e, Binary):
         return e.operator in ("+", "-", "*")
-    return isinstance(e, Name | Literal | Unary | Increment) or (isinstance(e, Convert) and e.operand.type in INTEGERS)
+    return isinstance(e, (Name, Literal, Unary, Increment)) or (isinstance(e, Convert) and e.operand.type in INTEGERS)
 
 
 _FOLDED = frozenset((Binary, Ternary, Unary, Convert))

@@ -79,7 +79,7 @@ class OrderingWriter(ExpressionWriter):
             case Index():
                 return replace(e, base=e.base, index=kept(1, e.index))
             case Call():
-                arrays = {at for at, one in enumerate(e.arguments) if isinstance(one.type, Array | Buffer)}
+                arrays = {at for at, one in enumerate(e.arguments) if isinstance(one.type, (Array, Buffer))}
                 if (
                     which & arrays
                 ):  # GLSL copies an array when its turn comes, so the other arguments are computed before

@@ -67,7 +67,7 @@ class PointerWriter(Writer):
         source = operand.type
         if source is F2 and target.name == "f4":
             return self.x(operand, UNARY), UNARY
-        if _SIGNED.get(target) is source and isinstance(operand, Binary | Unary) and self._may_wrap(operand):
+        if _SIGNED.get(target) is source and isinstance(operand, (Binary, Unary)) and self._may_wrap(operand):
             text, level, _ = self.unsigned(operand)
             return text, level
         return f"({self.casts.get(target) or self.type_name(target)}){self.x(operand, UNARY)}", UNARY
@@ -216,7 +216,7 @@ class PointerWriter(Writer):
         for parameter, argument in zip(e.function.parameters, e.arguments, strict=True):
             text = self.x(argument)
             # A variable that is no array is given by its address.
-            by_address = isinstance(parameter.type, Buffer) and not isinstance(argument.type, Array | Buffer)
+            by_address = isinstance(parameter.type, Buffer) and not isinstance(argument.type, (Array, Buffer))
             texts.append(f"&{text}" if by_address and isinstance(argument, Name) else text)
         return f"{name}({', '.join(texts)})", PRIMARY
 

@@ -46,7 +46,7 @@ class Ranges:
             return (min(one[0], other[0]), max(one[1], other[1]))
         if isinstance(e, Logical):
             return (0, 1)
-        if isinstance(e, Binary | Unary) and isinstance(e.type, Scalar) and e.type.kind == "integer":
+        if isinstance(e, (Binary, Unary)) and isinstance(e.type, Scalar) and e.type.kind == "integer":
             return self._result(e)
         return whole
 

@@ -226,7 +226,7 @@ class StatementWriter(OrderingWriter):
     def change_in_step(self, e: Expression) -> str:
         if isinstance(e, Comma):
             return f"{self.change_in_step(e.first)}, {self.change_in_step(e.last)}"
-        return self.change(e) if isinstance(e, Assign | Update | Increment) else self.x(e)
+        return self.change(e) if isinstance(e, (Assign, Update, Increment)) else self.x(e)
 
     def step(self, s: For) -> str:
         assert s.step is not None
@@ -327,14 +327,14 @@ def _leaves(block: Block) -> bool:
     last = block.statements[-1] if block.statements else None
     if isinstance(last, Block):
         return _leaves(last)
-    return isinstance(last, Break | Continue | Return)
+    return isinstance(last, (Break, Continue, Return))
 
 
 def _continues(statement: Statement) -> bool:
     """Whether a `continue` of the loop around a statement is in it."""
     if isinstance(statement, Continue):
         return True
-    if isinstance(statement, For | While | DoWhile):
+    if isinstance(statement, (For, While, DoWhile)):
         return False
     return any(not isinstance(child, Expression) and _continues(child) for child in children(statement))  # type: ignore[arg-type]
 

@@ -87,7 +87,7 @@ class WgslWriter(BindingWriter):
     def is_special(self, e: Expression) -> bool:
         if super().is_special(e):
             return True
-        root = root_of(e) if isinstance(e, Index | Name) and isinstance(e.type, Scalar) else None
+        root = root_of(e) if isinstance(e, (Index, Name)) and isinstance(e.type, Scalar) else None
         return root is not None and self.is_atomic(self.array(root))
 
     def stored_type(self, root: Variable, kind: Type) -> str:
@@ -212,7 +212,7 @@ class WgslWriter(BindingWriter):
         self.line(f"{'var' if changes else 'let'} {self.variable(variable)} = {text};")
 
     def evaluate(self, e: Expression) -> None:
-        if isinstance(e, Assign | Update | Increment | Comma | Ternary | Call | BuiltinCall):
+        if isinstance(e, (Assign, Update, Increment, Comma, Ternary, Call, BuiltinCall)):
             if isinstance(e, BuiltinCall) and e.builtin.is_pure:
                 self.line(f"_ = {self.x(e)};")
             else:
@@ -327,7 +327,7 @@ class WgslWriter(BindingWriter):
     # --- what cannot be an expression
 
     def needs_statement(self, e: Expression) -> bool:
-        if isinstance(e, Assign | Update | Increment | Comma):
+        if isinstance(e, (Assign, Update, Increment, Comma)):
             return True
         if isinstance(e, Ternary):
             return isinstance(e.type, StructType) or any(map(_has_call, (e.then, e.otherwise)))
