@@ -24,6 +24,11 @@ PARAMETERS = (
 
 
 @pytest.fixture
+def parameters() -> tuple[tree.Variable, ...]:
+    return PARAMETERS
+
+
+@pytest.fixture
 def read() -> Callable[..., Reading]:
     def read(body: str, parameters: tuple[tree.Variable, ...] = PARAMETERS, **options: Any) -> Reading:
         return read_body("k", parameters, body, **options)

@@ -81,7 +81,7 @@ class Calls:
         """A call of whatever has that name. A function that the user defined comes first."""
         found = self._scopes.find(name)
         if isinstance(found, Function):
-            return self._helper(found, arguments, at)
+            return self.call_helper(found, arguments, at)
         if found is not None:
             return self._error(at, f"{name} is a variable and cannot be called")
         if name == self._scopes.function.name:
@@ -139,7 +139,8 @@ class Calls:
 
     # --- helper functions
 
-    def _helper(self, function: Function, arguments: list[Expression], at: Place) -> Expression:
+    def call_helper(self, function: Function, arguments: list[Expression], at: Place) -> Expression:
+        """A call of a helper function."""
         if len(arguments) != len(function.parameters):
             return self._wrong_count(function.name, len(function.parameters), len(arguments), at)
         self._scopes.function.has_barrier |= function.has_barrier
