@@ -110,9 +110,16 @@ class BindingWriter(Writer):
         """`array[index]`, whatever is in it."""
         if not isinstance(e, Index):
             return super().name(e)[0] if isinstance(e, Name) else self.x(e, PRIMARY)
-        if isinstance(e.base, Name) and not isinstance(self.array(e.base.variable).type, (Array, Buffer, Vector)):
-            return self.place_of(e.base)  # the variable itself was given
+        if self.is_variable(e):
+            return self.place_of(e.base)
         return f"{self.place_of(e.base)}[{self.index_text(self.shifted(e))}]"
+
+    def is_variable(self, e: Index) -> bool:
+        """Whether the caller gave one variable, `&v`, for the array that this is an element of."""
+        kind = e.base.type
+        return (
+            isinstance(e.base, Name) and isinstance(kind, Buffer) and self.array(e.base.variable).type is kind.element
+        )
 
     def shifted(self, e: Index) -> Expression:
         """The index of an element in the array that the caller has."""
@@ -129,7 +136,7 @@ class BindingWriter(Writer):
         found: list[Expression] = []
         at: Expression = e
         while isinstance(at, Index):
-            if not isinstance(at.base, Name) or isinstance(self.array(at.base.variable).type, (Array, Buffer)):
+            if not self.is_variable(at):
                 found.insert(0, self.shifted(at))
             at = at.base
         return found

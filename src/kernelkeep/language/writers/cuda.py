@@ -206,6 +206,8 @@ class CudaWriter(PointerWriter):
 
     def position(self, name: str, dimension: Expression) -> Text:
         if isinstance(dimension, Literal):
+            if name == "kk_group_size":
+                return str(self.group[int(dimension.value)]), PRIMARY
             text = _POSITIONS[name].format("xyz"[int(dimension.value)])
             return (f"(int)({text})" if " " in text else f"(int){text}"), UNARY
         x, y, z = (_POSITIONS[name].format(one) for one in "xyz")

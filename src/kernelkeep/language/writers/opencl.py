@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
-from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Unary, Variable
+from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Literal, Unary, Variable
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, StructType, Type, Vector
 from .expressions import PRIMARY, UNARY, Text
 from .pointers import PointerWriter
@@ -150,6 +150,8 @@ class OpenCLWriter(PointerWriter):
     # --- built-ins
 
     def position(self, name: str, dimension: Expression) -> Text:
+        if name == "kk_group_size" and isinstance(dimension, Literal):  # PoCL 3.0 errs in loops up to get_local_size(0)
+            return str(self.group[int(dimension.value)]), PRIMARY
         return f"(int){_POSITIONS[name]}({self.x(dimension)})", UNARY
 
     def atomic(self, e: BuiltinCall) -> Text:

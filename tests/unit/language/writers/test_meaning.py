@@ -149,3 +149,30 @@ def test_arrays_seen_as_another_type_and_pointers_set_late(run: Run) -> None:
     assert out[128:].tolist() == (x - 29).tolist()
     assert words[0::2].tolist() == [3 * (63 - (k // 2 * 2 + 1)) for k in range(64)]
     assert words[1::2].tolist() == list(range(-24, 40))
+
+
+def test_a_function_changes_a_vector_through_a_pointer(run: Run) -> None:
+    (out,) = run(
+        """void turn(int4* v, int2 w[], int by) { int t = (*v).x; v->x = v->w + by; (*v).w = t; w[1].y += v[0].x; }
+           int i = kk_global_id(0);
+           int4 v = (int4)(i, 1, 2, 3); int2 w[2] = {{0, 0}, {0, i}};
+           turn(&v, w, 4);
+           o[4 * i] = v.x; o[4 * i + 1] = v.y; o[4 * i + 2] = v.w; o[4 * i + 3] = w[1].y;""",
+        o=np.zeros(256, "i4"),
+    )
+    assert out.reshape(64, 4).tolist() == [[7, 1, k, k + 7] for k in range(64)]
+
+
+def test_a_reduction_that_doubles_its_distance(run: Run) -> None:
+    """PoCL 3.0 forgets the additions where the bound of this loop is get_local_size(0)."""
+    x = np.arange(64, dtype="f4")
+    _, out = run(
+        """kk_shared(float, s, 64);
+           unsigned int me = kk_local_id(0);
+           s[me] = x[me];
+           kk_barrier();
+           for (unsigned int d = 1; d < kk_group_size(0); d *= 2) { if (me % (2 * d) == 0) s[me] += s[me + d]; kk_barrier(); }
+           if (me == 0) o[0] = s[0];""",
+        x=x, o=np.zeros(1, "f4"),
+    )  # fmt: skip
+    assert out[0] == x.sum()
