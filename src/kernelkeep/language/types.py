@@ -16,7 +16,6 @@ which is never in a finished tree.
 from __future__ import annotations
 
 import math
-import struct
 from functools import cache
 from typing import Literal
 
@@ -225,9 +224,14 @@ def rounded(value: float, target: Scalar) -> float:
     """The nearest value of a float type."""
     if target is F8 or target is ANY_FLOAT or math.isnan(value) or math.isinf(value):
         return value
-    code = "f" if target is F4 else "e"
+    if target is F4:
+        cell = memoryview(bytearray(4)).cast("f")  # without the import of struct, which few kernels need
+        cell[0] = value
+        return cell[0]
+    import struct
+
     try:
-        return float(struct.unpack(code, struct.pack(code, value))[0])
+        return float(struct.unpack("e", struct.pack("e", value))[0])
     except OverflowError:
         return math.copysign(math.inf, value)
 

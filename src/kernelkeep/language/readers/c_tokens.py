@@ -11,19 +11,20 @@ from ..tree import Place
 
 Kind = OneOf["name", "number", "sign", "text", "end"]
 
-_TOKEN = re.compile(
-    r"""[ \t\r\f\v]*(?:
-     (?P<name>[^\W\d]\w*)
-    |(?P<number>0[xX][0-9a-fA-F.]*(?:[pP][+-]?)?\w*|\.?\d(?:[eE][+-]|[\w.])*)
-    |(?P<newline>\n)
-    |(?P<comment>//(?:\\[ \t]*\r?\n|[^\n])*|/\*.*?\*/)
-    |(?P<sign><<=|>>=|\.\.\.|->|\+\+|--|&&|\|\||<<|>>|\#\#|[-+*/%&|^=!<>]=|[][(){};,.:?~+\-*/%&|^=!<>\#])
-    |(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
-    |(?P<splice>\\[ \t]*\r?\n)
-    |(?P<unknown>.)
-    |\Z)""",
-    re.VERBOSE | re.DOTALL,
+_NAME, _NUMBER = r"[^\W\d]\w*", r"\.?\d(?:[eE][+-]|[\w.])*"
+_SIGN = r"<<=?|>>=?|[-+*/%&|^=!<>]=|\+\+|--|&&|\|\||->|##|\.\.\.|[^ \t\r\f\v]"
+# What few texts have, with what such a text contains. Compiling a pattern takes as long as reading with it.
+_RARE = (
+    (("//", "/*"), r"//(?:\\[ \t]*\r?\n|[^\n])*|/\*.*?\*/"),
+    (("0x", "0X"), r"0[xX][\da-fA-F.]*(?:[pP][+-]?)?\w*"),
+    (('"', "'"), r""""(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""),
+    (("\\",), r"\\[ \t]*\r?\n"),
 )
+# What a token is, by its first character. Those that are missing need a second look.
+_KINDS: dict[str, Kind] = {}
+_KINDS.update(dict.fromkeys("abcdefghijklmnopqrstuvwxyz_ABCDEFGHIJKLMNOPQRSTUVWXYZ", "name"))
+_KINDS.update(dict.fromkeys("0123456789", "number"))
+_KINDS.update(dict.fromkeys("()[]{};,=+-*<>&|!?:%^~#", "sign"))
 
 
 class Token(Struct, frozen=True, eq=False, gc=False):
@@ -46,32 +47,41 @@ def tokens_of(text: str, first_line: int = 1) -> list[Token]:
     found: list[Token] = []
     add = found.append
     line, line_start, first = first_line, 0, True
-    none: frozenset[str] = frozenset()
-    for match in _TOKEN.finditer(text):
-        kind = match.lastgroup
+    kinds, none = _KINDS, frozenset[str]()
+    for match in _pattern(text).finditer(text):
+        start, end = match.span(1)
+        written = text[start:end]
+        kind = kinds.get(written[0])
         if kind is None:
-            break
-        if kind == "newline":
-            line += 1
-            line_start = match.end()
-            first = True
-        elif kind == "comment" or kind == "splice":
-            written = match.group(kind)
-            breaks = written.count("\n")
-            if breaks:
-                line += breaks
-                line_start = match.end() - len(written) + written.rindex("\n") + 1
-        else:
-            start = match.start(kind)
-            add(
-                Token(
-                    "sign" if kind == "unknown" else kind,  # type: ignore[arg-type]
-                    text[start : match.end()],
-                    Place(line, start - line_start + 1),
-                    first,
-                    none,
-                )
-            )
-            first = False
+            if written == "\n":
+                line += 1
+                line_start, first = end, True
+                continue
+            kind = _rare_kind(written)
+            if kind is None:
+                breaks = written.count("\n")
+                if breaks:
+                    line += breaks
+                    line_start = start + written.rindex("\n") + 1
+                continue
+        add(Token(kind, written, Place(line, start - line_start + 1), first, none))
+        first = False
     add(Token("end", "", Place(line, max(1, len(text) - line_start + 1)), True))
     return found
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """What finds the next token of this text, behind blanks."""
+    rare = [part for signs, part in _RARE if any(sign in text for sign in signs)]
+    return re.compile(rf"[ \t\r\f\v]*({'|'.join((_NAME, *rare, _NUMBER, _SIGN))})", re.DOTALL)
+
+
+def _rare_kind(written: str) -> Kind | None:
+    """What a token is that does not tell by its first character; None where it is none."""
+    if written[:2] in ("//", "/*") or (written[0] == "\\" and len(written) > 1):
+        return None
+    if written[0].isidentifier():
+        return "name"
+    if written[0] in "\"'" and len(written) > 1:
+        return "text"
+    return "number" if written.removeprefix(".")[:1].isdecimal() else "sign"

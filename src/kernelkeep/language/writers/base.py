@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
+
+from msgspec import Struct
 
 from ..tree import Declare, Expression, Function, Module, Variable
 from ..types import StructType
 from .effects import Effects, declared_variables
 from .names import Names
 from .ranges import Ranges
+from .reserved import reserved_words
 from .statements import StatementWriter
 
 
-class Written(NamedTuple):
+class Written(Struct, frozen=True):
     """A text, and for each of its lines the line of the user's text that it came from; 0 where it came from none."""
 
     text: str
     lines: tuple[int, ...]
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True):
     """What devices expect around a kernel: the comment that declares it, the name of its function, and its group size."""
 
     declaration: str
@@ -35,7 +38,7 @@ class Writer(StatementWriter):
     argument.
     """
 
-    reserved: ClassVar[frozenset[str]]
+    target: ClassVar[str]  # the name that `reserved.py` knows its words by
 
     def __init__(self, module: Module, entry: Entry, calls: Mapping[str, str] | None = None) -> None:
         super().__init__()
@@ -45,7 +48,7 @@ class Writer(StatementWriter):
         self.group = entry.group
         self.ranges = Ranges(self.group)
         self.effects = Effects(module, self.needs_statement, is_ordered=self.is_ordered)
-        self.names = Names(self.reserved, _names(module))
+        self.names = Names(reserved_words(self.target), _names(module))
         self.functions: list[tuple[list[str], list[int]]] = []  # those that were called, each before its callers
         self.written: dict[object, str] = {}  # their names
 

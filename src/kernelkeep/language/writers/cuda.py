@@ -10,7 +10,6 @@ from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, L
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Array, Scalar, StructType, Vector, limits
 from .expressions import PRIMARY, UNARY, Text
 from .pointers import PointerWriter
-from .reserved import CUDA
 
 _DEVICE = "__device__ inline"
 _TEMPLATE = f"template <typename T>\n{_DEVICE}"
@@ -69,7 +68,7 @@ class CudaWriter(PointerWriter):
     aligned = "__align__(16) "
     function_qualifier = "__device__"
     restrict = "__restrict__"
-    reserved = CUDA
+    target = "cuda"
 
     # --- the module
 

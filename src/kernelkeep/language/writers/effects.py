@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..tree import (
     Assign,
@@ -50,7 +52,7 @@ _SHARED = 2
 OLD_VALUE = 2  # the position of an Update's old value, beside those of its target and its value
 
 
-class Facts(NamedTuple):
+class Facts(Struct, frozen=True, gc=False):
     """What an expression does, as masks of variables."""
 
     reads: int
@@ -168,7 +170,7 @@ class Effects:
             facts = self._branches(e)
         if self._needs_statement(e):
             self.hoisted.add(id(e))
-            facts = facts._replace(emits=True)
+            facts = replace(facts, emits=True)
         if facts.emits:
             self.emits.add(id(e))
         return facts
@@ -189,7 +191,7 @@ class Effects:
             spilled = self._conflicts(parts)
             if spilled:
                 self.spilled[id(e)] = spilled
-                facts = facts._replace(emits=True)
+                facts = replace(facts, emits=True)
         return facts
 
     def _conflicts(self, parts: list[Facts]) -> frozenset[int]:
@@ -251,7 +253,7 @@ class Effects:
                 self.atomics.setdefault(root, set()).update(self.atomics[parameter])
             if parameter in self.vectors:
                 self.vectors.add(root)
-        return facts._replace(calls=facts.calls | writes)
+        return replace(facts, calls=facts.calls | writes)
 
     def _builtin(self, e: BuiltinCall) -> Facts:
         facts = self._operands(e, e.arguments)
@@ -262,7 +264,7 @@ class Effects:
         if rule == "print":
             return facts
         if rule == "fixed":
-            return facts._replace(calls=facts.calls | _MEMORY | _SHARED)
+            return replace(facts, calls=facts.calls | _MEMORY | _SHARED)
         root = root_of(e.arguments[0])
         assert root is not None
         if rule == "atomic":
@@ -272,7 +274,7 @@ class Effects:
             if rule == "load4":
                 return facts
         self.assigned[root] += 1
-        return facts._replace(calls=facts.calls | self._bit(root))
+        return replace(facts, calls=facts.calls | self._bit(root))
 
 
 _SINGLE = frozenset((Unary, Convert, Field, Swizzle))
@@ -282,10 +284,10 @@ def _union(parts: list[Facts] | tuple[Facts, ...]) -> Facts:
     reads = calls = direct = 0
     emits = False
     for part in parts:
-        reads |= part[0]
-        calls |= part[1]
-        direct |= part[2]
-        emits = emits or part[3]
+        reads |= part.reads
+        calls |= part.calls
+        direct |= part.direct
+        emits = emits or part.emits
     return Facts(reads, calls, direct, emits)
 
 

@@ -44,7 +44,6 @@ from .bindings import BindingWriter, element_of, is_small
 from .effects import root_of
 from .expressions import PRIMARY, SUM, UNARY, Text, converted
 from .glsl_functions import DOUBLE_FUNCTIONS, FLOAT_FUNCTIONS, HELPERS, helper_text
-from .reserved import GLSL
 
 _POSITIONS = {
     "kk_global_id": "gl_GlobalInvocationID{0}", "kk_local_id": "gl_LocalInvocationID{0}", "kk_group_id": "gl_WorkGroupID{0}",
@@ -79,7 +78,7 @@ class GlslWriter(BindingWriter):
     }  # fmt: skip
     suffixes: ClassVar[dict[Scalar, str]] = {U4: "u", I8: "l", U8: "ul"}
     double_suffix = "lf"
-    reserved = GLSL
+    target = "glsl"
 
     def __init__(
         self,

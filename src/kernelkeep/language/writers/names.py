@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-
-_OURS = re.compile(r"kk_|gl_|__|_[A-Z]|.*__")
 
 
 class Names:
@@ -22,8 +19,8 @@ class Names:
         found = self._known.get(name)
         if found is None:
             found = name
-            if name in self._reserved or _OURS.match(name):
-                found = self._unused(re.sub("_{2,}", "_", name).strip("_") + "_")
+            if name in self._reserved or _is_ours(name):
+                found = self._unused("_".join(filter(None, name.split("_"))) + "_")
                 if found.startswith(("kk_", "gl_")):
                     found = self._unused("own_" + found)
             self._known[name] = found
@@ -48,3 +45,8 @@ class Names:
             name = f"{stem}_{int(count) + 1}" if count.isdigit() else f"{name}2" if name.endswith("_") else f"{name}_2"
         self._taken.add(name)
         return name
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a name is of a form that writers or targets keep for themselves."""
+    return name.startswith(("kk_", "gl_")) or "__" in name or (name[0] == "_" and name[1:2].isupper())

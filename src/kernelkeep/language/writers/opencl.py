@@ -10,7 +10,6 @@ from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, L
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, StructType, Type, Vector
 from .expressions import PRIMARY, UNARY, Text
 from .pointers import PointerWriter
-from .reserved import OPENCL
 
 _POSITIONS = {
     "kk_global_id": "get_global_id", "kk_local_id": "get_local_id", "kk_group_id": "get_group_id",
@@ -45,7 +44,7 @@ class OpenCLWriter(PointerWriter):
     aligned = "__attribute__((aligned(16))) "
     function_qualifier = "static"
     restrict = "restrict"
-    reserved = OPENCL
+    target = "opencl"
     masks_shifts = False  # OpenCL C takes shifts modulo the width itself
     _has_double = False
 

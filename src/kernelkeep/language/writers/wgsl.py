@@ -44,7 +44,6 @@ from .bindings import BindingWriter, element_of, is_small
 from .effects import root_of
 from .expressions import ASSIGNMENT, EQUALITY, LEVELS, PRIMARY, RELATION, SHIFT, SUM, UNARY, Text, converted
 from .numbers import folded, literal
-from .reserved import WGSL
 from .wgsl_functions import FUNCTIONS, HELPERS, TO_INTEGER
 
 _POSITIONS = {
@@ -65,7 +64,7 @@ class WgslWriter(BindingWriter):
         BOOL: "bool", I1: "i32", U1: "i32", I2: "i32", U2: "i32", I4: "i32", U4: "u32", F2: "f32", F4: "f32",
     }  # fmt: skip
     float_suffix = "f"
-    reserved = WGSL
+    target = "wgsl"
     forever = "loop {"
 
     # --- the module

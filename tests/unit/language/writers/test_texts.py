@@ -121,8 +121,9 @@ def test_constants_are_folded(written: Write) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_each_line_has_the_line_of_the_body(writer: Callable[..., Written], target: str) -> None:
     kernel = kk.PortableKernel("k", [kk.Buffer("x", "f4")], "int i = 1;\n\nif (i > 0)\n    x[i] = 2;\n", 64)
-    text, lines = writer(target, kernel)
-    found = dict(zip(text.splitlines(), lines, strict=True))
+    written = writer(target, kernel)
+    lines = written.lines
+    found = dict(zip(written.text.splitlines(), lines, strict=True))
     assert next(line for line_text, line in found.items() if "x[i] = 2.0" in line_text) == 4
     assert next(line for line_text, line in found.items() if "if (i > 0)" in line_text) == 3
     assert lines[0] == 0
