@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Literal, Swizzle, Unary
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Array, Scalar, StructType, Vector, limits
-from .expressions import PRIMARY, UNARY, Text
+from .expressions import PRIMARY, PRODUCT, SUM, UNARY, Text
 from .pointers import PointerWriter
 
 _DEVICE = "__device__ inline"
@@ -212,6 +212,13 @@ class CudaWriter(PointerWriter):
         x, y, z = (_POSITIONS[name].format(one) for one in "xyz")
         self.helper(name, f"{_DEVICE} int {name}(int d) {{ return d == 0 ? {x} : d == 1 ? {y} : {z}; }}")
         return f"{name}({self.x(dimension)})", PRIMARY
+
+    def unsigned_position(self, e: BuiltinCall) -> tuple[str, int, bool]:
+        dimension = e.arguments[0]
+        if not isinstance(dimension, Literal):
+            return super().unsigned_position(e)
+        text = _POSITIONS[e.builtin.name].format("xyz"[int(dimension.value)])
+        return text, SUM if " + " in text else PRODUCT if " * " in text else PRIMARY, True
 
     def atomic(self, e: BuiltinCall) -> Text:
         element, *values = e.arguments

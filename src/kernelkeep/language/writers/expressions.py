@@ -156,7 +156,7 @@ class ExpressionWriter:
             return self.table[kind](e)
         if kind in _FOLDED and (value := folded(e)) is not None:
             return self.number(value, e.type)
-        if self.in_index and not _stays_in_index(e):
+        if self.in_index and not stays_in_index(e):
             self.in_index = False
             found = self.table[kind](e)
             self.in_index = True
@@ -224,6 +224,7 @@ class ExpressionWriter:
             if isinstance(operand, (Binary, Logical)) and operand.operator == operator and own != SHIFT:
                 return own  # of these the grouping does not matter
             is_test = isinstance(operand, Binary) and LEVELS[operand.operator] in (EQUALITY, RELATION)
+            is_test = is_test or (isinstance(operand, Convert) and operand.type is BOOL)  # `n != 0`
             return RELATION - 1 if is_test and own <= AND else UNARY
         return SHIFT  # comparisons
 
@@ -469,7 +470,8 @@ def converted(e: Expression, target: Type) -> Expression:
     return e if e.type is target else Convert(e.at, target, e)
 
 
-def _stays_in_index(e: Expression) -> bool:
+def stays_in_index(e: Expression) -> bool:
+    """Whether the operands of an expression that is an index are directly in that index, too."""
     if isinstance(e, Binary):
         return e.operator in ("+", "-", "*")
     return isinstance(e, (Name, Literal, Unary, Increment)) or (isinstance(e, Convert) and e.operand.type in INTEGERS)

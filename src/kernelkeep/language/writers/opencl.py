@@ -153,6 +153,9 @@ class OpenCLWriter(PointerWriter):
             return str(self.group[int(dimension.value)]), PRIMARY
         return f"(int){_POSITIONS[name]}({self.x(dimension)})", UNARY
 
+    def unsigned_position(self, e: BuiltinCall) -> tuple[str, int, bool]:
+        return f"(uint){_POSITIONS[e.builtin.name]}({self.x(e.arguments[0])})", UNARY, True
+
     def atomic(self, e: BuiltinCall) -> Text:
         element, *values = e.arguments
         operation = e.builtin.name.removeprefix("kk_atomic_")

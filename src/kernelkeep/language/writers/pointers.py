@@ -1,23 +1,14 @@
-"""What CUDA C and OpenCL C share: pointers, C's casts, and signed integers whose overflow is undefined.
-
-`+`, `-` and `*` of signed integers wrap here, so they are computed unsigned: `(int)((uint)a * b + c)`. Three kinds stay as they
-are, because compilers make good use of what C promises: those whose operands cannot lead to an overflow; those directly in an
-index, `x[row * n + column]`; and the counter of a loop that counts up or down to a limit. An index that overflows is a mistake,
-which the reference device reports.
-"""
+"""What CUDA C and OpenCL C share: pointers, structs and C's casts."""
 
 from __future__ import annotations
 
 from typing import ClassVar
-
-from msgspec.structs import replace
 
 from ..tree import (
     Binary,
     BuiltinCall,
     Call,
     Construct,
-    Convert,
     Expression,
     Function,
     Increment,
@@ -25,23 +16,17 @@ from ..tree import (
     Literal,
     Name,
     Unary,
-    Update,
     Variable,
 )
-from ..types import BOOL, F2, I4, I8, U4, U8, VOID, Array, Buffer, Scalar, StructType, Vector, wrapped
-from .base import Writer
+from ..types import BOOL, F2, VOID, Array, Buffer, Scalar, StructType, Vector
 from .effects import array_of, root_of
-from .expressions import LEVELS, PRIMARY, SUM, UNARY, Text
-from .numbers import folded, literal
-
-UNSIGNED = {I4: U4, I8: U8}
-_SIGNED = {U4: I4, U8: I8}
+from .expressions import PRIMARY, SUM, UNARY, Text
+from .wrapping import SIGNED, UNSIGNED, WrappingWriter
 
 
-class PointerWriter(Writer):
+class PointerWriter(WrappingWriter):
     """A writer for a language like C."""
 
-    casts: ClassVar[dict[Scalar, str]]  # the short names of types, in casts
     suffixes: ClassVar[dict[Scalar, str]]
     shared: ClassVar[str]
     aligned: ClassVar[str]
@@ -67,102 +52,12 @@ class PointerWriter(Writer):
         source = operand.type
         if source is F2 and target.name == "f4":
             return self.x(operand, UNARY), UNARY
-        if _SIGNED.get(target) is source and isinstance(operand, (Binary, Unary)) and self._may_wrap(operand):
+        if SIGNED.get(target) is source and isinstance(operand, (Binary, Unary)) and self.may_wrap(operand):
             text, level, _ = self.unsigned(operand)
             return text, level
         return f"({self.casts.get(target) or self.type_name(target)}){self.x(operand, UNARY)}", UNARY
 
-    # --- signed arithmetic
-
-    def _may_wrap(self, e: Binary | Unary) -> bool:
-        operators = ("+", "-", "*") if isinstance(e, Binary) else ("-",)
-        if e.operator not in operators or e.type not in UNSIGNED or self.in_index:
-            return False
-        return id(e) not in self.effects.spilled and not self.ranges.is_exact(e)
-
-    def unary(self, e: Unary) -> Text:
-        if self._may_wrap(e):
-            return self.wrapped(e)
-        if e.operator == "-" and isinstance(e.type, Vector):
-            return self.vector_operation(e)
-        return super().unary(e)
-
-    def binary(self, e: Binary) -> Text:
-        if isinstance(e.left.type, Vector):
-            return self.vector_operation(e)
-        if self._may_wrap(e):
-            return self.wrapped(e)
-        if e.operator in ("<<", ">>"):
-            return self.infix(e.operator, e.left, self.shift_amount(e.right, e.type))
-        if e.type is F2:
-            text, _ = self.infix(e.operator, e.left, e.right)
-            return self.round_to_half(text)
-        return self.infix(e.operator, e.left, e.right)
-
-    def wrapped(self, e: Binary | Unary) -> Text:
-        """Signed arithmetic, computed unsigned."""
-        text, level, _ = self.unsigned(e)
-        assert isinstance(e.type, Scalar)
-        return f"({self.casts[e.type]}){text if level >= UNARY else f'({text})'}", UNARY
-
-    def unsigned(self, e: Expression) -> tuple[str, int, bool]:
-        """The same bits as an unsigned number; False: the text is signed, and becomes unsigned beside one that is not."""
-        kind = UNSIGNED[e.type]  # type: ignore[index]
-        if (value := folded(e)) is not None:
-            return (*self.integer(wrapped(value, kind), kind), True)
-        if isinstance(e, Convert) and e.operand.type is kind and id(e) not in self.effects.hoisted:
-            text = self.x(e.operand, UNARY)
-            return text, UNARY, True
-        if isinstance(e, Unary) and self._may_wrap(e):
-            text, level, is_unsigned = self.unsigned(e.operand)
-            text = text if level >= UNARY and text[0] != "-" else f"({text})"
-            return f"-{text if is_unsigned else f'({self.casts[kind]}){text}'}", UNARY, True
-        if not isinstance(e, Binary) or not self._may_wrap(e):
-            text, level = self.text(e)
-            return text, level, False
-        operator, right = e.operator, e.right
-        if operator in ("+", "-") and isinstance(right, Literal) and int(right.value) < 0:
-            operator, right = "+-"[operator == "+"], replace(right, value=-int(right.value))
-        level = LEVELS[operator]
-        first, first_level, first_unsigned = self.unsigned(e.left)
-        second, second_level, second_unsigned = self.unsigned(right)
-        if not first_unsigned and not second_unsigned:
-            first = f"({self.casts[kind]}){first if first_level >= UNARY else f'({first})'}"
-            first_level = UNARY
-        first = first if first_level >= level else f"({first})"
-        second = second if second_level > level else f"({second})"
-        return f"{first} {operator} {second}", level, True
-
-    def plain_update(self, e: Update) -> bool:
-        if isinstance(e.computed, Vector) or e.computed is F2:
-            return False
-        if e.operator not in ("+", "-", "*") or e.computed not in UNSIGNED:
-            return True
-        return self._counts(e.target)
-
-    def plain_increment(self, e: Increment) -> bool:
-        if isinstance(e.type, Vector) or e.type is F2 or e.type is BOOL:
-            return False
-        return e.type not in UNSIGNED or self.in_index or self._counts(e.target)
-
-    def _counts(self, target: Expression) -> bool:
-        return isinstance(target, Name) and target.variable is self.counter
-
-    def increment(self, e: Increment) -> Text:
-        if not e.is_postfix or self.plain_increment(e):
-            return super().increment(e)
-        # The old value is the new one, counted back.
-        changed = self.x(self.incremented(e, e.target))
-        back = "-" if e.operator == "++" else "+"
-        one = literal(1, e.type)
-        if isinstance(e.type, Scalar) and e.type.kind == "float":
-            one = replace(one, value=1.0)
-        return f"{changed}, {self.x(Binary(e.at, e.type, back, e.target, one))}", 1
-
     # --- vectors, structs, arrays
-
-    def vector_operation(self, e: Binary | Unary) -> Text:
-        raise NotImplementedError
 
     def index(self, e: Index) -> Text:
         if isinstance(e.base.type, Vector):
@@ -184,7 +79,10 @@ class PointerWriter(Writer):
         while isinstance(kind, Array):
             sizes += f"[{kind.length}]"
             kind = kind.element
-        start = f" = {self.x(value, 2)}" if value is not None else ""
+        start = ""
+        if value is not None:
+            is_index = self.sets_index(Name(variable.at, variable.type, variable))
+            start = f" = {self.index_value(value, 2) if is_index else self.x(value, 2)}"
         space = ""
         if variable.space == "shared":
             space = f"{self.shared} {self.aligned if variable in self.effects.vectors else ''}"

@@ -84,10 +84,15 @@ class Ranges:
             case "%" if right[0] > 0:
                 most = right[1] - 1
                 return (max(left[0], -most) if left[0] < 0 else 0, min(max(left[1], 0), most))
-            case "/" if left[0] >= 0 and right[0] > 0:
-                return (left[0] // right[1], left[1] // right[0])
+            case "/" if right[0] > 0:
+                return (_quotient(left[0], right), _quotient(left[1], (right[1], right[0])))
             case ">>" if left[0] >= 0:
                 return (0, left[1])
             case "|" | "^" if left[0] >= 0 and right[0] >= 0:
                 return (0, (1 << max(left[1].bit_length(), right[1].bit_length())) - 1)
         return whole
+
+
+def _quotient(value: int, divisors: Range) -> int:
+    """Divided by the first where that is below zero, else by the second; towards zero."""
+    return -(-value // divisors[0]) if value < 0 else value // divisors[1]

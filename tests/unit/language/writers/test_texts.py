@@ -31,7 +31,7 @@ static float damped(__global const float* v, int at, float by) {
 __kernel __attribute__((reqd_work_group_size(64, 1, 1)))
 void kk_entry_k(__global float* x, const int n) {
     int i = (int)get_global_id(0);
-    if (i < n && (n != 0)) {
+    if (i < n && n != 0) {
         x[i] = damped(x, i, 0.5f) + (float)(i % 3);
     }
 }
@@ -49,11 +49,37 @@ __device__ float damped(const float* v, int at, float by) {
 extern "C" __global__ void __launch_bounds__(64)
 kk_entry_k(float* x, const int n) {
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    if (i < n && (n != 0)) {
+    if (i < n && n != 0) {
         x[i] = damped(x, i, 0.5f) + (float)(i % 3);
     }
 }
 """)
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        # Used in indices only: what compilers may assume of an index holds for the variable, too.
+        ("int i = kk_global_id(0), at = i * n + 1; x[at] = x[at + n];", ["int at = i * n + 1;", "x[at] = x[at + n];"]),
+        ("int i = n, to = i + 7; i += n * n; x[i] = x[to];", ["int to = i + 7;", "i += n * n;"]),
+        ("int a = n + 1, b = a * n; x[b] = 0;", ["int a = n + 1;", "int b = a * n;"]),
+        # Not only there: it wraps.
+        ("int at = n + 1; if (at < 0) x[at] = 0;", ["int at = (int)(n + 1u);"]),
+        ("int a = n + 1, b = a * n; x[b] = a;", ["int a = (int)(n + 1u);", "int b = a * n;"]),
+        ("int at = n * 3; x[at & 7] = 0;", ["int at = (int)(n * 3u);"]),
+        ("int at = n; at += n; x[at % 7] = 0;", ["at = (int)((unsigned)at + n);"]),
+        ("int at = n, b = at++; x[at] = b;", ["at = (int)(at + 1u)"]),
+        # Positions are unsigned already.
+        ("x[0] = kk_group_id(1) * 64 + n;", ["(int)(blockIdx.y * 64 + n)"]),
+        ("x[0] = n - kk_global_id(0) * n;", ["(int)(n - (blockIdx.x * blockDim.x + threadIdx.x) * n)"]),
+        # No overflow is possible.
+        ("int s = (n + 15) / 16; for (int i = -1; i < s; i++) x[0] += (i + 1) * 16;", ["(float)((i + 1) * 16)"]),
+    ],
+)
+def test_signed_arithmetic_in_cuda(written: Write, body: str, lines: list[str]) -> None:
+    text = written("cuda", body)
+    for line in lines:
+        assert line in text, text
 
 
 def test_glsl(written: Write) -> None:
@@ -73,7 +99,7 @@ float damped(int at, float by) {
 
 void main() {
     int i = int(gl_GlobalInvocationID.x);
-    if (i < n && (n != 0)) {
+    if (i < n && n != 0) {
         x[i] = damped(i, 0.5) + float(i % 3);
     }
 }
@@ -100,7 +126,7 @@ fn damped(at: i32, by: f32) -> f32 {
 @compute @workgroup_size(64, 1, 1)
 fn kk_entry_k(@builtin(global_invocation_id) kk_global_id: vec3<u32>) {
     let i = i32(kk_global_id.x);
-    if (i < kk_scalars.n && (kk_scalars.n != 0)) {
+    if (i < kk_scalars.n && kk_scalars.n != 0) {
         x[i] = damped(i, 0.5f) + f32(i % 3);
     }
 }

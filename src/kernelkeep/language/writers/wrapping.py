@@ -1,0 +1,154 @@
+"""Signed integers in languages where their overflow is undefined: CUDA C and OpenCL C.
+
+`+`, `-` and `*` of signed integers wrap here, so they are computed unsigned: `(int)((uint)a * b + c)`. Four kinds stay as they
+are, because compilers make good use of what C promises: those whose operands cannot lead to an overflow; those directly in an
+index, `x[row * n + column]`; those that set a variable which is used in indices only (`indices.py`); and the counter of a loop
+that counts up or down to a limit. An index that overflows is a mistake, which the reference device reports.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from ..tree import Assign, Binary, BuiltinCall, Convert, Expression, Increment, Literal, Name, Unary, Update, Variable
+from ..types import BOOL, F2, I4, I8, U4, U8, Scalar, Vector, wrapped
+from .base import Writer
+from .expressions import LEVELS, UNARY, Text
+from .indices import index_variables
+from .numbers import folded, literal
+
+UNSIGNED = {I4: U4, I8: U8}
+SIGNED = {U4: I4, U8: I8}
+
+
+class WrappingWriter(Writer):
+    """Writes arithmetic of signed integers that wraps."""
+
+    casts: ClassVar[dict[Scalar, str]]  # the short names of types, in casts
+    _index_variables: set[Variable] | None = None
+
+    def sets_index(self, target: Expression) -> bool:
+        """Whether a variable is used in indices only, so that what it is set to does not overflow."""
+        if not isinstance(target, Name) or target.type not in UNSIGNED or target.variable.space != "local":
+            return False
+        if self._index_variables is None:
+            self._index_variables = index_variables(self.module)
+        return target.variable in self._index_variables
+
+    def index_value(self, value: Expression, need: int) -> str:
+        """The value that such a variable is set to."""
+        before, self.in_index = self.in_index, True
+        text = self.x(value, need)
+        self.in_index = before
+        return text
+
+    def assignment(self, e: Assign) -> Text:
+        if self.sets_index(e.target):
+            return f"{self.x(e.target)} = {self.index_value(e.value, 2)}", 2
+        return super().assignment(e)
+
+    def update_operand(self, e: Update) -> str:
+        if e.operator in ("+", "-", "*") and self.sets_index(e.target):
+            return self.index_value(e.value, 2)
+        return super().update_operand(e)
+
+    def may_wrap(self, e: Binary | Unary) -> bool:
+        """Whether an operation is computed unsigned."""
+        operators = ("+", "-", "*") if isinstance(e, Binary) else ("-",)
+        if e.operator not in operators or e.type not in UNSIGNED or self.in_index:
+            return False
+        return id(e) not in self.effects.spilled and not self.ranges.is_exact(e)
+
+    def unary(self, e: Unary) -> Text:
+        if self.may_wrap(e):
+            return self.wrapped(e)
+        if e.operator == "-" and isinstance(e.type, Vector):
+            return self.vector_operation(e)
+        return super().unary(e)
+
+    def binary(self, e: Binary) -> Text:
+        if isinstance(e.left.type, Vector):
+            return self.vector_operation(e)
+        if self.may_wrap(e):
+            return self.wrapped(e)
+        if e.operator in ("<<", ">>"):
+            return self.infix(e.operator, e.left, self.shift_amount(e.right, e.type))
+        if e.type is F2:
+            text, _ = self.infix(e.operator, e.left, e.right)
+            return self.round_to_half(text)
+        return self.infix(e.operator, e.left, e.right)
+
+    def vector_operation(self, e: Binary | Unary) -> Text:
+        """An operation that goes by element."""
+        raise NotImplementedError
+
+    def wrapped(self, e: Binary | Unary) -> Text:
+        """Signed arithmetic, computed unsigned."""
+        text, level, _ = self.unsigned(e)
+        assert isinstance(e.type, Scalar)
+        return f"({self.casts[e.type]}){text if level >= UNARY else f'({text})'}", UNARY
+
+    def unsigned(self, e: Expression) -> tuple[str, int, bool]:
+        """The same bits as an unsigned number; False: the text is signed, and becomes unsigned beside one that is not."""
+        kind = UNSIGNED[e.type]  # type: ignore[index]
+        if (value := folded(e)) is not None:
+            return (*self.integer(wrapped(value, kind), kind), True)
+        if isinstance(e, Convert) and e.operand.type is kind and id(e) not in self.effects.hoisted:
+            text = self.x(e.operand, UNARY)
+            return text, UNARY, True
+        if isinstance(e, BuiltinCall) and e.builtin.rule == "position" and id(e) not in self.effects.hoisted:
+            return self.unsigned_position(e)
+        if isinstance(e, Unary) and self.may_wrap(e):
+            text, level, is_unsigned = self.unsigned(e.operand)
+            text = text if level >= UNARY and text[0] != "-" else f"({text})"
+            return f"-{text if is_unsigned else f'({self.casts[kind]}){text}'}", UNARY, True
+        if not isinstance(e, Binary) or not self.may_wrap(e):
+            text, level = self.text(e)
+            return text, level, False
+        operator, right = e.operator, e.right
+        if operator in ("+", "-") and isinstance(right, Literal) and int(right.value) < 0:
+            operator, right = "+-"[operator == "+"], replace(right, value=-int(right.value))
+        level = LEVELS[operator]
+        first, first_level, first_unsigned = self.unsigned(e.left)
+        if first_unsigned and (value := folded(right)) is not None:
+            second, second_level, second_unsigned = *self.integer(value, e.type), False  # type: ignore[arg-type]
+        else:
+            second, second_level, second_unsigned = self.unsigned(right)
+        if not first_unsigned and not second_unsigned:
+            first = f"({self.casts[kind]}){first if first_level >= UNARY else f'({first})'}"
+            first_level = UNARY
+        first = first if first_level >= level else f"({first})"
+        second = second if second_level > level else f"({second})"
+        return f"{first} {operator} {second}", level, True
+
+    def unsigned_position(self, e: BuiltinCall) -> tuple[str, int, bool]:
+        """The position of a work-item, as `unsigned`."""
+        return (*self.text(e), False)
+
+    def plain_update(self, e: Update) -> bool:
+        if isinstance(e.computed, Vector) or e.computed is F2:
+            return False
+        if e.operator not in ("+", "-", "*") or e.computed not in UNSIGNED:
+            return True
+        return self._counts(e.target) or self.sets_index(e.target)
+
+    def plain_increment(self, e: Increment) -> bool:
+        if isinstance(e.type, Vector) or e.type is F2 or e.type is BOOL:
+            return False
+        return e.type not in UNSIGNED or self.in_index or self._counts(e.target) or self.sets_index(e.target)
+
+    def _counts(self, target: Expression) -> bool:
+        return isinstance(target, Name) and target.variable is self.counter
+
+    def increment(self, e: Increment) -> Text:
+        if not e.is_postfix or self.plain_increment(e):
+            return super().increment(e)
+        # The old value is the new one, counted back.
+        changed = self.x(self.incremented(e, e.target))
+        back = "-" if e.operator == "++" else "+"
+        one = literal(1, e.type)
+        if isinstance(e.type, Scalar) and e.type.kind == "float":
+            one = replace(one, value=1.0)
+        return f"{changed}, {self.x(Binary(e.at, e.type, back, e.target, one))}", 1
