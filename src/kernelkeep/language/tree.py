@@ -74,7 +74,7 @@ from typing import Literal as OneOf
 from msgspec import Struct
 
 from .builtins import Builtin
-from .types import SCALARS, Access, StructType, Type, buffer
+from .types import SCALARS, TYPE_NAMES, Access, Named, StructType, Type, buffer
 
 
 class Place(Struct, frozen=True, gc=False):
@@ -108,8 +108,14 @@ class Variable(Struct, frozen=True, eq=False):
 
 
 def kernel_parameter(name: str, dtype: str, access: Access | None = None) -> Variable:
-    """A parameter of a kernel: a buffer with an access of "r", "w" or "rw", or a scalar. `dtype` is NumPy's short name."""
-    element = SCALARS[dtype]
+    """A parameter of a kernel: a buffer with an access of "r", "w" or "rw", or a scalar.
+
+    `dtype` is NumPy's short name of a number; for a buffer also the name of a vector, such as "float4", or of a struct that the
+    text defines.
+    """
+    element: Type | None = SCALARS.get(dtype)
+    if element is None:
+        element = TYPE_NAMES.get(dtype) or Named(dtype)
     if access is None:
         return Variable(name, element, "scalar", written=name)
     return Variable(name, buffer(element, access), "buffer", written=name)

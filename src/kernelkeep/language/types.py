@@ -6,7 +6,7 @@ A type is one object: compare with `is`. `int` has 32 bits and `long` 64, on eve
     vectors   float2, int3, uint4, …                       vector(F4, 4)
     arrays    float tile[16][17]                           array(array(F4, 17), 16)
     structs   struct particle { float3 place; int kind; }  StructType
-    buffers   arrays of unknown length                     buffer(F4, "rw")
+    buffers   arrays of unknown length                     buffer(F4, "rw"), buffer(vector(F4, 4), "r")
 
 A literal such as `0.5`, without a suffix, is a double in C, and a float in languages for GPUs. Here it takes the type of what it
 meets: in `0.5 * x` that of x, in `double d = 1.0 / 3` double, and float where nothing tells. Until then its type is ANY_FLOAT,
@@ -81,6 +81,12 @@ class Buffer(Type, frozen=True, eq=False):
     element: Type
     access: Access
     kind: str = "buffer"
+
+
+class Named(Type, frozen=True, eq=False):
+    """A type that the text defines, in a kernel's parameters: readers replace it."""
+
+    kind: str = "named"
 
 
 VOID = Scalar("void", "void", "void")

@@ -4,6 +4,7 @@ A signature comes from the first of these that has one:
 
 1. A declaration comment in the text. Portable kernels always have it, and any author may write it:
        //kk: kernel saxpy group(256,1,1) x:buffer:f4:r y:buffer:f4:rw a:scalar:f4 n:scalar:i4
+   An array of vectors has their type behind it: place:buffer:f4:r:float4
 2. The driver's own reflection (OpenCL argument info, GL program interface queries).
 3. The head of the `__global__` or `__kernel` function, best effort: an unknown type stays None and is not checked.
 """
@@ -21,6 +22,11 @@ from .includes import without_comments
 
 # The types that kernels take, by NumPy's short names, and their sizes in bytes.
 DTYPES = {"i1": 1, "u1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "i8": 8, "u8": 8, "f4": 4, "f8": 8}
+
+# Vectors that buffers of portable kernels can have as elements, and the type of their numbers.
+VECTORS = {
+    f"{name}{length}": dtype for name, dtype in (("float", "f4"), ("int", "i4"), ("uint", "u4")) for length in (2, 4)
+}
 
 # How these types are spelled in C, without `const`, `restrict` and other qualifiers.
 CTYPES: dict[str, str] = {
@@ -48,6 +54,9 @@ class Parameter(msgspec.Struct, frozen=True):
     nbytes: int = 0
     slot: int = -1  # where the backend binds it: a binding point, an offset, a location
     place: str = ""  # OpenGL scalars: "block" (slot is an offset) or "uniform" (slot is a location)
+    # Of a portable kernel's buffer whose elements are no numbers: "float4", or the name of a struct of the body. `dtype` is that
+    # of the numbers in a vector, and None for a struct.
+    element: str = ""
 
 
 class KernelSignature(msgspec.Struct, frozen=True):
@@ -95,7 +104,9 @@ _DECLARATION = re.compile(
 def declaration(signature: KernelSignature) -> str:
     """The comment that declares `signature`; `declared` reads it back."""
     group = "" if signature.group is None else " group({},{},{})".format(*signature.group)
-    words = [f"{p.name}:{p.kind}:{p.dtype or '?'}:{p.access}" for p in signature.params or ()]
+    words = [
+        f"{p.name}:{p.kind}:{p.dtype or '?'}:{p.access}{p.element and ':' + p.element}" for p in signature.params or ()
+    ]
     return " ".join([f"//kk: kernel {signature.name}{group}", *words])
 
 
@@ -119,14 +130,17 @@ def declared(text: str) -> dict[str, KernelSignature]:
 
 
 def _declared_parameter(word: str) -> Parameter | None:
-    name, kind, dtype, access = (*word.split(":"), "rw")[:4] if word.count(":") in (2, 3) else ("", "", "", "")
+    parts = word.split(":")
+    if not 3 <= len(parts) <= 5:
+        return None
+    name, kind, dtype, access, element = (*parts, "rw", "")[:5] if len(parts) == 3 else (*parts, "")[:5]
     if not name or kind not in ("buffer", "scalar", "local") or access not in ("r", "w", "rw"):
         return None
     dtype = CTYPES.get(dtype, dtype)
     if dtype != "?" and dtype not in DTYPES:
         return None
     size = DTYPES[dtype] if dtype in DTYPES and kind == "scalar" else 0
-    return Parameter(name, kind, dtype if dtype != "?" else None, access, size)
+    return Parameter(name, kind, dtype if dtype != "?" else None, access, size, element=element)
 
 
 _HEAD = re.compile(

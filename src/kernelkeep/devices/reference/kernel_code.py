@@ -14,6 +14,7 @@ from .arithmetic import NAMES, UNSET
 from .breakpoints import Breakpoints, Stop
 from .checks import Checks, WatchedArray
 from .memory import FORMATS, Memory
+from .records import Elements
 from .text import KernelText, read_kernel
 from .writing.array_use import array_use
 from .writing.code import python_name
@@ -181,7 +182,8 @@ class _Run:
             writes, reads, atomics = [0] * length, [0] * length, [0] * length if storage.has_atomics else []
         else:
             memory: Memory = self._values[variable]
-            data = memory.elements(storage.element.name)  # type: ignore[attr-defined]
+            is_number = isinstance(storage.element, Scalar)
+            data = memory.elements(storage.element.name) if is_number else Elements(memory.bytes, storage.element)  # type: ignore[attr-defined]
             length, size = len(data), data.itemsize
             writes = memory.writes(size) if storage.is_watched or storage.must_be_written else []
             reads = memory.reads(size) if storage.is_watched else []

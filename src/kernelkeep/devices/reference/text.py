@@ -79,9 +79,10 @@ def read_kernel(kernel: KernelText) -> Module:
     """The tree of a kernel. Its places count the lines of `kernel.text`."""
     signature, parameters = kernel.signature, []
     for one in signature.params or ():
-        if one.dtype is None or one.kind not in ("buffer", "scalar"):
+        dtype = one.element or one.dtype
+        if dtype is None or one.kind not in ("buffer", "scalar"):
             raise CompileError(f"{signature.name}: parameter {one.name} must be a buffer or scalar of a known type")
-        parameters.append(kernel_parameter(one.name, one.dtype, _ACCESS[one.access] if one.kind == "buffer" else None))
+        parameters.append(kernel_parameter(one.name, dtype, _ACCESS[one.access] if one.kind == "buffer" else None))
     try:
         return read_body(signature.name, parameters, kernel.text, group=signature.group).module
     except CompileError as error:

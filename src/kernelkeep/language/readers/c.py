@@ -25,9 +25,10 @@ from ..builtins import Spelling
 from ..checker.checker import Checker
 from ..checker.flow import check_flow
 from ..checker.scopes import CurrentFunction
+from ..layout import has_no_layout
 from ..problems import Problem, Problems, TooManyProblems
 from ..tree import Block, Declare, Function, Literal, Module, Place, Statement, Variable
-from ..types import I4, VOID, Array, Buffer, Type, buffer
+from ..types import I4, INVALID, VOID, Array, Buffer, Named, Scalar, Type, buffer
 from .c_expressions import UnexpectedToken
 from .c_statements import StatementParser
 from .c_tokens import Token, tokens_of
@@ -109,8 +110,12 @@ class _ModuleReader:
                 self._outside()
             except UnexpectedToken:
                 self._statements.skip(start, depth=1)
+        kinds = [self._parameter_type(one) for one in parameters]
         scopes.open()
-        own = tuple(scopes.declare(one.name, one.type, one.space, one.at, is_const=one.is_const) for one in parameters)
+        own = tuple(
+            scopes.declare(one.name, kind, one.space, one.at, is_const=one.is_const)
+            for one, kind in zip(parameters, kinds, strict=True)
+        )
         current = self._checker.scopes.function = CurrentFunction(name, VOID, is_kernel=True)
         at = self._read.token.at
         body = self._moved(own)
@@ -118,6 +123,31 @@ class _ModuleReader:
         scopes.close()
         kernel = self._finished(current, own, body, at)
         return Module(kernel, tuple(self._functions), tuple(scopes.tags.values()), tuple(self._constants))
+
+    def _parameter_type(self, parameter: Variable) -> Type:
+        """The type of a parameter of the kernel. One that the text defines is defined before the first statement."""
+        kind = parameter.type
+        if not isinstance(kind, Buffer) or isinstance(kind.element, Scalar):
+            return kind
+        if isinstance(kind.element, Named):
+            while self._read.token.text == "typedef" or self._is_struct():
+                self._outside()
+            name = kind.element.title.removeprefix("struct ")
+            found = self._checker.scopes.tags.get(name) or self._checker.scopes.find_type(name)
+            if found is None:
+                where = f"of buffer {parameter.name} is not defined at the beginning of the body"
+                self._checker.problems.error(self._read.token.at, f"type {name} {where}")
+                return INVALID
+            kind = buffer(found, kind.access)
+        if (part := has_no_layout(kind.element)) is not None:
+            sentence = f"buffer {parameter.name} must not have {part} in its elements: targets differ in where it lies"
+            self._checker.problems.error(self._read.token.at, sentence)
+        return kind
+
+    def _is_struct(self) -> bool:
+        """Whether the definition of a struct is next."""
+        following = [one.text for one in self._read.tokens[self._read.position + 1 : self._read.position + 3]]
+        return self._read.token.text == "struct" and "{" in following
 
     def _moved(self, parameters: tuple[Variable, ...]) -> list[Statement]:
         """Offsets for the arrays that the text moves as pointers, such as `x += n`: these are declared first."""
@@ -170,12 +200,11 @@ class _ModuleReader:
         read = self._read
         token = read.token
         nothing: list[Statement] = []
-        following = [one.text for one in read.tokens[read.position + 1 : read.position + 3]]
         if token.text == ";":
             read.advance()
         elif token.text == "typedef":
             self._declarations.typedef(nothing)
-        elif token.text == "struct" and "{" in following:
+        elif self._is_struct():
             self._declarations.struct(nothing)
         elif not read.type_is_next():
             read.fail("only functions, structs and constants stand before a helper function")

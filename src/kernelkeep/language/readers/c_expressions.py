@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from ..checker.checker import Checker
 from ..checker.declarations import InitialiserList
+from ..checker.scopes import View
 from ..tree import Expression, Literal, Place, Variable
 from ..types import I4, TEXT, TYPE_NAMES, U8, WORDS, Array, Scalar, Type, Vector, type_of_words
 from .c_tokens import Token
@@ -105,7 +106,7 @@ class ExpressionParser:
             return True
         if token.kind != "name" or not (text in TYPE_NAMES or self.checker.scopes.find_type(text) is not None):
             return text in _STORAGE
-        return not isinstance(self.checker.scopes.find(text), Variable)
+        return not isinstance(self.checker.scopes.find(text), (Variable, View))
 
     def type_is_next(self) -> bool:
         """Whether a type begins here, with a word such as OpenCL's `global` before it or without."""
@@ -123,6 +124,9 @@ class ExpressionParser:
             text = self.token.text
             if text in QUALIFIERS or (text in _SPACES and self.begins_type(self.peek(1))):
                 self.has_shared |= text in ("__shared__", "__local", "local")
+                if text == "volatile":
+                    hint = "kk_atomic_load and kk_atomic_store see what other work-items change"
+                    self.checker.problems.warn(self.token.at, f"volatile has no effect: {hint}")
                 is_const |= text in ("const", "__constant", "constant", "__constant__")
             elif text in WORDS:
                 words.append(text)

@@ -30,7 +30,7 @@ from ..tree import (
     Update,
     Variable,
 )
-from ..types import BOOL, F2, F4, I4, I8, U4, U8, Array, Buffer, Scalar, Type, Vector, limits
+from ..types import BOOL, F2, F4, I4, I8, U4, U8, Array, Buffer, Scalar, StructType, Type, Vector, limits
 from .base import Entry, Writer
 from .effects import declared_variables, root_of
 from .expressions import PRIMARY, Text, converted
@@ -49,6 +49,13 @@ def element_of(kind: Type) -> Type:
     return kind
 
 
+def has_small_field(kind: Type) -> bool:
+    """Whether it is a struct with an integer of 8 or 16 bits in it."""
+    if not isinstance(kind, StructType):
+        return False
+    return any(is_small(element_of(part)) or has_small_field(element_of(part)) for _, part in kind.fields)
+
+
 class BindingWriter(Writer):
     """A writer for a language without pointers to buffers."""
 
@@ -60,6 +67,12 @@ class BindingWriter(Writer):
         self.shared = [one for one in declared_variables(kernel.body) if one.space == "shared"]
         self.own = {*kernel.parameters, *declared_variables(kernel.body), *(one.variable for one in module.constants)}
         self.offsets: dict[Variable, Variable] = {}  # of an array that this function was given from an element on
+        for one in kernel.parameters:
+            if has_small_field(element_of(one.type)):
+                what = (
+                    f"{self.title} has no structs with numbers of 8 or 16 bits in buffers, and {one.written} has them"
+                )
+                raise self.unsupported("int8", None, what)
         self.outside = {one.name for one in (*kernel.parameters, *self.shared) if one.space != "scalar"}
 
     # --- arrays

@@ -17,6 +17,7 @@ import pytest
         ("z[0] = 1.5;", "1.5 becomes 1 as int"),
         ("b[0] = 256;", "256 becomes 0 as uchar"),
         ("n += a;", "float becomes int"),
+        ("volatile int i = n; z[0] = i;", "volatile has no effect: kk_atomic_load and kk_atomic_store"),
         ("b[0] = b[1] + n;", "int becomes uchar"),
         ("z[0] = n / 0;", "/ by 0: the result is undefined"),
         ("z[0] = 0.5 * n;", "float becomes int"),

@@ -1,0 +1,99 @@
+"""Buffers of vectors and of structs have one layout on every device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.devices.base import Device
+from kernelkeep.language import writers
+from kernelkeep.language.readers.c import read_body
+from kernelkeep.language.tree import kernel_parameter
+from kernelkeep.programs.signature import KernelSignature, Parameter, declaration, entry_symbol
+from kernelkeep.testing import open_or_skip
+
+Array = np.ndarray[Any, Any]
+PARTICLE = np.dtype(
+    {"names": ["kind", "speed", "place", "past"], "formats": ["i4", ("f4", 2), ("f4", 4), ("i4", 3)], "offsets": [0, 8, 16, 32],
+     "itemsize": 48}
+)  # fmt: skip
+STRUCT = "typedef struct { int kind; float2 speed; float4 place; int past[3]; } particle;\n"
+
+
+@pytest.fixture(params=["opencl", "opengl", "reference"])
+def device(request: pytest.FixtureRequest, pocl: str) -> Any:
+    with open_or_skip(request.param, pocl if request.param == "opencl" else None) as device:
+        yield device
+
+
+def run(device: Device, body: str, elements: dict[str, str], **arrays: Array) -> list[Array]:
+    """One group of 16 with the arrays, all read and written; `elements` has the types of those that are not of numbers."""
+    params = tuple(
+        Parameter(name, "buffer", array.dtype.str[1:], "rw", element=elements.get(name, ""))
+        for name, array in arrays.items()
+    )
+    signature = KernelSignature("k", params, (16, 1, 1))
+    if device.language == "reference":
+        text = f"{declaration(signature)}\n#line 1\n{body}"
+    else:
+        parameters = [kernel_parameter(p.name, p.element or p.dtype or "", "rw") for p in params]
+        module = read_body("k", parameters, body).module
+        entry = writers.Entry(declaration(signature), entry_symbol("k"), (16, 1, 1))
+        text = writers.write(device.language, module, entry).text
+    given = [device.array(array) for array in arrays.values()]
+    with device.build(kk.Source(text, name="k", language=device.language)) as program:
+        program.kernel("k").launch(1, tuple(given))
+        return [array.numpy() for array in given]
+
+
+def test_vectors(device: Device) -> None:
+    x, y = np.arange(64, dtype="f4"), np.arange(32, dtype="u4")
+    body = """int i = kk_global_id(0);
+        float4 v = x[i];
+        v.x += y[15 - i].y; kk_barrier(); x[i] = v * 2.0f; x[i].w = -1.0f; y[i / 2 * 2 + 1 - i % 2].x = i;"""
+    out, words = run(device, body, {"x": "float4", "y": "uint2"}, x=x, y=y)
+    expected = x.reshape(16, 4).copy()
+    expected[:, 0] += 31 - 2 * np.arange(16)
+    expected *= 2
+    expected[:, 3] = -1
+    assert out.tolist() == expected.ravel().tolist()
+    assert words[1::2].tolist() == y[1::2].tolist()
+    assert words[0::2].tolist() == [k + 1 - k % 2 * 2 for k in range(16)]
+
+
+def test_structs(device: Device) -> None:
+    given = np.zeros(16, PARTICLE)
+    given["kind"], given["speed"][:, 1], given["past"][:, 2] = range(16), range(16), 7
+    body = (
+        STRUCT
+        + """particle moved(particle p, float by) { p.place.y += by * p.speed.y; p.past[p.kind % 3] = p.kind; return p; }
+        int i = kk_global_id(0);
+        particle* mine = x + i;
+        mine->speed.x = 3.0f; mine->place = (float4)(1.0f, 2.0f, 3.0f, i);
+        x[i] = moved(*mine, 2.0f);
+        x[i].kind++; n[i] = x[i].past[2];"""
+    )
+    x, n = run(device, body, {"x": "particle"}, x=given.view("i4"), n=np.zeros(16, "i4"))
+    out = x.view(PARTICLE)
+    assert out["kind"].tolist() == list(range(1, 17))
+    assert out["speed"].tolist() == [[3, k] for k in range(16)]
+    assert out["place"].tolist() == [[1, 2 + 2 * k, 3, k] for k in range(16)]
+    assert out["past"].tolist() == [[k if k % 3 == at else 7 * (at == 2) for at in range(3)] for k in range(16)]
+    assert n.tolist() == [k if k % 3 == 2 else 7 for k in range(16)]
+
+
+def test_what_cannot_be_in_a_buffer_is_refused() -> None:
+    for body, sentence in (
+        ("struct s { float3 v; }; x[0].v.x = 1;", "buffer x must not have float3 in its elements"),
+        ("int i = 0;", "type s of buffer x is not defined at the beginning of the body"),
+    ):
+        with pytest.raises(kk.CompileError, match=sentence):
+            read_body("k", [kernel_parameter("x", "s", "rw")], body)
+    small = read_body("k", [kernel_parameter("x", "s", "rw")], "struct s { int a; char b[4]; }; x[0].a = 1;").module
+    for target in ("glsl", "wgsl"):
+        with pytest.raises(kk.Unsupported, match="no structs with numbers of 8 or 16 bits in buffers, and x has them"):
+            writers.write(target, small, writers.Entry("//", "k", (1, 1, 1)))
+    assert "char b[4]" in writers.write("cuda", small, writers.Entry("//", "k", (1, 1, 1))).text
