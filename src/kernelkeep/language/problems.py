@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ..errors import CompileError
+from .lines import line_with_number
 
 if TYPE_CHECKING:
     from .tree import Place
@@ -50,7 +51,7 @@ class Problems:
     """The problems of one text, in the order in which they were found."""
 
     def __init__(self, text: str, first_line: int = 1) -> None:
-        self._lines = text.splitlines()
+        self._text = text
         self._first_line = first_line
         self._seen: set[tuple[int, int]] = set()
         self.errors: list[Problem] = []
@@ -69,8 +70,7 @@ class Problems:
         self.warnings.append(self._problem(at, sentence, is_warning=True))
 
     def _problem(self, at: Place, sentence: str, *, is_warning: bool = False) -> Problem:
-        at_line = at.line - self._first_line
-        shown = self._lines[at_line].rstrip() if 0 <= at_line < len(self._lines) else ""
+        shown = line_with_number(self._text, at.line, self._first_line)
         where = f" (in macro {at.macro})" if at.macro else ""
         return Problem(f"{sentence}{where}", at.line, at.column, shown, is_warning)
 

@@ -284,7 +284,7 @@ class Checks:
 
     def line_of(self, point: int) -> int:
         """The line of a check point as the user counts."""
-        return self._text.line(self._points[point].at.line)
+        return self._points[point].at.line
 
     def show(self, point: int, me: int, values: tuple[Any, ...]) -> None:
         """kk_print()."""
@@ -323,7 +323,7 @@ class Checks:
 
     def _lines_that(self, does: str, title: str) -> list[int]:
         """The lines that read, write or atomically change an array."""
-        found = {self._text.line(one.at.line) for one in self._points if one.array == title and one.does == does}
+        found = {one.at.line for one in self._points if one.array == title and one.does == does}
         return sorted(found)
 
     def _named(self, stamp: float) -> str:
@@ -343,7 +343,7 @@ class Checks:
             sentence = f"work-item {self._named(early.me)} {what}, with no barrier between"
             point, me = early.point, early.me
         at, name = self._points[point].at, self._text.signature.name
-        line, shown = self._text.line(at.line), self._text.shown(at.line)
+        line, shown = at.line, self._text.shown(at.line)
         before = "".join("\t" if sign == "\t" else " " for sign in shown[: at.column - 1])
         picture = f"\n    {shown}\n    {before}^" if shown else ""
         macro = f" (in macro {at.macro})" if at.macro else ""

@@ -201,9 +201,7 @@ class _Run:
 
     def _lines_with_breakpoints(self) -> frozenset[int]:
         wanted = self._breakpoints.lines(self._kernel.text.signature.name)
-        if not wanted:
-            return frozenset()
-        return frozenset(at for at, number in enumerate(self._kernel.text.lines, 1) if number in wanted)
+        return frozenset(wanted).intersection(self._kernel.text.lines)
 
     def _stop(self, line: int, item: Place3, variables: dict[str, Any]) -> None:
         names = self._written.names
@@ -216,8 +214,7 @@ class _Run:
             for title, array in self._checks.arrays.items()
             if isinstance(array.data, memoryview)
         }
-        text = self._kernel.text
-        self._breakpoints.meet(Stop(text.signature.name, text.line(line), item, found, arrays))
+        self._breakpoints.meet(Stop(self._kernel.text.signature.name, line, item, found, arrays))
 
 
 def _size_of(kind: Type) -> int:

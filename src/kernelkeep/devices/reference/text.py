@@ -7,23 +7,22 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ...errors import CompileError
+from ...language.lines import line_numbers, line_with_number
 from ...language.readers.c import read_body
 from ...language.tree import Module, kernel_parameter
 from ...language.types import Access
 from ...programs.signature import KernelSignature, declared
 
 _HEAD = re.compile(r"[ \t]*//kk:[ \t]*kernel[ \t]+(\w+)")
-_LINE = re.compile(r"[ \t]*#[ \t]*line[ \t]+(\d+)")
 _TRUSTED = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+kk[ \t]+trusted[ \t]+([^\n]*)$", re.MULTILINE)
-_NAMED_LINE = re.compile(r"(?m)(^|, )line (\d+)(?=: )")
 _ACCESS: dict[str, Access] = {"r": "r", "w": "w", "rw": "rw"}
 
 
 class KernelText(NamedTuple):
     """One kernel of a text.
 
-    `text` has as many lines as the whole, with those of other kernels left empty; `lines` has the number that each line has for
-    the user. Elements of `trusted` arrays are not watched for races.
+    `text` has as many lines as the whole, with those of other kernels left empty. `lines` has the number that each line has for
+    the user, who is told no other. Elements of `trusted` arrays are not watched for races.
     """
 
     signature: KernelSignature
@@ -31,14 +30,9 @@ class KernelText(NamedTuple):
     lines: tuple[int, ...]
     trusted: frozenset[str]
 
-    def line(self, number: int) -> int:
-        """The user's number of a line of `text`."""
-        return self.lines[number - 1] if 0 < number <= len(self.lines) else number
-
     def shown(self, number: int) -> str:
-        """A line of `text`."""
-        found = self.text.split("\n")
-        return found[number - 1].rstrip() if 0 < number <= len(found) else ""
+        """The line that has this number."""
+        return line_with_number(self.text, number)
 
 
 def signatures_in(text: str, name: str) -> tuple[KernelSignature, ...]:
@@ -54,15 +48,12 @@ def signatures_in(text: str, name: str) -> tuple[KernelSignature, ...]:
 def kernel_texts(text: str) -> dict[str, KernelText]:
     """Each kernel of a text by its name."""
     lines = text.split("\n")
-    numbers: list[int] = []
-    owner, owners, number = "", [], 1
+    numbers = line_numbers(text) or range(1, len(lines) + 1)
+    owner, owners = "", []
     for line in lines:
-        marker = _LINE.match(line)
         head = _HEAD.match(line)
         owner = head.group(1) if head else owner
-        numbers.append(number)
         owners.append(owner)
-        number = int(marker.group(1)) if marker else number + 1
     trusted = frozenset(name for names in _TRUSTED.findall(text) for name in names.split())
     return {
         name: KernelText(
@@ -76,21 +67,11 @@ def kernel_texts(text: str) -> dict[str, KernelText]:
 
 
 def read_kernel(kernel: KernelText) -> Module:
-    """The tree of a kernel. Its places count the lines of `kernel.text`."""
+    """The tree of a kernel."""
     signature, parameters = kernel.signature, []
     for one in signature.params or ():
         dtype = one.element or one.dtype
         if dtype is None or one.kind not in ("buffer", "scalar"):
             raise CompileError(f"{signature.name}: parameter {one.name} must be a buffer or scalar of a known type")
         parameters.append(kernel_parameter(one.name, dtype, _ACCESS[one.access] if one.kind == "buffer" else None))
-    try:
-        return read_body(signature.name, parameters, kernel.text, group=signature.group).module
-    except CompileError as error:
-        line = None if error.line is None else kernel.line(error.line)
-        raise CompileError(
-            _renumbered(str(error), kernel), log=_renumbered(error.log, kernel), line=line, name=error.name
-        ) from None
-
-
-def _renumbered(message: str, kernel: KernelText) -> str:
-    return _NAMED_LINE.sub(lambda found: f"{found[1]}line {kernel.line(int(found[2]))}", message)
+    return read_body(signature.name, parameters, kernel.text, group=signature.group).module

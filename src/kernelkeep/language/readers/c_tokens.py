@@ -7,6 +7,7 @@ from typing import Literal as OneOf
 
 from msgspec import Struct
 
+from ..lines import line_numbers
 from ..tree import Place
 
 Kind = OneOf["name", "number", "sign", "text", "end"]
@@ -46,7 +47,8 @@ def tokens_of(text: str, first_line: int = 1) -> list[Token]:
     """The tokens of a text, without comments. An unknown sign is a token of kind "sign"; the parser reports it."""
     found: list[Token] = []
     add = found.append
-    line, line_start, first = first_line, 0, True
+    row, line, line_start, first = 0, first_line, 0, True
+    numbers = line_numbers(text, first_line)  # None: lines count up
     kinds, none = _KINDS, frozenset[str]()
     for match in _pattern(text).finditer(text):
         start, end = match.span(1)
@@ -54,14 +56,16 @@ def tokens_of(text: str, first_line: int = 1) -> list[Token]:
         kind = kinds.get(written[0])
         if kind is None:
             if written == "\n":
-                line += 1
+                row += 1
+                line = first_line + row if numbers is None else numbers[row]
                 line_start, first = end, True
                 continue
             kind = _rare_kind(written)
             if kind is None:
                 breaks = written.count("\n")
                 if breaks:
-                    line += breaks
+                    row += breaks
+                    line = first_line + row if numbers is None else numbers[row]
                     line_start = start + written.rindex("\n") + 1
                 continue
         add(Token(kind, written, Place(line, start - line_start + 1), first, none))
