@@ -49,7 +49,9 @@ def key_of(source: Source, fingerprint: str, fingerprint_name: str = "") -> Key:
 
 
 def _fields(source: Source) -> list[tuple[str, bytes]]:
-    fields = [("language", source.language.encode()), ("source", source.text.encode("utf-8", "surrogatepass"))]
+    fields = [("language", source.language.encode()), ("source", source.key_text.encode("utf-8", "surrogatepass"))]
+    if source.writer:
+        fields.append(("writer", source.writer.encode()))
     if find_language(source.language).source_names_kernel:
         fields.append(("entry", source.name.encode("utf-8", "surrogatepass")))
     spelled: dict[str, int] = {}

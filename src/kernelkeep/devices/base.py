@@ -102,6 +102,7 @@ class Device(ABC):
     lanes_class: type[Lanes] = Lanes
     queue_class: type[Queue] | None = None  # None: the device has one queue
     min_bytes = 16  # of an allocation: drivers refuse buffers of no bytes
+    writer_assumes: tuple[str, ...] = ()  # what the writer of its language may rely on here, beyond the language
     replays_whole = False  # many launches cost the host as much as one
     # Under which programs that were compiled ahead for this architecture are found, the preferred ones first.
     architecture_fingerprints: tuple[Fingerprint, ...] = ()

@@ -1,29 +1,22 @@
 """One kernel body for every backend.
 
-A `PortableKernel` has typed parameters and a C-like body. `source(device)` lowers it, which means that it writes the kernel in
-the device's language: CUDA C, OpenCL C or GLSL 4.30. The body is written in the part of C that these share, plus:
+A `PortableKernel` has typed parameters and a body in C (docs/language.md). `source(device)` is the kernel in the device's
+language: CUDA C, OpenCL C, GLSL 4.30 or WGSL. Its text is written when a compiler, or a person, asks for it: the body is read
+into a typed tree, checked, and written out (`language/`). What a body can call beside C's operators and mathematical functions:
 
     kk_global_id(d) kk_local_id(d) kk_group_id(d)        the work-item's position, d = 0, 1 or 2; all of type int
     kk_group_size(d) kk_group_count(d) kk_global_size(d)
     kk_barrier()                                         waits for the whole group; earlier writes are visible to it afterwards
     kk_fence()                                           all work-items see the writes before it before those after it
-    kk_shared(float, tile, 16, 17);                      an array tile[16][17] that the group shares; sizes may be macros
-                                                         from `defines` or from the first lines of the body
+    kk_shared(float, tile, 16, 17);                      an array tile[16][17] that the group shares
     kk_atomic_add(x[i], v)  sub min max and or xor exchange, kk_atomic_cas(x[i], expected, v)
                                                          on elements, not pointers; returns the old value
-    kk_int(v) kk_uint(v) kk_float(v) kk_double(v)        conversions ("(int)v" is not GLSL, "int(v)" is not OpenCL C)
-    kk_float4 v = kk_make_float4(a, b, c, d);            four floats, v.x v.y v.z v.w
     kk_load4(x, i)  kk_store4(x, i, v)                   elements i … i+3 of a float buffer or one-dimensional shared
                                                          array in one access; i is a multiple of 4
     kk_unroll                                            unrolls the `for` of constant length that follows, so that
                                                          arrays it indexes can stay in registers
 
 A buffer that is a view into another must start at a multiple of 16 bytes for kk_load4 and kk_store4.
-
-Two habits keep a body portable: conditions are comparisons (`if (n != 0)`), and mathematical functions have their OpenCL
-names (`fabs`, `fmin`, `sqrt`, `exp`, `pow`, `fma`, …; C's names with f, such as `sqrtf`, work too).
-
-A `#line 1` stands before the body, so that an error of the compiler names the line of the body as the user wrote it.
 """
 
 from __future__ import annotations
@@ -36,20 +29,18 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from ..errors import ArgumentError, Unsupported
-from .languages import Language, find_language, reserved_in
+from .kernel_parts import NEEDS, KernelParts
+from .languages import Language, find_language
+from .portable_source import PortableSource
 from .signature import DTYPES, KernelSignature, Parameter
-from .source import Source
 
-SHARED_ARRAY = re.compile(r"\bkk_shared\s*\(\s*(\w+)\s*,\s*(\w+)\s*,([^;]*)\)\s*;")
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
-_ATOMIC = re.compile(r"\bkk_atomic_(\w+)\s*\(\s*(\w+)")
-_SHARED_TYPES = {"float": "f4", "double": "f8", "int": "i4", "uint": "u4"}
-# The capability that a type needs, and what a device without it lacks.
-_NEEDS = {
-    **dict.fromkeys(("i1", "u1", "i2", "u2"), ("int8", "8- and 16-bit types")),
-    **dict.fromkeys(("i8", "u8"), ("int64", "int64")),
-    "f8": ("float64", "float64"),
-}
+# No parameter can have these names: the body could not mean anything else by them. Words that only some targets reserve are fine.
+_KEYWORDS = frozenset(
+    """auto bool break case char const continue default do double else enum extern false float for goto half if inline int long
+    register restrict return short signed sizeof static struct switch true typedef union unsigned void volatile while""".split()
+)
+_CAPABILITIES = ("int8", "int64", "float64", "float_atomics")
 
 
 class _Capable(Protocol):
@@ -72,6 +63,8 @@ class Target(Protocol):
     def language(self) -> str: ...
     @property
     def capabilities(self) -> _Capable: ...
+    @property
+    def writer_assumes(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True)
@@ -107,8 +100,8 @@ def _check_parameter(name: str, dtype: Any) -> str:
         raise ArgumentError(
             f"the parameter name {name} is reserved, as all that begin with kk_ or __: choose another one"
         )
-    if (language := reserved_in(name)) is not None:
-        raise ArgumentError(f"the parameter name {name} is reserved in {language}: choose another one")
+    if name in _KEYWORDS:
+        raise ArgumentError(f"the parameter name {name} is a word of C: choose another one")
     if isinstance(dtype, str) and dtype in DTYPES:
         return dtype
     import numpy as np
@@ -130,9 +123,9 @@ class PortableKernel:
     `nonnegative_remainders` promises that no operand of `%` is ever negative. OpenGL then uses the driver's `%`, which is
     undefined for negative operands.
 
-    Two parameters are for code that generates kernels. `functions` is called with a `Language` and returns the text that
-    stands before the kernel in that language: functions and macros that the body uses. `first_line` is the number that
-    compilers give to the first line of the body.
+    Two parameters are for code that generates kernels. `functions` is called with a `Language` and returns a text that stands
+    before the body: functions and macros that the body uses, in the same C. `first_line` is the number of the first line of the
+    body in errors.
     """
 
     name: str
@@ -163,10 +156,6 @@ class PortableKernel:
             raise ArgumentError(
                 f"options of kernel {self.name} must be a sequence of single options, got {self.options!r}"
             )
-        if re.search(r"\bkk_shared\b(?!\s*\()", self.body):
-            raise ArgumentError(f"kernel {self.name}: write a shared array as kk_shared(float, tile, 16);")
-        if re.search(r"\bkk_atomic_\w+\s*\(\s*&", self.body):
-            raise ArgumentError(f"kernel {self.name}: atomics take an element, kk_atomic_add(x[i], v), not its address")
         names = [param.name for param in self.params]
         for name in names:
             if names.count(name) > 1:
@@ -198,26 +187,39 @@ class PortableKernel:
         )
         return KernelSignature(self.name, params, (x, y, z))
 
-    def source(self, device: Target | str) -> Source:
+    def source(self, device: Target | str) -> PortableSource:
         """This kernel in the language of `device`, or in the language of that name.
 
-        Raises `Unsupported` where the device lacks what the kernel uses. Without a device, only what the language itself lacks
-        is found.
+        Raises `Unsupported` where the device or the language lacks a type of a parameter. What the body uses is looked at when
+        the text is written.
         """
-        language = self._check(device)
+        language, lacks = self._check(device)
+        assumes = () if isinstance(device, str) else tuple(device.writer_assumes)
         # The same Source each time, so that a cache finds its program without hashing anything.
-        sources: dict[str, Source] = self.__dict__["_sources"]
-        if language.name not in sources:
-            from .lowering import lower
+        sources: dict[Any, PortableSource] = self.__dict__["_sources"]
+        found = sources.get((language.name, lacks, assumes))
+        if found is None:
+            parts = self._parts(language, lacks, assumes)
+            found = PortableSource(parts, language.name, tuple(self.options), self.defines)
+            sources[language.name, lacks, assumes] = found
+        return found
 
-            sources[language.name] = lower(self, language)
-        return sources[language.name]
+    def _parts(self, language: Language, lacks: tuple[str, ...], assumes: tuple[str, ...]) -> KernelParts:
+        return KernelParts(
+            signature=self.signature,
+            body=self.body,
+            functions="" if self.functions is None else self.functions(language),
+            first_line=self.first_line,
+            assumes=(*assumes, "nonnegative_remainders") if self.nonnegative_remainders else assumes,
+            lacks=lacks,
+        )
 
     def check_supported(self, device: Target | str) -> None:
-        """Raise `Unsupported` where a device lacks what this kernel uses."""
+        """Raise `Unsupported` where a device lacks the type of a parameter."""
         self._check(device)
 
-    def _check(self, device: Target | str) -> Language:
+    def _check(self, device: Target | str) -> tuple[Language, tuple[str, ...]]:
+        """The language, and the capabilities that the device lacks."""
         if isinstance(device, str):
             language, capabilities, lacking = find_language(device), None, device
         else:
@@ -226,23 +228,9 @@ class PortableKernel:
         if capabilities is not None and items > capabilities.max_group_items:
             most = f"this device takes at most {capabilities.max_group_items}"
             raise ArgumentError(f"kernel {self.name} has groups of {items} work-items, and {most}")
-        for dtype in self._dtypes.values():
-            needed, words = _NEEDS.get(dtype, ("", ""))
-            if needed and not (dtype in language.types and getattr(capabilities, needed, True)):
-                raise Unsupported(needed, f"kernel {self.name} uses {dtype}, and {lacking} has no {words}")
-        for operation, target in self._float_atomics:
-            if operation in language.integer_only_atomics or not getattr(capabilities, "float_atomics", True):
-                message = f"kernel {self.name} uses kk_atomic_{operation} on float {target}, which {lacking} lacks"
-                raise Unsupported("float_atomics", message)
-        return language
-
-    @cached_property
-    def _dtypes(self) -> dict[str, str]:
-        """The type of each parameter and each shared array."""
-        shared = {name: _SHARED_TYPES.get(kind, "i4") for kind, name, _ in SHARED_ARRAY.findall(self.body)}
-        return {p.name: p.dtype for p in self.params} | shared
-
-    @cached_property
-    def _float_atomics(self) -> list[tuple[str, str]]:
-        """The atomic operations on floats, each with the array it is applied to."""
-        return [(op, target) for op, target in _ATOMIC.findall(self.body) if self._dtypes.get(target) == "f4"]
+        lacks = tuple(name for name in _CAPABILITIES if capabilities is not None and not getattr(capabilities, name))
+        for param in self.params:
+            needed, words = NEEDS.get(param.dtype, ("", ""))
+            if needed and (param.dtype not in language.parameter_types or needed in lacks):
+                raise Unsupported(needed, f"kernel {self.name} uses {param.dtype}, and {lacking} has no {words}")
+        return language, lacks

@@ -114,6 +114,26 @@ class Source:
 
         return find_headers(self)
 
+    @property
+    def key_text(self) -> str:
+        """What the key is made from in place of the text."""
+        return self.text
+
+    @property
+    def writer(self) -> str:
+        """What wrote the text, "" for a person."""
+        return ""
+
+    @property
+    def is_translation_unit(self) -> bool:
+        """Whether the text is what the compiler gets, without headers and macros to be put into it."""
+        return False
+
+    def place(self, line: int) -> tuple[int | None, str]:
+        """For a line of the text that a compiler named: its number for the author, if it has one, and the line itself."""
+        lines = self.text.split("\n")
+        return line, lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
     def __reduce__(self) -> tuple[Any, ...]:
         """A source travels to other processes without what was computed from it; headers are read again there."""
         fields = (self.text, self.name, self.language, self.options, dict(self.defines), self.include_dirs)

@@ -10,8 +10,6 @@ from .includes import expand_includes
 from .languages import find_language
 from .source import Source
 
-_BODY = "\n#line 1\n"
-
 
 def translation_unit(source: Source) -> str:
     """The text with its headers pasted in, after its defines.
@@ -19,10 +17,12 @@ def translation_unit(source: Source) -> str:
     Defines are written into the text rather than passed as options: no shell-like quoting to get wrong, and the same
     for every compiler.
     """
-    text = expand_includes(source)
+    text = source.text if source.is_translation_unit else expand_includes(source)
     if not text.isascii():  # surrogates, from an undecodable file, are replaced: no compiler accepts them
         text = text.encode("utf-8", "replace").decode()
-    return find_language(source.language).with_macros(text, source.macros) if source.macros else text
+    if source.is_translation_unit or not source.macros:
+        return text
+    return find_language(source.language).with_macros(text, source.macros)
 
 
 def user_line(unit: str, line: int) -> int:
@@ -49,13 +49,8 @@ def compile_error(
         first = next((line for line in log.splitlines() if line.strip()), "the compiler gave no reason")
         return CompileError(f"{source.name}: {first.strip()}", log=log, name=source.name)
     line = int(found.group("line")) if locate is None else locate(int(found.group("line")))
-    message = f"{source.name}, line {line}: {found.group('message').strip()}"
-    lines = _user_lines(source)
-    if 1 <= line <= len(lines) and lines[line - 1].strip():
-        message += f"\n    {lines[line - 1].strip()}"
-    return CompileError(message, log=log, line=line, name=source.name)
-
-
-def _user_lines(source: Source) -> list[str]:
-    # In the text of a portable kernel, line 1 is the first line of the user's body.
-    return source.text.rpartition(_BODY)[2].split("\n")
+    number, shown = source.place(line)
+    message = f"{source.name}{'' if number is None else f', line {number}'}: {found.group('message').strip()}"
+    if shown.strip():
+        message += f"\n    {shown.strip()}"
+    return CompileError(message, log=log, line=number, name=source.name)

@@ -59,6 +59,8 @@ class OpenGLDevice(Device):
             capabilities = self._read_capabilities(gl, info)
             self._max_bytes = gl.integer(C.MAX_SHADER_STORAGE_BLOCK_SIZE)
             self._blocks = ScalarBlocks(gl, _new_buffer(gl))
+            if b"GL_NV_shader_atomic_float" in _extensions(gl):
+                self.writer_assumes = ("native_float_atomics",)
         super().__init__(info, fingerprint_of(info, self.context), capabilities)
         self.driver_cache_dir = driver_cache_of(info.vendor)
         self.waiting: list[Launch] = []
@@ -77,13 +79,13 @@ class OpenGLDevice(Device):
         return f"{self.backend} Mesa llvmpipe {platform.machine()} {cpu_vectors()}"
 
     def _read_capabilities(self, gl: Any, info: DeviceInfo) -> Capabilities:
-        names = {gl.glGetStringi(C.EXTENSIONS, i) for i in range(gl.integer(C.NUM_EXTENSIONS))}
         gx, gy, gz = (gl.integer(C.MAX_COMPUTE_WORK_GROUP_SIZE, i) for i in range(3))
         nx, ny, nz = (gl.integer(C.MAX_COMPUTE_WORK_GROUP_COUNT, i) for i in range(3))
         return Capabilities(
-            float_atomics=b"GL_NV_shader_atomic_float" in names,
+            float_atomics=True,  # by compare-and-swap, where the driver has none
             float64=True,
-            int64=b"GL_ARB_gpu_shader_int64" in names,
+            int8=True,  # portable kernels pack them into words
+            int64=b"GL_ARB_gpu_shader_int64" in _extensions(gl),
             timestamps=info.is_gpu,
             max_loop_rounds=None if info.is_gpu else 65_535,  # llvmpipe's
             program_binaries=gl.integer(C.NUM_PROGRAM_BINARY_FORMATS) > 0,
@@ -311,3 +313,7 @@ def _new_buffer(gl: Any) -> int:
     name = ctypes.c_uint()
     gl.glGenBuffers(1, ctypes.byref(name))
     return int(name.value)
+
+
+def _extensions(gl: Any) -> set[bytes]:
+    return {gl.glGetStringi(C.EXTENSIONS, i) for i in range(gl.integer(C.NUM_EXTENSIONS))}

@@ -88,7 +88,7 @@ def _map_buffer(device: OpenGLDevice, nbytes: int) -> tuple[int, int]:
         device.submit_waiting(gl)
         gl.glGenBuffers(1, ctypes.byref(name))
         gl.glBindBuffer(C.COPY_WRITE_BUFFER, name.value)
-        gl.glBufferStorage(C.COPY_WRITE_BUFFER, nbytes, None, _MAPPED | _DYNAMIC | _CLIENT)
+        gl.glBufferStorage(C.COPY_WRITE_BUFFER, -(-nbytes // 4) * 4, None, _MAPPED | _DYNAMIC | _CLIENT)
         address = 0 if gl.glGetError() else gl.glMapBufferRange(C.COPY_WRITE_BUFFER, 0, nbytes, _MAPPED)
         if not address:
             device.release_memory(name.value)

@@ -25,7 +25,7 @@ _COMPLAINTS = (
     re.compile(r"^\d+\((?P<line>\d+)\) : error (?P<message>[^\n]*)", re.MULTILINE),  # NVIDIA
     re.compile(r"^ERROR: \d+:(?P<line>\d+): (?P<message>[^\n]*)", re.MULTILINE),  # the others
 )
-_CODES = dict(i1="b", u1="B", i2="h", u2="H", i4="i", u4="I", i8="q", u8="Q", f4="f", f8="d")
+_CODES = dict(i1="i", u1="i", i2="i", u2="i", i4="i", u4="I", i8="q", u8="Q", f4="f", f8="d")
 _Values = tuple[tuple[int, ...], bytes, tuple[Any, ...]]  # buffers, the scalar block, loose uniforms
 
 
@@ -162,12 +162,17 @@ class OpenGLKernel(Kernel):
 Launch = tuple[OpenGLKernel, _Values, tuple[int, int, int]]
 
 
+def block_bytes(param: Parameter) -> int:
+    """The room that a scalar takes in a block: GLSL has nothing smaller than an int."""
+    return max(param.nbytes, 4)
+
+
 def _layout(params: list[Parameter]) -> str:
     """The struct format of a std140 block of scalars, its size a multiple of 16."""
     text, at = "<", 0
     for p in params:
         text += "x" * (p.slot - at) + _CODES[p.dtype or ""]
-        at = p.slot + p.nbytes
+        at = p.slot + block_bytes(p)
     return text + "x" * (-at % 16)
 
 

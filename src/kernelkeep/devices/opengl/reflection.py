@@ -14,12 +14,12 @@ from typing import Any
 
 from ...errors import Unsupported
 from ...programs.includes import without_comments
-from ...programs.languages.glsl import LANGUAGE
 from ...programs.signature import DTYPES, KernelSignature, Parameter, declared
 from ...programs.source import Source
 from .libgl import Constants as C
+from .program import block_bytes
 
-_GLSL = {name: dtype for dtype, name in LANGUAGE.types.items()}
+_GLSL = {"int": "i4", "uint": "u4", "int64_t": "i8", "uint64_t": "u8", "float": "f4", "double": "f8"}
 _GL_TYPES = {0x1404: "i4", 0x1405: "u4", 0x1406: "f4", 0x140A: "f8", 0x140E: "i8", 0x140F: "u8", 0x8B56: "u4"}
 _COUNTER = 0x92DB
 # Samplers, images and counters, as the GL headers number them.
@@ -55,9 +55,9 @@ def _placed(params: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
             placed.append(Parameter(p.name, p.kind, p.dtype, p.access, 0, binding))
             binding += 1
         else:
-            offset += -offset % p.nbytes
+            offset += -offset % block_bytes(p)
             placed.append(Parameter(p.name, p.kind, p.dtype, p.access, p.nbytes, offset, "block"))
-            offset += p.nbytes
+            offset += block_bytes(p)
     return tuple(placed)
 
 

@@ -9,13 +9,12 @@ from typing import NamedTuple
 from ...errors import CompileError
 from ...language.lines import line_numbers, line_with_number
 from ...language.readers.c import read_body
-from ...language.tree import Module, kernel_parameter
-from ...language.types import Access
+from ...language.tree import Module
+from ...programs.kernel_parts import parameters_of
 from ...programs.signature import KernelSignature, declared
 
 _HEAD = re.compile(r"[ \t]*//kk:[ \t]*kernel[ \t]+(\w+)")
 _TRUSTED = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+kk[ \t]+trusted[ \t]+([^\n]*)$", re.MULTILINE)
-_ACCESS: dict[str, Access] = {"r": "r", "w": "w", "rw": "rw"}
 
 
 class KernelText(NamedTuple):
@@ -68,10 +67,5 @@ def kernel_texts(text: str) -> dict[str, KernelText]:
 
 def read_kernel(kernel: KernelText) -> Module:
     """The tree of a kernel."""
-    signature, parameters = kernel.signature, []
-    for one in signature.params or ():
-        dtype = one.element or one.dtype
-        if dtype is None or one.kind not in ("buffer", "scalar"):
-            raise CompileError(f"{signature.name}: parameter {one.name} must be a buffer or scalar of a known type")
-        parameters.append(kernel_parameter(one.name, dtype, _ACCESS[one.access] if one.kind == "buffer" else None))
-    return read_body(signature.name, parameters, kernel.text, group=signature.group).module
+    signature = kernel.signature
+    return read_body(signature.name, parameters_of(signature), kernel.text, group=signature.group).module

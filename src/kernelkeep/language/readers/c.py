@@ -43,6 +43,24 @@ class Reading(Struct, frozen=True, eq=False):
     warnings: tuple[Problem, ...]
 
 
+def read_kernel(
+    name: str,
+    parameters: Iterable[Variable],
+    body: str,
+    *,
+    functions: str = "",
+    defines: Mapping[str, str] | None = None,
+    group: tuple[int, ...] | None = None,
+    first_line: int = 1,
+    file: str = "",
+) -> Reading:
+    """The tree of a kernel whose body may have generated text before it, `functions`."""
+    if not functions:
+        return read_body(name, parameters, body, defines=defines, group=group, first_line=first_line)
+    text = f"{functions}#line {first_line}\n{body}"
+    return read_body(name, parameters, text, defines=defines, group=group)
+
+
 def read_body(
     name: str,
     parameters: Iterable[Variable],

@@ -6,20 +6,17 @@ A further language is one file: a subclass of `Language`, and its instance as `L
 
 from __future__ import annotations
 
-from functools import lru_cache
 from importlib import import_module
 
 from ...errors import ArgumentError
-from .base import Language, Pointers
+from .base import Language
 
 __all__ = [
     "DEFAULT_LANGUAGE",
     "Language",
-    "Pointers",
     "find_language",
     "known_languages",
     "register_language",
-    "reserved_in",
     "source_suffixes",
 ]
 
@@ -48,13 +45,6 @@ def register_language(language: Language) -> None:
     if not isinstance(language, Language) or not isinstance(getattr(language, "name", None), str):
         raise ArgumentError(f"language must be an instance of a subclass of Language with a name, got {language!r}")
     _loaded[language.name] = language
-    reserved_in.cache_clear()
-
-
-@lru_cache(maxsize=1024)
-def reserved_in(name: str) -> str | None:
-    """The title of a language in which no parameter can have this name, if there is one."""
-    return next((found.title for found in map(find_language, known_languages()) if found.reserves(name)), None)
 
 
 def source_suffixes() -> dict[str, str]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...errors import Unsupported
 
 if TYPE_CHECKING:
-    from ..lowering import KernelParts
-    from ..source import Source
+    from ..kernel_parts import UnwrittenKernel, Written
 
-# `types` of C on a 64-bit machine, as CUDA has them.
+# NumPy's short names, and how a body spells these types.
 C_TYPES = {
     "i1": "signed char", "u1": "unsigned char", "i2": "short", "u2": "unsigned short", "i4": "int", "u4": "unsigned int",
-    "i8": "long long", "u8": "unsigned long long", "f4": "float", "f8": "double",
+    "i8": "long", "u8": "unsigned long", "f4": "float", "f8": "double",
 }  # fmt: skip
 _NOT_IN_FILE_NAMES = re.compile(r"[^\w. /-]")
 # `state_helpers` of a language whose kernels cannot read a clock.
@@ -26,14 +25,6 @@ NO_DEVICE_CLOCK = """\
 #define KK_LATE_TASKS 0u
 #define KK_FORGET_CLOCK
 """
-
-
-class Pointers(NamedTuple):
-    """How a language with pointers writes a function and the pointers it takes."""
-
-    function: str  # before a function that returns nothing
-    address_space: str  # before a pointer to a buffer, with a space behind it
-    restrict: str  # promises that no other pointer reaches the same memory
 
 
 class Language:
@@ -68,32 +59,16 @@ class Language:
 
     # --- portable kernels
 
-    types: ClassVar[
-        Mapping[str, str]
-    ] = {}  # by NumPy's short names; a type that is missing is one that the language lacks
-    integer_only_atomics = frozenset(("and", "or", "xor", "cas"))
-    vector_helpers = ""  # kk_float4, kk_load4 and so on; only bodies that use them get this
-    # Helpers that are macros and write an argument out more than once, or are a block in braces: here as an expression that
-    # evaluates each argument once. Bodies that need it get this in place of the macro (`helper_calls.py`).
-    helper_functions: ClassVar[Mapping[str, str]] = {}
-    block_helpers: frozenset[str] = frozenset()  # those of them that are blocks
-    reserved_words: frozenset[str] = frozenset()  # no parameter can have these names
-    reserved_names: re.Pattern[str] | None = None  # nor names that match this
+    # The types that parameters can have, by NumPy's short names.
+    parameter_types: frozenset[str] = frozenset(C_TYPES)
 
-    def write(self, kernel: KernelParts) -> Source:
-        """A portable kernel in this language."""
+    def write(self, kernel: UnwrittenKernel) -> Written:
+        """A portable kernel in this language. Raises `CompileError` and `Unsupported`."""
         raise Unsupported("portable kernels", f"{self.title} has no writer for portable kernels: write a kk.Source")
-
-    def reserves(self, name: str) -> bool:
-        """Whether no parameter of a portable kernel can have this name."""
-        return name in self.reserved_words or (
-            self.reserved_names is not None and self.reserved_names.match(name) is not None
-        )
 
     # --- state programs
 
     state_helpers = ""  # macros that the kernels of state programs need; $STOPPED and so on are the control words
-    pointers: Pointers | None = None  # None: a function is given arrays by macros that name them
 
 
 def macros_behind(head: str, text: str, macros: Mapping[str, str]) -> str:

@@ -9,15 +9,8 @@ A kernel ends where the next one is declared. What stands above the first declar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
-
-from .base import C_TYPES, NO_DEVICE_CLOCK, Language, Pointers
-
-if TYPE_CHECKING:
-    from ..lowering import KernelParts
-    from ..source import Source
+from ..kernel_parts import UnwrittenKernel, Written
+from .base import NO_DEVICE_CLOCK, Language
 
 
 class _Reference(Language):
@@ -31,13 +24,11 @@ class _Reference(Language):
 int i = kk_global_id(0);
 {statement}
 """
-    types: ClassVar[Mapping[str, str]] = C_TYPES
+    def write(self, kernel: UnwrittenKernel) -> Written:
+        parts = kernel.parts
+        text = f"{kernel.declaration}\n{parts.functions}#line {parts.first_line}\n{parts.body}\n"
+        return Written(self.with_macros(text, kernel.macros) if kernel.macros else text, ())
 
-    def write(self, kernel: KernelParts) -> Source:
-        text = f"{kernel.declaration}\n{kernel.functions}#line {kernel.first_line}\n{kernel.body}\n"
-        return replace(kernel.source, text=text)
-
-    pointers = Pointers("void", "", "")
     # The control words are written by one group and read by others without atomics, in an order that fences make.
     state_helpers = (
         NO_DEVICE_CLOCK

@@ -1,0 +1,77 @@
+"""The source that a portable kernel becomes in a language.
+
+Its text is written when something asks for it: to compile, to show. The key is made from what the kernel was written from, so a
+program that is found in a cache is neither read nor written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from .kernel_parts import KernelParts, UnwrittenKernel, Written
+from .languages import find_language
+from .signature import declaration
+from .source import Source
+
+if TYPE_CHECKING:
+    from .includes import Header
+
+# Raised by 1 when readers or writers change what they write: then programs are compiled again. A test notices.
+WRITERS_VERSION = 1
+
+
+class PortableSource(Source):
+    """A portable kernel in a language."""
+
+    kernel: KernelParts
+
+    def __init__(self, kernel: KernelParts, language: str, options: tuple[str, ...], defines: Mapping[str, Any]) -> None:
+        super().__init__("", kernel.signature.name, language, options, defines)
+        self.__dict__["kernel"] = kernel
+        del self.__dict__["text"]  # it is written when it is asked for
+
+    @cached_property
+    def text(self) -> str:  # type: ignore[override]
+        """The whole text."""
+        return self._written.text
+
+    @cached_property
+    def _written(self) -> Written:
+        return find_language(self.language).write(UnwrittenKernel(self.kernel, self.macros, self.options))
+
+    @cached_property
+    def key_text(self) -> str:
+        parts = self.kernel
+        lines = [declaration(parts.signature), f"//kk: {parts.reader} {len(parts.functions)} {' '.join(parts.assumes)}"]
+        return "\n".join([*lines, parts.functions, parts.body])
+
+    @cached_property
+    def headers(self) -> tuple[Header, ...]:
+        """None: a body cannot include."""
+        return ()
+
+    @property
+    def writer(self) -> str:
+        return f"{self.language} {WRITERS_VERSION}"
+
+    @property
+    def is_translation_unit(self) -> bool:
+        return True
+
+    def place(self, line: int) -> tuple[int | None, str]:
+        lines = self._written.lines
+        number = lines[line - 1] if 0 < line <= len(lines) else 0
+        if not number:
+            return None, super().place(line)[1]
+        from ..language.lines import line_with_number
+
+        parts = self.kernel
+        return number, line_with_number(parts.body, number, parts.first_line) or line_with_number(parts.functions, number)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PortableSource, (self.kernel, self.language, self.options, dict(self.defines))
+
+    def __repr__(self) -> str:
+        return f"PortableSource({self.name!r}, language={self.language!r})"
