@@ -96,7 +96,7 @@ def _in_all_languages(given: Source | PortableKernel) -> list[Source]:
         raise ArgumentError(
             f"sources must be a list of kk.Source and kk.PortableKernel, got a {type(given).__name__} in it"
         )
-    found = []
+    found: list[Source] = []
     for language in known_languages():
         with contextlib.suppress(KernelKeepError):
             found.append(given.source(language))

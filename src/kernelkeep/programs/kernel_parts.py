@@ -105,7 +105,9 @@ class UnwrittenKernel:
             for dtype in sorted(used.types):
                 needed, words = NEEDS.get(dtype, ("", ""))
                 if needed in self.parts.lacks:
-                    raise Unsupported(needed, f"kernel {self.signature.name} uses {dtype}, and this device has no {words}")
+                    raise Unsupported(
+                        needed, f"kernel {self.signature.name} uses {dtype}, and this device has no {words}"
+                    )
             if "float_atomics" in self.parts.lacks and any(dtype in ("f4", "f8") for _, dtype in used.atomics):
                 message = f"kernel {self.signature.name} uses atomics on floats, which this device lacks"
                 raise Unsupported("float_atomics", message)

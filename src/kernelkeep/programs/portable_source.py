@@ -27,13 +27,15 @@ class PortableSource(Source):
 
     kernel: KernelParts
 
-    def __init__(self, kernel: KernelParts, language: str, options: tuple[str, ...], defines: Mapping[str, Any]) -> None:
+    def __init__(
+        self, kernel: KernelParts, language: str, options: tuple[str, ...], defines: Mapping[str, Any]
+    ) -> None:
         super().__init__("", kernel.signature.name, language, options, defines)
         self.__dict__["kernel"] = kernel
         del self.__dict__["text"]  # it is written when it is asked for
 
     @cached_property
-    def text(self) -> str:  # type: ignore[override]
+    def text(self) -> str:
         """The whole text."""
         return self._written.text
 
@@ -68,7 +70,9 @@ class PortableSource(Source):
         from ..language.lines import line_with_number
 
         parts = self.kernel
-        return number, line_with_number(parts.body, number, parts.first_line) or line_with_number(parts.functions, number)
+        return number, line_with_number(parts.body, number, parts.first_line) or line_with_number(
+            parts.functions, number
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PortableSource, (self.kernel, self.language, self.options, dict(self.defines))

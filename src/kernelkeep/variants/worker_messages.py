@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from ..programs.kernel_parts import KernelParts
+from ..programs.portable_source import PortableSource
 from ..programs.signature import Parameter
 from ..programs.source import Source
 
@@ -29,15 +31,20 @@ class Compile(msgspec.Struct, tag=True, frozen=True):
     options: tuple[str, ...]
     defines: dict[str, Any]
     include_dirs: tuple[str, ...]
+    kernel: KernelParts | None = None  # of a portable kernel, which the worker writes
 
     @staticmethod
     def of(source: Source) -> Compile:
         """A source as a message."""
+        if isinstance(source, PortableSource):
+            return Compile("", source.name, source.language, source.options, dict(source.defines), (), source.kernel)
         folders = tuple(str(folder) for folder in source.include_dirs)
         return Compile(source.text, source.name, source.language, source.options, dict(source.defines), folders)
 
     def source(self) -> Source:
         """The message as a source."""
+        if self.kernel is not None:
+            return PortableSource(self.kernel, self.language, self.options, self.defines)
         folders = tuple(Path(folder) for folder in self.include_dirs)
         return Source(self.text, self.name, self.language, self.options, self.defines, folders)
 

@@ -36,13 +36,10 @@ class Form:
     kind: str
     kernel: PortableKernel
     arguments: tuple[str, ...]  # "u:0" is array u in role 0, "lo@1" the task field lo in role 1, else a name
-    as_written: PortableKernel  # the user's body with the user's names, for what it does with the arrays
     supervised: bool = False
 
     def source(self, device: Target) -> Source:
-        """The kernel for a device. Raises `Unsupported` where the device lacks what the kernel or the user's body uses."""
-        self.kernel.check_supported(device)
-        self.as_written.check_supported(device)
+        """The kernel for a device. Raises `Unsupported` where the device lacks a type of the state."""
         return self.kernel.source(device)
 
 
@@ -88,9 +85,7 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
         functions=Functions(*outline).text,
         first_line=_GENERATED,
     )
-    named = [Buffer(key, array.dtype.str[1:]) for key, array in (program.state | program.tasks).items()]
-    as_written = PortableKernel(program.name, params=named, body=program.body, group=program.group)
-    return Form(kind, kernel, tuple(role for role, _ in parameters), as_written, supervised)
+    return Form(kind, kernel, tuple(role for role, _ in parameters), supervised)
 
 
 def kernels_of(program: StateProgram, *, cooperative: bool) -> list[PortableKernel]:

@@ -82,7 +82,7 @@ class KernelText(Outline):
         leader = "kkfirst == 0"
         lines = ["kkdone = 0;"]
         if grid:
-            lines += ["uint kkmeeting = 0u;", "ulong_t kkstart = KK_CLOCK();"]
+            lines += ["uint kkmeeting = 0u;", "unsigned long kkstart = kk_clock();"]
             workers = self._workers()
             lines += [f"kkstride = {workers} * kk_group_size(0);"]
             lines += [f"if (kk_group_id(0) < {workers}) {{"] if self.supervised else []
@@ -133,7 +133,7 @@ class KernelText(Outline):
                     f"if (KK_READ(kkcontrol[{Word.ORDER:d}]) != 0u) {stop}",
                 ]
             else:
-                lines += [f"if (kkdeadline > 0 && KK_CLOCK() - kkstart > kkdeadline * 1000ull) {stop}"]
+                lines += [f"if (kkdeadline > 0 && kk_clock() - kkstart > kkdeadline * 1000ull) {stop}"]
             lines += ["}"]
         lines += [barrier]
         # Here, without a barrier of its own before the iteration: PoCL 3.0 loses iterations of a loop with three barriers.
@@ -197,11 +197,11 @@ class KernelText(Outline):
             "kkbeats++;",
             f"KK_WRITE(kkmailbox[{HostWord.BEATS:d}], kkbeats);",
             f"KK_WRITE(kkmailbox[{HostWord.PROGRESS:d}], kk_uint(kkbase) + KK_READ(kkcontrol[{Word.HEARTBEAT:d}]));",
-            "KK_FENCE_SYSTEM();",
+            "kk_fence_system();",
             f"if (kkordered == 0u && (KK_READ(kkmailbox[{HostWord.STOP:d}]) != 0u || "
-            "(kkdeadline > 0 && KK_CLOCK() - kkstart > kkdeadline * 1000ull))) {",
+            "(kkdeadline > 0 && kk_clock() - kkstart > kkdeadline * 1000ull))) {",
             f"kkordered = 1u; KK_WRITE(kkcontrol[{Word.ORDER:d}], 1u); kk_fence(); }}",
-            "KK_PAUSE();",
+            "kk_pause();",
             "} }",
             # The supervising group did not count iterations.
             f"kkdone = kk_int(KK_READ(kkcontrol[{Word.HEARTBEAT:d}]));",

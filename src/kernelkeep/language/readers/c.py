@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from ..builtins import Spelling
+from ..builtins import Spelling, system_builtins
 from ..checker.checker import Checker
 from ..checker.flow import check_flow
 from ..checker.scopes import CurrentFunction
@@ -58,7 +58,7 @@ def read_kernel(
     if not functions:
         return read_body(name, parameters, body, defines=defines, group=group, first_line=first_line)
     text = f"{functions}#line {first_line}\n{body}"
-    return read_body(name, parameters, text, defines=defines, group=group)
+    return read_body(name, parameters, text, defines=defines, extra=system_builtins(), group=group)
 
 
 def read_body(

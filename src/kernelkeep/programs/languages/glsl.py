@@ -9,6 +9,8 @@ from ..kernel_parts import UnwrittenKernel, Written
 from .base import NO_DEVICE_CLOCK, Language, macros_behind
 
 _VERSION = re.compile(r"\A(?:[ \t]*(?://[^\n]*)?\n)*[ \t]*#[ \t]*version[^\n]*\n")
+
+
 class _Glsl(Language):
     name = "glsl"
     title = "GLSL"
@@ -41,7 +43,7 @@ int i = int(gl_GlobalInvocationID.x);
         from ...language.writers import write
 
         options = kernel.assumptions("native_float_atomics", "nonnegative_remainders")
-        return Written(*write(self.name, kernel.module, kernel.entry, **options))
+        return Written(*write(self.name, kernel.module, kernel.entry, None, **options))
 
     # Software OpenGL ends all loops of a work-item, silently, after 65,535 rounds together. A loop that then does not
     # run tells: its length comes with the launch, so that no compiler can see through it.

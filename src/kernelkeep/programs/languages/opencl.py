@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..kernel_parts import UnwrittenKernel, Written
 from .base import NO_DEVICE_CLOCK, Language
 
+
 class _OpenCL(Language):
     name = "opencl"
     title = "OpenCL C"
@@ -25,8 +26,8 @@ int i = get_global_id(0);
     state_helpers = (
         NO_DEVICE_CLOCK
         + """\
-#define KK_READ(x) (*(volatile __global uint*)&(x))
-#define KK_WRITE(x, v) (*(volatile __global uint*)&(x) = (v))
+#define KK_READ(x) kk_atomic_load(x)
+#define KK_WRITE(x, v) kk_atomic_store(x, v)
 #define KK_UNROLL
 #define KK_CHECK_LOOPS
 #define KK_OVERRAN false

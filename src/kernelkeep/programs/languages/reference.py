@@ -24,6 +24,7 @@ class _Reference(Language):
 int i = kk_global_id(0);
 {statement}
 """
+
     def write(self, kernel: UnwrittenKernel) -> Written:
         parts = kernel.parts
         text = f"{kernel.declaration}\n{parts.functions}#line {parts.first_line}\n{parts.body}\n"

@@ -1,8 +1,9 @@
 """From the C of portable kernels to Python, as far as tests need it: one work-item is one call.
 
-Statements, expressions, functions, macros and barriers are translated; vectors, structs, pointers and nested assignments are
-not. Integers are Python's, brought back into their type at every assignment, so the sums of 32-bit arithmetic come out as on a
-device as long as no single expression divides, shifts right or compares what has overflowed inside it.
+Statements, expressions, functions, macros and barriers are translated; vectors, structs, nested assignments and pointers other
+than parameters are not. Integers are Python's, brought back into their type at every assignment, so the sums of 32-bit
+arithmetic come out as on a device as long as no single expression divides, shifts right or compares what has overflowed inside
+it.
 """
 
 from __future__ import annotations
@@ -69,8 +70,10 @@ class _Statements(Expressions):
                         self.next.line, f"parameter {self.next.text!r} of {name} has no type that is supported"
                     )
                 if dtype:
+                    is_array = self.accept("*")
+                    self.accept("restrict")
                     names.append(self.take().text)
-                    self.types[names[-1]] = dtype
+                    (self.arrays if is_array else self.types)[names[-1]] = dtype
                 self.accept(",")
             self.take("{")
             body = self.statements(until="}")

@@ -16,12 +16,13 @@ import builtins
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ...errors import CompileError
+from ...programs.kernel_parts import UnwrittenKernel, Written
 from ...programs.languages.base import NO_DEVICE_CLOCK, Language
 from ...programs.signature import CTYPES, KernelSignature, Parameter
 from ...programs.source import Source
@@ -29,9 +30,6 @@ from ...programs.translation_unit import user_line
 from .c_subset import translate
 from .preprocessor import CError
 from .runtime import HELPERS, Launch, run_items
-
-if TYPE_CHECKING:
-    from ...programs.lowering import KernelParts
 
 __all__ = ["LANGUAGE", "PythonKernel", "read_kernels"]
 
@@ -48,11 +46,6 @@ translated("{name}", None, "x:buffer:{kind}:r y:buffer:{kind}:rw a:scalar:{kind}
 {statement}
 """)
 '''
-    types: ClassVar[Mapping[str, str]] = {
-        "i1": "char", "u1": "uchar", "i2": "short", "u2": "ushort", "i4": "int", "u4": "uint",
-        "i8": "long", "u8": "ulong", "f4": "float", "f8": "double",
-    }  # fmt: skip
-    integer_only_atomics = frozenset[str]()
     state_helpers = (
         NO_DEVICE_CLOCK
         + """\
@@ -64,10 +57,13 @@ translated("{name}", None, "x:buffer:{kind}:r y:buffer:{kind}:rw a:scalar:{kind}
 """
     )
 
-    def write(self, kernel: KernelParts) -> Source:
-        params = " ".join(f"{p.name}:{p.kind}:{p.dtype}:{p.access}" for p in kernel.params)
-        given = [kernel.signature.name, kernel.group, params, kernel.body, kernel.functions, kernel.first_line]
-        return replace(kernel.source, text=f"translated({', '.join(repr(each) for each in given)})\n")
+    def write(self, kernel: UnwrittenKernel) -> Written:
+        assert kernel.module, "it was checked, as for every device"
+        parts = kernel.parts
+        params = " ".join(f"{p.name}:{p.kind}:{p.dtype}:{p.access}" for p in kernel.signature.params or ())
+        given = [kernel.signature.name, kernel.group, params, parts.body, parts.functions, parts.first_line]
+        text = f"translated({', '.join(repr(each) for each in given)})\n"
+        return Written(self.with_macros(text, kernel.macros) if kernel.macros else text, ())
 
 
 LANGUAGE = _Python()

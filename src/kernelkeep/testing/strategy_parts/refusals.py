@@ -113,16 +113,15 @@ class RefusalTests(StrategyPart):
         tasks = {"t": np.arange(50, dtype="i4")}
         program = _program("kk_atomic_xor(x[0], 1);", coupling="queue", tasks=tasks)
         for strategy in self.strategies(device):
-            with pytest.raises(Unsupported, match="kk_atomic_xor on float x") as caught:
+            with pytest.raises(CompileError, match="kk_atomic_xor"):
                 run(cache, program, 5, strategy)
-            assert caught.value.capability == "float_atomics"
         add = _program("kk_atomic_add(x[t % 4], 0.5f);", coupling="queue", tasks=tasks)
         for strategy in self.strategies(device):
             if device.capabilities.float_atomics:
                 with run(cache, add, None, strategy) as done:
                     assert done.state["x"].numpy().tolist() == [6.5, 6.5, 6.0, 6.0]
             else:
-                with pytest.raises(Unsupported, match="kk_atomic_add on float x") as caught:
+                with pytest.raises(Unsupported, match="atomics on floats") as caught:
                     run(cache, add, None, strategy)
                 assert caught.value.capability == "float_atomics"
 
