@@ -37,7 +37,7 @@ from .signature import DTYPES, KernelSignature, Parameter
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 # No parameter can have these names: the body could not mean anything else by them. Words that only some targets reserve are fine.
 _KEYWORDS = frozenset(
-    """auto bool break case char const continue default do double else enum extern false float for goto half if inline int long
+    """auto bool break case char const continue default do double else enum extern false float for goto if inline int long
     register restrict return short signed sizeof static struct switch true typedef union unsigned void volatile while""".split()
 )
 _CAPABILITIES = ("int8", "int64", "float64", "float_atomics")

@@ -1,7 +1,8 @@
-"""Lowering a portable kernel: what the text of each language must have, and what is refused before that."""
+"""A portable kernel as a source: what the text of each language must have, what is in the key, and what is refused."""
 
 from __future__ import annotations
 
+import pickle
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.cache.key import digest_of, key_of
+from kernelkeep.programs import portable_source
 from kernelkeep.programs.signature import declared
+from kernelkeep.programs.translation_unit import translation_unit
 
 LANGUAGES = ["cuda", "opencl", "glsl"]
 ALL = kk.Capabilities(float_atomics=True, float64=True, int64=True, int8=True)
@@ -17,10 +21,11 @@ ALL = kk.Capabilities(float_atomics=True, float64=True, int64=True, int8=True)
 
 @dataclass(frozen=True)
 class Target:
-    """A device as far as lowering looks at it."""
+    """A device as far as a portable kernel looks at it."""
 
     language: str
     capabilities: kk.Capabilities = field(default=ALL)
+    writer_assumes: tuple[str, ...] = ()
 
 
 def kernel(body: str = "y[0] = x[0];", **fields: Any) -> kk.PortableKernel:
@@ -38,20 +43,21 @@ def test_a_source_has_the_kernels_name_language_defines_options_and_signature(la
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_body_stands_behind_line_1_as_it_was_written(language: str) -> None:
-    body = "int i = 0;\n  // a comment\ny[i] = 2.0f;"
-    text = kernel(body).source(Target(language)).text
-    assert text.split("\n#line 1\n")[1].startswith(body)
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_shared_arrays_keep_the_line_numbers(language: str) -> None:
-    body = "int i = 0;\nkk_shared(float, tile,\n  16, 16 + 1);\ny[i] = tile[0][0];"
-    text = kernel(body).source(Target(language)).text
-    after = text.split("\n#line 1\n")[1].split("\n")
-    assert after[3] == "y[i] = tile[0][0];"
+def test_a_compilers_line_is_told_as_the_line_of_the_body(language: str) -> None:
+    body = "int i = 0;\n  // a comment\nkk_shared(float, tile,\n  16, 16 + 1);\ny[i] = 2.0f;"
+    source = kernel(body).source(Target(language))
+    lines = source.text.split("\n")
+    (written,) = (number for number, line in enumerate(lines, 1) if "y[i] = 2.0" in line)
+    assert source.place(written) == (5, "y[i] = 2.0f;")
+    assert source.place(1) == (None, lines[0]), "a line that nobody wrote is shown as it is"
     qualifier = {"cuda": "__shared__", "opencl": "__local", "glsl": "shared"}[language]
-    assert f"{qualifier} float tile[16][16 + 1];" in text
+    assert f"{qualifier} float tile[16][17];" in source.text
+
+
+def test_defines_and_options_that_define_are_macros_of_the_body() -> None:
+    made = kernel("y[0] = TWO * THREE * FOUR;", defines={"TWO": 2}, options=["-DTHREE=3", "-D", "FOUR=(2 + 2)"])
+    assert "y[0] = (float)24;" in made.source("opencl").text
+    assert translation_unit(made.source("opencl")) == made.source("opencl").text, "they are not defined again"
 
 
 def test_the_same_kernel_gives_the_same_text() -> None:
@@ -69,23 +75,27 @@ def test_glsl_begins_with_its_version_line() -> None:
     assert kernel().source(Target("glsl")).text.startswith("#version 430\n")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["in", "out", "buffer", "kernel", "global", "main", "float", "gl_x", "kk_x", "__x", "2x", "a b", "", "not", "operator",
-     "typename", "register", "threadIdx", "NULL", "readonly", "flat", "mat3x4", "ivec2", "usampler2D", "uchar", "size_t", "NAN",
-     "M_PI", "INT_MAX", "get_global_id"],
-)  # fmt: skip
-def test_parameter_names_that_a_language_reserves_are_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["float", "for", "register", "struct", "true", "kk_x", "__x", "2x", "a b", ""])
+def test_parameter_names_that_a_body_could_not_use_are_refused(name: str) -> None:
     for made in (kk.Buffer, kk.Scalar):
         with pytest.raises(kk.ArgumentError):
             made(name, "f4")
 
 
-@pytest.mark.parametrize(
-    "name", ["step", "min", "length", "index", "vector", "matrix", "images", "kk", "u", "gl", "event"]
-)
-def test_parameter_names_that_no_language_reserves_are_accepted(name: str) -> None:
-    assert kk.Buffer(name, "f4").name == kk.Scalar(name, "f4").name == name
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_names_that_only_a_target_reserves_are_renamed_there(language: str) -> None:
+    names = ["in", "out", "buffer", "kernel", "global", "main", "gl_x", "not", "operator", "typename", "threadIdx", "NULL",
+             "readonly", "flat", "mat3x4", "ivec2", "usampler2D", "uchar", "size_t", "get_global_id", "step", "half",
+             "sample"]  # fmt: skip
+    params = [kk.Buffer("y", "f4"), *(kk.Scalar(name, "f4") for name in names)]
+    text = kernel(f"float filter = {' + '.join(names)}; y[0] = filter;", params=params).source(language).text
+    assert [param.name for param in declared(text)["f"].params or ()] == ["y", *names], (
+        "the user's names stay the user's"
+    )
+    words = set(re.findall(r"\w+", text.split("\n", 2)[2]))
+    assert (
+        not words & {"cuda": {"operator", "typename", "not"}, "opencl": {"kernel"}, "glsl": {"out", "flat"}}[language]
+    )
 
 
 @pytest.mark.parametrize("language", ["cuda", "opencl"])
@@ -93,9 +103,7 @@ def test_a_kernels_function_has_a_symbol_that_every_driver_accepts(language: str
     symbols = set()
     for name in ("step", "long" * 75, "long" * 75 + "er", "größe", "gr__e"):
         text = kernel(name=name).source(Target(language)).text
-        (head,) = re.findall(
-            r"void (?:__launch_bounds__\(\d+\) )?(\w+)\(", text[text.index("global") :].split("#line")[0]
-        )[-1:]
+        (head,) = re.findall(r"(kk_entry_\w+)\(", text)
         assert head.isascii() and len(head) <= 80 and head != name
         assert name in declared(text)
         symbols.add(head)
@@ -143,23 +151,69 @@ def test_a_type_that_the_device_lacks_is_unsupported_by_name(language: str, dtyp
 
 def test_shared_doubles_are_unsupported_without_float64() -> None:
     with pytest.raises(kk.Unsupported) as caught:
-        kernel("kk_shared(double, tile, 4);").source(Target("opencl", kk.Capabilities()))
+        assert kernel("kk_shared(double, tile, 4);").source(Target("opencl", kk.Capabilities())).text
     assert caught.value.capability == "float64"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_float_atomics_are_unsupported_where_device_or_language_lack_them(language: str) -> None:
-    add = kernel("kk_atomic_add(y[0], 1.0f);")
-    assert "kk_atomic_add(y[0], 1.0f);" in add.source(Target(language)).text
-    with pytest.raises(kk.Unsupported, match="kk_atomic_add on float y") as caught:
-        add.source(Target(language, kk.Capabilities()))
-    assert caught.value.capability == "float_atomics"
-    with pytest.raises(kk.Unsupported):
-        kernel("kk_atomic_xor(y[0], 1.0f);").source(Target(language))
+def test_float_atomics_are_unsupported_where_the_device_lacks_them(language: str) -> None:
+    for operation in ("add", "sub", "min", "max", "exchange"):
+        made = kernel(f"kk_atomic_{operation}(y[0], 1.0f);")
+        assert "tomic" in made.source(Target(language)).text
+        with pytest.raises(kk.Unsupported, match="atomics on floats") as caught:
+            assert made.source(Target(language, kk.Capabilities())).text
+        assert caught.value.capability == "float_atomics"
+    with pytest.raises(kk.CompileError, match="kk_atomic_xor"):
+        assert kernel("kk_atomic_xor(y[0], 1.0f);").source(Target(language)).text
     integers = kernel("kk_atomic_xor(c[0], 1);", params=[kk.Buffer("c", "i4")])
     assert integers.source(Target(language, kk.Capabilities())).text
-    with pytest.raises(kk.Unsupported):
-        kernel("kk_shared(float, t, 4); kk_atomic_add(t[0], 1.0f);").source(Target(language, kk.Capabilities()))
+
+
+def test_a_device_may_say_what_the_writer_can_rely_on() -> None:
+    made = kernel("kk_atomic_add(y[0], 1.0f);")
+    able = made.source(Target("glsl", writer_assumes=("native_float_atomics",)))
+    assert "atomicCompSwap" in made.source("glsl").text and "atomicCompSwap" not in able.text
+    assert digest_of(able, "") != digest_of(made.source("glsl"), ""), "they are two programs"
+
+
+# --- the key
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_key_is_made_without_writing_and_changes_with_all_that_matters(language: str) -> None:
+    def digest(**fields: Any) -> str:
+        source = kernel(**fields).source(language)
+        found = digest_of(source, "")
+        assert "text" not in vars(source), "nothing was written"
+        return found
+
+    same = digest()
+    assert digest() == digest(first_line=7) == same
+    others = [
+        digest(body="y[0] = x[1];"),
+        digest(name="g"),
+        digest(group=32),
+        digest(defines={"A": 1}),
+        digest(options=["-O1"]),
+        digest(params=[kk.Buffer("x", "f4", "rw"), kk.Buffer("y", "f4"), kk.Scalar("n", "i4")]),
+        digest(functions=lambda _: "#define SEVEN 7\n"),
+        digest(nonnegative_remainders=True),
+    ]
+    assert len({same, *others}) == 1 + len(others)
+
+
+def test_a_new_version_of_the_writers_is_a_new_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = key_of(kernel().source("opencl"), "")
+    monkeypatch.setattr(portable_source, "WRITERS_VERSION", 0)
+    after = key_of(kernel().source("opencl"), "")
+    assert before.digest != after.digest
+    assert (after.fields["writer"], before.fields["source"]) == ("opencl 0", after.fields["source"])
+
+
+def test_a_source_travels_to_another_process() -> None:
+    source = kernel(defines={"A": 1}, functions=lambda _: "#define SEVEN 7\n").source("glsl")
+    other = pickle.loads(pickle.dumps(source))
+    assert (other.text, digest_of(other, "")) == (source.text, digest_of(source, ""))
 
 
 # --- without a device
@@ -176,21 +230,14 @@ def test_an_unknown_language_is_an_error_that_lists_the_known_ones() -> None:
         kernel().source("hlsl")
 
 
-def test_without_a_device_only_what_the_language_lacks_is_refused() -> None:
+def test_without_a_device_everything_is_written_that_the_language_can_say() -> None:
     everything = kernel(
-        "kk_atomic_add(y[0], 1.0f);", params=[kk.Buffer(f"x{t}", t) for t in ("f8", "i8", "u8")], group=4096
+        "kk_atomic_max(y[0], 1.0f); xu1[1] = xi2[3];",
+        params=[kk.Buffer("y", "f4"), *(kk.Buffer(f"x{t}", t) for t in ("f8", "i8", "u8", "u1", "i2"))],
+        group=4096,
     )
     for language in LANGUAGES:
         assert everything.source(language).text
-    bytes_ = kernel("", params=[kk.Buffer("x", "u1")])
-    assert bytes_.source("cuda").text and bytes_.source("opencl").text
-    with pytest.raises(kk.Unsupported, match="kernel f uses u1, and glsl has no 8- and 16-bit types") as caught:
-        bytes_.source("glsl")
-    assert caught.value.capability == "int8"
-    extreme = kernel("kk_atomic_max(y[0], 1.0f);")
-    assert extreme.source("cuda").text and extreme.source("opencl").text
-    with pytest.raises(kk.Unsupported, match="kk_atomic_max on float y, which glsl lacks"):
-        extreme.source("glsl")
 
 
 def test_check_supported_raises_what_source_would() -> None:
@@ -203,20 +250,16 @@ def test_check_supported_raises_what_source_would() -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_functions_stand_before_the_kernel_and_first_line_before_the_body(language: str) -> None:
-    made = kernel("y[0] = SEVEN;", functions=lambda target: f"#define SEVEN 7 // {target.title}\n", first_line=501)
-    text = made.source(language).text
-    title = {"cuda": "CUDA C", "opencl": "OpenCL C", "glsl": "GLSL"}[language]
-    assert f"#define SEVEN 7 // {title}\n" in text.split("\n#line 501\ny[0] = SEVEN;")[0]
-
-
-def test_functions_take_part_in_what_a_text_needs() -> None:
-    plain, vectors = kernel(), kernel(functions=lambda _: "#define LOAD kk_load4(x, 0)\n#define ADD kk_atomic_add\n")
-    for language in LANGUAGES:
-        assert "kk_make_float4" not in plain.source(language).text
-        assert "kk_make_float4" in vectors.source(language).text
-    assert "atomic_cmpxchg" not in plain.source("opencl").text
-    assert "atomic_cmpxchg" in vectors.source("opencl").text
+def test_functions_stand_before_the_body_and_first_line_numbers_it(language: str) -> None:
+    functions = "float seven() {\n  return 7.0f;\n}\n"
+    made = kernel("y[0] = seven();", functions=lambda target: functions + f"// {target.title}\n", first_line=501)
+    source = made.source(language)
+    lines = source.text.split("\n")
+    (written,) = (number for number, line in enumerate(lines, 1) if "y[0] =" in line)
+    assert source.place(written) == (501, "y[0] = seven();")
+    (written,) = (number for number, line in enumerate(lines, 1) if "return 7.0" in line)
+    assert source.place(written) == (2, "  return 7.0f;")
+    assert {"cuda": "CUDA C", "opencl": "OpenCL C", "glsl": "GLSL"}[language] in source.key_text
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,19 @@ from ..body_writes import Keep
 from ..mailbox import StopRequest, Word
 from .outline import Outline
 
+# Waits for all groups. `meeting` counts the calls.
+_MEETING = """\
+void kkmeet(uint* control, uint meeting, uint groups) {
+  kk_fence();
+  kk_barrier();
+  if (kk_local_id(0) == 0) {
+    kk_atomic_add(control[$ARRIVED], 1u);
+    while (kk_atomic_load(control[$ARRIVED]) < meeting * groups) { }
+    kk_fence();
+  }
+  kk_barrier();
+}"""
+
 
 class Functions(Outline):
     """Writes the functions of one form."""
@@ -25,28 +38,30 @@ class Functions(Outline):
             # Which physical copy of the queue a role is.
             "#define kk_index(role) ((role) == 0 ? kkcurrent : (role) == 1 ? 1 - kkcurrent : 2)",
             Template(language.state_helpers).substitute({word.name: int(word) for word in Word}),
-            *(f"#define kk_{name}() kk_{name}_" for name in ("item", "items", "iteration", "phase")),
+            *(f"#define kk_{name}() kk{name}" for name in ("item", "items", "iteration", "phase")),
         ]
         lines.append(f"#define kk_stop() kk_atomic_or(kkcontrol[{Word.STOP_ASKED:d}], {StopRequest.BODY:d}u)")
         lines.append(f"#define kk_set_phase(p) kk_atomic_exchange(kkcontrol[{Word.PHASE_ASKED:d}], kk_uint((p) + 1))")
         if self.queue:
             lines.append(self._push())
+        if self.kind == "grid":
+            lines.append(Template(_MEETING).substitute(ARRIVED=int(Word.ARRIVED)))
         return "\n".join([*lines, *self._functions(), *self._calls()]) + "\n"
 
     def _push(self) -> str:
         keys = list(self.program.tasks)
-        stores = " ".join(f"kkout_{key}[kk_at] = a{i};" for i, key in enumerate(keys))
+        stores = " ".join(f"kkout_{key}[kkat] = a{i};" for i, key in enumerate(keys))
         return (
             f"#define kk_push({', '.join(f'a{i}' for i in range(len(keys)))}) "
-            f"do {{ uint kk_at = kk_atomic_add(kkcontrol[{Word.COUNT:d} + kkout], 1u); "
-            f"if (kk_at < kk_uint(kkcapacity)) {{ {stores} }} "
+            f"do {{ uint kkat = kk_atomic_add(kkcontrol[{Word.COUNT:d} + kkout], 1u); "
+            f"if (kkat < kk_uint(kkcapacity)) {{ {stores} }} "
             f"else kk_atomic_or(kkcontrol[{Word.OVERFLOW:d}], 1u); }} while (false)"
         )
 
     def _fields(self) -> str:
         """The fields of the task, as variables."""
         return " ".join(
-            f"{C_TYPES[array.dtype.str[1:]]} {key} = kkin_{key}[kk_item_];" for key, array in self.program.tasks.items()
+            f"{C_TYPES[array.dtype.str[1:]]} {key} = kkin_{key}[kkitem];" for key, array in self.program.tasks.items()
         )
 
     def _keep(self) -> str:
@@ -56,13 +71,13 @@ class Functions(Outline):
         for key, keep in program.keeps.items():
             if keep is Keep.OWN:
                 size = program.state[key].size
-                guard = f"if (kk_item_ < {size}) " if size < program.items else ""
-                lines.append(f"{guard}{key}_next[kk_item_] = {key}[kk_item_];")
+                guard = f"if (kkitem < {size}) " if size < program.items else ""
+                lines.append(f"{guard}{key}_next[kkitem] = {key}[kkitem];")
         return " ".join(lines)
 
     def _parameters(self) -> list[str]:
         program = self.program
-        found = [f"const int kk_{name}_" for name in ("item", "items", "iteration", "phase")] + ["uint* kkcontrol"]
+        found = [f"const int kk{name}" for name in ("item", "items", "iteration", "phase")] + ["uint* kkcontrol"]
         if self.queue:
             found += ["const int kkout", "const int kkcapacity"]
         for key, array in program.state.items():
@@ -80,17 +95,17 @@ class Functions(Outline):
     def _functions(self) -> list[str]:
         parameters = self._parameters()
         head = ", ".join(parameters)
-        what = "kk_step" if self.condition is None else "kk_body"
+        what = "kkstep" if self.condition is None else "kkbody"
         lines = [f"void {what}({head}) {{", self._fields() + self._keep(), "#line 1", self.program.body, "}"]
         if self.condition is not None:
             # Checked after the body of every item, wherever the body returned.
             same = ", ".join(part.split()[-1] for part in parameters)
             stop = f"kk_atomic_or(kkcontrol[{Word.STOP_ASKED:d}], {StopRequest.CONDITION:d}u)"
-            lines += [f"void kk_step({head}) {{ kk_body({same});", self._fields()]
+            lines += [f"void kkstep({head}) {{ kkbody({same});", self._fields()]
             lines += [f"if ({self.condition}) {stop};", "}"]
         if self.queue:
-            loads = ", ".join(f"kkin_{key}[kk_item_]" for key in self.program.tasks)
-            lines += [f"void kk_move({head}) {{ kk_push({loads}); }}"]
+            loads = ", ".join(f"kkin_{key}[kkitem]" for key in self.program.tasks)
+            lines += [f"void kkmove({head}) {{ kk_push({loads}); }}"]
         return lines
 
     def _calls(self) -> list[str]:
@@ -105,7 +120,7 @@ class Functions(Outline):
             names += [f"{key}_t{{r}}", f"{key}_t{{w}}"]
         given = ", ".join([*names, *program.scalars])
         return [
-            f"#define KK_{what.upper()}_{r}{w}(kkI, kkK) kk_{what}((kkI), kkitems, (kkK), kkphase, {given.format(r=r, w=w)})"
+            f"#define KK_{what.upper()}_{r}{w}(kkI, kkK) kk{what}((kkI), kkitems, (kkK), kkphase, {given.format(r=r, w=w)})"
             for r, w in self.pairs
             for what in (("step", "move") if self.queue else ("step",))
         ]

@@ -76,9 +76,7 @@ class KernelText(Outline):
     def _many(self) -> list[str]:
         """Many iterations, with a barrier of all work-items between them."""
         grid = self.kind == "grid"
-        barrier = (
-            f"kk_grid_barrier_of(kkcontrol, ++kkmeeting, kk_uint({self._workers()}));" if grid else "kk_barrier();"
-        )
+        barrier = f"kkmeet(kkcontrol, ++kkmeeting, kk_uint({self._workers()}));" if grid else "kk_barrier();"
         leader = "kkfirst == 0"
         lines = ["kkdone = 0;"]
         if grid:

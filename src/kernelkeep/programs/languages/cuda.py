@@ -38,16 +38,6 @@ kk_atomic_cas(kkcontrol[$BEGUN], 0u, max(KK_MICROSECONDS(), 1u));
 #define KK_COUNT_LATE(n) if ((n) != 0u) kk_atomic_add(kkcontrol[$LATE], (n));
 #define KK_LATE_TASKS kk_atomic_or(kkcontrol[$LATE], 0u)
 #define KK_FORGET_CLOCK kkcontrol[$LATE] = 0u; kkcontrol[$BEGUN] = 0u;
-void kk_grid_barrier_of(uint* control, uint meeting, uint groups) {
-  kk_fence();
-  kk_barrier();
-  if (kk_local_id(0) == 0) {
-    kk_atomic_add(control[$ARRIVED], 1u);
-    while (kk_atomic_load(control[$ARRIVED]) < meeting * groups) { }
-    kk_fence();
-  }
-  kk_barrier();
-}
 """
 
 
