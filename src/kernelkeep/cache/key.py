@@ -29,10 +29,15 @@ class Key(msgspec.Struct, frozen=True):
     fields: dict[str, str]
 
 
-def digest_of(source: Source, fingerprint: str) -> str:
-    """The digest of `source` on a device with that fingerprint. Reads the headers, so it may raise `CompileError`."""
+def digest_of(source: Source, fingerprint: str, *, whoever_wrote: bool = False) -> str:
+    """The digest of `source` on a device with that fingerprint. Reads the headers, so it may raise `CompileError`.
+
+    With `whoever_wrote` it stays the same when a new version of kernelkeep writes the source's text otherwise.
+    """
     parts = [b"kernelkeep key %d\0" % SCHEMA]
     for label, value in (*_fields(source), ("fingerprint", fingerprint.encode())):
+        if whoever_wrote and label == "writer":
+            continue
         name = label.encode()
         parts.append(b"%d:%b%d:%b" % (len(name), name, len(value), value))
     return hashlib.sha256(b"".join(parts)).hexdigest()

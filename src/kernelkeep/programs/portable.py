@@ -63,8 +63,6 @@ class Target(Protocol):
     def language(self) -> str: ...
     @property
     def capabilities(self) -> _Capable: ...
-    @property
-    def writer_assumes(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True)
@@ -194,7 +192,9 @@ class PortableKernel:
         the text is written.
         """
         language, lacks = self._check(device)
-        assumes = () if isinstance(device, str) else tuple(device.writer_assumes)
+        # All of it is about atomics. A text without them is the same on every device, and so is its key.
+        may_need = "atomic" in self.body or self.functions is not None
+        assumes = tuple(getattr(device, "writer_assumes", ())) if may_need else ()
         # The same Source each time, so that a cache finds its program without hashing anything.
         sources: dict[Any, PortableSource] = self.__dict__["_sources"]
         found = sources.get((language.name, lacks, assumes))

@@ -44,10 +44,10 @@ def digest(made: Launch) -> str:
 @pytest.mark.parametrize("language", ["opencl", "cuda", "glsl"])
 def test_a_variant_is_written_as_macros_or_by_jinja(language: str) -> None:
     made = launch(kk.Template(BODY, PARAMS), device=target(language), TIMES=3)
-    assert made.source.defines["TIMES"] == 3 and "x[i] * TIMES" in made.source.text
+    assert made.source.defines["TIMES"] == 3 and "x[i] * TIMES" in made.source.key_text
     assert made.source.language == language and made.kernel == "scale"
     made = launch(kk.Template(JINJA, PARAMS), device=target(language), TIMES=3)
-    assert "TIMES" not in made.source.defines and "x[i] * 3;" in made.source.text
+    assert "TIMES" not in made.source.defines and "x[i] * 3;" in made.source.key_text
 
 
 def test_each_variant_is_a_source_of_its_own() -> None:
@@ -66,16 +66,16 @@ def test_variants_that_differ_only_in_their_launch_have_different_sources() -> N
 
 def test_the_text_decides_the_engine_unless_it_is_given() -> None:
     matrix = "float m[2][2] = {{1.0f, 2.0f}, {3.0f, 4.0f}};\n" + BODY
-    assert matrix in launch(kk.Template(matrix, PARAMS), TIMES=3).source.text
+    assert matrix in launch(kk.Template(matrix, PARAMS), TIMES=3).source.key_text
     odd = "float m[1][1] = {{n}};\n" + BODY
-    assert odd in launch(kk.Template(odd, PARAMS, engine="defines"), TIMES=3).source.text
+    assert odd in launch(kk.Template(odd, PARAMS, engine="defines"), TIMES=3).source.key_text
     plain = "y[0] = 1.0f;"
     assert "TIMES" not in launch(kk.Template(plain, PARAMS, engine="jinja"), TIMES=3).source.defines
 
 
 def test_jinja_writes_loops_and_conditions() -> None:
     text = "{% for i in range(UNROLL) %}y[{{ i }}] = x[{{ i }}];\n{% endfor %}{%- if FAST %}// fast{% endif %}"
-    made = launch(kk.Template(text, PARAMS), UNROLL=3, FAST=True).source.text
+    made = launch(kk.Template(text, PARAMS), UNROLL=3, FAST=True).source.key_text
     assert "y[2] = x[2];" in made and "y[3]" not in made and "// fast" in made
 
 
@@ -98,8 +98,8 @@ def test_a_portable_kernel_and_a_source_keep_their_own_settings() -> None:
 
 def test_a_template_may_have_a_text_for_each_language() -> None:
     template = kk.Template({"opencl": BODY, "cuda": BODY.replace("TIMES", "TIMES * 1.0f")}, PARAMS)
-    assert "1.0f" in launch(template, device=target("cuda"), TIMES=1).source.text
-    assert "1.0f" not in launch(template, device=target("opencl"), TIMES=1).source.text
+    assert "1.0f" in launch(template, device=target("cuda"), TIMES=1).source.key_text
+    assert "1.0f" not in launch(template, device=target("opencl"), TIMES=1).source.key_text
     with pytest.raises(kk.Unsupported, match="no text for glsl; it has: opencl, cuda"):
         launch(template, device=target("glsl"), TIMES=1)
 

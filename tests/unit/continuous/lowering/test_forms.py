@@ -35,7 +35,6 @@ class Target:
 
     language: str
     capabilities: kk.Capabilities = field(default=ALL)
-    writer_assumes: tuple[str, ...] = ()
 
 
 def program(body: str = "x_next[kk_item()] = x[kk_item()];", **fields: Any) -> kk.StateProgram:
