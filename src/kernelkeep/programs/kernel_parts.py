@@ -113,9 +113,13 @@ class UnwrittenKernel:
                 raise Unsupported("float_atomics", message)
         return found
 
-    def assumptions(self, *known: str) -> dict[str, bool]:
-        """Which of these the writer may rely on."""
-        return {name: name in self.parts.assumes for name in known}
+    def written_in(self, target: str, *may_assume: str) -> Written:
+        """The text by one of the writers in `language/writers/`, which asks whether it may assume certain things."""
+        from ..language.writers import write
+
+        options = {name: name in self.parts.assumes for name in may_assume}
+        found = write(target, self.module, self.entry, None, **options)
+        return Written(found.text, found.lines)
 
 
 def parameters_of(signature: KernelSignature) -> list[Variable]:

@@ -20,9 +20,7 @@ int i = blockIdx.x * blockDim.x + threadIdx.x;
 """
 
     def write(self, kernel: UnwrittenKernel) -> Written:
-        from ...language.writers import write
-
-        return Written(*write(self.name, kernel.module, kernel.entry))
+        return kernel.written_in(self.name)
 
     # The clock begins when the first work-item of the slice looks. All begin with the same moment, whenever their group does.
     state_helpers = """\

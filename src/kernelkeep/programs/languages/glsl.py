@@ -40,10 +40,7 @@ int i = int(gl_GlobalInvocationID.x);
         return super().with_macros(text, macros) if version is None else macros_behind(version.group(), text, macros)
 
     def write(self, kernel: UnwrittenKernel) -> Written:
-        from ...language.writers import write
-
-        options = kernel.assumptions("native_float_atomics", "nonnegative_remainders")
-        return Written(*write(self.name, kernel.module, kernel.entry, None, **options))
+        return kernel.written_in(self.name, "native_float_atomics", "nonnegative_remainders")
 
     # Software OpenGL ends all loops of a work-item, silently, after 65,535 rounds together. A loop that then does not
     # run tells: its length comes with the launch, so that no compiler can see through it.

@@ -19,9 +19,7 @@ int i = get_global_id(0);
 """
 
     def write(self, kernel: UnwrittenKernel) -> Written:
-        from ...language.writers import write
-
-        return Written(*write(self.name, kernel.module, kernel.entry))
+        return kernel.written_in(self.name)
 
     state_helpers = (
         NO_DEVICE_CLOCK
