@@ -388,21 +388,25 @@ class Module(Struct, frozen=True, eq=False):
 # --- walking
 
 
-def children(node: Node) -> Iterator[Node]:
+def children(node: Node) -> list[Node]:
     """The nodes directly below a node, in the order of evaluation."""
+    found: list[Node] = []
     for name in _CHILDREN[type(node)]:
-        found = getattr(node, name)
-        if isinstance(found, Node):
-            yield found
-        elif found is not None:
-            yield from found
+        below = getattr(node, name)
+        if isinstance(below, tuple):
+            found += below
+        elif below is not None:
+            found.append(below)
+    return found
 
 
 def walk(node: Node) -> Iterator[Node]:
     """A node and all below it, from left to right; a node comes before what is below it."""
-    yield node
-    for child in children(node):
-        yield from walk(child)
+    rest = [node]
+    while rest:
+        node = rest.pop()
+        yield node
+        rest += children(node)[::-1]
 
 
 def has_effect(expression: Expression) -> bool:

@@ -16,7 +16,7 @@ which is never in a finished tree.
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -253,6 +253,7 @@ _INTEGER_SUFFIXES = {"": (True, 4), "u": (False, 4), "l": (True, 8), "ul": (Fals
                      "ll": (True, 8), "ull": (False, 8), "llu": (False, 8)}  # fmt: skip
 
 
+@lru_cache(1000)
 def literal(text: str) -> tuple[int | float, Scalar] | None:
     """The value and type of a number in C. None where it is none."""
     low = text.lower()

@@ -33,6 +33,8 @@ from .c_expressions import UnexpectedToken
 from .c_statements import StatementParser
 from .c_tokens import Token, tokens_of
 
+_BRACES = frozenset("{}")
+_CHANGES = frozenset(("=", "+=", "-=", "++", "--"))
 _BEFORE_BRACKETS = frozenset(("for", "while", "if", "switch", "do", "else", "return", "case"))
 
 
@@ -109,14 +111,7 @@ class _ModuleReader:
         self._declarations = self._statements.declarations
         self._checker = checker
         self._functions: list[Function] = []
-        # Names that are changed as they stand, without an index.
-        self._pointers = {
-            token.text
-            for before, token, after in zip([tokens[-1], *tokens], tokens, tokens[1:], strict=False)
-            if (after.text in ("=", "+=", "-=") and before.text not in ("*", ".", "->"))
-            or (after.text in ("++", "--") and before.text not in (".", "->"))
-            or before.text in ("++", "--")
-        }
+        self._pointers = _changed_names(tokens)
         self._constants: list[Declare] = []
 
     def module(self, name: str, parameters: tuple[Variable, ...]) -> Module:
@@ -192,11 +187,13 @@ class _ModuleReader:
         """Where the body of the last helper function begins, or 0: that is `type name(…) {` outside all braces."""
         tokens, found, depth = self._read.tokens, 0, 0
         for at, token in enumerate(tokens):
+            if token.text not in _BRACES:
+                continue
             if token.text == "{":
                 if depth == 0 and at and tokens[at - 1].text == ")" and self._is_head(at - 1):
                     found = at
                 depth += 1
-            elif token.text == "}":
+            else:
                 depth -= 1
         return found
 
@@ -291,3 +288,17 @@ class _ModuleReader:
         return self._checker.declarations.parameter(
             name.text, kind, name.at, is_const=is_const, is_restrict=is_restrict and isinstance(kind, Buffer)
         )
+
+
+def _changed_names(tokens: list[Token]) -> set[str]:
+    """Names that are changed as they stand, without an index."""
+    found: set[str] = set()
+    for at, token in enumerate(tokens):
+        if token.text in _CHANGES:
+            before = tokens[at - 2].text
+            is_step = token.text in ("++", "--")
+            if before not in (".", "->") and (is_step or before != "*"):
+                found.add(tokens[at - 1].text)
+            if is_step:
+                found.add(tokens[at + 1].text)
+    return found

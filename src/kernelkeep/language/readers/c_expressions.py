@@ -16,6 +16,7 @@ _STRENGTH = {
     "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
 }  # fmt: skip
 _ASSIGNMENTS = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="))
+_POSTFIX = frozenset(("[", ".", "++", "--", "->", "("))
 _NO_POINTERS = "a type without pointers is needed"
 # C's own words for types, which no variable can hide.
 _TYPE_WORDS = WORDS | {"void", "bool", "_Bool", "float", "double", "struct", "const", "volatile"}
@@ -271,6 +272,8 @@ class ExpressionParser:
         while True:
             token = self.token
             text = token.text
+            if text not in _POSTFIX:
+                return base
             if text == "[":
                 self.advance()
                 index = self.expression()
@@ -287,10 +290,8 @@ class ExpressionParser:
                 self.advance()
                 name = self.expect_name("the name of a field")
                 base = self._make.member(self._make.pointers.pointed_at(base, base.at), name.text, name.at)
-            elif text == "(":
-                self.fail("only a function can be called")
             else:
-                return base
+                self.fail("only a function can be called")
 
     def _name(self) -> Expression:
         token = self.advance()

@@ -166,10 +166,11 @@ class Preprocessor:
 
     def _expand(self, tokens: list[Token]) -> list[Token]:
         macros = self._macros
-        if not macros or not any(token.text in macros for token in tokens):
+        first = next((at for at, token in enumerate(tokens) if token.text in macros), None) if macros else None
+        if first is None:
             return tokens
-        found: list[Token] = []
-        stack = tokens[::-1]
+        found = tokens[:first]
+        stack = tokens[first:][::-1]
         while stack:
             token = stack.pop()
             macro = macros.get(token.text)

@@ -12,8 +12,8 @@ from ..tree import Place
 
 Kind = OneOf["name", "number", "sign", "text", "end"]
 
-_NAME, _NUMBER = r"[^\W\d]\w*", r"\.?\d(?:[eE][+-]|[\w.])*"
-_SIGN = r"<<=?|>>=?|[-+*/%&|^=!<>]=|\+\+|--|&&|\|\||->|##|\.\.\.|[^ \t\r\f\v]"
+_NAME, _NUMBER, _BLANK = r"[^\W\d]\w*", r"\.?\d(?:[eE][+-]|[\w.])*", r"[ \t\r\f\v]+"
+_SIGN = r"<<=?|>>=?|[-+*/%&|^=!<>]=|\+\+|--|&&|\|\||->|##|\.\.\.|."
 # What few texts have, with what such a text contains. Compiling a pattern takes as long as reading with it.
 _RARE = (
     (("//", "/*"), r"//(?:\\[ \t]*\r?\n|[^\n])*|/\*.*?\*/"),
@@ -22,10 +22,11 @@ _RARE = (
     (("\\",), r"\\[ \t]*\r?\n"),
 )
 # What a token is, by its first character. Those that are missing need a second look.
-_KINDS: dict[str, Kind] = {}
+_KINDS: dict[str, Kind | OneOf["blank"]] = {}
 _KINDS.update(dict.fromkeys("abcdefghijklmnopqrstuvwxyz_ABCDEFGHIJKLMNOPQRSTUVWXYZ", "name"))
 _KINDS.update(dict.fromkeys("0123456789", "number"))
 _KINDS.update(dict.fromkeys("()[]{};,=+-*<>&|!?:%^~#", "sign"))
+_KINDS.update(dict.fromkeys(" \t\r\f\v", "blank"))
 
 
 class Token(Struct, frozen=True, eq=False, gc=False):
@@ -47,42 +48,42 @@ def tokens_of(text: str, first_line: int = 1) -> list[Token]:
     """The tokens of a text, without comments. An unknown sign is a token of kind "sign"; the parser reports it."""
     found: list[Token] = []
     add = found.append
-    row, line, line_start, first = 0, first_line, 0, True
+    row, line, column, first = 0, first_line, 1, True
     numbers = line_numbers(text, first_line)  # None: lines count up
     kinds, none = _KINDS, frozenset[str]()
-    for match in _pattern(text).finditer(text):
-        start, end = match.span(1)
-        written = text[start:end]
+    for written in _pattern(text).findall(text):
         kind = kinds.get(written[0])
+        if kind == "blank":
+            column += len(written)
+            continue
         if kind is None:
-            if written == "\n":
-                row += 1
-                line = first_line + row if numbers is None else numbers[row]
-                line_start, first = end, True
-                continue
             kind = _rare_kind(written)
             if kind is None:
                 breaks = written.count("\n")
                 if breaks:
                     row += breaks
                     line = first_line + row if numbers is None else numbers[row]
-                    line_start = start + written.rindex("\n") + 1
+                    column = len(written) - written.rindex("\n")
+                    first |= written == "\n"
+                else:
+                    column += len(written)
                 continue
-        add(Token(kind, written, Place(line, start - line_start + 1), first, none))
+        add(Token(kind, written, Place(line, column), first, none))
+        column += len(written)
         first = False
-    add(Token("end", "", Place(line, max(1, len(text) - line_start + 1)), True))
+    add(Token("end", "", Place(line, column), True))
     return found
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """What finds the next token of this text, behind blanks."""
+    """What splits this text into tokens, blanks, line ends and comments."""
     rare = [part for signs, part in _RARE if any(sign in text for sign in signs)]
-    return re.compile(rf"[ \t\r\f\v]*({'|'.join((_NAME, *rare, _NUMBER, _SIGN))})", re.DOTALL)
+    return re.compile("|".join((_NAME, _BLANK, *rare, _NUMBER, _SIGN)), re.DOTALL)
 
 
 def _rare_kind(written: str) -> Kind | None:
     """What a token is that does not tell by its first character; None where it is none."""
-    if written[:2] in ("//", "/*") or (written[0] == "\\" and len(written) > 1):
+    if written == "\n" or written[:2] in ("//", "/*") or (written[0] == "\\" and len(written) > 1):
         return None
     if written[0].isidentifier():
         return "name"
