@@ -9,7 +9,9 @@
     declarations.py variables, initialisers, array sizes
     constants.py    the values of constant expressions
     order.py        expressions that C leaves the order of open
-    flow.py         what can be seen only in a whole function: barriers, returns, values that were never set
+    flow.py         the paths through a function: results that are missing, statements that are never reached
+    barriers.py     barriers that not all work-items of a group reach
+    unset_values.py variables that are read before they are set
 
 After a mistake an expression has the type INVALID, which fits everywhere, so that one mistake is reported once. A tree is only
 returned where there was none.
