@@ -91,6 +91,7 @@ class GlslWriter(BindingWriter):
     ) -> None:
         super().__init__(module, entry, calls)
         self._extensions: dict[str, None] = {}
+        self._given_names: dict[Variable, str] = {}
         self.nonnegative_remainders = nonnegative_remainders
         if native_float_atomics:
             self.float_atomics = frozenset(  # type: ignore[misc]
@@ -126,7 +127,7 @@ class GlslWriter(BindingWriter):
         scalars = []
         for one in kernel.parameters:
             if not isinstance(one.type, Buffer):
-                name = self.names.new(f"{one.name}_given") if one in kernel.changed else self.variable(one)
+                name = self._given(one) if one in kernel.changed else self.variable(one)
                 scalars.append((one, name))
                 continue
             name = self.variable(one)
@@ -143,13 +144,19 @@ class GlslWriter(BindingWriter):
         for one in self.shared:
             self.line(f"shared {self.declared(one)};")
 
+    def _given(self, scalar: Variable) -> str:
+        """The name of a scalar as it is passed, where the kernel changes its own copy."""
+        if scalar not in self._given_names:
+            self._given_names[scalar] = self.names.new(f"{scalar.name}_given")
+        return self._given_names[scalar]
+
     def kernel(self) -> None:
         kernel = self.module.kernel
         start = self.section(lambda: self.block(kernel.body))
         self.line("void main() {")
         for one in kernel.parameters:
             if one in kernel.changed and not isinstance(one.type, Buffer):
-                self.line(f"    {self.type_name(one.type)} {self.variable(one)} = {one.name}_given_1;")
+                self.line(f"    {self.type_name(one.type)} {self.variable(one)} = {self._given(one)};")
         self.lines += start[0]
         self.places += start[1]
         self.line("}")
@@ -242,6 +249,11 @@ class GlslWriter(BindingWriter):
             return self.narrowed(operand, target)
         if self.type_name(source) == self.type_name(target):
             return self.x(operand, PRIMARY), PRIMARY
+        if target is I8 and source.kind == "integer" and self.type_name(source) == "int":
+            # Mesa 22 takes `int64_t(i) < 0` for false, whatever i is.
+            self.type_name(target)
+            self.helper("kk_long", "int64_t kk_long(int x) { return packInt2x32(ivec2(x, x >> 31)); }")
+            return f"kk_long({self.x(operand)})", PRIMARY
         return super().cast(operand, target)
 
     def narrowed(self, operand: Expression, target: Scalar) -> Text:
@@ -278,6 +290,10 @@ class GlslWriter(BindingWriter):
 
     def construct(self, e: Construct) -> Text:
         return f"{self.type_name(e.type)}({self.list_of(e.arguments)})", PRIMARY
+
+    def shift_amount(self, amount: Expression, kind: Type) -> Expression:
+        found = super().shift_amount(amount, kind)
+        return converted(found, I4) if found.type in (I8, U8) else found  # no operand of 64 bits is allowed on the right
 
     def remainder(self, kind: Type) -> str:
         text = self.type_name(kind)

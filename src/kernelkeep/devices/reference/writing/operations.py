@@ -21,12 +21,15 @@ class Operations:
     def binary(
         self, sign: str, kind: Type, left: Value, right: Value, at: Place, *, exact: bool = False, raw: bool = False
     ) -> Value:
-        """`left sign right`, both of type `kind`.
+        """`left sign right`, both of type `kind`; what a shift has on the right is any integer.
 
         `exact`: an integer is left as it is, without wrapping. `raw`: a float is not rounded, because it is stored at once.
         """
         if isinstance(kind, Vector):
             element = kind.element
+            if sign in ("<<", ">>"):  # by one number for all elements
+                by = self._code.keep(right)
+                return self._by_element(kind, (left,), lambda parts: self.binary(sign, element, parts[0], by, at))
             return self._by_element(
                 kind, (left, right), lambda parts: self.binary(sign, element, parts[0], parts[1], at)
             )
