@@ -293,7 +293,9 @@ class GlslWriter(BindingWriter):
 
     def shift_amount(self, amount: Expression, kind: Type) -> Expression:
         found = super().shift_amount(amount, kind)
-        return converted(found, I4) if found.type in (I8, U8) else found  # no operand of 64 bits is allowed on the right
+        return (
+            converted(found, I4) if found.type in (I8, U8) else found
+        )  # no operand of 64 bits is allowed on the right
 
     def remainder(self, kind: Type) -> str:
         text = self.type_name(kind)

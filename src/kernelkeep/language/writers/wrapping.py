@@ -64,7 +64,7 @@ class WrappingWriter(Writer):
     def unary(self, e: Unary) -> Text:
         if self.may_wrap(e):
             return self.wrapped(e)
-        if e.operator == "-" and isinstance(e.type, Vector):
+        if isinstance(e.type, Vector):
             return self.vector_operation(e)
         return super().unary(e)
 

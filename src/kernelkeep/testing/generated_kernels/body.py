@@ -11,7 +11,7 @@ from ...programs.portable import Buffer, PortableKernel
 from ...programs.portable import Scalar as ScalarParameter
 from .choices import Choices, repeated, seeded
 from .functions import Definitions
-from .scope import FLOATS, SHORT_NAMES, ArrayName, Features, Scope
+from .scope import ALL, FLOATS, SHORT_NAMES, ArrayName, Features, Scope
 
 SIZE = 24  # statements of a kernel, at most, without those of its functions
 _SPECIAL = (0, 1, -1, 2, 7, -7, 255, -128, 32767, 65536, 2**31 - 1, -(2**31), 33, -33)
@@ -37,7 +37,7 @@ class GeneratedKernel:
     decisions: tuple[int, ...]
 
 
-def generated_kernel(seed: int, features: Features = Features(), size: int = SIZE) -> GeneratedKernel:
+def generated_kernel(seed: int, features: Features = ALL, size: int = SIZE) -> GeneratedKernel:
     """The kernel that belongs to a seed: the same one on every machine."""
     return from_choices(seeded(seed), features, size, f"generated{seed}")
 
@@ -86,7 +86,7 @@ class _KernelGenerator(Definitions):
         self.statements(self.statements_left)
         self._use_everything()
         self.lines[before:before] = shared
-        params = [
+        params: list[Buffer | ScalarParameter] = [
             Buffer("ints", "i4", "r"), Buffer("mixed", SHORT_NAMES[mixed], "r"), Buffer("reals", "f4", "r"),
             Buffer("outs", "i4", "rw"), Buffer("smalls", SHORT_NAMES[small], "rw"), Buffer("floats", "f4", "rw"),
             Buffer("counts", SHORT_NAMES[self._counted], "rw"), Buffer("sums", "f4", "rw"),
@@ -145,10 +145,7 @@ class _KernelGenerator(Definitions):
         c = self.choices
         forms = (self._store, self._store_small, self._store_float, self._store_near, self._atomic, self._own_atomic,
                  self._float_atomic, self._return)  # fmt: skip
-        c.pick(*(forms if self.scope.is_kernel else (self._return_value,)))()
-
-    def _return_value(self) -> None:
-        self._assign()
+        c.pick(*(forms if self.scope.is_kernel else (self.assign,)))()
 
     def _store(self) -> None:
         place = f"outs[4 * i + ({self.index(4)})]"
@@ -197,14 +194,22 @@ class _KernelGenerator(Definitions):
         """Write all variables to memory, so that nothing is left out because it is not used."""
         scope = self.scope
         integers = [name for name, _ in scope.integers]
-        integers += [f"{name}.{field}" for name, struct in scope.structs for field, kind in struct.fields if kind != "float"]
-        integers += [f"{name}.{one}" for name, kind in scope.vectors for one in "xyzw"[: int(kind[-1])] if kind[0] != "f"]
-        integers += [f"{one.name}[{at}]" for one in scope.arrays if one.is_local and one.element not in FLOATS for at in (0, 1)]
+        integers += [
+            f"{name}.{field}" for name, struct in scope.structs for field, kind in struct.fields if kind != "float"
+        ]
+        integers += [
+            f"{name}.{one}" for name, kind in scope.vectors for one in "xyzw"[: int(kind[-1])] if kind[0] != "f"
+        ]
+        integers += [
+            f"{one.name}[{at}]" for one in scope.arrays if one.is_local and one.element not in FLOATS for at in (0, 1)
+        ]
         for at, name in enumerate(integers):
             self.line(f"outs[4 * i + {at % 2}] = outs[4 * i + {at % 2}] * 31 + (int){name};")
         floats = [name for name, _ in scope.floats]
         floats += [f"{name}.{one}" for name, kind in scope.vectors for one in "xyzw"[: int(kind[-1])] if kind[0] == "f"]
-        floats += [f"{name}.{field}" for name, struct in scope.structs for field, kind in struct.fields if kind == "float"]
+        floats += [
+            f"{name}.{field}" for name, struct in scope.structs for field, kind in struct.fields if kind == "float"
+        ]
         for at, name in enumerate(floats):
             self.line(f"floats[6 * i + {at % 2}] += {name};")
 

@@ -22,7 +22,9 @@ def differences(program: GeneratedKernel, expected: Arrays, found: Arrays) -> li
         if different.any():
             where = int(np.flatnonzero(different)[0])
             count = int(np.count_nonzero(different))
-            lines.append(f"{parameter.name}[{where}]: expected {wanted[where]}, got {got[where]}; {count} elements differ")
+            lines.append(
+                f"{parameter.name}[{where}]: expected {wanted[where]}, got {got[where]}; {count} elements differ"
+            )
     return lines
 
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...devices.base import Device
-from ...language.readers.c import read_body
-from ...language.tree import kernel_parameter
-from ...language.writers import TARGETS, Entry, write
 from ...programs.languages import find_language
-from ...programs.portable import Buffer, PortableKernel
-from ...programs.signature import declaration, entry_symbol
 from ...programs.source import Source
 from .body import GeneratedKernel
 from .comparison import Arrays
@@ -20,6 +16,7 @@ from .scope import Features
 
 # Names outside of the kernel, which those of another program in the same text must not have.
 _OUTER = re.compile(r"\b(?=kk_(?!entry_)|help\d|pair\d|TABLE\d)")
+_OPERATOR = re.compile(r"^\S[^\n]* operator[^\n]*\{(?:[^\n]*\}$|.*?^\}$)", re.MULTILINE | re.DOTALL)
 
 
 def features_of(*devices: Device) -> Features:
@@ -28,33 +25,31 @@ def features_of(*devices: Device) -> Features:
     return Features(all(one.float64 for one in capabilities), all(one.int64 for one in capabilities))
 
 
-def run(device: Device, programs: Sequence[GeneratedKernel]) -> list[Arrays]:
-    """The arguments of each after its launch."""
-    if find_language(device.language).source_names_kernel or device.language not in TARGETS:
-        return [_run_one(device, one) for one in programs]
-    texts = [_OUTER.sub(f"p{at}_", source_of(one.kernel, device).text) for at, one in enumerate(programs)]
+def expected(program: GeneratedKernel) -> Arrays:
+    """What the reference device computes."""
+    from ...devices.reference import ReferenceDevice
+
+    with ReferenceDevice() as device:
+        return run(device, [program])[0]
+
+
+def run(device: Device, programs: Sequence[GeneratedKernel], options: Sequence[str] = ()) -> list[Arrays]:
+    """The arguments of each after its launch. `options` are handed to the compiler."""
+    if find_language(device.language).source_names_kernel or device.info.is_interpreter:
+        return [_run_one(device, one, options) for one in programs]
+    text = "\n".join(_OUTER.sub(f"p{at}_", one.kernel.source(device).text) for at, one in enumerate(programs))
+    # Operators have no name that could be made different, and two programs may define the same one.
+    for operator in set(_OPERATOR.findall(text)):
+        before, _, behind = text.partition(operator)
+        text = before + operator + behind.replace(operator, "")
     name = programs[0].kernel.name
-    with device.build(Source("\n".join(texts), name=name, language=device.language)) as built:
+    with device.build(Source(text, name, device.language, tuple(options))) as built:
         return [_launch(device, built.kernel(one.kernel.name), one) for one in programs]
 
 
-def source_of(kernel: PortableKernel, device: Device) -> Source:
-    """The kernel in the language of a device."""
-    if device.language not in TARGETS:
-        return kernel.source(device)
-    empty = Source("", kernel.name, device.language, (), kernel.defines)
-    variables = [
-        kernel_parameter(one.name, one.dtype, one.access if isinstance(one, Buffer) else None) for one in kernel.params
-    ]
-    signature = kernel.signature
-    module = read_body(kernel.name, variables, kernel.body, defines=empty.macros, group=signature.group).module
-    assert signature.group is not None
-    entry = Entry(declaration(signature), entry_symbol(kernel.name), signature.group)
-    return Source(write(device.language, module, entry).text, kernel.name, device.language)
-
-
-def _run_one(device: Device, program: GeneratedKernel) -> Arrays:
-    with device.build(source_of(program.kernel, device)) as built:
+def _run_one(device: Device, program: GeneratedKernel, options: Sequence[str]) -> Arrays:
+    kernel = replace(program.kernel, options=tuple(options))
+    with device.build(kernel.source(device)) as built:
         return _launch(device, built.kernel(program.kernel.name), program)
 
 

@@ -39,7 +39,8 @@ class FloatExpressions(Base):
 
     def float_type(self) -> str:
         """A float type that the devices have."""
-        return self.choices.pick("float", "float", "half", *(("double",) if self.features.float64 else ()))
+        found: str = self.choices.pick("float", "float", "half", *(("double",) if self.features.float64 else ()))
+        return found
 
     # --- exact
 
@@ -48,7 +49,7 @@ class FloatExpressions(Base):
         c = self.choices
         forms = (self._float_number, self._float_name, self._float_of_integer, self._sum, self._product, self._float_choice,
                  self._whole, self._smaller, self._fused, self._float_part, self._dot)  # fmt: skip
-        found = c.pick(*(forms[:3] if depth >= 3 else forms))(depth + 1)
+        found: Exact = c.pick(*(forms[:3] if depth >= 3 else forms))(depth + 1)
         if kind and found.kind != kind:
             found = self.reduced(found) if kind == "half" else found
             return Exact(f"({kind})({found.text})", kind, found.bound, found.grain)
@@ -140,7 +141,9 @@ class FloatExpressions(Base):
         return Exact(f"{c.pick('fma', 'mad')}({', '.join(one.text for one in parts)})", "float", bound, grain)
 
     def _float_part(self, depth: int) -> Exact:
-        parts = [f"{name}.{field}" for name, struct in self.scope.structs for field, kind in struct.fields if kind == "float"]
+        parts = [
+            f"{name}.{field}" for name, struct in self.scope.structs for field, kind in struct.fields if kind == "float"
+        ]
         for name, kind in self.scope.vectors:
             if kind.startswith("float"):
                 parts += [f"{name}.{one}" for one in "xyzw"[: int(kind[-1])]]
@@ -193,7 +196,9 @@ class FloatExpressions(Base):
         if form == 2:
             text = f"(float)({self.choices.pick('int', 'unsigned')}){self.integer(3)}"
             return Near(text, f"fabs({text})", 1)
-        text = self.choices.pick("0.1f", "3.14159f", "1.0f / 3") if form == 0 else self.held(self.float_value(2, "float"))
+        text = (
+            self.choices.pick("0.1f", "3.14159f", "1.0f / 3") if form == 0 else self.held(self.float_value(2, "float"))
+        )
         return Near(f"({text})", f"fabs({text})", int(form == 0))
 
 

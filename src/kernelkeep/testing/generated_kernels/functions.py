@@ -14,7 +14,9 @@ class Definitions(Statements):
         c = self.choices
         if c.chance(2):
             name = self.name("MIX")
-            self.line(f"#define {name}(a, b) {c.pick('((a) + 3 * (b))', '((a) ^ ((b) >> 3))', '((a) < (b) ? LEVEL : (a))')}")
+            self.line(
+                f"#define {name}(a, b) {c.pick('((a) + 3 * (b))', '((a) ^ ((b) >> 3))', '((a) < (b) ? LEVEL : (a))')}"
+            )
             self.macros.append(name)
         for _ in range(c.below(3)):
             name = self.name("pair")
@@ -38,7 +40,11 @@ class Definitions(Statements):
         structs = self.struct_types
         if form == 4 and structs:
             struct = c.one_of(structs)
-            result, heads, kinds = f"struct {struct.name}", [f"struct {struct.name} s", "int p"], [f"struct {struct.name}", "int"]
+            result, heads, kinds = (
+                f"struct {struct.name}",
+                [f"struct {struct.name} s", "int p"],
+                [f"struct {struct.name}", "int"],
+            )
             scope.structs.append(("s", struct))
             scope.integers.append(("p", "int"))
         else:

@@ -9,7 +9,14 @@ _NUMBERS = (
     "0", "1", "2", "3", "-1", "7", "13", "-77", "255", "0x7f", "0177", "65535", "-32768", "1000003", "5u", "0x80000000u",
     "2147483647", "(-2147483647 - 1)", "4294967295u", "'A'", "INT_MIN", "true",
 )  # fmt: skip
-_LONG_NUMBERS = ("1L", "-3l", "0x123456789abcdefL", "(-9223372036854775807L - 1)", "0xfedcba9876543210UL", "10000000000")
+_LONG_NUMBERS = (
+    "1L",
+    "-3l",
+    "0x123456789abcdefL",
+    "(-9223372036854775807L - 1)",
+    "0xfedcba9876543210UL",
+    "10000000000",
+)
 
 
 class IntegerExpressions(FloatExpressions):
@@ -23,7 +30,8 @@ class IntegerExpressions(FloatExpressions):
             self._comparison, self._logical, self._ternary, self._unary, self._cast, self._change, self._comma, self._call,
             self._builtin, self._of_floats, self._part,
         )  # fmt: skip
-        return c.pick(*(kinds[:3] if depth >= 3 or self.scope.rounds > self.MOST_ROUNDS else kinds))(depth + 1)
+        found: str = c.pick(*(kinds[:3] if depth >= 3 or self.scope.rounds > self.MOST_ROUNDS else kinds))(depth + 1)
+        return found
 
     def index(self, length: int, depth: int = 0) -> str:
         return f"{self.integer(max(depth, 2))} & {length - 1}"
@@ -117,7 +125,11 @@ class IntegerExpressions(FloatExpressions):
     def can_call(self, function: FunctionName) -> bool:
         """Whether there is an array for each parameter that is one, and the call does not take too long."""
         wanted = [one for one in function.parameters if one.endswith("[]")]
-        return not self.is_pure and self.scope.rounds * function.cost <= self.MOST_ROUNDS and all(map(self._arrays_for, wanted))
+        return (
+            not self.is_pure
+            and self.scope.rounds * function.cost <= self.MOST_ROUNDS
+            and all(map(self._arrays_for, wanted))
+        )
 
     def _arrays_for(self, parameter: str) -> list[ArrayName]:
         element = parameter.removesuffix("[]").removeprefix("const ")
@@ -176,7 +188,9 @@ class IntegerExpressions(FloatExpressions):
     def _part(self, depth: int) -> str:
         """A part of a vector or of a struct."""
         c, scope = self.choices, self.scope
-        parts = [f"{name}.{field}" for name, struct in scope.structs for field, kind in struct.fields if kind != "float"]
+        parts = [
+            f"{name}.{field}" for name, struct in scope.structs for field, kind in struct.fields if kind != "float"
+        ]
         for name, kind in scope.vectors:
             if not kind.startswith("float"):
                 parts += [f"{name}.{one}" for one in "xyzw"[: int(kind[-1])]]

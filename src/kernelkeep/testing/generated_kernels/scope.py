@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from .choices import Choices
@@ -24,6 +24,9 @@ class Features(NamedTuple):
 
     float64: bool = True
     int64: bool = True
+
+
+ALL = Features()
 
 
 class ArrayName(NamedTuple):
@@ -109,7 +112,8 @@ class Base:
 
     def integer_type(self) -> str:
         """An integer type that the devices have."""
-        return self.choices.pick(*INTEGERS, *(LONG_INTEGERS if self.features.int64 else ()))
+        found: str = self.choices.pick(*INTEGERS, *(LONG_INTEGERS if self.features.int64 else ()))
+        return found
 
     def integer(self, depth: int = 0) -> str:
         """An integer expression, which binds tightly enough to stand anywhere."""

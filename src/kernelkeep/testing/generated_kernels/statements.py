@@ -22,7 +22,7 @@ class Statements(VectorExpressions):
 
     def _statement(self) -> None:
         simple: tuple[Callable[[], None], ...] = (
-            self._assign, self._declare, self._count, self._assign_element, self._declare_float, self._assign_float,
+            self.assign, self._declare, self._count, self._assign_element, self._declare_float, self._assign_float,
             self.change_vector, self._change_struct, self._evaluate, self.effect, self._leave, self.effect,
         )  # fmt: skip
         inner = (self._if, self._if_else, self._for, self._while, self._do, self._switch, self._block, self._conditional_text,
@@ -31,11 +31,12 @@ class Statements(VectorExpressions):
 
     def effect(self) -> None:
         """A statement that only the kernel itself can have."""
-        self._assign()
+        self.assign()
 
     # --- simple ones
 
-    def _assign(self) -> None:
+    def assign(self) -> None:
+        """An assignment to a variable."""
         c = self.choices
         if not self.scope.integers:
             return self._declare()
@@ -60,7 +61,7 @@ class Statements(VectorExpressions):
         c = self.choices
         arrays = [one for one in self.scope.arrays if one.is_writable]
         if not arrays:
-            return self._assign()
+            return self.assign()
         one = c.one_of(arrays)
         if one.element in FLOATS:
             return self.line(f"{self.element(one)} = {self.held(self.float_value(0, one.element))};")
@@ -82,10 +83,12 @@ class Statements(VectorExpressions):
     def _change_struct(self) -> None:
         c = self.choices
         if not self.struct_types:
-            return self._assign()
+            return self.assign()
         if not self.scope.structs or c.chance(3):
             kind = c.one_of(self.struct_types)
-            parts = [self.held(self.float_value(1, "float")) if own == "float" else self.integer(1) for _, own in kind.fields]
+            parts = [
+                self.held(self.float_value(1, "float")) if own == "float" else self.integer(1) for _, own in kind.fields
+            ]
             name = self.name("s")
             self.line(f"struct {kind.name} {name} = {{{', '.join(parts)}}};")
             self.scope.structs.append((name, kind))
@@ -106,7 +109,7 @@ class Statements(VectorExpressions):
         """A call, or another expression, for its effect."""
         found = [one for one in self.functions if self.can_call(one) and not one.result.startswith("struct")]
         if not found:
-            return self._assign()
+            return self.assign()
         self.line(f"{self.call(self.choices.one_of(found), 1)};")
 
     def _leave(self) -> None:
@@ -114,7 +117,7 @@ class Statements(VectorExpressions):
         scope = self.scope
         words = ["break"] * bool(scope.breakable) + ["continue"] * bool(scope.loops)
         if not words:
-            return self._assign()
+            return self.assign()
         self.line(f"if ({self.condition()}) {self.choices.pick(*words)};")
 
     # --- those with others inside
@@ -167,7 +170,9 @@ class Statements(VectorExpressions):
 
     def _while(self) -> None:
         rounds, name = self._rounds(), self.name("w")
-        self.line(f"{self.choices.pick('int', 'unsigned char', 'long' if self.features.int64 else 'int')} {name} = {rounds};")
+        self.line(
+            f"{self.choices.pick('int', 'unsigned char', 'long' if self.features.int64 else 'int')} {name} = {rounds};"
+        )
         more = f" && {self.condition()}" if self.choices.chance(2) else ""
         self.scope.readable.append(name)
         self._loop(rounds, lambda: self.body(f"while ({name}-- > 0{more})"))
@@ -217,13 +222,19 @@ class Statements(VectorExpressions):
     def _pointer(self) -> None:
         """A pointer into an array, used in a block of its own."""
         c = self.choices
-        arrays = [one for one in self.scope.arrays if one.is_local and one.length >= 4 and one.element not in (*FLOATS, "bool")]
+        arrays = [
+            one
+            for one in self.scope.arrays
+            if one.is_local and one.length >= 4 and one.element not in (*FLOATS, "bool")
+        ]
         if not arrays or not self.scope.integers:
             return self._declare_array()
         one, name = c.one_of(arrays), self.name("p")
         target, _ = c.one_of(self.scope.integers)
         self.line("{")
         self.line(f"    {one.element}* {name} = {one.name} + ({self.index(one.length // 2)});")
-        self.line(c.pick(f"    *{name} += {self.integer(2)};", f"    {target} += *{name}++;", f"    {name}[1] = {target};"))
+        self.line(
+            c.pick(f"    *{name} += {self.integer(2)};", f"    {target} += *{name}++;", f"    {name}[1] = {target};")
+        )
         self.line(c.pick(f"    {target} ^= *{name};", f"    {name}[{self.index(2)}]--;"))
         self.line("}")

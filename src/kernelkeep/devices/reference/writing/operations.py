@@ -28,8 +28,8 @@ class Operations:
         if isinstance(kind, Vector):
             element = kind.element
             if sign in ("<<", ">>"):  # by one number for all elements
-                by = self._code.keep(right)
-                return self._by_element(kind, (left,), lambda parts: self.binary(sign, element, parts[0], by, at))
+                kept = self._code.keep(right)
+                return self._by_element(kind, (left,), lambda parts: self.binary(sign, element, parts[0], kept, at))
             return self._by_element(
                 kind, (left, right), lambda parts: self.binary(sign, element, parts[0], parts[1], at)
             )
