@@ -312,7 +312,7 @@ def test_ctrl_c_leaves_a_checkpoint(tmp_path: Path, specs: list[str], programs: 
         time.sleep(0.1)
         assert not (tmp_path / "run.kkpt").exists(), "nothing was due yet"
         child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=30)
+        _, errors = child.communicate(timeout=120)
     assert child.returncode == -signal.SIGINT
     *_, raised, note = errors.rstrip().splitlines()
     assert raised == "KeyboardInterrupt" and note.startswith("the state at iteration ") and note.endswith("run.kkpt")

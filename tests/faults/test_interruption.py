@@ -67,7 +67,7 @@ def _end(mode: str, programs: str, path: Path, *signals: int) -> int:
             assert not path.exists(), "nothing was due yet"
             for number in signals:
                 child.send_signal(number)
-            return child.wait(timeout=60)
+            return child.wait(timeout=180)
         finally:
             child.kill()
 

@@ -233,7 +233,7 @@ if __name__ == "__main__":
         first = wait_for(lambda: list(tmp_path.glob("pids-*")))[0]
         wait_for((tmp_path / "count.kkpt").exists)
         os.kill(int(first.name[5:]), signal.SIGKILL)
-        out, _ = run.communicate(timeout=30)
+        out, _ = run.communicate(timeout=120)
     report = json.loads(out.splitlines()[-1])
     assert report["restarts"] == 1
     assert report["history"][0]["signal"] == "SIGKILL" and report["history"][0]["pid"] == int(first.name[5:])
@@ -384,7 +384,7 @@ def running(folder: Path, body: str) -> tuple[subprocess.Popen[str], int]:
 def test_a_worker_does_not_outlive_its_supervisor(tmp_path: Path, busy: bool) -> None:
     run, pid = running(tmp_path, FOREVER if busy else FOREVER.replace("0.01", "1000"))
     run.kill()
-    run.communicate(timeout=20)
+    run.communicate(timeout=120)
     wait_for(lambda: not is_alive(pid), 5)
     assert not (tmp_path / "count.kkpt").exists()
 
@@ -392,7 +392,7 @@ def test_a_worker_does_not_outlive_its_supervisor(tmp_path: Path, busy: bool) ->
 def test_ctrl_c_stops_the_worker_once_and_cleanly(tmp_path: Path) -> None:
     run, pid = running(tmp_path, FOREVER)
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does
-    out, err = run.communicate(timeout=20)
+    out, err = run.communicate(timeout=120)
     assert out.splitlines() == ["stopped cleanly", "interrupted"]
     assert "Traceback" not in err and f"worker {pid} is asked to stop" in err
     assert not is_alive(pid) and (tmp_path / "count.kkpt").exists()
@@ -402,7 +402,7 @@ def test_ctrl_c_stops_the_worker_once_and_cleanly(tmp_path: Path) -> None:
 def test_a_signal_to_the_supervisor_lets_the_worker_make_its_checkpoint(tmp_path: Path, number: int) -> None:
     run, pid = running(tmp_path, FOREVER)
     run.send_signal(number)  # to the supervisor alone, as a container's init is stopped
-    _, err = run.communicate(timeout=20)
+    _, err = run.communicate(timeout=120)
     assert run.returncode == -number and "Traceback" not in err
     assert not is_alive(pid) and (tmp_path / "count.kkpt").exists()
 
@@ -413,7 +413,7 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
     wait_for((tmp_path / "count.kkpt").exists)
     time.sleep(0.2)
     run.send_signal(signal.SIGINT)
-    out, _ = run.communicate(timeout=20)
+    out, _ = run.communicate(timeout=120)
     assert out.splitlines() == ["stopped cleanly", "interrupted"]
     assert not is_alive(pid)
 
@@ -437,7 +437,7 @@ if __name__ == "__main__":
     time.sleep(2.6)
     for stopped in (run.pid, pid):
         os.kill(stopped, signal.SIGCONT)
-    out, _ = run.communicate(timeout=20)
+    out, _ = run.communicate(timeout=120)
     report = json.loads(out.splitlines()[-1])
     assert (report["result"], report["restarts"]) == ("done", 0)
 
