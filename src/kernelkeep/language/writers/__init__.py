@@ -5,7 +5,7 @@ cuda.py opencl.py glsl.py wgsl.py   one target each; glsl_*.py and wgsl_*.py are
 base.py         the whole text, functions, the map of its lines
 statements.py   statements
 expressions.py  expressions, and what must be evaluated before them
-pocl.py         what OpenCL C needs for PoCL to compile barriers right
+pocl.py         what OpenCL C needs for PoCL to compile it right
 pointers.py     what CUDA C and OpenCL C share: pointers, C's casts, signed overflow
 bindings.py     what GLSL and WGSL share: arrays outside of functions, small types in words
 effects.py      which expressions change something, and where the order of evaluation matters

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar
 
-from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, If, Index, Literal, Unary, Variable
+from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Literal, Unary, Variable
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, StructType, Type, Vector
 from .expressions import PRIMARY, UNARY, Text
-from .pocl import AFTER_BRANCH, SHOWN, is_branch_with_barrier, variables_to_show
+from .pocl import SHOWN, variables_to_show
 from .pointers import PointerWriter
 
 _POSITIONS = {
@@ -78,18 +78,6 @@ class OpenCLWriter(PointerWriter):
     def _variables_to_show(self) -> set[Variable]:
         kernel = self.module.kernel
         return variables_to_show((*self.module.functions, kernel)) if kernel.has_barrier else set()
-
-    def if_statement(self, s: If) -> None:
-        if not self.module.kernel.has_barrier or not is_branch_with_barrier(s):
-            super().if_statement(s)
-            return
-        self.line(self.if_head(self.x(s.condition)))
-        self.block(s.then)
-        if s.otherwise is not None and s.otherwise.statements:
-            self.line("} else {")
-            self.block(s.otherwise)
-        self.line("}")
-        self.line(self.helper(*AFTER_BRANCH))
 
     def constant(self, constant: Declare) -> None:
         self.line(f"__constant {self.declaration(constant.variable, constant.value).removeprefix('const ')};")

@@ -194,24 +194,3 @@ def test_one_work_item_changes_what_all_have_set(run: Run) -> None:
         o=np.zeros(64, "i4"),
     )
     assert (out == 33).all()
-
-
-def test_a_barrier_in_a_branch_that_some_groups_take(device: Any, written: Any) -> None:
-    """PoCL 3.0 forgets what was done in such a branch, unless a barrier follows it."""
-    import kernelkeep as kk
-
-    body = """kk_shared(float, s, 64);
-        int i, me = kk_local_id(0), group = kk_group_id(0);
-        s[me] = x[kk_global_id(0)];
-        kk_barrier();
-        if (n == 1) x[0] = -1.0f;
-        else if (group != 1) {
-            for (i = 2; i <= 64; i = 2 * i) { if ((me + 1) % i == 0) s[me] = s[me] + s[me - i / 2]; kk_barrier(); }
-            if (me == 63) x[group] = s[me];
-        }
-        else { for (i = 0; i < 3; i++) { if (me == i) s[0] += 1.0f; kk_barrier(); } if (me == 0) x[group] = s[0]; }"""
-    source = kk.Source(written(device.language, body), name="k", language=device.language)
-    x = device.array(np.ones(192, "f4"))
-    with device.build(source) as program:
-        program.kernel("k").launch(3, (x, 2))
-        assert x.numpy()[:4].tolist() == [64, 4, 64, 1]
