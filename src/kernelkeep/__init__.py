@@ -65,6 +65,12 @@ if TYPE_CHECKING:
     from .programs.portable import Buffer as Buffer
     from .programs.portable import PortableKernel as PortableKernel
     from .programs.portable import Scalar as Scalar
+    from .programs.python_kernel import function as function
+    from .programs.python_kernel import kernel as kernel
+    from .programs.python_words import *  # noqa: F403
+    from .programs.python_words import In as In
+    from .programs.python_words import InOut as InOut
+    from .programs.python_words import Out as Out
     from .programs.source import Source as Source
     from .remote.address import Remote as Remote
     from .remote.keyring import Keyring as Keyring
@@ -100,6 +106,8 @@ _HOMES = {
     "Fence": "devices.base",
     "Fingerprint": "devices.fingerprint",
     "Graph": "execution.graph",
+    "In": "programs.python_words",
+    "InOut": "programs.python_words",
     "Job": "execution.job",
     "Kernel": "devices.base",
     "KernelFault": "errors",
@@ -107,6 +115,7 @@ _HOMES = {
     "Keyring": "remote.keyring",
     "Lease": "cache.lease",
     "LocalMemory": "devices.base",
+    "Out": "programs.python_words",
     "OutOfMemory": "errors",
     "PortableKernel": "programs.portable",
     "PreloadReport": "cache.report",
@@ -134,7 +143,9 @@ _HOMES = {
     "VariantSpace": "variants.space",
     "compile_ahead": "fleet.compile_ahead",
     "export_bundle": "fleet.bundle",
+    "function": "programs.python_kernel",
     "import_bundle": "fleet.bundle",
+    "kernel": "programs.python_kernel",
     "list_devices": "devices.registry",
     "open_device": "devices.registry",
     "pull_cache": "cache.sync",
@@ -169,6 +180,8 @@ __all__ = [
     "Fence",
     "Fingerprint",
     "Graph",
+    "In",
+    "InOut",
     "Job",
     "Kernel",
     "KernelFault",
@@ -176,6 +189,7 @@ __all__ = [
     "Keyring",
     "Lease",
     "LocalMemory",
+    "Out",
     "OutOfMemory",
     "PortableKernel",
     "PreloadReport",
@@ -203,7 +217,9 @@ __all__ = [
     "VariantSpace",
     "compile_ahead",
     "export_bundle",
+    "function",
     "import_bundle",
+    "kernel",
     "list_devices",
     "open_device",
     "pull_cache",
@@ -222,6 +238,12 @@ def __getattr__(name: str) -> object:
     if name == "fleet":  # kk.fleet.warm, without an import of its own
         return importlib.import_module("kernelkeep.fleet")
     home = _HOMES.get(name)
+    if home is None and not name.startswith("_"):  # kk.global_id, kk.f4 and the other words of Python kernels
+        from .programs.python_words import find_word
+
+        if (word := find_word(name)) is not None:
+            globals()[name] = word
+            return word
     if home is None:
         raise AttributeError(f"module 'kernelkeep' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"kernelkeep.{home}"), name)
@@ -230,4 +252,6 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    from .programs.python_words import all_words
+
+    return sorted({*globals(), *__all__, *all_words()})

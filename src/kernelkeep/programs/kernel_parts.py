@@ -44,6 +44,11 @@ class KernelParts(msgspec.Struct, frozen=True):
     assumes: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
 
+    @property
+    def is_c(self) -> bool:
+        """Whether the body is C."""
+        return self.reader == "c"
+
 
 class Written(NamedTuple):
     """A text, and for each of its lines the line of the user's text that it came from; 0 where it came from none."""

@@ -199,12 +199,13 @@ class PortableKernel:
         sources: dict[Any, PortableSource] = self.__dict__["_sources"]
         found = sources.get((language.name, lacks, assumes))
         if found is None:
-            parts = self._parts(language, lacks, assumes)
+            parts = self.parts(language, lacks, assumes)
             found = PortableSource(parts, language.name, tuple(self.options), self.defines)
             sources[language.name, lacks, assumes] = found
         return found
 
-    def _parts(self, language: Language, lacks: tuple[str, ...], assumes: tuple[str, ...]) -> KernelParts:
+    def parts(self, language: Language, lacks: tuple[str, ...], assumes: tuple[str, ...]) -> KernelParts:
+        """The kernel as plain data, for one language and the devices that lack and allow the same."""
         return KernelParts(
             signature=self.signature,
             body=self.body,

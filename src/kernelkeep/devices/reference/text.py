@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
+from importlib import import_module
 from typing import NamedTuple
 
 from ...errors import CompileError
 from ...language.lines import line_numbers, line_with_number
-from ...language.readers.c import read_body
+from ...language.readers import READERS
+from ...language.readers.c import Reading, read_body
 from ...language.tree import Module
 from ...programs.kernel_parts import parameters_of
 from ...programs.signature import KernelSignature, declared
 
 _HEAD = re.compile(r"[ \t]*//kk:[ \t]*kernel[ \t]+(\w+)")
+_READER = re.compile(r"^//kk: reader (\w+) (.*)$", re.MULTILINE)
 _TRUSTED = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+kk[ \t]+trusted[ \t]+([^\n]*)$", re.MULTILINE)
 
 
@@ -68,4 +72,31 @@ def kernel_texts(text: str) -> dict[str, KernelText]:
 def read_kernel(kernel: KernelText) -> Module:
     """The tree of a kernel."""
     signature = kernel.signature
+    if (found := _READER.search(kernel.text)) is not None:
+        return _read_other(kernel, found.group(1), found.group(2))
     return read_body(signature.name, parameters_of(signature), kernel.text, group=signature.group).module
+
+
+def _read_other(kernel: KernelText, reader: str, facts: str) -> Module:
+    """The tree of a kernel that is not written in C. `facts` is what `programs/languages/reference.py` wrote."""
+    signature = kernel.signature
+    try:
+        if reader not in READERS:
+            raise ValueError(reader)
+        body, functions, macros, first_line, file = json.loads(facts)
+        read = import_module(f"...language.readers.{reader}", __package__).read_kernel
+        parameters = parameters_of(signature)
+        found: Reading = read(
+            signature.name,
+            parameters,
+            body,
+            functions=functions,
+            defines=macros,
+            group=signature.group,
+            first_line=first_line,
+            file=file,
+        )
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        message = "the line that begins with //kk: reader was not written by kernelkeep"
+        raise CompileError(f"{signature.name}: {message}", log=message, name=signature.name) from None
+    return found.module

@@ -62,9 +62,9 @@ class Loops:
             self._function.failed.add(name)
             return
         kind, first, last, step = bounds
-        changed = names_stored(node.body)
-        start: list[Declare | Evaluate] = []
         is_own = name in self._function.scope.of_loops
+        changed = names_stored(node.body) | (set() if is_own else {name})
+        start: list[Declare | Evaluate] = []
         counter = self._function.hidden(name if is_own else f"{name}_at", kind, self._read.at(node.target), first)
         start.append(counter)
         last = self._kept(last, f"{name}_end", changed, start)

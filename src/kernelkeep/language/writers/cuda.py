@@ -10,6 +10,7 @@ from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, L
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Array, Scalar, StructType, Vector, limits
 from .expressions import PRIMARY, PRODUCT, SUM, UNARY, Text
 from .pointers import PointerWriter
+from .wrapping import WrappingWriter
 
 _DEVICE = "__device__ inline"
 _TEMPLATE = f"template <typename T>\n{_DEVICE}"
@@ -166,7 +167,7 @@ class CudaWriter(PointerWriter):
         if isinstance(e, Unary):
             template = "(int)-(unsigned)a.{}" if operator == "-" and is_signed else f"{operator}a.{{}}"
             self.elementwise(f"operator{operator}", kind, (kind.title,), template)
-            return super(PointerWriter, self).unary(e)
+            return super(WrappingWriter, self).unary(e)
         right = e.right.type
         second = "b.{}" if isinstance(right, Vector) else "b"
         if operator in ("<<", ">>"):

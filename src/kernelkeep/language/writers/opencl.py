@@ -12,6 +12,7 @@ from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, St
 from .expressions import PRIMARY, UNARY, Text
 from .pocl import SHOWN, variables_to_show
 from .pointers import PointerWriter
+from .wrapping import WrappingWriter
 
 _POSITIONS = {
     "kk_global_id": "get_global_id", "kk_local_id": "get_local_id", "kk_group_id": "get_group_id",
@@ -152,7 +153,7 @@ class OpenCLWriter(PointerWriter):
             left, right = self.x(e.left), self.x(e.right)
             return f"as_{kind}(as_{other}({left}) {e.operator} as_{other}({right}))", PRIMARY
         if isinstance(e, Unary):
-            return super(PointerWriter, self).unary(e)
+            return super(WrappingWriter, self).unary(e)
         return self.infix(e.operator, e.left, e.right)
 
     def vector_element(self, e: Index) -> Text:

@@ -5,9 +5,13 @@
     if (i < n) y[i] = a * x[i] + y[i];
 
 A kernel ends where the next one is declared. What stands above the first declaration belongs to every kernel.
+
+A kernel that is not written in C has a line more, `//kk: reader` with the module that reads it and all that this needs, as JSON.
 """
 
 from __future__ import annotations
+
+import json
 
 from ..kernel_parts import UnwrittenKernel, Written
 from .base import NO_DEVICE_CLOCK, Language
@@ -27,6 +31,10 @@ int i = kk_global_id(0);
 
     def write(self, kernel: UnwrittenKernel) -> Written:
         parts = kernel.parts
+        if not parts.is_c:
+            facts = [parts.body, parts.functions, dict(kernel.macros), parts.first_line, parts.file]
+            head = f"{kernel.declaration}\n//kk: reader {parts.reader} {json.dumps(facts)}"
+            return Written(f"{head}\n#line {parts.first_line}\n{parts.body}\n", ())
         text = f"{kernel.declaration}\n{parts.functions}#line {parts.first_line}\n{parts.body}\n"
         return Written(self.with_macros(text, kernel.macros) if kernel.macros else text, ())
 

@@ -210,3 +210,9 @@ def test_nvrtc_compiles_all_of_the_language(writer: Callable[..., Written], arch
         raise
     except kk.DeviceError as error:
         pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_vectors_are_negated_in_every_target(written: Write, target: str) -> None:
+    text = written(target, "float3 v = {1, 2, 3}; int2 k = {1, 2}; v = -v; k = -k; x[0] = v.x + k.y;")
+    assert "= -v" in text or "-v.x" in text or "neg" in text, text
