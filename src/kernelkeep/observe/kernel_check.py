@@ -15,6 +15,7 @@ from ..continuous.runner import run
 from ..devices.base import Device
 from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel
+from ..programs.signature import VECTORS
 
 Grid = tuple[int, ...]
 
@@ -40,7 +41,7 @@ def run_once(
     args: list[Any] = []
     for param in kernel.params:
         if isinstance(param, Buffer):
-            args.append(device.array(_contents(param.dtype, sizes.get(param.name, items))))
+            args.append(device.array(_contents(param, sizes.get(param.name, items))))
         else:
             dtype = np.dtype(param.dtype)
             default = min(items, np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
@@ -76,8 +77,14 @@ def _grid_for(items: int, group: Sequence[int]) -> Grid:
     return tuple(max(1, -(-(items if used == 1 else side) // size)) for size in group[:used])
 
 
-def _contents(dtype: str, size: int) -> np.ndarray[Any, Any]:
-    kind = np.dtype(dtype)
+def _contents(buffer: Buffer, size: int) -> np.ndarray[Any, Any]:
+    if buffer.dtype.startswith("struct "):
+        raise ArgumentError(
+            f"buffer {buffer.name} has elements of {buffer.dtype}: only buffers of numbers can be made up"
+        )
+    if buffer.dtype in VECTORS:
+        size *= int(buffer.dtype[-1])
+    kind = np.dtype(VECTORS.get(buffer.dtype, buffer.dtype))
     if kind.kind == "f":
         return np.random.default_rng(0).random(size).astype(kind)
     return (np.arange(size) % (int(np.iinfo(kind).max) + 1 if kind.itemsize < 4 else max(size, 1))).astype(kind)

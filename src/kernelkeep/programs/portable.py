@@ -32,9 +32,10 @@ from ..errors import ArgumentError, Unsupported
 from .kernel_parts import NEEDS, KernelParts
 from .languages import Language, find_language
 from .portable_source import PortableSource
-from .signature import DTYPES, KernelSignature, Parameter
+from .signature import DTYPES, VECTORS, KernelSignature, Parameter
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_STRUCT = re.compile(r"struct +[A-Za-z_]\w*\Z")
 # No parameter can have these names: the body could not mean anything else by them. Words that only some targets reserve are fine.
 _KEYWORDS = frozenset(
     """auto bool break case char const continue default do double else enum extern false float for goto if inline int long
@@ -67,14 +68,22 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class Buffer:
-    """A device array that the kernel reads ("r"), writes ("w") or both ("rw")."""
+    """A device array that the kernel reads ("r"), writes ("w") or both ("rw").
+
+    Its elements are numbers; or vectors, with a dtype such as "float4", for an array of four times as many numbers; or structs,
+    with a dtype such as "struct node", which the body defines before its first statement. An array of structs is given as an
+    array of any type with the same bytes, laid out as in C.
+    """
 
     name: str
     dtype: str
     access: str = "rw"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", _check_parameter(self.name, self.dtype))
+        if isinstance(self.dtype, str) and (self.dtype in VECTORS or _STRUCT.match(self.dtype)):
+            _check_parameter(self.name, "u1")
+        else:
+            object.__setattr__(self, "dtype", _check_parameter(self.name, self.dtype, more=VECTORS))
         if self.access not in ("r", "w", "rw"):
             raise ArgumentError(f"access of buffer {self.name} must be 'r', 'w' or 'rw', got {self.access!r}")
 
@@ -90,8 +99,8 @@ class Scalar:
         object.__setattr__(self, "dtype", _check_parameter(self.name, self.dtype))
 
 
-def _check_parameter(name: str, dtype: Any) -> str:
-    """The dtype's short name. NumPy's other names (np.float32, "float32") are accepted too."""
+def _check_parameter(name: str, dtype: Any, *, more: Iterable[str] = ()) -> str:
+    """The dtype's short name. NumPy's other names (np.float32, "float32") are accepted too; an error names `more` as well."""
     if not isinstance(name, str) or not _NAME.match(name):
         raise ArgumentError(f"the name of a parameter must be an identifier, got {name!r}")
     if name.startswith(("kk_", "__")):
@@ -109,8 +118,17 @@ def _check_parameter(name: str, dtype: Any) -> str:
     except (TypeError, ValueError, SyntaxError):
         short = ""
     if short not in DTYPES:
-        raise ArgumentError(f"dtype of parameter {name} must be one of {', '.join(DTYPES)}, got {dtype!r}")
+        raise ArgumentError(f"dtype of parameter {name} must be one of {', '.join((*DTYPES, *more))}, got {dtype!r}")
     return short
+
+
+def _buffer_parameter(buffer: Buffer) -> Parameter:
+    name, dtype, access = buffer.name, buffer.dtype, buffer.access
+    if dtype in DTYPES:
+        return Parameter(name, "buffer", dtype, access)
+    if dtype in VECTORS:
+        return Parameter(name, "buffer", VECTORS[dtype], access, element=dtype)
+    return Parameter(name, "buffer", None, access, element=dtype.split()[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +196,7 @@ class PortableKernel:
         group = (self.group,) if isinstance(self.group, int) else tuple(self.group)
         x, y, z = (*group, 1, 1)[:3]
         params = tuple(
-            Parameter(p.name, "buffer", p.dtype, p.access)
+            _buffer_parameter(p)
             if isinstance(p, Buffer)
             else Parameter(p.name, "scalar", p.dtype, "r", DTYPES[p.dtype])
             for p in self.params

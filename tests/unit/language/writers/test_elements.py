@@ -12,7 +12,6 @@ from kernelkeep.devices.base import Device
 from kernelkeep.language import writers
 from kernelkeep.language.readers.c import read_body
 from kernelkeep.language.tree import kernel_parameter
-from kernelkeep.programs.signature import KernelSignature, Parameter, declaration, entry_symbol
 from kernelkeep.testing import open_or_skip
 
 Array = np.ndarray[Any, Any]
@@ -31,20 +30,10 @@ def device(request: pytest.FixtureRequest, pocl: str) -> Any:
 
 def run(device: Device, body: str, elements: dict[str, str], **arrays: Array) -> list[Array]:
     """One group of 16 with the arrays, all read and written; `elements` has the types of those that are not of numbers."""
-    params = tuple(
-        Parameter(name, "buffer", array.dtype.str[1:], "rw", element=elements.get(name, ""))
-        for name, array in arrays.items()
-    )
-    signature = KernelSignature("k", params, (16, 1, 1))
-    if device.language == "reference":
-        text = f"{declaration(signature)}\n#line 1\n{body}"
-    else:
-        parameters = [kernel_parameter(p.name, p.element or p.dtype or "", "rw") for p in params]
-        module = read_body("k", parameters, body).module
-        entry = writers.Entry(declaration(signature), entry_symbol("k"), (16, 1, 1))
-        text = writers.write(device.language, module, entry).text
+    params = [kk.Buffer(name, elements.get(name, array.dtype.str[1:])) for name, array in arrays.items()]
+    kernel = kk.PortableKernel("k", params, body, 16)
     given = [device.array(array) for array in arrays.values()]
-    with device.build(kk.Source(text, name="k", language=device.language)) as program:
+    with device.build(kernel.source(device)) as program:
         program.kernel("k").launch(1, tuple(given))
         return [array.numpy() for array in given]
 
@@ -76,7 +65,7 @@ def test_structs(device: Device) -> None:
         x[i] = moved(*mine, 2.0f);
         x[i].kind++; n[i] = x[i].past[2];"""
     )
-    x, n = run(device, body, {"x": "particle"}, x=given.view("i4"), n=np.zeros(16, "i4"))
+    x, n = run(device, body, {"x": "struct particle"}, x=given.view("i4"), n=np.zeros(16, "i4"))
     out = x.view(PARTICLE)
     assert out["kind"].tolist() == list(range(1, 17))
     assert out["speed"].tolist() == [[3, k] for k in range(16)]
@@ -97,3 +86,22 @@ def test_what_cannot_be_in_a_buffer_is_refused() -> None:
         with pytest.raises(kk.Unsupported, match="no structs with numbers of 8 or 16 bits in buffers, and x has them"):
             writers.write(target, small, writers.Entry("//", "k", (1, 1, 1)))
     assert "char b[4]" in writers.write("cuda", small, writers.Entry("//", "k", (1, 1, 1))).text
+
+
+def test_an_array_of_vectors_has_the_type_of_their_numbers() -> None:
+    kernel = kk.PortableKernel("k", [kk.Buffer("x", "float4"), kk.Buffer("y", "uint2", "r")], "x[0].x = y[0].y;", 1)
+    with kk.open_device("reference") as device, device.build(kernel.source(device)) as program:
+        launch = program.kernel().launch
+        x, y = device.array(np.zeros(4, "f4")), device.array(np.arange(2, dtype="u4"))
+        launch(1, (x, y))
+        assert x.numpy()[0] == 1
+        with pytest.raises(kk.ArgumentError, match="must be an array of float32, got uint32"):
+            launch(1, (y, y))
+
+
+def test_other_types_of_buffers_are_refused() -> None:
+    for dtype in ("float3", "double2", "node", "struct", "struct a b", [("a", "i4")]):
+        with pytest.raises(kk.ArgumentError, match=r"dtype of parameter x must be one of i1, .*, float4, "):
+            kk.Buffer("x", dtype)  # type: ignore[arg-type]
+    with pytest.raises(kk.ArgumentError, match="dtype of parameter n must be one of"):
+        kk.Scalar("n", "float4")
