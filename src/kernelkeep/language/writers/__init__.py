@@ -1,6 +1,6 @@
 """Writers: from the typed tree to a text in a target language.
 
-cuda.py opencl.py glsl.py wgsl.py   one target each
+cuda.py opencl.py glsl.py wgsl.py   one target each; glsl_*.py and wgsl_*.py are parts of theirs
 
 base.py         the whole text, functions, the map of its lines
 statements.py   statements

@@ -1,0 +1,125 @@
+"""Elements of arrays in GLSL: packed in words, kept as bits, and changed by atomics."""
+
+from __future__ import annotations
+
+from ..tree import BuiltinCall, Expression, Variable
+from ..types import F4, I4, Scalar
+from .bindings import element_of
+from .effects import root_of
+from .expressions import PRIMARY, UNARY, Text
+from .glsl_numbers import GlslNumbers
+
+_ATOMICS = {"add": "Add", "sub": "Add", "min": "Min", "max": "Max", "and": "And", "or": "Or", "xor": "Xor",
+            "exchange": "Exchange", "cas": "CompSwap"}  # fmt: skip
+_FLOAT_ATOMICS = {"add": "seen + v", "sub": "seen - v", "min": "min(seen, v)", "max": "max(seen, v)", "exchange": "v"}
+
+
+class GlslArrays(GlslNumbers):
+    """Writes loads, stores and atomics."""
+
+    def loaded(self, e: Expression) -> Text:
+        root = root_of(e)
+        assert root is not None
+        root = self.array(root)
+        if not self.is_packed(root):
+            return f"uintBitsToFloat({self.place_of(e)})", PRIMARY
+        kind = element_of(root.type)
+        assert isinstance(kind, Scalar)
+        bits, words, shift = _packing(kind)
+        name, array = f"kk_load_{self.variable(root).strip('_')}", self.variable(root)
+        word = f"{array}[i >> {words}], (i & {shift}) * {bits}, {bits})"
+        cut = f"bitfieldExtract(int({word.replace(']', '])', 1)}" if kind.signed else f"int(bitfieldExtract({word})"
+        self.helper(name, f"int {name}(int i) {{ return {cut}; }}")
+        return self.element_call(name, e), PRIMARY
+
+    def stored(self, target: Expression, value: Expression) -> Text:
+        root = root_of(target)
+        assert root is not None
+        root = self.array(root)
+        if not self.is_packed(root):
+            return f"{self.place_of(target)} = floatBitsToUint({self.x(value)})", 2
+        kind = element_of(root.type)
+        assert isinstance(kind, Scalar)
+        bits, words, shift = _packing(kind)
+        array = self.variable(root)
+        name = f"kk_store_{array.strip('_')}"
+        self.helper(
+            name,
+            f"""void {name}(int i, int value) {{
+    const int shift = (i & {shift}) * {bits};
+    const uint mask = {(1 << bits) - 1}u << shift;
+    const uint bits = (uint(value) << shift) & mask;
+    uint old = {array}[i >> {words}];
+    for (;;) {{  // other work-items may write to the same word
+        const uint seen = atomicCompSwap({array}[i >> {words}], old, (old & ~mask) | bits);
+        if (seen == old) break;
+        old = seen;
+    }}
+}}""",
+        )
+        return self.element_call(name, target, self.x(value, 2)), PRIMARY
+
+    def four_helper(self, rule: str, root: Variable) -> str:
+        array = self.variable(root)
+        bits = self.is_bits(root)
+        elements = [f"{array}[i{f' + {at}' if at else ''}]" for at in range(4)]
+        if rule == "load4":
+            parts = ", ".join(f"uintBitsToFloat({one})" if bits else one for one in elements)
+            name = f"kk_load4_{array.strip('_')}"
+            return self.helper(name, f"vec4 {name}(int i) {{ return vec4({parts}); }}")
+        name = f"kk_store4_{array.strip('_')}"
+        values = [f"floatBitsToUint(v.{one})" if bits else f"v.{one}" for one in "xyzw"]
+        body = "".join(f"    {one} = {value};\n" for one, value in zip(elements, values, strict=True))
+        return self.helper(name, f"void {name}(int i, vec4 v) {{\n{body}}}")
+
+    def atomic(self, e: BuiltinCall) -> Text:
+        element, *values = e.arguments
+        operation = e.builtin.name.removeprefix("kk_atomic_")
+        root = root_of(element)
+        assert root is not None
+        root = self.array(root)
+        if operation in ("load", "store"):
+            return self._ordered_access(element, values, is_bits=self.is_bits(root))
+        if self.is_bits(root):
+            return self.element_call(
+                self._float_atomic(operation, element, root), element, self.x(values[0], 2)
+            ), PRIMARY
+        if e.type is F4:
+            self.extensions["GL_NV_shader_atomic_float"] = None
+        place = self.place_of(element)
+        given = ", ".join(self.x(value, 2) for value in values)
+        if operation == "sub":
+            given = f"-{self.x(values[0], UNARY)}" if given[0] != "-" else f"-({given})"
+        return f"atomic{_ATOMICS[operation]}({place}, {given})", PRIMARY
+
+    def _ordered_access(self, element: Expression, values: list[Expression], *, is_bits: bool) -> Text:
+        place = self.place_of(element)
+        if values:
+            value = self.x(values[0])
+            return f"atomicExchange({place}, {f'floatBitsToUint({value})' if is_bits else value})", PRIMARY
+        text = f"atomicOr({place}, {'0' if element.type is I4 else '0u'})"
+        return (f"uintBitsToFloat({text})" if is_bits else text), PRIMARY
+
+    def _float_atomic(self, operation: str, element: Expression, root: Variable) -> str:
+        array = self.variable(root)
+        name = f"kk_atomic_{operation}_{array.strip('_')}"
+        indices = [f"i{at or ''}" for at in range(len(self.indices(element)))]
+        place = array + "".join(f"[{one}]" for one in indices)
+        parameters = "".join(f"int {one}, " for one in indices)
+        return self.helper(
+            name,
+            f"""float {name}({parameters}float v) {{
+    uint old = {place};
+    for (;;) {{
+        const float seen = uintBitsToFloat(old);
+        const uint found = atomicCompSwap({place}, old, floatBitsToUint({_FLOAT_ATOMICS[operation]}));
+        if (found == old) return seen;
+        old = found;
+    }}
+}}""",
+        )
+
+
+def _packing(kind: Scalar) -> tuple[int, int, int]:
+    """Of a small type: its bits, the shift from an element to its word, and the mask of its place there."""
+    return (8, 2, 3) if kind.size == 1 else (16, 1, 1)
