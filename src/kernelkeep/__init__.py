@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from .fleet.bundle import import_bundle as import_bundle
     from .fleet.compile_ahead import AheadReport as AheadReport
     from .fleet.compile_ahead import compile_ahead as compile_ahead
+    from .observe.kernel_check import CheckReport as CheckReport
+    from .observe.kernel_check import check as check
     from .programs.portable import Buffer as Buffer
     from .programs.portable import PortableKernel as PortableKernel
     from .programs.portable import Scalar as Scalar
@@ -93,6 +95,7 @@ _HOMES = {
     "CacheStats": "cache.stats",
     "CacheWarning": "errors",
     "Capabilities": "devices.base",
+    "CheckReport": "observe.kernel_check",
     "Checkpoint": "continuous.checkpoints.checkpoint",
     "CheckpointError": "errors",
     "CheckpointWarning": "continuous.checkpoints.checkpoint",
@@ -141,6 +144,7 @@ _HOMES = {
     "Variant": "variants.space",
     "VariantError": "errors",
     "VariantSpace": "variants.space",
+    "check": "observe.kernel_check",
     "compile_ahead": "fleet.compile_ahead",
     "export_bundle": "fleet.bundle",
     "function": "programs.python_kernel",
@@ -167,6 +171,7 @@ __all__ = [
     "CacheStats",
     "CacheWarning",
     "Capabilities",
+    "CheckReport",
     "Checkpoint",
     "CheckpointError",
     "CheckpointWarning",
@@ -215,6 +220,7 @@ __all__ = [
     "Variant",
     "VariantError",
     "VariantSpace",
+    "check",
     "compile_ahead",
     "export_bundle",
     "function",

@@ -55,22 +55,28 @@ class CompileError(KernelKeepError):
     """The compiler refused a source.
 
     `log` is the compiler's own text, whole. `line` is the first line it complains about, counted in the text the
-    user wrote (for a portable kernel: in its body), or None when the log names no line.
+    user wrote (for a portable kernel: in its body), or None when the log names no line. `problems` has the mistakes in a
+    portable kernel one by one, with their places.
     """
 
-    def __init__(self, message: str, *, log: str = "", line: int | None = None, name: str = "") -> None:
+    def __init__(
+        self, message: str, *, log: str = "", line: int | None = None, name: str = "", problems: Iterable[Any] = ()
+    ) -> None:
         super().__init__(message)
         self.log = log
         self.line = line
         self.name = name
+        self.problems = tuple(problems)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only fields do not survive the default pickling, and errors cross process pools.
-        return (_rebuild_compile_error, (str(self), self.log, self.line, self.name))
+        return (_rebuild_compile_error, (str(self), self.log, self.line, self.name, self.problems))
 
 
-def _rebuild_compile_error(message: str, log: str, line: int | None, name: str) -> CompileError:
-    return CompileError(message, log=log, line=line, name=name)
+def _rebuild_compile_error(
+    message: str, log: str, line: int | None, name: str, problems: tuple[Any, ...] = ()
+) -> CompileError:
+    return CompileError(message, log=log, line=line, name=name, problems=problems)
 
 
 class DeviceError(KernelKeepError):
@@ -123,14 +129,19 @@ class OutOfMemory(DeviceError, MemoryError):
 
 
 class Unsupported(KernelKeepError):
-    """The device lacks a capability; `capability` names it."""
+    """The device lacks a capability; `capability` names it.
 
-    def __init__(self, capability: str, message: str | None = None) -> None:
+    `line` and `column` tell where the body of a portable kernel needs it, 0 where that is not known.
+    """
+
+    def __init__(self, capability: str, message: str | None = None, line: int = 0, column: int = 0) -> None:
         super().__init__(message or f"this device has no {capability}")
         self.capability = capability
+        self.line = line
+        self.column = column
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Unsupported, (self.capability, str(self)))
+        return (Unsupported, (self.capability, str(self), self.line, self.column))
 
 
 class VariantError(KernelKeepError):

@@ -9,15 +9,15 @@ import kernelkeep as kk
 PUBLIC = [
     "AheadReport", "ArgumentError", "Array", "BinaryRejected", "Buffer", "BundleReport", "CacheStats", "CacheWarning",
     "Capabilities",
-    "Checkpoint", "CheckpointError", "CheckpointWarning", "CompileError", "DeadlineWarning", "Device", "DeviceError",
-    "DeviceInfo", "Executor",
+    "CheckReport", "Checkpoint", "CheckpointError", "CheckpointWarning", "CompileError", "DeadlineWarning", "Device",
+    "DeviceError", "DeviceInfo", "Executor",
     "Explanation", "Fence", "Fingerprint", "Graph", "In", "InOut",
     "Job", "Kernel", "KernelFault", "KernelKeepError", "Keyring", "Lease",
     "LocalMemory",
     "Out", "OutOfMemory", "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress",
     "Remote", "RemoteError", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram", "SupervisedReport",
     "SupervisionError", "SyncReport", "Template", "TuneReport", "Tuned", "Unsupported", "Variant", "VariantError", "VariantSpace",
-    "compile_ahead", "export_bundle", "function", "import_bundle", "kernel", "list_devices", "open_device",
+    "check", "compile_ahead", "export_bundle", "function", "import_bundle", "kernel", "list_devices", "open_device",
     "pull_cache", "push_cache", "read_checkpoint", "register_backend", "resume", "run", "run_supervised",
 ]  # fmt: skip
 

@@ -17,27 +17,40 @@ _MOST = 20  # errors that are collected before the reader gives up
 
 
 class Problem(Struct, frozen=True):
-    """A mistake, or a warning: one sentence, its place, and the line it is about."""
+    """A mistake, or a warning: one sentence, its place, and the line it is about.
+
+    What one target lacks has the name of the `target`, and of the `capability` that is missing.
+    """
 
     sentence: str
     line: int
     column: int
     shown: str = ""
     is_warning: bool = False
+    target: str = ""
+    capability: str = ""
 
     def __str__(self) -> str:
         return f"{self.headline}{self.picture}"
 
     @property
+    def severity(self) -> str:
+        """ "error" for a mistake, "unsupported" for what a target lacks, or "warning"."""
+        return "warning" if self.is_warning else "unsupported" if self.capability else "error"
+
+    @property
     def headline(self) -> str:
         """The line's number and the sentence."""
-        return f"line {self.line}: {'warning: ' if self.is_warning else ''}{self.sentence}"
+        where = f"line {self.line}: " if self.line else ""
+        return f"{where}{'warning: ' if self.is_warning else ''}{self.sentence}"
 
     @property
     def picture(self) -> str:
         """The line of the text, and a caret below the column."""
         if not self.shown:
             return ""
+        if not self.column:
+            return f"\n    {self.shown}"
         # Tabs stay tabs, so that the caret is below its column however wide they are.
         before = "".join("\t" if sign == "\t" else " " for sign in self.shown[: self.column - 1])
         return f"\n    {self.shown}\n    {before}^"
@@ -82,7 +95,7 @@ class Problems:
         first, more = self.errors[0], len(self.errors) - 1
         others = f"\n({more} more {'error' if more == 1 else 'errors'} in .log)" if more else ""
         log = "\n".join(map(str, self.errors))
-        raise CompileError(f"{what}, {first}{others}", log=log, line=first.line, name=name)
+        raise CompileError(f"{what}, {first}{others}", log=log, line=first.line, name=name, problems=self.errors)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -1,90 +1,160 @@
-"""Checks portable kernels without a driver: reads them, and runs them on the interpreter with made-up arguments."""
+"""`kk.check`: what is wrong with a portable kernel, for every target. No device is opened and no driver is asked."""
 
 from __future__ import annotations
 
-import math
-import tempfile
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, overload
 
-import numpy as np
+from msgspec.structs import replace
 
-from ..cache.program_cache import ProgramCache
-from ..continuous.program import StateProgram
-from ..continuous.runner import run
-from ..devices.base import Device
-from ..errors import ArgumentError
-from ..programs.portable import Buffer, PortableKernel
-from ..programs.signature import VECTORS
+from ..errors import ArgumentError, CompileError, Unsupported
+from ..language.lines import line_with_number
+from ..language.problems import Problem
+from ..language.writers import TARGETS
+from ..programs.kernel_parts import UnwrittenKernel
+from ..programs.languages import find_language
+from ..programs.portable import PortableKernel
+from ..programs.portable_source import PortableSource
 
-Grid = tuple[int, ...]
+if TYPE_CHECKING:
+    from ..continuous.program import StateProgram
+
+    Checkable = PortableKernel | PortableSource | StateProgram
+
+_ORDER = {"error": 0, "unsupported": 1, "warning": 2}
 
 
-def run_once(
-    device: Device,
-    kernel: PortableKernel,
-    *,
-    items: int = 1000,
-    grid: Grid | None = None,
-    scalars: Mapping[str, float] | None = None,
-    sizes: Mapping[str, int] | None = None,
-) -> Grid:
-    """Launch a kernel once, and return the grid. Raises `CompileError`, and `KernelFault` for a bug that the run met.
+class CheckReport(Sequence[Problem]):
+    """The problems of a kernel: a sequence, empty where there are none. `str()` shows each with its line and a caret.
 
-    Each buffer has `items` elements or as many as `sizes` says, integers counting up from 0, floats between 0 and 1. Integer
-    scalars are `items`, floats 1, or what `scalars` says. The grid has enough groups for `items` work-items.
+    A problem has `severity` ("error", "unsupported" or "warning"), `sentence`, `line`, `column` and `shown`, the line itself.
+    What one target lacks has the `target`'s name and the `capability`; all others are the same for every target. `targets` are
+    those that were checked.
     """
-    scalars, sizes = scalars or {}, sizes or {}
-    _check_names(kernel, scalars, sizes)
-    group = kernel.signature.group or (1, 1, 1)
-    chosen = _grid_for(items, group) if grid is None else grid
-    args: list[Any] = []
-    for param in kernel.params:
-        if isinstance(param, Buffer):
-            args.append(device.array(_contents(param, sizes.get(param.name, items))))
-        else:
-            dtype = np.dtype(param.dtype)
-            default = min(items, np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
-            value = scalars.get(param.name, default)
-            args.append(int(value) if dtype.kind in "iu" and float(value).is_integer() else value)
-    with device.build(kernel.source(device)) as program:
-        program.kernel(kernel.name).launch(chosen, tuple(args))
-    device.synchronize()
+
+    def __init__(self, name: str, problems: Iterable[Problem], targets: Iterable[str]) -> None:
+        self.name = name
+        self.problems = tuple(sorted(problems, key=lambda one: (_ORDER[one.severity], one.line, one.column)))
+        self.targets = tuple(targets)
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        """Mistakes, and what a target lacks."""
+        return tuple(one for one in self.problems if not one.is_warning)
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """What is allowed, and probably not meant."""
+        return tuple(one for one in self.problems if one.is_warning)
+
+    def __len__(self) -> int:
+        return len(self.problems)
+
+    @overload
+    def __getitem__(self, at: int) -> Problem: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Problem]: ...
+
+    def __getitem__(self, at: int | slice) -> Problem | Sequence[Problem]:
+        return self.problems[at]
+
+    def __str__(self) -> str:
+        if not self.problems:
+            return f"kernel {self.name}: no mistakes in {titles(self.targets)}"
+        # What is about a parameter has no line, and names the kernel itself.
+        return "\n".join(f"kernel {self.name}, {one}" if one.line else str(one) for one in self.problems)
+
+    __repr__ = __str__
+
+
+def check(kernel: Checkable, *, targets: Iterable[str] | None = None) -> CheckReport:
+    """Check a portable kernel for every target language, or for those named. A body with mistakes raises nothing.
+
+    A kernel is read and checked, and then written in each language. A `kk.StateProgram` is checked in all the forms that a run
+    may give it. What a device lacks, such as doubles where its language has them, is not known here: `device.capabilities` is.
+    """
+    chosen = _chosen(targets)
+    if isinstance(kernel, PortableSource):
+        return CheckReport(kernel.name, _problems(lambda _: kernel, chosen), chosen)
+    if isinstance(kernel, PortableKernel):
+        return CheckReport(kernel.name, _problems(kernel.source, chosen), chosen)
+    from ..continuous.program import StateProgram
+
+    if not isinstance(kernel, StateProgram):
+        raise ArgumentError(
+            f"kernel must be a kk.PortableKernel, a kk.StateProgram or what kernel.source(…) returns, got {kernel!r}"
+        )
+    if targets is None:  # a language may have no state programs at all
+        chosen = tuple(name for name in chosen if find_language(name).state_helpers)
+    return CheckReport(kernel.name, _problems_of_forms(kernel, chosen), chosen)
+
+
+def titles(targets: Iterable[str]) -> str:
+    """The targets as people write them, in a list."""
+    return ", ".join(find_language(name).title for name in targets)
+
+
+def _chosen(targets: Iterable[str] | None) -> tuple[str, ...]:
+    if targets is None:
+        return tuple(TARGETS)
+    chosen = (targets,) if isinstance(targets, str) else tuple(targets)
+    for name in chosen:
+        if name not in TARGETS:
+            raise ArgumentError(f"targets must be among {', '.join(TARGETS)}, got {name!r}")
+    if not chosen:
+        raise ArgumentError(f"targets must name at least one of {', '.join(TARGETS)}")
     return chosen
 
 
-def run_program(device: Device, program: StateProgram, iterations: int = 3) -> int:
-    """Run some iterations of a state program, and return how many. Raises as `run_once` does."""
-    with tempfile.TemporaryDirectory() as folder, ProgramCache(device, folder) as cache:
-        with run(cache, program, iterations, "redispatch") as done:
-            return done.iteration
+def _problems(source_in: Callable[[str], PortableSource], targets: Iterable[str]) -> Iterator[Problem]:
+    """The problems of one kernel. Mistakes and warnings once, what a target lacks for each."""
+    kernel, warnings = None, False
+    for target in targets:
+        try:
+            source = source_in(target)
+            if kernel is None or kernel.parts != source.kernel:  # generated text may differ between languages
+                kernel = UnwrittenKernel(source.kernel, source.macros, source.options)
+            if not warnings:
+                yield from kernel.reading.warnings
+                warnings = True
+            find_language(target).write(kernel)
+        except CompileError as error:
+            yield from error.problems or (Problem(str(error), error.line or 0, 0),)
+            return
+        except Unsupported as error:
+            yield _lacking(error, target, kernel)
 
 
-def _check_names(kernel: PortableKernel, scalars: Mapping[str, float], sizes: Mapping[str, int]) -> None:
-    buffers = [param.name for param in kernel.params if isinstance(param, Buffer)]
-    others = [param.name for param in kernel.params if not isinstance(param, Buffer)]
-    for given, known, what in ((sizes, buffers, "buffer"), (scalars, others, "scalar")):
-        for name in given:
-            if name not in known:
-                has = f"it has {', '.join(known)}" if known else "it has none"
-                raise ArgumentError(f"kernel {kernel.name} has no {what} {name}: {has}")
+def _lacking(error: Unsupported, target: str, kernel: UnwrittenKernel | None) -> Problem:
+    if kernel is None or not error.line:
+        return Problem(str(error), 0, 0, target=target, capability=error.capability)
+    parts = kernel.parts
+    shown = line_with_number(parts.body, error.line, parts.first_line) or line_with_number(parts.functions, error.line)
+    sentence = str(error).removeprefix(f"kernel {kernel.signature.name}, line {error.line}: ")
+    return Problem(sentence, error.line, error.column, shown, target=target, capability=error.capability)
 
 
-def _grid_for(items: int, group: Sequence[int]) -> Grid:
-    """Groups enough for so many work-items, spread over the dimensions that the group has."""
-    used = max((at + 1 for at, size in enumerate(group) if size > 1), default=1)
-    side = math.ceil(items ** (1 / used))
-    return tuple(max(1, -(-(items if used == 1 else side) // size)) for size in group[:used])
+def _problems_of_forms(program: StateProgram, targets: Iterable[str]) -> list[Problem]:
+    """The problems of a state program, each once: its body is part of all its forms."""
+    from ..continuous.lowering.forms import kernels_of
+    from ..continuous.lowering.outline import FIRST_GENERATED_LINE
 
-
-def _contents(buffer: Buffer, size: int) -> np.ndarray[Any, Any]:
-    if buffer.dtype.startswith("struct "):
-        raise ArgumentError(
-            f"buffer {buffer.name} has elements of {buffer.dtype}: only buffers of numbers can be made up"
-        )
-    if buffer.dtype in VECTORS:
-        size *= int(buffer.dtype[-1])
-    kind = np.dtype(VECTORS.get(buffer.dtype, buffer.dtype))
-    if kind.kind == "f":
-        return np.random.default_rng(0).random(size).astype(kind)
-    return (np.arange(size) % (int(np.iinfo(kind).max) + 1 if kind.itemsize < 4 else max(size, 1))).astype(kind)
+    always = len(kernels_of(program, cooperative=False))
+    found: dict[Problem, None] = {}
+    written = []
+    for target in targets:
+        title = find_language(target).title
+        if find_language(target).state_helpers:
+            written.append(target)
+        else:
+            what = f"{title} has no state programs, and {program.name} is one"
+            found[Problem(what, 0, 0, target=target, capability="state programs")] = None
+    for at, form in enumerate(kernels_of(program, cooperative=True)):
+        for one in _problems(form.source, written):
+            # A language without cooperative launches needs no form for them.
+            if (at < always or not one.capability) and not (one.is_warning and one.line >= FIRST_GENERATED_LINE):
+                found[replace(one, sentence=one.sentence.replace(f"kernel {form.name} ", f"{program.name} "))] = None
+        if any(one.severity == "error" for one in found):
+            break
+    return list(found)

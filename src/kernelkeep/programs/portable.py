@@ -240,7 +240,8 @@ class PortableKernel:
     def _check(self, device: Target | str) -> tuple[Language, tuple[str, ...]]:
         """The language, and the capabilities that the device lacks."""
         if isinstance(device, str):
-            language, capabilities, lacking = find_language(device), None, device
+            language, capabilities = find_language(device), None
+            lacking = language.title
         else:
             language, capabilities, lacking = find_language(device.language), device.capabilities, "this device"
         items = math.prod(self.signature.group or ())

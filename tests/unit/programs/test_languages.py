@@ -59,6 +59,20 @@ def test_an_unknown_language_is_an_error_that_lists_the_known_ones(wrong: object
         kk.Source("text", language=wrong)  # type: ignore[arg-type]
 
 
+def test_wgsl_can_be_asked_for_although_no_device_takes_it(tmp_path: Path) -> None:
+    kernel = kk.PortableKernel("f", [*PARAMS, kk.Buffer("b", "u1", "r")], "if (n > 0) y[0] = x[0] + b[0];", 64)
+    text = kernel.source("wgsl").text
+    assert "@compute @workgroup_size(64, 1, 1)" in text and "array<f32>" in text
+    with pytest.raises(kk.Unsupported, match="kernel f uses i8, and WGSL has no int64"):
+        kk.PortableKernel("f", [kk.Scalar("n", "i8")], "").source("wgsl")
+
+    (tmp_path / "a.wgsl").write_text("enable f16;\nconst b = 2 * A;\n")
+    source = kk.Source.from_file(tmp_path / "a.wgsl", defines={"A": 3})
+    assert translation_unit(source) == "enable f16;\nconst b = 2 * A;\n\nconst A = 3;\n"
+    with pytest.raises(kk.Unsupported, match="WGSL has no macros"):
+        translation_unit(kk.Source("", language="wgsl", defines={"A": None}))
+
+
 @pytest.mark.parametrize("wrong", [None, "toy", Language, Language()])
 def test_what_is_not_a_language_with_a_name_is_not_registered(wrong: object) -> None:
     with pytest.raises(kk.ArgumentError, match="language must be an instance"):
@@ -81,7 +95,7 @@ def test_a_registered_language_is_known_to_sources_keys_and_portable_kernels(toy
 
 
 def test_a_type_that_the_language_lacks_is_unsupported(toy: Language) -> None:
-    with pytest.raises(kk.Unsupported, match="kernel f uses f8, and toy has no float64") as caught:
+    with pytest.raises(kk.Unsupported, match="kernel f uses f8, and Toy has no float64") as caught:
         kk.PortableKernel("f", [kk.Buffer("x", "f8")], "").source("toy")
     assert caught.value.capability == "float64"
 

@@ -23,10 +23,10 @@ from ...programs.source import Source
 from ..program import StateProgram
 from .functions import Functions
 from .kernel_text import KernelText
+from .outline import FIRST_GENERATED_LINE
 
 FORMS = ("step", "span", "group", "grid")
 _GRID_GROUP = 1024
-_GENERATED = 100_001  # the lines that count are those of the user's body, which stands in a function
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
         # Groups that wait for each other should be few.
         group=max(program.group, _GRID_GROUP) if kind == "grid" else program.group,
         functions=Functions(*outline).text,
-        first_line=_GENERATED,
+        first_line=FIRST_GENERATED_LINE,
     )
     return Form(kind, kernel, tuple(role for role, _ in parameters), supervised)
 

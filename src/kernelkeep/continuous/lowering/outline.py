@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ..program import StateProgram
 
+# The lines that count are those of the user's body. All others have numbers from here on.
+FIRST_GENERATED_LINE = 100_001
 _PAIRS = ((0, 1), (1, 2), (2, 1))  # the first iteration, and then by turns
 
 

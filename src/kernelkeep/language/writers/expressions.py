@@ -18,6 +18,7 @@ from ..tree import (
     Comma,
     Construct,
     Convert,
+    Declare,
     Expression,
     Field,
     Function,
@@ -33,6 +34,7 @@ from ..tree import (
     Unary,
     Update,
     Variable,
+    walk,
 )
 from ..types import (
     BOOL,
@@ -131,11 +133,11 @@ class ExpressionWriter:
         self.helpers.setdefault(name, text)
         return name
 
-    def unsupported(self, needed: str, e: Expression | None, what: str) -> Unsupported:
-        """The error for what the target lacks. `what` is a sentence without its subject."""
-        line = e.at.line if e is not None else self.place
+    def unsupported(self, needed: str, e: Expression | Declare | None, what: str) -> Unsupported:
+        """The error for what the target lacks. `what` is a sentence."""
+        line, column = (self.place, 0) if e is None else (e.at.line, e.at.column)
         where = f", line {line}" if line else ""
-        return Unsupported(needed, f"kernel {self.module.kernel.name}{where}: {what}")
+        return Unsupported(needed, f"kernel {self.module.kernel.name}{where}: {what}", line, column)
 
     # --- expressions
 
@@ -439,9 +441,10 @@ class ExpressionWriter:
             return self.names.free(kind.name)
         raise self.unsupported(*self.lacking(kind))
 
-    def lacking(self, kind: Type) -> tuple[str, None, str]:
+    def lacking(self, kind: Type) -> tuple[str, Expression | Declare | None, str]:
+        """What `unsupported` is told where the target lacks a type."""
         needed = "float64" if kind is F8 else "int64" if kind in (I8, U8) else str(kind)
-        return needed, None, f"{self.title} has no type {kind}"
+        return needed, _first_use(self.module, kind), f"{self.title} has no type {kind}"
 
     def vector_name(self, kind: Vector) -> str:
         return kind.title
@@ -463,6 +466,18 @@ class ExpressionWriter:
     def hoist(self, e: Expression) -> Expression:
         """Write an expression as statements. Returns its value."""
         raise NotImplementedError
+
+
+def _first_use(module: Module, kind: Type) -> Expression | Declare | None:
+    """The first place in a text where something has this type."""
+    uses = [
+        node
+        for function in (*module.functions, module.kernel)
+        for node in walk(function.body)
+        if (isinstance(node, Declare) and node.variable.type is kind)
+        or (isinstance(node, Expression) and node.type is kind)
+    ]
+    return min((one for one in uses if one.at.line), key=lambda one: (one.at.line, one.at.column), default=None)
 
 
 def converted(e: Expression, target: Type) -> Expression:

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 DEFAULT_LANGUAGE = "opencl"
-_MODULES = ("cuda", "opencl", "glsl", "reference")  # imported when they are asked for
+_MODULES = ("cuda", "opencl", "glsl", "wgsl", "reference")  # imported when they are asked for
 _loaded: dict[str, Language] = {}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,49 +176,3 @@ def test_a_breakpoint_without_a_call_opens_the_debugger(
     assert opened == [1, 1]
     with pytest.raises(kk.ArgumentError, match="line must be"):
         device.breakpoints.set(0)
-
-
-# --- kernelkeep check
-
-FILE = """
-import kernelkeep as kk
-import numpy as np
-
-good = kk.PortableKernel("good", params=[kk.Buffer("y", "f4"), kk.Scalar("n", "i4")],
-    body="int i = kk_global_id(0);\\nif (i < n) y[i] *= 2.0f;", group=64)
-bad = kk.PortableKernel("bad", params=[kk.Buffer("y", "f4"), kk.Scalar("n", "i4")],
-    body="int i = kk_global_id(0);\\nif (i <= n) y[i] *= 2.0f;", group=64)
-wrong = kk.PortableKernel("wrong", params=[kk.Buffer("y", "f4")], body="y[0] = nn;")
-heat = kk.StateProgram("heat", coupling="neighbours", state={"u": np.linspace(0, 1, 40, dtype="f4")},
-    body="int i = kk_item();\\nu_next[i] = i > 0 ? u[i - 1] : u[i];")
-leak = kk.StateProgram("leak", coupling="neighbours", state={"u": np.linspace(0, 1, 40, dtype="f4")},
-    body="int i = kk_item();\\nu_next[i] = u[i + 1];")
-"""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["good"], 0, "good: no mistakes\n"),
-        (["good", "--run"], 0, "good: no bugs found in a run with the grid (16,)\n"),
-        (["bad"], 0, "bad: no mistakes\n"),
-        (["bad", "--run"], 1, "kernel bad, line 2: y[1000] is out of bounds: y has 1,000 elements"),
-        (["bad", "--run", "--items", "10"], 1, "y[10] is out of bounds"),
-        (["bad", "--run", "--set", "n=10"], 0, "bad: no bugs found"),
-        (["bad", "--run", "--size", "y=2000", "--grid", "4"], 0, "bad: no bugs found in a run with the grid (4,)"),
-        (["bad", "--run", "--set", "m=10"], 1, "kernel bad has no scalar m: it has n"),
-        (["heat"], 0, "heat: no mistakes\n"),
-        (["heat", "--run"], 0, "heat: no bugs found in 3 iterations\n"),
-        (["leak", "--run"], 1, "line 2: u_s0[40] is out of bounds: u_s0 has 40 elements"),
-        (["wrong"], 1, "kernel wrong, line 1: unknown name nn"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_the_command_check(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
-    path = tmp_path / "kernels.py"
-    path.write_text(FILE)
-    name, *options = arguments
-    command = [sys.executable, "-m", "kernelkeep", "check", f"{path}:{name}", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    assert said in (done.stderr if code else done.stdout)
