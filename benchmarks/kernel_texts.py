@@ -128,7 +128,7 @@ def texts_of(checkout: Path, spec: str, kind: str) -> dict[str, str]:
 # --- measuring
 
 
-def compare(device: kk.Device, job: Job, texts: tuple[str, str], rounds: int) -> list[Any]:
+def compare(device: kk.Device, job: Job, texts: tuple[str, str], rounds: int, seconds: float) -> list[Any]:
     """A row of the table: how long each of the two takes, and how far their results are apart."""
     with ExitStack() as stack:
         sides, outputs, waits = [], [], device.synchronize
@@ -149,7 +149,10 @@ def compare(device: kk.Device, job: Job, texts: tuple[str, str], rounds: int) ->
         once = min(seconds_of(clock, side, waits, 1) for side in sides for _ in range(3))
         count = max(1, min(500, round(BLOCK_SECONDS / max(once, 1e-6))))
         samples: list[list[float]] = [[], []]
+        began = time.perf_counter()
         for at in range(rounds):
+            if at >= 5 and time.perf_counter() - began > seconds:
+                break
             for side in (0, 1) if at % 2 == 0 else (1, 0):  # neither is always the one that runs after the other
                 samples[side].append(seconds_of(clock, sides[side], waits, count))
     ratio = statistics.median(a / b for a, b in zip(*samples, strict=True))
@@ -185,6 +188,7 @@ def main() -> None:
     parser.add_argument("--device", help="such as cuda, opencl or opengl:0; all of them by default")
     parser.add_argument("--kind", help="of template: tiled, plain or vectors; the device's own by default")
     parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--seconds", type=float, default=30.0, help="after which there are no more rounds, beyond five")
     parser.add_argument("--json", action="store_true", help="JSON lines in place of tables")
     parser.add_argument("--write-texts", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -201,7 +205,8 @@ def main() -> None:
             for job in jobs(device, kind):
                 if names and not any(name in job.title for name in names):
                     continue
-                rows.append(compare(device, job, (before_texts[job.title], after_texts[job.title]), options.rounds))
+                texts = before_texts[job.title], after_texts[job.title]
+                rows.append(compare(device, job, texts, options.rounds, options.seconds))
                 print("  ".join(str(cell) for cell in rows[-1]), file=sys.stderr, flush=True)
     show("Two versions' texts of the same kernels", COLUMNS, rows)
 

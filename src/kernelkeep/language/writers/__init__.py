@@ -6,7 +6,8 @@ base.py         the whole text, functions, the map of its lines
 statements.py   statements
 expressions.py  expressions, and what must be evaluated before them
 pocl.py         what OpenCL C needs for PoCL to compile it right
-pointers.py     what CUDA C and OpenCL C share: pointers, C's casts, signed overflow
+pointers.py     what CUDA C and OpenCL C share: pointers, structs, C's casts
+wrapping.py     signed integers that wrap, in these two; indices.py finds variables that need not
 bindings.py     what GLSL and WGSL share: arrays outside of functions, small types in words
 effects.py      which expressions change something, and where the order of evaluation matters
 ranges.py       which values an integer expression can have

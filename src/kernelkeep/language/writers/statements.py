@@ -191,7 +191,11 @@ class StatementWriter(OrderingWriter):
             return
         first, limit, sign = self.ranges.of(start), self.ranges.of(s.condition.right), s.condition.operator
         if sign in ("<", "<="):
-            known = (first[0], limit[1] - (sign == "<"))
+            last = limit[1] - (sign == "<")
+            by = self.ranges.of(amount) if amount is not None else (1, 1)
+            if by[0] == by[1] > 0 and first[0] == first[1] <= last:  # `t + 15` fits where `t` counts up from 0 by 16
+                last -= (last - first[0]) % by[0]
+            known = (first[0], last)
         else:
             known = (limit[0] + (sign == ">"), first[1])
         if known[0] <= known[1]:

@@ -73,6 +73,8 @@ kk_entry_k(float* x, const int n) {
         ("x[0] = kk_group_id(1) * 64 + n;", ["(int)(blockIdx.y * 64 + n)"]),
         ("x[0] = n - kk_global_id(0) * n;", ["(int)(n - (blockIdx.x * blockDim.x + threadIdx.x) * n)"]),
         # No overflow is possible.
+        ("for (int t = 0; t < n; t += 64) if (t + kk_local_id(0) < n) x[t] = 0;", ["if (t + (int)threadIdx.x < n)"]),
+        ("for (int t = 1; t < n; t += 64) if (t + kk_local_id(0) < n) x[t] = 0;", ["if ((int)(t + threadIdx.x) < n)"]),
         ("int s = (n + 15) / 16; for (int i = -1; i < s; i++) x[0] += (i + 1) * 16;", ["(float)((i + 1) * 16)"]),
     ],
 )
