@@ -29,9 +29,9 @@ from ..layout import has_no_layout
 from ..problems import Problem, Problems, TooManyProblems
 from ..tree import Block, Declare, Function, Literal, Module, Place, Statement, Variable
 from ..types import I4, INVALID, VOID, Array, Buffer, Named, Scalar, Type, buffer
-from .c_expressions import UnexpectedToken
 from .c_statements import StatementParser
 from .c_tokens import Token, tokens_of
+from .c_types import UnexpectedToken
 
 _BRACES = frozenset("{}")
 _CHANGES = frozenset(("=", "+=", "-=", "++", "--"))

@@ -27,8 +27,9 @@ from ..tree import (
 )
 from ..types import INVALID, TYPE_NAMES, VOID, WORDS, Scalar, Type, wrapped
 from .c_declarations import DeclarationParser
-from .c_expressions import ExpressionParser, UnexpectedToken
+from .c_expressions import ExpressionParser
 from .c_tokens import Token
+from .c_types import UnexpectedToken
 
 _NOT_HERE = {
     "goto": "there is no goto: use a loop or a function",
