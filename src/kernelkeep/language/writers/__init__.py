@@ -3,8 +3,9 @@
 cuda.py opencl.py glsl.py wgsl.py   one target each; glsl_*.py and wgsl_*.py are parts of theirs
 
 base.py         the whole text, functions, the map of its lines
-statements.py   statements
-expressions.py  expressions, and what must be evaluated before them
+texts.py        lines, names, numbers, parentheses: what every part of a writer needs
+statements.py   statements; loops.py, those that are loops
+expressions.py  expressions; assignments.py, those that change something; ordering.py, what is evaluated before others
 pocl.py         what OpenCL C needs for PoCL to compile it right
 pointers.py     what CUDA C and OpenCL C share: pointers, structs, C's casts
 wrapping.py     signed integers that wrap, in these two; indices.py finds variables that need not

@@ -10,10 +10,10 @@ from msgspec import Struct
 from ..tree import Declare, Expression, Function, Module, Variable
 from ..types import StructType
 from .effects import Effects, declared_variables
+from .loops import LoopWriter
 from .names import Names
 from .ranges import Ranges
 from .reserved import reserved_words
-from .statements import StatementWriter
 
 
 class Written(Struct, frozen=True):
@@ -31,7 +31,7 @@ class Entry(Struct, frozen=True):
     group: tuple[int, int, int]
 
 
-class Writer(StatementWriter):
+class Writer(LoopWriter):
     """Writes one module for one target.
 
     `calls` has further built-ins, such as those of state programs: for each, the text of a call, with `{0}` for its first

@@ -33,8 +33,8 @@ from ..tree import (
 from ..types import BOOL, F2, F4, I4, I8, U4, U8, Array, Buffer, Scalar, StructType, Type, Vector, limits
 from .base import Entry, Writer
 from .effects import declared_variables, root_of
-from .expressions import PRIMARY, Text, converted
 from .numbers import literal
+from .texts import PRIMARY, Text, converted
 
 
 def is_small(kind: Type) -> bool:

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Literal, Swizzle, Unary
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Array, Scalar, StructType, Vector, limits
-from .expressions import PRIMARY, PRODUCT, SUM, UNARY, Text
 from .pointers import PointerWriter
+from .texts import PRIMARY, PRODUCT, SUM, UNARY, Text
 from .wrapping import WrappingWriter
 
 _DEVICE = "__device__ inline"

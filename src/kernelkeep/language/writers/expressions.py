@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from ...errors import Unsupported
 from ..builtins import BUILTINS, SYSTEM
 from ..tree import (
     Assign,
@@ -18,7 +15,6 @@ from ..tree import (
     Comma,
     Construct,
     Convert,
-    Declare,
     Expression,
     Field,
     Function,
@@ -26,59 +22,43 @@ from ..tree import (
     Index,
     Literal,
     Logical,
-    Module,
     Name,
     Slice,
     Swizzle,
     Ternary,
     Unary,
     Update,
-    Variable,
-    walk,
 )
 from ..types import (
     BOOL,
     F2,
     F4,
-    F8,
-    I8,
     U4,
     U8,
     Scalar,
     StructType,
-    Type,
     Vector,
-    promoted,
     rounded,
 )
-from .effects import Effects
-from .names import Names
-from .numbers import INTEGERS, float_digits, folded
-from .ranges import Ranges
-
-# How tightly an expression binds. What binds less tightly than its place needs gets parentheses.
-(
-    COMMA,
-    ASSIGNMENT,
-    TERNARY,
-    OR,
+from .assignments import AssignmentWriter
+from .texts import (
     AND,
-    BIT_OR,
-    BIT_XOR,
+    ASSIGNMENT,
     BIT_AND,
+    COMMA,
     EQUALITY,
+    LEVELS,
+    OR,
+    PRIMARY,
+    PRODUCT,
     RELATION,
     SHIFT,
     SUM,
-    PRODUCT,
+    TERNARY,
     UNARY,
-    PRIMARY,
-) = range(1, 16)
-LEVELS = {
-    "*": PRODUCT, "/": PRODUCT, "%": PRODUCT, "+": SUM, "-": SUM, "<<": SHIFT, ">>": SHIFT, "<": RELATION, ">": RELATION,
-    "<=": RELATION, ">=": RELATION, "==": EQUALITY, "!=": EQUALITY, "&": BIT_AND, "^": BIT_XOR, "|": BIT_OR, "&&": AND, "||": OR,
-}  # fmt: skip
-Text = tuple[str, int]  # an expression, and how tightly it binds
+    Text,
+    converted,
+)
 
 FLOAT_NAMES = {
     "abs": "fabs",
@@ -88,117 +68,20 @@ FLOAT_NAMES = {
 MATH_CONSTANTS = {"degrees": 180.0 / math.pi, "radians": math.pi / 180.0}
 
 
-class ExpressionWriter:
+class ExpressionWriter(AssignmentWriter):
     """Writes expressions, and the statements that must stand before them."""
 
-    title: ClassVar[str]
-    types: ClassVar[Mapping[Scalar, str]]
-    is_ordered: ClassVar[bool] = False  # the target evaluates operands from left to right
-    float_suffix: ClassVar[str] = ""
-    double_suffix: ClassVar[str] = ""
-    true, false = "true", "false"
-
-    module: Module
-    effects: Effects
-    ranges: Ranges
-    names: Names
-    calls: Mapping[str, str]
-
     def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.places: list[int] = []  # of each line: the line of the user's text
-        self.depth = 0
-        self.place = 0
-        self.helpers: dict[str, str] = {}
-        self.arrays: dict[Variable, Variable] = {}  # for each array that this function was given: the caller's
-        self.variables: dict[Variable, str] = {}
-        self.alive: list[Expression] = []  # nodes that `effects` knows by their id
-        self.in_index = False  # directly in an index, where `+`, `-` and `*` do not overflow
-        self.table: dict[type, Callable[[Any], Text]] = {
+        super().__init__()
+        self.table = {
             Literal: self.literal, Name: self.name, Unary: self.unary, Binary: self.binary, Logical: self.logical,
             Ternary: self.ternary, Comma: self.comma, Assign: self.assignment, Update: self.update,
             Increment: self.increment, Convert: self.convert, Call: self.call, BuiltinCall: self.builtin,
             Construct: self.construct, Index: self.index, Slice: self.slice, Field: self.field, Swizzle: self.swizzle,
         }  # fmt: skip
 
-    # --- the text
-
-    def line(self, text: str) -> None:
-        """One more line."""
-        self.lines.append("    " * self.depth + text)
-        self.places.append(self.place)
-
-    def helper(self, name: str, text: str) -> str:
-        """Have a helper function in the text, once. Returns its name."""
-        self.helpers.setdefault(name, text)
-        return name
-
-    def unsupported(self, needed: str, e: Expression | Declare | None, what: str) -> Unsupported:
-        """The error for what the target lacks. `what` is a sentence."""
-        line, column = (self.place, 0) if e is None else (e.at.line, e.at.column)
-        where = f", line {line}" if line else ""
-        return Unsupported(needed, f"kernel {self.module.kernel.name}{where}: {what}", line, column)
-
-    # --- expressions
-
-    def x(self, e: Expression, need: int = ASSIGNMENT) -> str:
-        """The text of an expression, in parentheses where it binds less tightly than `need`."""
-        text, level = self.text(e)
-        return text if level >= need else f"({text})"
-
-    def text(self, e: Expression) -> Text:
-        """The text of an expression, and how tightly it binds."""
-        effects = self.effects
-        if id(e) in effects.spilled:
-            e = self.with_kept_operands(e)
-        if id(e) in effects.hoisted:
-            return self.text(self.hoist(e))  # what is left may have operands to keep, too
-        kind = type(e)
-        if kind is Literal or kind is Name:
-            return self.table[kind](e)
-        if kind in _FOLDED and (value := folded(e)) is not None:
-            return self.number(value, e.type)
-        if self.in_index and not stays_in_index(e):
-            self.in_index = False
-            found = self.table[kind](e)
-            self.in_index = True
-            return found
-        return self.table[kind](e)
-
-    def simple(self, e: Expression) -> bool:
-        """Whether writing an expression twice does no harm."""
-        return isinstance(e, (Literal, Name)) or (isinstance(e, (Swizzle, Field)) and self.simple(e.base))
-
     def literal(self, e: Literal) -> Text:
         return self.number(e.value, e.type)
-
-    def number(self, value: bool | int | float | str, kind: Type) -> Text:
-        """A constant of a type."""
-        if kind is BOOL:
-            return (self.true if value else self.false), PRIMARY
-        assert isinstance(kind, Scalar) and not isinstance(value, str)
-        if kind.kind == "float":
-            value = float(value)
-            if not math.isfinite(value):
-                return self.not_finite(value, kind)
-            text = float_digits(value, kind) + (self.double_suffix if kind is F8 else self.float_suffix)
-            return text, UNARY if text[0] == "-" else PRIMARY
-        return self.integer(int(value), kind)
-
-    def integer(self, value: int, kind: Scalar) -> Text:
-        """An integer constant."""
-        raise NotImplementedError
-
-    def not_finite(self, value: float, kind: Scalar) -> Text:
-        """Infinity or NaN."""
-        raise NotImplementedError
-
-    def variable(self, variable: Variable) -> str:
-        """The name of a variable in the text."""
-        found = self.variables.get(variable)
-        if found is None:
-            found = self.variables[variable] = self.names.free(variable.name)
-        return found
 
     def name(self, e: Name) -> Text:
         return self.variable(self.arrays.get(e.variable, e.variable)), PRIMARY
@@ -239,74 +122,6 @@ class ExpressionWriter:
 
     def comma(self, e: Comma) -> Text:
         return f"{self.x(e.first, COMMA)}, {self.x(e.last, ASSIGNMENT)}", COMMA
-
-    def assignment(self, e: Assign) -> Text:
-        if self.plain_store(e.target):
-            return f"{self.x(e.target, UNARY)} = {self.x(e.value, ASSIGNMENT)}", ASSIGNMENT
-        return self.stored(e.target, e.value)
-
-    def plain_store(self, target: Expression) -> bool:
-        """Whether `target = value` is how the target language stores there."""
-        return True
-
-    def stored(self, target: Expression, value: Expression) -> Text:
-        """What stores where `=` does not."""
-        raise NotImplementedError
-
-    def update(self, e: Update) -> Text:
-        if e.target.type is e.computed and self.plain_store(e.target) and self.plain_update(e):
-            return f"{self.x(e.target, UNARY)} {e.operator}= {self.update_operand(e)}", ASSIGNMENT
-        return self.table[Assign](self.expanded(e))
-
-    def plain_update(self, e: Update) -> bool:
-        """Whether `target op= value` of the target language means the same."""
-        return True
-
-    def update_operand(self, e: Update) -> str:
-        return self.x(self.shift_amount(e.value, e.computed) if e.operator in ("<<", ">>") else e.value, ASSIGNMENT)
-
-    def shift_amount(self, amount: Expression, kind: Type) -> Expression:
-        """The right operand of a shift, within the width of the left one."""
-        element = kind.element if isinstance(kind, Vector) else kind
-        assert isinstance(element, Scalar)
-        bits = 8 * element.size
-        if isinstance(amount, Literal):
-            return amount if 0 <= int(amount.value) < bits else replace(amount, value=int(amount.value) & (bits - 1))
-        if isinstance(amount.type, Vector) or not self.masks_shifts:
-            return amount
-        low, high = self.ranges.of(amount)
-        if low >= 0 and high < bits:
-            return amount
-        return Binary(amount.at, amount.type, "&", amount, Literal(amount.at, amount.type, bits - 1))
-
-    masks_shifts = True  # the target language leaves shifts beyond the width open
-
-    def expanded(self, e: Update) -> Assign:
-        """`target = (type)((computed)target op value)`."""
-        target = self.fixed_target(e.target)
-        return Assign(e.at, e.type, target, self.combined(e, target))
-
-    def combined(self, e: Update, old: Expression) -> Expression:
-        computed: Expression = Binary(e.at, e.computed, e.operator, converted(old, e.computed), e.value)
-        return converted(computed, e.target.type)
-
-    def increment(self, e: Increment) -> Text:
-        if self.plain_increment(e):
-            text = self.x(e.target, UNARY)
-            return (f"{text}{e.operator}", PRIMARY) if e.is_postfix else (f"{e.operator}{text}", UNARY)
-        return self.table[Assign](self.incremented(e, self.fixed_target(e.target)))
-
-    def plain_increment(self, e: Increment) -> bool:
-        """Whether `x++` of the target language means the same."""
-        return self.plain_store(e.target)
-
-    def incremented(self, e: Increment, target: Expression, old: Expression | None = None) -> Assign:
-        kind = e.target.type
-        computed = promoted(kind) if isinstance(kind, Scalar) else kind
-        element = computed.element if isinstance(computed, Vector) else computed
-        one: Expression = Literal(e.at, element, 1.0 if element.kind == "float" else 1)  # type: ignore[attr-defined]
-        changed = Binary(e.at, computed, e.operator[0], converted(old or target, computed), converted(one, computed))
-        return Assign(e.at, kind, target, converted(changed, kind))
 
     def convert(self, e: Convert) -> Text:
         source, target = e.operand.type, e.type
@@ -430,66 +245,3 @@ class ExpressionWriter:
         if name in FLOAT_NAMES and isinstance(e.type, Scalar) and e.type.kind == "float":
             return replace(e, builtin=BUILTINS[FLOAT_NAMES[name]].builtin)
         return None
-
-    def type_name(self, kind: Type) -> str:
-        """A type, in the target language."""
-        if isinstance(kind, Scalar) and kind in self.types:
-            return self.types[kind]
-        if isinstance(kind, Vector):
-            return self.vector_name(kind)
-        if isinstance(kind, StructType):
-            return self.names.free(kind.name)
-        raise self.unsupported(*self.lacking(kind))
-
-    def lacking(self, kind: Type) -> tuple[str, Expression | Declare | None, str]:
-        """What `unsupported` is told where the target lacks a type."""
-        needed = "float64" if kind is F8 else "int64" if kind in (I8, U8) else str(kind)
-        return needed, _first_use(self.module, kind), f"{self.title} has no type {kind}"
-
-    def vector_name(self, kind: Vector) -> str:
-        return kind.title
-
-    # --- statements before an expression (`ordering.py`)
-
-    def keep(self, e: Expression, stem: str = "kept") -> Name:
-        """The value of an expression in a new constant, declared before the statement."""
-        raise NotImplementedError
-
-    def with_kept_operands(self, e: Expression) -> Expression:
-        """The same expression, with the operands in constants that must be evaluated first."""
-        raise NotImplementedError
-
-    def fixed_target(self, target: Expression, *, always: bool = False) -> Expression:
-        """The target, with the indices in constants whose evaluation changes something; with `always`, all of them."""
-        raise NotImplementedError
-
-    def hoist(self, e: Expression) -> Expression:
-        """Write an expression as statements. Returns its value."""
-        raise NotImplementedError
-
-
-def _first_use(module: Module, kind: Type) -> Expression | Declare | None:
-    """The first place in a text where something has this type."""
-    uses = [
-        node
-        for function in (*module.functions, module.kernel)
-        for node in walk(function.body)
-        if (isinstance(node, Declare) and node.variable.type is kind)
-        or (isinstance(node, Expression) and node.type is kind)
-    ]
-    return min((one for one in uses if one.at.line), key=lambda one: (one.at.line, one.at.column), default=None)
-
-
-def converted(e: Expression, target: Type) -> Expression:
-    """`e` as another type."""
-    return e if e.type is target else Convert(e.at, target, e)
-
-
-def stays_in_index(e: Expression) -> bool:
-    """Whether the operands of an expression that is an index are directly in that index, too."""
-    if isinstance(e, Binary):
-        return e.operator in ("+", "-", "*")
-    return isinstance(e, (Name, Literal, Unary, Increment)) or (isinstance(e, Convert) and e.operand.type in INTEGERS)
-
-
-_FOLDED = frozenset((Binary, Ternary, Unary, Convert))

@@ -31,9 +31,9 @@ from ..types import (
     Vector,
 )
 from .base import Entry
-from .expressions import PRIMARY, SUM, Text, converted
 from .glsl_arrays import GlslArrays
 from .glsl_functions import DOUBLE_FUNCTIONS, FLOAT_FUNCTIONS, HELPERS, helper_text
+from .texts import PRIMARY, SUM, Text, converted
 
 _POSITIONS = {
     "kk_global_id": "gl_GlobalInvocationID{0}", "kk_local_id": "gl_LocalInvocationID{0}", "kk_group_id": "gl_WorkGroupID{0}",

@@ -6,8 +6,8 @@ from ..tree import BuiltinCall, Expression, Variable
 from ..types import F4, I4, Scalar
 from .bindings import element_of
 from .effects import root_of
-from .expressions import PRIMARY, UNARY, Text
 from .glsl_numbers import GlslNumbers
+from .texts import PRIMARY, UNARY, Text
 
 _ATOMICS = {"add": "Add", "sub": "Add", "min": "Min", "max": "Max", "and": "And", "or": "Or", "xor": "Xor",
             "exchange": "Exchange", "cas": "CompSwap"}  # fmt: skip

@@ -20,7 +20,7 @@ from ..tree import (
     children,
 )
 from ..types import Vector
-from .expressions import stays_in_index
+from .texts import stays_in_index
 
 _INDEX = object()
 

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Literal, Unary, Variable
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, StructType, Type, Vector
-from .expressions import PRIMARY, UNARY, Text
 from .pocl import SHOWN, variables_to_show
 from .pointers import PointerWriter
+from .texts import PRIMARY, UNARY, Text
 from .wrapping import WrappingWriter
 
 _POSITIONS = {

@@ -20,7 +20,7 @@ from ..tree import (
 )
 from ..types import BOOL, F2, VOID, Array, Buffer, Scalar, StructType, Vector
 from .effects import array_of, root_of
-from .expressions import PRIMARY, SUM, UNARY, Text
+from .texts import PRIMARY, SUM, UNARY, Text
 from .wrapping import SIGNED, UNSIGNED, WrappingWriter
 
 

@@ -18,7 +18,7 @@ from ..tree import (
     Variable,
 )
 from ..types import F2, VOID, Buffer, StructType, Type, Vector
-from .expressions import PRIMARY, Text
+from .texts import PRIMARY, Text
 from .wgsl_arrays import WgslArrays
 from .wgsl_functions import FUNCTIONS, HELPERS
 

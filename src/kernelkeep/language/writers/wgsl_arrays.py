@@ -6,7 +6,7 @@ from ..tree import BuiltinCall, Expression, Index, Name, Swizzle, Variable
 from ..types import Array, Buffer, Scalar, Type
 from .bindings import element_of
 from .effects import root_of
-from .expressions import PRIMARY, Text
+from .texts import PRIMARY, Text
 from .wgsl_statements import WgslStatements
 
 _ATOMICS = {"add": "Add", "sub": "Sub", "min": "Min", "max": "Max", "and": "And", "or": "Or", "xor": "Xor",

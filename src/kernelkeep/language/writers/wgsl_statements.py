@@ -24,7 +24,7 @@ from ..tree import (
     walk,
 )
 from ..types import BOOL, I4, U4, Array, StructType, Type
-from .expressions import PRIMARY, Text
+from .texts import PRIMARY, Text
 from .wgsl_numbers import WgslNumbers
 
 

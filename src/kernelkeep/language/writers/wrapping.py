@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from ..tree import Assign, Binary, BuiltinCall, Convert, Expression, Increment, Literal, Name, Unary, Update, Variable
 from ..types import BOOL, F2, I4, I8, U4, U8, Scalar, Vector, wrapped
 from .base import Writer
-from .expressions import LEVELS, UNARY, Text
 from .indices import index_variables
 from .numbers import folded, literal
+from .texts import LEVELS, UNARY, Text
 
 UNSIGNED = {I4: U4, I8: U8}
 SIGNED = {U4: I4, U8: I8}
