@@ -68,11 +68,15 @@ class IntegerExpressions(FloatExpressions):
     def _division(self, depth: int) -> str:
         """By what is neither 0 nor -1, seen by the compiler or not."""
         c = self.choices
-        left, operator = self.integer(depth), c.pick("/", "%")
+        operator = c.pick("/", "%")
         if c.chance(4) and self.scope.integers:
             name, kind = c.one_of(self.scope.integers)
             guard = f"{name} == 0" + ("" if "unsigned" in kind or kind == "bool" else f" || {name} == -1")
+            before, self.is_pure = self.is_pure, True  # the left operand must not change the right one
+            left = self.integer(depth)
+            self.is_pure = before
             return f"({guard} ? {self.integer(depth)} : {left} {operator} {name})"
+        left = self.integer(depth)
         divisor = c.pick("(({} & 7) + 1)", "(-2 - ({} & 7))", "(({} & 255) | 1)", "3", "(-7)", "10u")
         return f"({left} {operator} {divisor.format(self.integer(3)) if '{}' in divisor else divisor})"
 

@@ -68,6 +68,8 @@ def search(
             if answer is None:
                 status = worker.wait()
                 worker = None
+                if status > 0:  # a mistake here, not a crash of a driver
+                    raise RuntimeError(f"a process that compared kernels {seeds} ended with status {status}; its reason is above")
                 if len(seeds) > 1:  # find out which one it was
                     for seed in seeds:
                         waiting.put((seed,))
@@ -90,11 +92,11 @@ def search(
 
 def _start() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def _ask(worker: subprocess.Popen[bytes], task: _Task) -> list[Found] | None:
-    """A worker's answer; None where it ended."""
+    """A worker's answer; None where it was killed."""
     assert worker.stdin is not None and worker.stdout is not None
     try:
         worker.stdin.write(json.encode(task) + b"\n")
