@@ -9,8 +9,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, Queue
-from typing import NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, NamedTuple
 
 from msgspec import json
 
@@ -55,7 +57,7 @@ def search(
     done = 0
     lock = threading.Lock()
 
-    def work() -> None:
+    def work(errors: IO[bytes]) -> None:
         nonlocal done
         worker: subprocess.Popen[bytes] | None = None
         while True:
@@ -63,13 +65,14 @@ def search(
                 seeds = waiting.get_nowait()
             except Empty:
                 break
-            worker = worker or _start()
+            worker = worker or _start(errors)
             answer = _ask(worker, _Task(device, seeds, seconds_to_shrink, tuple(options)))
             if answer is None:
                 status = worker.wait()
                 worker = None
                 if status > 0:  # a mistake here, not a crash of a driver
-                    raise RuntimeError(f"a process that compared kernels {seeds} ended with status {status}; its reason is above")
+                    errors.seek(0)
+                    raise RuntimeError(f"comparing kernels {seeds} failed: {errors.read()[-2000:].decode()}")
                 if len(seeds) > 1:  # find out which one it was
                     for seed in seeds:
                         waiting.put((seed,))
@@ -82,17 +85,19 @@ def search(
         if worker is not None:
             worker.communicate()
 
-    threads = [threading.Thread(target=work) for _ in range(processes)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    def work_and_keep_errors() -> None:
+        with TemporaryFile() as errors:
+            work(errors)
+
+    with ThreadPoolExecutor(processes) as pool:
+        for one in [pool.submit(work_and_keep_errors) for _ in range(processes)]:
+            one.result()
     return sorted(found)
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(errors: IO[bytes]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
 
 
 def _ask(worker: subprocess.Popen[bytes], task: _Task) -> list[Found] | None:
