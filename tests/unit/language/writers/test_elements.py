@@ -74,6 +74,33 @@ def test_structs(device: Device) -> None:
     assert n.tolist() == [k if k % 3 == 2 else 7 for k in range(16)]
 
 
+def test_functions_take_arrays_of_vectors_and_structs(device: Device) -> None:
+    given = np.zeros(16, PARTICLE)
+    given["kind"] = range(16)
+    body = (
+        STRUCT
+        + """void push(particle* p, float4 by[], int k) { p->place = p[0].place + by[k] * 2.0f; p->past[1]--; by[k].z = 9.0f; }
+        float total(const float4* v, int n) { float sum = 0; for (int i = 0; i < n; i++) sum += v[i].x + (*v).w; return sum; }
+        int i = kk_global_id(0);
+        float* flat = (float*)v;
+        push(&x[i], v, i);
+        flat[4 * i + 1] = flat[4 * i + 2] + i; flat[4 * i] += 1.0f;
+        kk_barrier();
+        if (i == 0) x[3].speed.x = total(v + 2, 3);"""
+    )
+    v = np.arange(64, dtype="f4")
+    x, out = run(device, body, {"x": "struct particle", "v": "float4"}, x=given.view("i4"), v=v)
+    vectors = v.reshape(16, 4)
+    expected = vectors.copy()
+    expected[:, 0] += 1
+    expected[:, 1], expected[:, 2] = 9 + np.arange(16), 9
+    assert out.reshape(16, 4).tolist() == expected.tolist()
+    found = x.view(PARTICLE)
+    assert found["place"].tolist() == (2 * vectors).tolist()
+    assert found["past"].tolist() == [[0, -1, 0]] * 16
+    assert found["speed"][3, 0] == expected[2:5, 0].sum() + 3 * expected[2, 3]
+
+
 def test_what_cannot_be_in_a_buffer_is_refused() -> None:
     for body, sentence in (
         ("struct s { float3 v; }; x[0].v.x = 1;", "buffer x must not have float3 in its elements"),
