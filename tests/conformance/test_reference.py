@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernelkeep.testing import CacheTests, DeviceTests, DispatchTests
 from kernelkeep.testing.executor_parts.failures import FailureTests
 from kernelkeep.testing.executor_parts.mapping import MapTests
+from kernelkeep.testing.strategy_parts.helper_functions import HelperFunctionTests
 from kernelkeep.testing.strategy_parts.layouts import LayoutTests
 from kernelkeep.testing.strategy_parts.states import StateTests
 
@@ -25,5 +26,5 @@ class TestExecutor(FailureTests, MapTests):
     backend = "reference"
 
 
-class TestStrategies(StateTests, LayoutTests):
+class TestStrategies(StateTests, LayoutTests, HelperFunctionTests):
     backend = "reference"

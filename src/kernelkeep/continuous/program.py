@@ -12,6 +12,8 @@ What an iteration does not write keeps its old value. "independent": item i read
 reads anything old and writes its own index of the new. "queue": the body handles one task, whose fields are variables by their
 names; it may push tasks for the next round with `kk_push(field, …)`, and works on the state's arrays in place (`total[0]`), with
 atomics where tasks may meet.
+
+A body may begin with helper functions, and with structs, typedefs, constants and macros before these, as that of a kernel.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import numpy as np
 from ..devices.array import parse_dtype
 from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel, Scalar
+from .body_parts import BodyParts, split_body
 from .body_writes import Keep, always_written, arrays_to_keep, old_arrays_written
 
 COUPLINGS = ("independent", "neighbours", "queue")
@@ -66,6 +69,10 @@ class StateProgram:
             raise ArgumentError(
                 f"the body of {name} uses {match.group()}, but a strategy decides which group runs an item: use kk_item()"
             )
+        if call := split_body(body).item_call:
+            raise ArgumentError(
+                f"a helper function of {name} uses {call}, which only the body itself can: pass its value as an argument"
+            )
         if not isinstance(state, Mapping) or not state:
             raise ArgumentError(f"state of {name} must be a mapping of names to arrays, with at least one")
         if not isinstance(scalars, Mapping | None):
@@ -78,7 +85,7 @@ class StateProgram:
         self.body = body
         self.group = group
         self.state = {key: _array(f"state {key!r} of {name}", value) for key, value in state.items()}
-        if coupling != "queue" and (old := old_arrays_written(body, self.state)):
+        if coupling != "queue" and (old := old_arrays_written(self.parts.read, self.state)):
             raise ArgumentError(
                 f"the body of {name} writes to {old[0]}, which is the old state and stays as it is; write to {old[0]}_next"
             )
@@ -89,6 +96,11 @@ class StateProgram:
         self.queue_capacity = max(queue_capacity, 2 * len(next(iter(self.tasks.values()), ())))
         self.items = self._parse_items(items)
         self._check_names()
+
+    @cached_property
+    def parts(self) -> BodyParts:
+        """The body, apart from the helper functions that stand before it."""
+        return split_body(self.body)
 
     @property
     def steers(self) -> bool:
@@ -104,7 +116,7 @@ class StateProgram:
         if self.coupling == "queue":
             return {}
         sizes = {key: array.size for key, array in self.state.items()}
-        return arrays_to_keep(self.body, sizes, self.items, alone=self.coupling == "independent")
+        return arrays_to_keep(self.parts.read, sizes, self.items, alone=self.coupling == "independent")
 
     @property
     def keeps_whole(self) -> tuple[str, ...]:
@@ -133,7 +145,7 @@ class StateProgram:
             return self._count_items()
         if not isinstance(items, int | np.integer) or isinstance(items, bool) or not 1 <= items <= MOST_ITEMS:
             raise ArgumentError(f"items of {self.name} must be an integer from 1 to {MOST_ITEMS:,}, got {items!r}")
-        for key in sorted(always_written(self.body, self.state)):
+        for key in sorted(always_written(self.parts.read, self.state)):
             most = self.state[key].size
             if most < items:
                 raise ArgumentError(
@@ -144,7 +156,7 @@ class StateProgram:
 
     def _count_items(self) -> int:
         """An item for every element of the arrays that the body writes."""
-        written = [key for key in self.state if re.search(rf"\b{re.escape(str(key))}_next\b", self.body)]
+        written = [key for key in self.state if re.search(rf"\b{re.escape(str(key))}_next\b", self.parts.read)]
         sizes = {key: self.state[key].size for key in written or self.state}
         if len(set(sizes.values())) > 1:
             shown = ", ".join(f"{key} {size:,}" for key, size in sizes.items())

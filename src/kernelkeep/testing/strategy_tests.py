@@ -9,6 +9,7 @@ Like `DeviceTests`, it is made of parts, in `kernelkeep.testing.strategy_parts`.
 from __future__ import annotations
 
 from .strategy_parts.deadlines import DeadlineTests
+from .strategy_parts.helper_functions import HelperFunctionTests
 from .strategy_parts.layouts import LayoutTests
 from .strategy_parts.queues import QueueTests
 from .strategy_parts.refusals import RefusalTests
@@ -21,6 +22,14 @@ __all__ = ["StrategyTests"]
 
 
 class StrategyTests(
-    DeadlineTests, RefusalTests, ReportTests, QueueTests, LayoutTests, StateTests, SteeringTests, SampleTests
+    DeadlineTests,
+    RefusalTests,
+    ReportTests,
+    QueueTests,
+    LayoutTests,
+    HelperFunctionTests,
+    StateTests,
+    SteeringTests,
+    SampleTests,
 ):
     """The conformance suite of continuous execution. Subclass it in a test file and name the backend."""

@@ -11,8 +11,9 @@ from ...programs.languages import Language
 from ...programs.languages.base import C_TYPES
 from ..body_writes import Keep
 from ..mailbox import StopRequest, Word
-from .outline import Outline
+from .outline import FIRST_GENERATED_LINE, Outline
 
+_GENERATED = f"#line {FIRST_GENERATED_LINE}"
 # Waits for all groups. `meeting` counts the calls.
 _MEETING = """\
 void kkmeet(uint* control, uint meeting, uint groups) {
@@ -35,6 +36,7 @@ class Functions(Outline):
         if self.kind == "copy":
             return ""
         lines = [
+            _GENERATED,
             # Which physical copy of the queue a role is.
             "#define kk_index(role) ((role) == 0 ? kkcurrent : (role) == 1 ? 1 - kkcurrent : 2)",
             Template(language.state_helpers).substitute({word.name: int(word) for word in Word}),
@@ -44,6 +46,8 @@ class Functions(Outline):
         lines.append(f"#define kk_set_phase(p) kk_atomic_exchange(kkcontrol[{Word.PHASE_ASKED:d}], kk_uint((p) + 1))")
         if self.queue:
             lines.append(self._push())
+        if parts := self.program.parts.before:
+            lines += ["#line 1", parts, _GENERATED]
         if self.kind == "grid":
             lines.append(Template(_MEETING).substitute(ARRIVED=int(Word.ARRIVED)))
         return "\n".join([*lines, *self._functions(), *self._calls()]) + "\n"
@@ -96,7 +100,9 @@ class Functions(Outline):
         parameters = self._parameters()
         head = ", ".join(parameters)
         what = "kkstep" if self.condition is None else "kkbody"
-        lines = [f"void {what}({head}) {{", self._fields() + self._keep(), "#line 1", self.program.body, "}"]
+        body = self.program.parts
+        lines = [f"void {what}({head}) {{", self._fields() + self._keep()]
+        lines += [f"#line {body.first_line}", body.body, _GENERATED, "}"]
         if self.condition is not None:
             # Checked after the body of every item, wherever the body returned.
             same = ", ".join(part.split()[-1] for part in parameters)
