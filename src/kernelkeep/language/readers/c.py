@@ -29,13 +29,10 @@ from ..layout import has_no_layout
 from ..problems import Problem, Problems, TooManyProblems
 from ..tree import Block, Declare, Function, Literal, Module, Place, Statement, Variable
 from ..types import I4, INVALID, VOID, Array, Buffer, Named, Scalar, Type, buffer
+from .c_outline import changed_names, last_function
 from .c_statements import StatementParser
 from .c_tokens import Token, tokens_of
 from .c_types import UnexpectedToken
-
-_BRACES = frozenset("{}")
-_CHANGES = frozenset(("=", "+=", "-=", "++", "--"))
-_BEFORE_BRACKETS = frozenset(("for", "while", "if", "switch", "do", "else", "return", "case"))
 
 
 class Reading(Struct, frozen=True, eq=False):
@@ -111,12 +108,12 @@ class _ModuleReader:
         self._declarations = self._statements.declarations
         self._checker = checker
         self._functions: list[Function] = []
-        self._pointers = _changed_names(tokens)
+        self._pointers = changed_names(tokens)
         self._constants: list[Declare] = []
 
     def module(self, name: str, parameters: tuple[Variable, ...]) -> Module:
         """The whole text."""
-        scopes, last = self._checker.scopes, self._last_function()
+        scopes, last = self._checker.scopes, last_function(self._read.tokens)
         while self._read.position < last:
             start = self._read.position
             try:
@@ -182,33 +179,6 @@ class _ModuleReader:
         if not self._checker.problems.errors:
             check_flow(found, current, self._checker.problems, self._group)
         return found
-
-    def _last_function(self) -> int:
-        """Where the body of the last helper function begins, or 0: that is `type name(…) {` outside all braces."""
-        tokens, found, depth = self._read.tokens, 0, 0
-        for at, token in enumerate(tokens):
-            if token.text not in _BRACES:
-                continue
-            if token.text == "{":
-                if depth == 0 and at and tokens[at - 1].text == ")" and self._is_head(at - 1):
-                    found = at
-                depth += 1
-            else:
-                depth -= 1
-        return found
-
-    def _is_head(self, close: int) -> bool:
-        """Whether the parenthesis at `close` ends the head of a function."""
-        tokens, depth, at = self._read.tokens, 0, close
-        while at >= 0:
-            depth += (tokens[at].text == ")") - (tokens[at].text == "(")
-            if depth == 0:
-                break
-            at -= 1
-        if at < 2:
-            return False
-        name, before = tokens[at - 1], tokens[at - 2]
-        return name.kind == before.kind == "name" and not {name.text, before.text} & _BEFORE_BRACKETS
 
     def _outside(self) -> None:
         """A struct, typedef, constant or helper function."""
@@ -288,17 +258,3 @@ class _ModuleReader:
         return self._checker.declarations.parameter(
             name.text, kind, name.at, is_const=is_const, is_restrict=is_restrict and isinstance(kind, Buffer)
         )
-
-
-def _changed_names(tokens: list[Token]) -> set[str]:
-    """Names that are changed as they stand, without an index."""
-    found: set[str] = set()
-    for at, token in enumerate(tokens):
-        if token.text in _CHANGES:
-            before = tokens[at - 2].text
-            is_step = token.text in ("++", "--")
-            if before not in (".", "->") and (is_step or before != "*"):
-                found.add(tokens[at - 1].text)
-            if is_step:
-                found.add(tokens[at + 1].text)
-    return found

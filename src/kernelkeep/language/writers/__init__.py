@@ -1,6 +1,6 @@
 """Writers: from the typed tree to a text in a target language.
 
-cuda.py opencl.py glsl.py wgsl.py   one target each; glsl_*.py and wgsl_*.py are parts of theirs
+cuda.py opencl.py glsl.py wgsl.py   one target each; cuda_*.py, glsl_*.py and wgsl_*.py are their parts
 
 base.py         the whole text, functions, the map of its lines
 texts.py        lines, names, numbers, parentheses: what every part of a writer needs
@@ -9,7 +9,7 @@ expressions.py  expressions; assignments.py, those that change something; orderi
 pocl.py         what OpenCL C needs for PoCL to compile it right
 pointers.py     what CUDA C and OpenCL C share: pointers, structs, C's casts
 wrapping.py     signed integers that wrap, in these two; indices.py finds variables that need not
-bindings.py     what GLSL and WGSL share: arrays outside of functions, small types in words
+bindings.py     what GLSL and WGSL share: arrays outside of functions; small_values.py, small types in words
 effects.py      which expressions change something, and where the order of evaluation matters
 ranges.py       which values an integer expression can have
 reserved.py     names that a target has a meaning for; names.py renames what the user called so

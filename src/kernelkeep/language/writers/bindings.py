@@ -30,33 +30,15 @@ from ..tree import (
     Update,
     Variable,
 )
-from ..types import BOOL, F2, F4, I4, I8, U4, U8, Array, Buffer, Scalar, StructType, Type, Vector, limits
-from .base import Entry, Writer
+from ..types import F4, I4, I8, U8, Buffer, Scalar, Type
+from .base import Entry
 from .effects import declared_variables, root_of
 from .numbers import literal
+from .small_values import SmallValueWriter, element_of, has_small_field, is_small
 from .texts import PRIMARY, Text, converted
 
 
-def is_small(kind: Type) -> bool:
-    """Whether it is an integer of 8 or 16 bits."""
-    return isinstance(kind, Scalar) and kind.kind == "integer" and kind.size < 4
-
-
-def element_of(kind: Type) -> Type:
-    """What an array consists of, in the end."""
-    while isinstance(kind, (Array, Buffer)):
-        kind = kind.element
-    return kind
-
-
-def has_small_field(kind: Type) -> bool:
-    """Whether it is a struct with an integer of 8 or 16 bits in it."""
-    if not isinstance(kind, StructType):
-        return False
-    return any(is_small(element_of(part)) or has_small_field(element_of(part)) for _, part in kind.fields)
-
-
-class BindingWriter(Writer):
+class BindingWriter(SmallValueWriter):
     """A writer for a language without pointers to buffers."""
 
     float_atomics: ClassVar[frozenset[str]] = frozenset()  # operations on floats that the target has
@@ -165,45 +147,6 @@ class BindingWriter(Writer):
         given = [self.x(converted(one, I4)) for one in self.indices(e)]
         return f"{name}({', '.join([*given, *values])})"
 
-    # --- values of small types
-
-    def is_within(self, e: Expression, target: Scalar) -> bool:
-        """Whether the value of an integer expression fits a type, whatever it is."""
-        low, high = self.ranges.of(e)
-        least, most = limits(target)
-        return least <= low and high <= most
-
-    def plain_increment(self, e: Increment) -> bool:
-        return self.plain_store(e.target) and self.plain_value(e.type)
-
-    def plain_update(self, e: Update) -> bool:
-        return e.computed is not F2 and (e.operator != "%" or self.is_plain_remainder(e.target, e.value))
-
-    nonnegative_remainders = False  # the user promises that no operand of `%` is negative
-
-    def is_plain_remainder(self, left: Expression, right: Expression) -> bool:
-        """Whether `%` of the target is C's: GLSL leaves that of negative numbers open, and so does wgpu where it writes GLSL."""
-        kind = left.type
-        if self.nonnegative_remainders or (kind.element if isinstance(kind, Vector) else kind) in (U4, U8):
-            return True
-        return isinstance(kind, Scalar) and self.ranges.of(left)[0] >= 0 and self.ranges.of(right)[0] >= 0
-
-    def remainder(self, kind: Type) -> str:
-        """A function that computes C's remainder."""
-        raise NotImplementedError
-
-    def binary(self, e: Binary) -> Text:
-        if e.operator == "%" and not self.is_plain_remainder(e.left, e.right):
-            return f"{self.remainder(e.type)}({self.x(e.left, 2)}, {self.x(e.right, 2)})", PRIMARY
-        if e.operator in ("<<", ">>"):
-            return self.shift(e)
-        if e.type is F2 and e.left.type is F2:
-            return self.round_to_half(self.infix(e.operator, e.left, e.right)[0])
-        return self.infix(e.operator, e.left, e.right)
-
-    def shift(self, e: Binary) -> Text:
-        return self.infix(e.operator, e.left, self.shift_amount(e.right, e.type))
-
     # --- functions
 
     def specialised(self, function: Function, arguments: tuple[Expression, ...]) -> tuple[str, tuple[Expression, ...]]:
@@ -266,11 +209,6 @@ class BindingWriter(Writer):
                 return True
             return isinstance(e.target, Index) and root is not None and root.space != "local"
         return False
-
-    @staticmethod
-    def plain_value(kind: Type) -> bool:
-        """Whether `x++` of this type means the same in the target language."""
-        return not is_small(kind) and kind not in (F2, BOOL)
 
     def hoist(self, e: Expression) -> Expression:
         if isinstance(e, BuiltinCall) and e.builtin.rule == "load4":

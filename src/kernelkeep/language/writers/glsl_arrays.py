@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..tree import BuiltinCall, Expression, Variable
 from ..types import F4, I4, Scalar
-from .bindings import element_of
 from .effects import root_of
 from .glsl_numbers import GlslNumbers
+from .small_values import element_of
 from .texts import PRIMARY, UNARY, Text
 
 _ATOMICS = {"add": "Add", "sub": "Add", "min": "Min", "max": "Max", "and": "And", "or": "Or", "xor": "Xor",

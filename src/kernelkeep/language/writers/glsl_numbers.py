@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from ..tree import Construct, Expression, Literal
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, Type, Vector
-from .bindings import BindingWriter, is_small
+from .bindings import BindingWriter
+from .small_values import is_small
 from .texts import PRIMARY, SUM, UNARY, Text, converted
 
 _TO_INTEGER = {

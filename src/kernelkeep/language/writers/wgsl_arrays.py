@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..tree import BuiltinCall, Expression, Index, Name, Swizzle, Variable
 from ..types import Array, Buffer, Scalar, Type
-from .bindings import element_of
 from .effects import root_of
+from .small_values import element_of
 from .texts import PRIMARY, Text
 from .wgsl_statements import WgslStatements
 

@@ -9,8 +9,9 @@ from typing import ClassVar
 from ..checker.constants import constant_value
 from ..tree import Binary, Expression, Literal, Unary, Update
 from ..types import BOOL, F2, F4, I1, I2, I4, U1, U2, U4, Array, Scalar, Type, Vector, wrapped
-from .bindings import BindingWriter, is_small
+from .bindings import BindingWriter
 from .numbers import folded, literal
+from .small_values import is_small
 from .texts import ASSIGNMENT, EQUALITY, LEVELS, PRIMARY, RELATION, SHIFT, SUM, UNARY, Text, converted
 from .wgsl_functions import TO_INTEGER
 
