@@ -14,6 +14,12 @@ names; it may push tasks for the next round with `kk_push(field, …)`, and work
 atomics where tasks may meet.
 
 A body may begin with helper functions, and with structs, typedefs, constants and macros before these, as that of a kernel.
+
+A body may also be a Python function, whose parameters are the arrays, scalars and fields that it uses, by their names:
+
+    def heat(u, u_next, k):
+        i = kk.item()
+        u_next[i] = u[i] * k
 """
 
 from __future__ import annotations
@@ -21,9 +27,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +38,9 @@ from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel, Scalar
 from .body_parts import BodyParts, split_body
 from .body_writes import Keep, always_written, arrays_to_keep, old_arrays_written
+
+if TYPE_CHECKING:
+    from .python_body import PythonBody
 
 COUPLINGS = ("independent", "neighbours", "queue")
 _STEERING = re.compile(r"\bkk_(stop|set_phase|phase)\s*\(")
@@ -53,7 +62,7 @@ class StateProgram:
         name: str,
         *,
         coupling: str,
-        body: str,
+        body: str | Callable[..., Any],
         state: Mapping[str, Any],
         items: int | None = None,
         scalars: Mapping[str, Any] | None = None,
@@ -63,13 +72,21 @@ class StateProgram:
     ) -> None:
         if coupling not in COUPLINGS:
             raise ArgumentError(f"coupling must be one of {', '.join(COUPLINGS)}, got {coupling!r}")
+        self.python: PythonBody | None = None
+        if callable(body):
+            from .python_body import python_body
+
+            self.python = python_body(body, name)
+            body = self.python.identity
         if not isinstance(body, str) or not body.strip():
-            raise ArgumentError(f"body of {name} must be a text in C, got {body!r}")
-        if (match := _GROUPED.search(body)) is not None:
+            raise ArgumentError(f"body of {name} must be a text in C or a Python function, got {body!r}")
+        # What the body does, in the form of C: for one in C the body itself.
+        self.outline = body if self.python is None else self.python.outline
+        if (match := _GROUPED.search(self.outline)) is not None:
             raise ArgumentError(
                 f"the body of {name} uses {match.group()}, but a strategy decides which group runs an item: use kk_item()"
             )
-        if call := split_body(body).item_call:
+        if self.python is None and (call := split_body(body).item_call):
             raise ArgumentError(
                 f"a helper function of {name} uses {call}, which only the body itself can: pass its value as an argument"
             )
@@ -100,12 +117,12 @@ class StateProgram:
     @cached_property
     def parts(self) -> BodyParts:
         """The body, apart from the helper functions that stand before it."""
-        return split_body(self.body)
+        return split_body(self.body) if self.python is None else BodyParts("", self.python.outline, 1)
 
     @property
     def steers(self) -> bool:
         """Whether an iteration decides something for all items: then no item can run ahead of the others."""
-        return bool(_STEERING.search(self.body))
+        return bool(_STEERING.search(self.outline))
 
     @cached_property
     def keeps(self) -> Mapping[str, Keep]:
@@ -190,6 +207,12 @@ class StateProgram:
         for key, value in self.scalars.items():
             Scalar(key, _short(f"{key} of {self.name}", value.dtype))
             used |= {key} if key not in used else _twice(self.name, key)
+        for key in self.python.arguments if self.python is not None else ():
+            known = [*used, *(f"{one}_next" for one in self.state if self.coupling != "queue")]
+            if key not in known:
+                raise ArgumentError(
+                    f"the body of {self.name} takes {key}, and there is only {', '.join(sorted(known))}"
+                )
         for key in self.state:
             if f"{key}_next" in used:
                 raise ArgumentError(f"{self.name} has both {key} and {key}_next, which is what the new {key} is called")

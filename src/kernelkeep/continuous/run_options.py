@@ -116,7 +116,7 @@ class RunOptions:
     def check_ends(self, program: StateProgram) -> None:
         """`ArgumentError` where nothing would ever end a run of this program."""
         endless = self.iterations is None and self.until is None
-        if endless and program.coupling != "queue" and "kk_stop" not in program.body:
+        if endless and program.coupling != "queue" and "kk_stop" not in program.outline:
             raise ArgumentError(
                 f"{program.name} would never end: pass iterations=…, until=…, or call kk_stop() in its body"
             )
@@ -143,7 +143,7 @@ class RunOptions:
 
     def splits_rounds(self, program: StateProgram) -> bool:
         """Whether a slice may take a part of a queue's round: nothing in this run depends on which round it is."""
-        depends = program.steers or "kk_iteration" in program.body or self.iterations is not None
+        depends = program.steers or "kk_iteration" in program.outline or self.iterations is not None
         return not (depends or self.until is not None or self.on_state is not None)
 
 

@@ -159,6 +159,8 @@ def _param(plain: FunctionType, name: str, annotation: Any) -> Buffer | Scalar:
 
 def _evaluated(plain: FunctionType, annotation: str) -> Any:
     """What a written annotation means; `from __future__ import annotations` leaves them as texts. None where it is unknown."""
+    if annotation[:1] in ("'", '"') and annotation[-1:] == annotation[:1]:  # written in quotes, too
+        annotation = annotation[1:-1]
     found = _ANNOTATION.match(annotation)
     if found is None:
         return None

@@ -46,8 +46,7 @@ class Functions(Outline):
         lines.append(f"#define kk_set_phase(p) kk_atomic_exchange(kkcontrol[{Word.PHASE_ASKED:d}], kk_uint((p) + 1))")
         if self.queue:
             lines.append(self._push())
-        if parts := self.program.parts.before:
-            lines += ["#line 1", parts, _GENERATED]
+        lines += self._before()
         if self.kind == "grid":
             lines.append(Template(_MEETING).substitute(ARRIVED=int(Word.ARRIVED)))
         return "\n".join([*lines, *self._functions(), *self._calls()]) + "\n"
@@ -100,9 +99,7 @@ class Functions(Outline):
         parameters = self._parameters()
         head = ", ".join(parameters)
         what = "kkstep" if self.condition is None else "kkbody"
-        body = self.program.parts
-        lines = [f"void {what}({head}) {{", self._fields() + self._keep()]
-        lines += [f"#line {body.first_line}", body.body, _GENERATED, "}"]
+        lines = [f"void {what}({head}) {{", self._fields() + self._keep(), *self._body(), _GENERATED, "}"]
         if self.condition is not None:
             # Checked after the body of every item, wherever the body returned.
             same = ", ".join(part.split()[-1] for part in parameters)
@@ -113,6 +110,23 @@ class Functions(Outline):
             loads = ", ".join(f"kkin_{key}[kkitem]" for key in self.program.tasks)
             lines += [f"void kkmove({head}) {{ kk_push({loads}); }}"]
         return lines
+
+    def _before(self) -> list[str]:
+        """The helper functions of the body. Those in Python become C when the text is read."""
+        program = self.program
+        if program.python is None:
+            return ["#line 1", program.parts.before, _GENERATED] if program.parts.before else []
+        parameters: list[list[str | None]] = []
+        for key, array in program.state.items():
+            dtype = array.dtype.str[1:]
+            parameters += [[key, dtype, "rw"]] if self.queue else [[key, dtype, "r"], [f"{key}_next", dtype, "rw"]]
+        fields = [array.dtype.str[1:] for array in program.tasks.values()]
+        parameters += [[key, array.dtype.str[1:], None] for key, array in (program.tasks | program.scalars).items()]
+        return [program.python.pragma(program.name, parameters, fields if self.queue else None), _GENERATED]
+
+    def _body(self) -> list[str]:
+        parts = self.program.parts
+        return [f"#line {parts.first_line}", parts.body] if self.program.python is None else ["#pragma kk body"]
 
     def _calls(self) -> list[str]:
         """A macro for each pair of roles, which names the copies."""

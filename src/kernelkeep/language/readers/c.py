@@ -77,6 +77,10 @@ def read_body(
 
     Raises `CompileError` for a body with mistakes: it shows the first of them, `.log` has all, `.line` is that of the first.
     """
+    if "#pragma kk python" in body:
+        from .python_body import with_python
+
+        body = with_python(body, name)
     problems = Problems(body, first_line)
     module = None
     try:

@@ -79,6 +79,8 @@ class Calls:
                 return self._checker.calls.construct(VECTORS[name], self._values(node), at)
             if name.startswith("atomic_"):
                 return self._atomic(node, f"kk_{name}", at)
+            if f"kk_{name}" in self._function.module.of_body and not self._function.current.is_kernel:
+                return self._read.error(node, f"{written} is for the body itself: pass its value to this function")
             if f"kk_{name}" in self._function.module.callable:
                 return self._checker.calls.call(f"kk_{name}", [self._read.read(one) for one in node.args], at)
         if module == "builtins" and name in ("int", "float", "bool", "len", "round", "range"):

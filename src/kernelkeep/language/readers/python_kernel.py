@@ -93,6 +93,7 @@ class ModuleReader:
         self.problems = problems
         self.checker = Checker(problems, extra)
         self.defines = defines
+        self.of_body = frozenset(extra)  # what only the body can call
         self.callable = frozenset((*(name for name in BUILTINS if name.startswith("kk_")), *extra))
         self.taken: set[str] = {texts[0].name}  # names of functions
         self._names = [texts[0].name, *(self._unique(text.name) for text in texts[1:])]

@@ -1,0 +1,53 @@
+"""Bodies in Python inside of a text in C, as state programs have them.
+
+The generated kernels of a state program are C around the user's body. Where that is Python, two lines stand for it, and become C
+when the text is read, so that a key is made without reading anything:
+
+    #pragma kk python {…}     outside all functions: the helper functions; all that is known is behind it, as JSON
+    #pragma kk body           in the function that is the body: its statements
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from ...errors import CompileError
+from ..builtins import state_builtins
+from ..tree import kernel_parameter
+from ..types import SCALARS
+from ..writers.portable import PortableWriter
+from .python_kernel import read_kernel
+
+_FUNCTIONS = re.compile(r"^#pragma kk python (.*)$", re.MULTILINE)
+_BODY = re.compile(r"^#pragma kk body$", re.MULTILINE)
+
+
+def with_python(text: str, name: str) -> str:
+    """The text with its Python as C. Raises `CompileError` with the places of the Python text."""
+    found = _FUNCTIONS.search(text)
+    if found is None:
+        return text
+    try:
+        facts = json.loads(found.group(1))
+        parameters = [kernel_parameter(*one) for one in facts["parameters"]]
+        tasks = None if facts["tasks"] is None else [SCALARS[one] for one in facts["tasks"]]
+        given = facts["text"], facts["functions"], facts["first_line"], facts["file"]
+        program, taken = str(facts["name"]), list(map(str, facts["taken"]))
+    except (KeyError, TypeError, ValueError):
+        message = "the line that begins with #pragma kk python was not written by kernelkeep"
+        raise CompileError(f"{name}: {message}", log=message, name=name) from None
+    body, functions, first_line, file = given
+    module = read_kernel(
+        program,
+        parameters,
+        body,
+        functions=functions,
+        extra=state_builtins(tasks),
+        first_line=first_line,
+        file=file,
+    ).module
+    writer = PortableWriter(module, taken)
+    before, inside = writer.functions(), writer.body()
+    text = text[: found.start()] + before + text[found.end() :]
+    return _BODY.sub(lambda _: inside, text)
