@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Literal, Unary, Variable
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, StructType, Type, Vector
-from .pocl import SHOWN, variables_to_show
+from .pocl import LEFT_ALONE, SHOWN, has_branch_of_some_groups, variables_to_show
 from .pointers import PointerWriter
 from .texts import PRIMARY, UNARY, Text
 from .wrapping import WrappingWriter
@@ -57,6 +57,9 @@ class OpenCLWriter(PointerWriter):
         super().head()
         if self._has_double:
             self.line("#pragma OPENCL EXTENSION cl_khr_fp64 : enable")
+        if self.module.kernel.has_barrier and has_branch_of_some_groups(self.module.kernel):
+            for line in LEFT_ALONE:
+                self.line(line)
 
     def type_name(self, kind: Type) -> str:
         if kind is F8:

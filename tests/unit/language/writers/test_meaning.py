@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+import kernelkeep as kk
+from kernelkeep.devices.base import Device
+
 Array = np.ndarray[Any, Any]
 Run = Callable[..., list[Array]]
 
@@ -194,3 +197,32 @@ def test_one_work_item_changes_what_all_have_set(run: Run) -> None:
         o=np.zeros(64, "i4"),
     )
     assert (out == 33).all()
+
+
+def test_a_barrier_in_a_branch_that_some_groups_take(device: Device, written: Callable[..., str]) -> None:
+    """PoCL 3.0 forgets what was done in such a branch, unless the kernel is not optimised first."""
+    body = """kk_shared(float, s, 64);
+        int i, me = kk_local_id(0), group = kk_group_id(0), other;
+        s[me] = x[kk_global_id(0)];
+        other = group;
+        kk_barrier();
+        if (other != n) {
+            for (i = 2; i <= 64; i = 2 * i) { if ((me + 1) % i == 0) s[me] = s[me] + s[me - i / 2]; kk_barrier(); }
+            if (me == 63) x[group] = s[me];
+        }
+        else if (me == 3) x[group] = 5.0f;"""
+    source = kk.Source(written(device.language, body), name="k", language=device.language)
+    x = device.array(np.ones(192, "f4"))
+    with device.build(source) as program:
+        program.kernel("k").launch(3, (x, 1))
+        assert x.numpy()[:4].tolist() == [64, 5, 64, 1]
+
+
+def test_only_such_kernels_are_left_alone_by_the_optimiser(written: Callable[..., str]) -> None:
+    for body, expected in (
+        ("int g = kk_group_id(0); if (g > n) { kk_barrier(); }", True),
+        ("if (n > 3) { kk_barrier(); } if (kk_group_id(0) > 2) x[0] = 1;", False),
+        ("kk_shared(int, s, 1); for (int i = kk_group_id(0); i < n; i += 8) { s[0] = i; kk_barrier(); }", False),
+    ):
+        assert ("optimize off" in written("opencl", body)) == expected, body
+        assert "optimize off" not in written("cuda", body)
