@@ -21,7 +21,7 @@ from ..errors import CompileError
 from .includes import without_comments
 
 # The types that kernels take, by NumPy's short names, and their sizes in bytes.
-DTYPES = {"i1": 1, "u1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "i8": 8, "u8": 8, "f4": 4, "f8": 8}
+DTYPES = {"i1": 1, "u1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "i8": 8, "u8": 8, "f2": 2, "f4": 4, "f8": 8}
 
 # Vectors that buffers of portable kernels can have as elements, and the type of their numbers.
 VECTORS = {

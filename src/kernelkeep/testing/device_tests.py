@@ -12,6 +12,7 @@ from .device_parts.atomics import AtomicTests
 from .device_parts.closing import ClosingTests
 from .device_parts.errors import ErrorTests
 from .device_parts.forks import ForkTests
+from .device_parts.halves import HalfTests
 from .device_parts.helpers import HelperTests
 from .device_parts.launches import LaunchTests
 from .device_parts.leaks import LeakTests
@@ -34,6 +35,7 @@ class DeviceTests(
     ErrorTests,
     AtomicTests,
     ArithmeticTests,
+    HalfTests,
     HelperTests,
     ArrayTests,
     VectorTests,

@@ -80,9 +80,9 @@ def too_slow(milliseconds: float, best_ms: float | None) -> str:
 
 
 def default_tolerance(params: Sequence[Parameter]) -> float:
-    """The error that single and double precision allow; integers are exact."""
+    """The error that half, single and double precision allow; integers are exact."""
     kinds = {p.dtype for p in params if p.kind == "buffer" and p.access != "r"}
-    return 1e-4 if "f4" in kinds else 1e-10 if "f8" in kinds else 0.0
+    return 1e-2 if "f2" in kinds else 1e-4 if "f4" in kinds else 1e-10 if "f8" in kinds else 0.0
 
 
 def try_variant(

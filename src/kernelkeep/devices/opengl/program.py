@@ -25,7 +25,7 @@ _COMPLAINTS = (
     re.compile(r"^\d+\((?P<line>\d+)\) : error (?P<message>[^\n]*)", re.MULTILINE),  # NVIDIA
     re.compile(r"^ERROR: \d+:(?P<line>\d+): (?P<message>[^\n]*)", re.MULTILINE),  # the others
 )
-_CODES = dict(i1="i", u1="i", i2="i", u2="i", i4="i", u4="I", i8="q", u8="Q", f4="f", f8="d")
+_CODES = dict(i1="i", u1="i", i2="i", u2="i", i4="i", u4="I", i8="q", u8="Q", f2="f", f4="f", f8="d")
 _Values = tuple[tuple[int, ...], bytes, tuple[Any, ...]]  # buffers, the scalar block, loose uniforms
 
 

@@ -13,7 +13,7 @@ from ...language.types import Array, Buffer, Scalar, StructType, Type, Vector
 from .arithmetic import NAMES, UNSET
 from .breakpoints import Breakpoints, Stop
 from .checks import Checks, WatchedArray
-from .memory import FORMATS, Memory
+from .memory import FORMATS, Halves, Memory
 from .records import Elements
 from .text import KernelText, read_kernel
 from .writing.array_use import array_use
@@ -212,7 +212,7 @@ class _Run:
         arrays = {
             title: np.array(array.data)
             for title, array in self._checks.arrays.items()
-            if isinstance(array.data, memoryview)
+            if isinstance(array.data, (memoryview, Halves))
         }
         self._breakpoints.meet(Stop(self._kernel.text.signature.name, line, item, found, arrays))
 

@@ -12,6 +12,25 @@ FORMATS: dict[str, Any] = {
 }  # fmt: skip
 
 
+class Halves:
+    """Bytes as numbers of 16 bits: a memoryview has no such format."""
+
+    itemsize = 2
+
+    def __init__(self, given: Any) -> None:
+        self._numbers = np.frombuffer(given, "f2")
+        self._numbers.flags.writeable = True
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: int) -> float:
+        return float(self._numbers[index])
+
+    def __setitem__(self, index: int, value: float) -> None:
+        self._numbers[index] = value
+
+
 class Memory:
     """Bytes that are freed when nobody holds them. `is_fresh`: some of them may never have been written."""
 
@@ -26,6 +45,8 @@ class Memory:
     def elements(self, dtype: str) -> Any:
         """The memory as numbers of a type."""
         size = np.dtype(dtype).itemsize
+        if dtype == "f2":
+            return Halves(memoryview(self.bytes)[: len(self.bytes) // size * size])
         return memoryview(self.bytes)[: len(self.bytes) // size * size].cast(FORMATS[dtype])
 
     def set_all(self) -> None:

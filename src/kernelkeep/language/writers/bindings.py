@@ -65,7 +65,8 @@ class BindingWriter(SmallValueWriter):
 
     def is_packed(self, root: Variable) -> bool:
         """Whether an array has several elements in a word."""
-        return root.space == "buffer" and is_small(element_of(root.type))
+        kind = element_of(root.type)
+        return root.space == "buffer" and (is_small(kind) or kind is F2)
 
     def is_bits(self, root: Variable) -> bool:
         """Whether an array has the bits of its floats."""

@@ -26,12 +26,15 @@ _CLOCK = f"""{DEVICE} unsigned long long kk_clock() {{
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(nanoseconds));
     return nanoseconds;
 }}"""
-_ROUND_TO_HALF = f"""{DEVICE} float kk_round_to_half(float x) {{
+_FROM_HALF = f"""{DEVICE} float kk_from_half(unsigned short bits) {{
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+}}"""
+_TO_HALF = f"""{DEVICE} unsigned short kk_to_half(float x) {{
     unsigned short bits;
-    float rounded;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-    asm("cvt.f32.f16 %0, %1;" : "=f"(rounded) : "h"(bits));
-    return rounded;
+    return bits;
 }}"""
 
 
@@ -51,10 +54,9 @@ class CudaWriter(CudaValues):
 
     def kernel(self) -> None:
         x, y, z = self.group
-        kernel = self.module.kernel
         self.line(f'extern "C" __global__ void __launch_bounds__({x * y * z})')
         self.line(f"{self.entry.symbol}({self.kernel_parameters()}) {{")
-        self.block(kernel.body)
+        self.kernel_body()
         self.line("}")
 
     def constant(self, constant: Declare) -> None:
@@ -78,7 +80,13 @@ class CudaWriter(CudaValues):
         return f"__uint_as_float(0x{bits}u)", PRIMARY
 
     def round_to_half(self, text: str) -> Text:
-        return f"{self.helper('kk_round_to_half', _ROUND_TO_HALF)}({text})", PRIMARY
+        return f"{self.from_half()}({self.to_half()}({text}))", PRIMARY
+
+    def from_half(self) -> str:
+        return self.helper("kk_from_half", _FROM_HALF)
+
+    def to_half(self) -> str:
+        return self.helper("kk_to_half", _TO_HALF)
 
     # --- vectors and structs
 

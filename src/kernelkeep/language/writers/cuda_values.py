@@ -125,10 +125,11 @@ class CudaValues(PointerWriter):
         return f"make_{e.type.title}({', '.join(f'{text}.{one}' for one in e.elements)})", PRIMARY
 
     def plain_store(self, target: Expression) -> bool:
-        return not isinstance(target, Swizzle) or len(target.elements) == 1
+        return (not isinstance(target, Swizzle) or len(target.elements) == 1) and super().plain_store(target)
 
     def stored(self, target: Expression, value: Expression) -> Text:
-        assert isinstance(target, Swizzle)
+        if not isinstance(target, Swizzle):
+            return super().stored(target, value)
         fixed = self.fixed_target(target.base)
         kept = self.keep(value, "value")
         base, text = self.x(fixed, PRIMARY), self.x(kept)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tree import BuiltinCall, Expression, Variable
-from ..types import F4, I4, Scalar
+from ..types import F2, F4, I4, Scalar
 from .effects import root_of
 from .glsl_numbers import GlslNumbers
 from .small_values import element_of
@@ -25,6 +25,10 @@ class GlslArrays(GlslNumbers):
             return f"uintBitsToFloat({self.place_of(e)})", PRIMARY
         kind = element_of(root.type)
         assert isinstance(kind, Scalar)
+        if kind is F2:
+            name, array = f"kk_load_{self.variable(root).strip('_')}", self.variable(root)
+            self.helper(name, f"float {name}(int i) {{ return unpackHalf2x16({array}[i >> 1])[i & 1]; }}")
+            return self.element_call(name, e), PRIMARY
         bits, words, shift = _packing(kind)
         name, array = f"kk_load_{self.variable(root).strip('_')}", self.variable(root)
         word = f"{array}[i >> {words}], (i & {shift}) * {bits}, {bits})"
@@ -45,10 +49,10 @@ class GlslArrays(GlslNumbers):
         name = f"kk_store_{array.strip('_')}"
         self.helper(
             name,
-            f"""void {name}(int i, int value) {{
+            f"""void {name}(int i, {self.type_name(kind)} value) {{
     const int shift = (i & {shift}) * {bits};
     const uint mask = {(1 << bits) - 1}u << shift;
-    const uint bits = (uint(value) << shift) & mask;
+    const uint bits = ({"packHalf2x16(vec2(value, 0.0))" if kind is F2 else "uint(value)"} << shift) & mask;
     uint old = {array}[i >> {words}];
     for (;;) {{  // other work-items may write to the same word
         const uint seen = atomicCompSwap({array}[i >> {words}], old, (old & ~mask) | bits);

@@ -19,10 +19,19 @@ _POSITIONS = {
     "kk_group_size": "get_local_size", "kk_group_count": "get_num_groups", "kk_global_size": "get_global_size",
 }  # fmt: skip
 _FLOAT_ATOMICS = {"add": "seen + v", "sub": "seen - v", "min": "fmin(seen, v)", "max": "fmax(seen, v)"}
-_ROUND_TO_HALF = """static inline float kk_round_to_half(float x) {
-    ushort bits;
-    vstore_half_rte(x, 0, (half*)&bits);
-    return vload_half(0, (half*)&bits);
+# Not vload_half and vstore_half: they take an address, and PoCL 3.0 mixes up the variables of work-items around a barrier.
+_FROM_HALF = """static inline float kk_from_half(ushort bits) {
+    const uint rest = bits & 0x7fffu;
+    const uint value = rest < 0x7c00u ? as_uint(as_float(rest << 13) * 0x1p112f) : 0x7f800000u | (rest << 13);
+    return as_float(((bits & 0x8000u) << 16) | value);
+}"""
+_TO_HALF = """static inline ushort kk_to_half(float x) {
+    const uint sign = (as_uint(x) >> 16) & 0x8000u;
+    const uint bits = as_uint(x) & 0x7fffffffu;
+    if (bits > 0x7f800000u) return (ushort)(sign | 0x7e00u);
+    if (bits >= 0x477ff000u) return (ushort)(sign | 0x7c00u);
+    if (bits < 0x38800000u) return (ushort)(sign | (as_uint(as_float(bits) + 0.5f) - 0x3f000000u));
+    return (ushort)(sign | ((bits + 0xfffu + ((bits >> 13) & 1u) - 0x38000000u) >> 13));
 }"""
 # A CPU's compiler unrolls where it pays, and takes far longer when told to.
 _UNROLL = """#if defined(__x86_64__) || defined(__aarch64__)
@@ -70,7 +79,7 @@ class OpenCLWriter(PointerWriter):
         x, y, z = self.group
         self.line(f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))")
         self.line(f"void {self.entry.symbol}({self.kernel_parameters()}) {{")
-        self.block(self.module.kernel.body)
+        self.kernel_body()
         self.line("}")
 
     def declare(self, variable: Variable, value: Expression | None) -> None:
@@ -111,7 +120,13 @@ class OpenCLWriter(PointerWriter):
         return (f"(double){text}", UNARY) if kind is F8 else (text, UNARY if text[0] == "-" else PRIMARY)
 
     def round_to_half(self, text: str) -> Text:
-        return f"{self.helper('kk_round_to_half', _ROUND_TO_HALF)}({text})", PRIMARY
+        return f"{self.from_half()}({self.to_half()}({text}))", PRIMARY
+
+    def from_half(self) -> str:
+        return self.helper("kk_from_half", _FROM_HALF)
+
+    def to_half(self) -> str:
+        return self.helper("kk_to_half", _TO_HALF)
 
     def float_to_integer(self, text: str, source: Scalar, target: Scalar) -> Text:
         kind, result = self.type_name(F4 if source is F2 else source), self.type_name(target)

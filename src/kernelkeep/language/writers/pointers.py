@@ -18,9 +18,9 @@ from ..tree import (
     Unary,
     Variable,
 )
-from ..types import BOOL, F2, VOID, Array, Buffer, Scalar, StructType, Vector
+from ..types import BOOL, F2, U2, VOID, Array, Buffer, Scalar, StructType, Vector
 from .effects import array_of, root_of
-from .texts import PRIMARY, SUM, UNARY, Text
+from .texts import ASSIGNMENT, PRIMARY, SUM, UNARY, Text
 from .wrapping import SIGNED, UNSIGNED, WrappingWriter
 
 
@@ -57,9 +57,36 @@ class PointerWriter(WrappingWriter):
             return text, level
         return f"({self.casts.get(target) or self.type_name(target)}){self.x(operand, UNARY)}", UNARY
 
+    # --- halves: a variable is a float that is rounded, a buffer has their bits
+
+    def from_half(self) -> str:
+        """A function that makes a float of the bits of a half."""
+        raise NotImplementedError
+
+    def to_half(self) -> str:
+        """A function that rounds a float to a half, and returns its bits."""
+        raise NotImplementedError
+
+    def has_half_bits(self, variable: Variable | None) -> bool:
+        """Whether an array consists of the bits of halves."""
+        if variable is None or not isinstance(variable.type, Buffer) or variable.type.element is not F2:
+            return False
+        return variable.space == "buffer" or variable in self.half_bits
+
+    def plain_store(self, target: Expression) -> bool:
+        return target.type is not F2 or not isinstance(target, Index) or not self.has_half_bits(root_of(target))
+
+    def stored(self, target: Expression, value: Expression) -> Text:
+        assert isinstance(target, Index)
+        text, from_half = self.x(value), f"{self.from_half()}("
+        bits = text[len(from_half) : -1] if _is_one_call(text, from_half) else f"{self.to_half()}({text})"
+        return f"{super().index(target)[0]} = {bits}", ASSIGNMENT
+
     # --- vectors, structs, arrays
 
     def index(self, e: Index) -> Text:
+        if e.type is F2 and self.has_half_bits(root_of(e)):
+            return f"{self.from_half()}({super().index(e)[0]})", PRIMARY
         if isinstance(e.base.type, Vector):
             if isinstance(e.index, Literal):
                 return f"{self.x(e.base, PRIMARY)}.{'xyzw'[int(e.index.value)]}", PRIMARY
@@ -129,7 +156,7 @@ class PointerWriter(WrappingWriter):
             sizes += f"[{element.length}]"
             element = element.element
         const = "const " if kind.access == "r" else ""
-        start = f"{space}{const}{self.type_name(element)}"
+        start = f"{space}{const}{self.type_name(U2 if self.has_half_bits(variable) else element)}"
         return f"{start} (*{name}){sizes}" if sizes else f"{start}* {name}"
 
     def space_of(self, variable: Variable) -> str:
@@ -143,20 +170,23 @@ class PointerWriter(WrappingWriter):
             if isinstance(parameter.type, Buffer)
         ]
         spaces = tuple(self.space_of(root) for root in roots if root is not None)
-        key = (function, spaces)
+        half_bits = tuple(self.has_half_bits(root) for root in roots)
+        key = (function, spaces, half_bits)
         if key in self.written:
             return self.written[key], arguments
         name = self.names.free(function.name)
         if name in self.written.values():
             name = self.names.other(name)
-        before = dict(self.spaces)
-        arrays = (one for one in function.parameters if isinstance(one.type, Buffer))
+        before = self.spaces, self.half_bits
+        arrays = [one for one in function.parameters if isinstance(one.type, Buffer)]
         self.spaces = dict(zip(arrays, spaces, strict=True))
+        self.half_bits = {one for one, is_bits in zip(arrays, half_bits, strict=True) if is_bits}
         self.function(function, key, name, {})
-        self.spaces = before
+        self.spaces, self.half_bits = before
         return name, arguments
 
     spaces: dict[Variable, str] = {}  # noqa: RUF012
+    half_bits: set[Variable] = set()  # noqa: RUF012
 
     def function_head(self, function: Function, name: str) -> str:
         parameters = []
@@ -174,10 +204,24 @@ class PointerWriter(WrappingWriter):
         for one in kernel.parameters:
             if isinstance(one.type, Buffer):
                 found.append(self.pointer(one, self.space_of(one)))
+            elif one.type is F2:
+                found.append(f"const {self.type_name(U2)} {self.names.free(one.name)}_bits")
             else:
                 const = "" if one in kernel.changed else "const "
                 found.append(f"{const}{self.type_name(one.type)} {self.variable(one)}")
         return ", ".join(found)
+
+    def kernel_body(self) -> None:
+        """The body, behind scalars that were given as the bits of a half."""
+        kernel = self.module.kernel
+        self.depth += 1
+        for one in kernel.parameters:
+            if one.type is F2:
+                const = "" if one in kernel.changed else "const "
+                bits = f"{self.names.free(one.name)}_bits"
+                self.line(f"{const}float {self.variable(one)} = {self.from_half()}({bits});")
+        self.depth -= 1
+        self.block(kernel.body)
 
     # --- built-ins
 
@@ -196,3 +240,15 @@ class PointerWriter(WrappingWriter):
         if e.builtin.rule == "load4":
             return f"*({space}const float4*)&{array}[{index}]", UNARY
         return f"*({space}float4*)&{array}[{index}] = {self.x(e.arguments[2], 2)}", 2
+
+
+def _is_one_call(text: str, start: str) -> bool:
+    """Whether a text is a call that begins so, and nothing behind it."""
+    if not text.startswith(start):
+        return False
+    depth = 0
+    for at, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        if sign == ")" and depth == 0:
+            return at == len(text) - 1
+    return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tree import BuiltinCall, Expression, Index, Name, Swizzle, Variable
-from ..types import Array, Buffer, Scalar, Type
+from ..types import F2, Array, Buffer, Scalar, Type
 from .effects import root_of
 from .small_values import element_of
 from .texts import PRIMARY, Text
@@ -50,9 +50,12 @@ class WgslArrays(WgslStatements):
             bits, words, shift = (8, 2, 3) if kind.size == 1 else (16, 1, 1)
             word = f"{array}[i >> {words}u]"
             word = f"atomicLoad(&{word})" if self.is_atomic(root) else word
+            name = f"kk_load_{array}"
+            if kind is F2:
+                self.helper(name, f"fn {name}(i: i32) -> f32 {{ return unpack2x16float({word})[i & 1]; }}")
+                return self.element_call(name, e), PRIMARY
             part = f"u32(i & {shift}) * {bits}u, {bits}u)"
             cut = f"extractBits(bitcast<i32>({word}), {part}" if kind.signed else f"i32(extractBits({word}, {part})"
-            name = f"kk_load_{array}"
             self.helper(name, f"fn {name}(i: i32) -> i32 {{ return {cut}; }}")
             return self.element_call(name, e), PRIMARY
         text = f"atomicLoad(&{self.place_of(e)})"
@@ -78,10 +81,10 @@ class WgslArrays(WgslStatements):
         name = f"kk_store_{array}"
         self.helper(
             name,
-            f"""fn {name}(i: i32, value: i32) {{
+            f"""fn {name}(i: i32, value: {self.type_name(kind)}) {{
     let shift = u32(i & {shift}) * {bits}u;
     let mask = {(1 << bits) - 1}u << shift;
-    let bits = (u32(value) << shift) & mask;
+    let bits = ({"pack2x16float(vec2<f32>(value, 0.0))" if kind is F2 else "u32(value)"} << shift) & mask;
     var old = atomicLoad(&{array}[i >> {words}u]);
     loop {{  // other work-items may write to the same word
         let seen = atomicCompareExchangeWeak(&{array}[i >> {words}u], old, (old & ~mask) | bits);

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # NumPy's short names, and how a body spells these types.
 C_TYPES = {
     "i1": "signed char", "u1": "unsigned char", "i2": "short", "u2": "unsigned short", "i4": "int", "u4": "unsigned int",
-    "i8": "long", "u8": "unsigned long", "f4": "float", "f8": "double",
+    "i8": "long", "u8": "unsigned long", "f2": "half", "f4": "float", "f8": "double",
 }  # fmt: skip
 _NOT_IN_FILE_NAMES = re.compile(r"[^\w. /-]")
 # `state_helpers` of a language whose kernels cannot read a clock.

@@ -128,7 +128,7 @@ class LaunchTests(DevicePart):
         _, y = self.run(device, PortableKernel("math", params=_BOTH, body=body, group=8), 1, x, np.zeros(8, "f4"))
         np.testing.assert_allclose(y, expected(x), rtol=1e-4)
 
-    @pytest.mark.parametrize("dtype", ["i4", "u4", "f4", "f8", "i8", "u8", "i1", "u1", "i2", "u2"])
+    @pytest.mark.parametrize("dtype", ["i4", "u4", "f2", "f4", "f8", "i8", "u8", "i1", "u1", "i2", "u2"])
     def test_kernel_over_dtype(self, device: Device, dtype: str) -> None:
         kernel = _add(dtype)
         needs = _NEEDS.get(dtype)

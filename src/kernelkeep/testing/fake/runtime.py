@@ -129,6 +129,7 @@ def _float(function: Callable[..., Any]) -> Callable[..., Any]:
 
 HELPERS: dict[str, Any] = {
     "np": np,
+    "to_f2": np.float16,
     "to_f4": np.float32,
     "to_f8": np.float64,
     "to_bool": bool,

@@ -132,3 +132,34 @@ def test_other_types_of_buffers_are_refused() -> None:
             kk.Buffer("x", dtype)  # type: ignore[arg-type]
     with pytest.raises(kk.ArgumentError, match="dtype of parameter n must be one of"):
         kk.Scalar("n", "float4")
+
+
+def test_halves_in_functions(device: Device) -> None:
+    """A function takes the bits in a buffer as well as rounded floats in an array of its caller."""
+    x, y = np.linspace(-3, 3, 16).astype("f2"), np.zeros(16, "f2")
+    body = """half sum(const half v[], int from, int n) {
+            half s = 0;
+            for (int k = 0; k < n; k++) s += v[from + k];
+            return s;
+        }
+        void put(half v[], int at, half value) { v[at] = value; }
+        int i = kk_global_id(0);
+        kk_shared(half, all, 16);
+        half own[3] = {0.1, 0.2, 0.3};
+        put(all, i, x[i]);
+        kk_barrier();
+        put(own, 1, sum(all, i / 4 * 4, 4));
+        put(y, i, sum(own, 0, 3) + sum(x, i / 2 * 2, 2));"""
+    _, out = run(device, body, {}, x=x, y=y)
+
+    def total(values: Array) -> Any:
+        s = np.float16(0)
+        for value in values:
+            s = s + np.float16(value)
+        return s
+
+    expected = [
+        total(np.array([0.1, total(x[i // 4 * 4 : i // 4 * 4 + 4]), 0.3], "f2")) + total(x[i // 2 * 2 : i // 2 * 2 + 2])
+        for i in range(16)
+    ]
+    assert out.tolist() == np.array(expected, "f2").tolist()
