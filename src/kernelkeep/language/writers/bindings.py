@@ -30,7 +30,7 @@ from ..tree import (
     Update,
     Variable,
 )
-from ..types import F4, I4, I8, U8, Buffer, Scalar, Type
+from ..types import F2, F4, I4, I8, U8, Buffer, Scalar, Type
 from .base import Entry
 from .effects import declared_variables, root_of
 from .numbers import literal
