@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..problems import Problems
 from ..tree import Declare, Expression, Index, Literal, Name, Place, Slice, Variable
-from ..types import I4, I8, INVALID, Access, Array, Buffer, Scalar, Type, buffer
+from ..types import I4, I8, INVALID, Access, Array, Buffer, Scalar, Type, Vector, buffer
 from .conversions import Conversions, invalid
 from .scopes import Scopes
 from .views import Views, numbers_in
@@ -112,10 +112,12 @@ class Pointers:
             return operand
         base = operand.base if isinstance(operand, Slice) else operand
         if not isinstance(base, Name) or not self.views.can_be_seen(base.type, kind):
-            why = "a cast of a pointer goes from numbers to vectors of these and back, such as from float* to float4*"
+            why = (
+                "a cast of a pointer goes from numbers to vectors of these, or from small integers to 32 bits, and back"
+            )
             return self._error(at, f"{operand.type.element}* cannot become {kind}*: {why}")
         offset: Expression = operand.offset if isinstance(operand, Slice) else Literal(at, I4, 0)
-        before, after = numbers_in(operand.type.element), numbers_in(kind)
+        before, after = _bytes(operand.type.element), _bytes(kind)
         if _is_zero(offset):
             pass
         elif before > after:
@@ -214,6 +216,13 @@ class Pointers:
 def _is_zero(expression: Expression) -> bool:
     """Whether it is a literal 0."""
     return isinstance(expression, Literal) and expression.value == 0
+
+
+def _bytes(kind: Type) -> int:
+    """The size of what a pointer points to."""
+    while isinstance(kind, Array):
+        kind = kind.element
+    return kind.length * kind.element.size if isinstance(kind, Vector) else kind.size if isinstance(kind, Scalar) else 1
 
 
 def _element(kind: Type) -> Type | None:

@@ -117,6 +117,7 @@ import kernelkeep as kk
         ("float* p; p = y; p = z;", (1, 20), "a pointer stays within one array, and this one points into y"),
         ("__global int* p = y;", (1, 19), "p must be set to an array of int, got float[]"),
         ("int* p = (int*)y;", (1, 10), "float* cannot become int*: a cast of a pointer goes from numbers to vectors"),
+        ("((char*)z)[n] = 1;", (1, 15), "this cannot be assigned to: it is a value"),
         ("float3* p = (float3*)y;", (1, 13), "float* cannot become float3*"),
         ("int v = 1; n = *(int*)v;", (1, 17), "only an array can become a pointer, and this is int"),
         ("float** p = (float**)y;", (1, 20), "there are no pointers to pointers"),

@@ -154,6 +154,32 @@ def test_arrays_seen_as_another_type_and_pointers_set_late(run: Run) -> None:
     assert words[1::2].tolist() == list(range(-24, 40))
 
 
+def test_bytes_seen_as_words_and_words_as_bytes(run: Run) -> None:
+    bytes_ = np.random.default_rng(3).integers(0, 256, 256).astype("u1")
+    halves = np.random.default_rng(4).integers(-(2**15), 2**15, 128).astype("i2")
+    words = np.random.default_rng(5).integers(-(2**31), 2**31, 64).astype("i4")
+    out_bytes, out_halves, _, out = run(
+        """kk_shared(uchar, cell, 256);
+           int i = kk_local_id(0);
+           uint* w = (uint*)b; int* p = (int*)h; signed char* c = (signed char*)z; ushort* u = (ushort*)z;
+           o[6 * i] = w[i]; o[6 * i + 1] = p[i]; o[6 * i + 2] = c[4 * i + 3]; o[6 * i + 3] = u[2 * i];
+           ((uint*)cell)[i] = 0x04030201u;
+           kk_barrier();
+           o[6 * i + 4] = cell[i]; o[6 * i + 5] = ((uchar*)z)[63 - i];
+           w[i] = z[i]; p[i] ^= 0x10001;""",
+        b=bytes_, h=halves, z=words, o=np.zeros(384, "i4"),
+    )  # fmt: skip
+    assert out_bytes.tobytes() == words.tobytes()
+    assert out_halves.view("i4").tolist() == (halves.view("i4") ^ 0x10001).tolist()
+    found = out.reshape(64, 6).T
+    assert found[0].tolist() == bytes_.view("i4").tolist()
+    assert found[1].tolist() == halves.view("i4").tolist()
+    assert found[2].tolist() == words.view("i1")[3::4].tolist()
+    assert found[3].tolist() == words.view("u2")[0::2].tolist()
+    assert found[4].tolist() == [1, 2, 3, 4] * 16
+    assert found[5].tolist() == words.view("u1")[63::-1].tolist()
+
+
 def test_a_function_changes_a_vector_through_a_pointer(run: Run) -> None:
     (out,) = run(
         """void turn(int4* v, int2 w[], int by) { int t = (*v).x; v->x = v->w + by; (*v).w = t; w[1].y += v[0].x; }
