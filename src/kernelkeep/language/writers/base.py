@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from ..tree import Declare, Expression, Function, Module, Variable
+from ..tree import Declare, Expression, Function, Module, Statement, Variable, children
 from ..types import StructType
-from .effects import Effects, declared_variables
+from .effects import Effects
 from .loops import LoopWriter
 from .names import Names
 from .ranges import Ranges
@@ -149,4 +149,13 @@ def _names(module: Module) -> set[str]:
         found.add(function.name)
         found |= {one.name for one in function.parameters}
         found |= {one.name for one in declared_variables(function.body)}
+    return found
+
+
+def declared_variables(node: Statement) -> list[Variable]:
+    """The variables that are declared in a statement."""
+    found = [node.variable] if isinstance(node, Declare) else []
+    for child in children(node):
+        if not isinstance(child, Expression):
+            found += declared_variables(child)  # type: ignore[arg-type]
     return found

@@ -31,8 +31,8 @@ from ..tree import (
     Variable,
 )
 from ..types import F2, F4, I4, I8, U8, Buffer, Scalar, Type
-from .base import Entry
-from .effects import declared_variables, root_of
+from .base import Entry, declared_variables
+from .effects import root_of
 from .numbers import literal
 from .small_values import SmallValueWriter, element_of, has_small_field, is_small
 from .texts import PRIMARY, Text, converted

@@ -23,12 +23,10 @@ from ..tree import (
     Comma,
     Construct,
     Convert,
-    Declare,
     Evaluate,
     Expression,
     Field,
     For,
-    Function,
     Increment,
     Index,
     Literal,
@@ -37,7 +35,6 @@ from ..tree import (
     Name,
     Node,
     Slice,
-    Statement,
     Swizzle,
     Ternary,
     Unary,
@@ -96,10 +93,7 @@ class Effects:
         self._is_ordered = is_ordered
         self._bits: dict[Variable, int] = {}
         for function in (*module.functions, module.kernel):
-            self._function(function)
-
-    def _function(self, function: Function) -> None:
-        self._statement(function.body)
+            self._statement(function.body)
 
     def _statement(self, node: Node) -> None:
         if isinstance(node, Evaluate):
@@ -109,7 +103,7 @@ class Effects:
             self._unused(node.step)
         for child in children(node):
             if isinstance(child, Expression):
-                if not (isinstance(node, For) and child is node.step):
+                if not (isinstance(node, For) and child is node.step) and not _only_computes(child):
                     self._visit(child)
             else:
                 self._statement(child)
@@ -120,13 +114,14 @@ class Effects:
             first, last = self._unused(expression.first), self._unused(expression.last)
             facts = _union((first, last))
         elif isinstance(expression, Ternary):
-            parts = (
-                self._visit(expression.condition),
-                self._unused(expression.then),
-                self._unused(expression.otherwise),
-            )
-            facts = _union(parts)
+            branches = (self._unused(expression.then), self._unused(expression.otherwise))
+            facts = _union((self._visit(expression.condition), *branches))
         elif isinstance(expression, (Assign, Update, Increment)):
+            if all(map(_only_computes, children(expression))):  # most assignments: nothing in them has to come first
+                root = root_of(expression.target)
+                assert root is not None
+                self.assigned[root] += 1
+                return _NOTHING
             facts = self._written(expression)
         else:
             return self._visit(expression)
@@ -168,7 +163,7 @@ class Effects:
             facts = self._call(e)
         else:
             facts = self._branches(e)
-        if self._needs_statement(e):
+        if kind not in _ONLY_COMPUTES and self._needs_statement(e):
             self.hoisted.add(id(e))
             facts = replace(facts, emits=True)
         if facts.emits:
@@ -278,6 +273,20 @@ class Effects:
 
 
 _SINGLE = frozenset((Unary, Convert, Field, Swizzle))
+_ONLY_COMPUTES = frozenset((Unary, Binary, Logical, Convert, Construct, Index, Slice, Field, Swizzle))
+
+
+def _only_computes(e: Node) -> bool:
+    """Whether an expression changes nothing, and every target can write it as one."""
+    rest = [e]
+    while rest:
+        node = rest.pop()
+        kind = type(node)
+        if kind in _ONLY_COMPUTES or (kind is BuiltinCall and node.builtin.is_pure):  # type: ignore[attr-defined]
+            rest += children(node)
+        elif kind is not Name and kind is not Literal:
+            return False
+    return True
 
 
 def _union(parts: list[Facts] | tuple[Facts, ...]) -> Facts:
@@ -289,12 +298,3 @@ def _union(parts: list[Facts] | tuple[Facts, ...]) -> Facts:
         direct |= part.direct
         emits = emits or part.emits
     return Facts(reads, calls, direct, emits)
-
-
-def declared_variables(node: Statement) -> list[Variable]:
-    """The variables that are declared in a statement."""
-    found = [node.variable] if isinstance(node, Declare) else []
-    for child in children(node):
-        if not isinstance(child, Expression):
-            found += declared_variables(child)  # type: ignore[arg-type]
-    return found

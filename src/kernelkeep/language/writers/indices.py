@@ -11,6 +11,7 @@ from ..tree import (
     For,
     Increment,
     Index,
+    Literal,
     Module,
     Name,
     Node,
@@ -67,7 +68,7 @@ class _Uses:
 
     def change(self, e: Expression) -> None:
         """An expression whose own value is not used."""
-        if isinstance(e, Assign | Update | Increment) and isinstance(e.target, Name):
+        if isinstance(e, (Assign, Update, Increment)) and isinstance(e.target, Name):
             if isinstance(e, Update) and e.operator not in ("+", "-", "*"):
                 self.outside.add(e.target.variable)
             if not isinstance(e, Increment):
@@ -77,6 +78,8 @@ class _Uses:
 
     def value(self, e: Expression, into: object) -> None:
         """`into`: an index, a variable that is set to the value, or None for any other use."""
+        if type(e) is Literal:
+            return
         if isinstance(e, Name):
             if into is None:
                 self.outside.add(e.variable)
