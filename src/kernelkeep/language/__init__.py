@@ -4,7 +4,7 @@
     nodes.py       variables, expressions, statements and functions
     tree.py        the tree of them, and what holds for every tree that a reader returns
     builtins.py    every function that a body can call without defining it
-    readers/c.py   reads a body in C
+    readers/       c.py reads a body in C, python_kernel.py a Python function
     checker/       gives every expression a type, makes conversions explicit, and reports mistakes
 
 Nothing here is imported where a compiled program is found in a cache.
