@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Literal, Unary, Variable
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, StructType, Type, Vector
-from .pocl import LEFT_ALONE, SHOWN, has_branch_of_some_groups, variables_to_show
+from .pocl import LEFT_ALONE, SHOWN, Needs, needs
 from .pointers import PointerWriter
 from .texts import PRIMARY, UNARY, Text
 from .wrapping import WrappingWriter
@@ -66,7 +66,7 @@ class OpenCLWriter(PointerWriter):
         super().head()
         if self._has_double:
             self.line("#pragma OPENCL EXTENSION cl_khr_fp64 : enable")
-        if self.module.kernel.has_barrier and has_branch_of_some_groups(self.module.kernel):
+        if self._needs.is_left_alone:
             for line in LEFT_ALONE:
                 self.line(line)
 
@@ -84,13 +84,12 @@ class OpenCLWriter(PointerWriter):
 
     def declare(self, variable: Variable, value: Expression | None) -> None:
         super().declare(variable, value)
-        if variable.space == "shared" and variable in self._variables_to_show:
+        if variable.space == "shared" and variable in self._needs.shown:
             self.line(f"{self.helper(*SHOWN)}({self.variable(variable)})")
 
     @cached_property
-    def _variables_to_show(self) -> set[Variable]:
-        kernel = self.module.kernel
-        return variables_to_show((*self.module.functions, kernel)) if kernel.has_barrier else set()
+    def _needs(self) -> Needs:
+        return needs(self.module) if self.module.kernel.has_barrier else Needs(set(), False)
 
     def constant(self, constant: Declare) -> None:
         self.line(f"__constant {self.declaration(constant.variable, constant.value).removeprefix('const ')};")

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import NamedTuple
 
 from ..tree import (
     Assign,
@@ -20,6 +20,7 @@ from ..tree import (
     If,
     Index,
     Literal,
+    Module,
     Name,
     Node,
     Update,
@@ -41,32 +42,44 @@ SHOWN = (
 LEFT_ALONE = _CPU, "#pragma clang optimize off", "#endif"
 
 
-def variables_to_show(functions: Iterable[Function]) -> set[Variable]:
-    """Shared variables, and shared arrays with a constant index somewhere or that are passed to functions."""
-    found: set[Variable] = set()
-    for function in functions:
+class Needs(NamedTuple):
+    """What a kernel needs."""
+
+    shown: set[
+        Variable
+    ]  # shared variables, and shared arrays with a constant index somewhere or that are passed to functions
+    is_left_alone: bool  # there is a branch with a barrier in it whose condition comes from a position in the grid
+
+
+def needs(module: Module) -> Needs:
+    """What a kernel with barriers needs."""
+    shown: set[Variable] = set()
+    branches: list[If] = []
+    for function in (*module.functions, module.kernel):
         for node in walk(function.body):
-            base: object = None
-            if isinstance(node, Name) and not isinstance(node.type, Array):
-                base = node
-            elif isinstance(node, Index) and isinstance(node.index, Literal):
-                base = node.base
-                while isinstance(base, Index):
-                    base = base.base
-            elif isinstance(node, Call):
-                names = (one for argument in node.arguments for one in walk(argument) if isinstance(one, Name))
-                found |= {one.variable for one in names if one.variable.space == "shared"}
-            if isinstance(base, Name) and base.variable.space == "shared":
-                found.add(base.variable)
-    return found
+            kind = type(node)
+            if kind is Name:
+                if node.variable.space == "shared" and type(node.type) is not Array:  # type: ignore[attr-defined]
+                    shown.add(node.variable)  # type: ignore[attr-defined]
+            elif kind is Index:
+                if type(node.index) is Literal:  # type: ignore[attr-defined]
+                    shown |= _shared_in(node.base)  # type: ignore[attr-defined]
+            elif kind is Call:
+                for argument in node.arguments:  # type: ignore[attr-defined]
+                    shown |= _shared_in(argument)
+            elif kind is If and function is module.kernel:
+                branches.append(node)  # type: ignore[arg-type]
+    waiting = [one for one in branches if any(map(_waits, walk(one)))]
+    return Needs(shown, bool(waiting) and _some_groups_take(waiting, module.kernel))
 
 
-def has_branch_of_some_groups(function: Function) -> bool:
-    """Whether there is a branch with a barrier in it whose condition comes from a position in the grid."""
-    nodes = list(walk(function.body))
-    branches = [one for one in nodes if isinstance(one, If) and any(map(_waits, walk(one)))]
-    if not branches:
-        return False
+def _shared_in(expression: Expression) -> set[Variable]:
+    names = (node for node in walk(expression) if isinstance(node, Name))
+    return {one.variable for one in names if one.variable.space == "shared"}
+
+
+def _some_groups_take(branches: list[If], kernel: Function) -> bool:
+    nodes = list(walk(kernel.body))
     differs: set[Variable] = set()
     count = -1
     while len(differs) > count:  # until no variable comes in any more
