@@ -227,8 +227,8 @@ class Effects:
         writes = value.calls | value.direct
         if isinstance(e, Update) and writes & bit:
             spilled |= {0, OLD_VALUE}
-        elif value.direct & bit and not self._is_ordered:
-            spilled.add(1)
+        if value.direct & bit and not self._is_ordered:
+            spilled.add(1)  # C leaves open which of the two writes comes last
         if spilled:
             self.spilled[id(e)] = frozenset(spilled)
         reads = target.reads | value.reads | (bit if isinstance(e, Update) else 0)

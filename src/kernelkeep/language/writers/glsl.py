@@ -63,6 +63,7 @@ class GlslWriter(GlslArrays):
     ) -> None:
         super().__init__(module, entry, calls)
         self.extensions: dict[str, None] = {}
+        self.owners: dict[str, Variable] = {}
         self._given_names: dict[Variable, str] = {}
         self.nonnegative_remainders = nonnegative_remainders
         if native_float_atomics:
@@ -99,12 +100,10 @@ class GlslWriter(GlslArrays):
                 name = self._given(one) if one in kernel.changed else self.variable(one)
                 scalars.append((one, name))
                 continue
-            name = self.variable(one)
+            name, block = self.variable(one), self.name_for("kk_block", one)
             readonly = "readonly " if one.type.access == "r" else ""
             kind = "uint" if self.is_packed(one) or self.is_bits(one) else self.type_name(one.type.element)
-            self.line(
-                f"layout(std430, binding = {binding}) {readonly}buffer kk_block_{name.strip('_')} {{ {kind} {name}[]; }};"
-            )
+            self.line(f"layout(std430, binding = {binding}) {readonly}buffer {block} {{ {kind} {name}[]; }};")
             binding += 1
         if scalars:
             # A block, not loose uniforms: two threads that launch one program would overwrite each other's.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tree import BuiltinCall, Expression, Variable
-from ..types import F2, F4, I4, Scalar
+from ..types import F2, F4, I4, Buffer, Scalar
 from .effects import root_of
 from .glsl_numbers import GlslNumbers
 from .small_values import element_of
@@ -17,6 +17,15 @@ _FLOAT_ATOMICS = {"add": "seen + v", "sub": "seen - v", "min": "min(seen, v)", "
 class GlslArrays(GlslNumbers):
     """Writes loads, stores and atomics."""
 
+    owners: dict[str, Variable]  # arrays by the names that were made from theirs
+
+    def name_for(self, stem: str, root: Variable) -> str:
+        """A name for a part of the text that belongs to an array. GLSL keeps names with two underscores in a row for itself."""
+        name = f"{stem}_{self.variable(root).strip('_')}"
+        while self.owners.setdefault(name, root) is not root:
+            name += "2"
+        return name
+
     def loaded(self, e: Expression) -> Text:
         root = root_of(e)
         assert root is not None
@@ -25,12 +34,11 @@ class GlslArrays(GlslNumbers):
             return f"uintBitsToFloat({self.place_of(e)})", PRIMARY
         kind = element_of(root.type)
         assert isinstance(kind, Scalar)
+        name, array = self.name_for("kk_load", root), self.variable(root)
         if kind is F2:
-            name, array = f"kk_load_{self.variable(root).strip('_')}", self.variable(root)
             self.helper(name, f"float {name}(int i) {{ return unpackHalf2x16({array}[i >> 1])[i & 1]; }}")
             return self.element_call(name, e), PRIMARY
         bits, words, shift = _packing(kind)
-        name, array = f"kk_load_{self.variable(root).strip('_')}", self.variable(root)
         word = f"{array}[i >> {words}], (i & {shift}) * {bits}, {bits})"
         cut = f"bitfieldExtract(int({word.replace(']', '])', 1)}" if kind.signed else f"int(bitfieldExtract({word})"
         self.helper(name, f"int {name}(int i) {{ return {cut}; }}")
@@ -46,7 +54,7 @@ class GlslArrays(GlslNumbers):
         assert isinstance(kind, Scalar)
         bits, words, shift = _packing(kind)
         array = self.variable(root)
-        name = f"kk_store_{array.strip('_')}"
+        name = self.name_for("kk_store", root)
         self.helper(
             name,
             f"""void {name}(int i, {self.type_name(kind)} value) {{
@@ -69,9 +77,9 @@ class GlslArrays(GlslNumbers):
         elements = [f"{array}[i{f' + {at}' if at else ''}]" for at in range(4)]
         if rule == "load4":
             parts = ", ".join(f"uintBitsToFloat({one})" if bits else one for one in elements)
-            name = f"kk_load4_{array.strip('_')}"
+            name = self.name_for("kk_load4", root)
             return self.helper(name, f"vec4 {name}(int i) {{ return vec4({parts}); }}")
-        name = f"kk_store4_{array.strip('_')}"
+        name = self.name_for("kk_store4", root)
         values = [f"floatBitsToUint(v.{one})" if bits else f"v.{one}" for one in "xyzw"]
         body = "".join(f"    {one} = {value};\n" for one, value in zip(elements, values, strict=True))
         return self.helper(name, f"void {name}(int i, vec4 v) {{\n{body}}}")
@@ -82,6 +90,8 @@ class GlslArrays(GlslNumbers):
         root = root_of(element)
         assert root is not None
         root = self.array(root)
+        if operation == "load" and isinstance(root.type, Buffer) and root.type.access == "r":
+            return self.x(element), PRIMARY  # GLSL has no atomics on what is read only, and nobody writes to it
         if operation in ("load", "store"):
             return self._ordered_access(element, values, is_bits=self.is_bits(root))
         if self.is_bits(root):
@@ -106,20 +116,20 @@ class GlslArrays(GlslNumbers):
 
     def _float_atomic(self, operation: str, element: Expression, root: Variable) -> str:
         array = self.variable(root)
-        name = f"kk_atomic_{operation}_{array.strip('_')}"
+        name = self.name_for(f"kk_atomic_{operation}", root)
         indices = [f"i{at or ''}" for at in range(len(self.indices(element)))]
         place = array + "".join(f"[{one}]" for one in indices)
         parameters = "".join(f"int {one}, " for one in indices)
         return self.helper(
             name,
             f"""float {name}({parameters}float v) {{
-    uint old = {place};
-    for (;;) {{
-        const float seen = uintBitsToFloat(old);
-        const uint found = atomicCompSwap({place}, old, floatBitsToUint({_FLOAT_ATOMICS[operation]}));
-        if (found == old) return seen;
-        old = found;
-    }}
+    uint old = {place}, prior;
+    do {{
+        prior = old;
+        const float seen = uintBitsToFloat(prior);
+        old = atomicCompSwap({place}, prior, floatBitsToUint({_FLOAT_ATOMICS[operation]}));
+    }} while (old != prior);
+    return uintBitsToFloat(old);
 }}""",
         )
 

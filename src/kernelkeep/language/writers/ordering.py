@@ -105,7 +105,7 @@ class OrderingWriter(ExpressionWriter):
                 if OLD_VALUE not in which:
                     return replace(e, target=target, value=kept(1, e.value))
                 old = self.keep(target, "old")
-                return Assign(e.at, e.type, target, self.combined(e, old))
+                return Assign(e.at, e.type, target, self.combined(replace(e, value=kept(1, e.value)), old))
         return e
 
     def fixed_target(self, target: Expression, *, always: bool = False) -> Expression:

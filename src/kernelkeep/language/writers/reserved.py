@@ -17,9 +17,9 @@ concept const_cast consteval constexpr constinit decltype delete dynamic_cast ex
 new noexcept not not_eq nullptr operator or or_eq private protected public reinterpret_cast requires static_assert
 static_cast template this thread_local throw try typeid typename typeof using virtual wchar_t xor xor_eq
 threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 llabs labs j0 j1 jn y0 y1 yn lgamma tgamma erf erfc frexp ldexp
-modf remainder remquo logb ilogb scalbn nextafter nan llrint llround lrint lround clock clock64 memcpy memset malloc
-free size_t ptrdiff_t uint ushort ulong uchar std cuda sinpi cospi sincos powi norm rnorm saturate
-CHAR_BIT INT_MAX INT_MIN UINT_MAX FLT_MAX FLT_MIN DBL_MAX DBL_MIN M_PI M_E INFINITY NAN
+modf remainder remquo logb ilogb scalbn nextafter nan llrint llround lrint lround ilogbf llrintf llroundf lrintf lroundf
+clock clock64 memcpy memset malloc free size_t ptrdiff_t uint ushort ulong uchar std cuda sinpi cospi sincos powi norm rnorm
+saturate CHAR_BIT INT_MAX INT_MIN UINT_MAX FLT_MAX FLT_MIN DBL_MAX DBL_MIN M_PI M_E INFINITY NAN
 """
 _OPENCL = """
 HUGE_VAL HUGE_VALF INFINITY MAXFLOAT NAN get_global_id get_global_size get_group_id get_local_id get_local_size
@@ -39,9 +39,9 @@ flat goto half highp hvec2 hvec3 hvec4 in inout input interface invariant layout
 noperspective out output packed partition patch precise precision public readonly resource row_major sample shared smooth
 subroutine superp template this uint uniform using varying volatile writeonly sizeof
 vec2 vec3 vec4 ivec2 ivec3 ivec4 uvec2 uvec3 uvec4 bvec2 bvec3 bvec4 dvec2 dvec3 dvec4 fvec2 fvec3 fvec4 mat2 mat3 mat4
-mat2x2 mat2x3 mat2x4 mat3x2 mat3x3 mat3x4 mat4x2 mat4x3 mat4x4 dmat2 dmat3 dmat4 int64_t uint64_t
-sampler1D sampler2D sampler3D samplerCube image1D image2D image3D imageCube imageBuffer samplerBuffer sampler2DRect
-sampler3DRect samplerExternalOES
+mat2x2 mat2x3 mat2x4 mat3x2 mat3x3 mat3x4 mat4x2 mat4x3 mat4x4 dmat2 dmat3 dmat4
+dmat2x2 dmat2x3 dmat2x4 dmat3x2 dmat3x3 dmat3x4 dmat4x2 dmat4x3 dmat4x4
+int64_t uint64_t i64vec2 i64vec3 i64vec4 u64vec2 u64vec3 u64vec4
 barrier memoryBarrier memoryBarrierShared memoryBarrierBuffer groupMemoryBarrier atomicAdd atomicMin atomicMax atomicAnd
 atomicOr atomicXor atomicExchange atomicCompSwap mod modf frexp ldexp inversesqrt faceforward reflect refract outerProduct
 transpose determinant inverse lessThan lessThanEqual greaterThan greaterThanEqual equal notEqual any all not
@@ -75,6 +75,9 @@ _WORDS = {"cuda": _C + _CUDA, "opencl": _C + _OPENCL, "glsl": _C + _GLSL, "wgsl"
 _VECTORS = "char uchar short ushort int uint long ulong half float double bool"
 # What the names of vector types begin with in a target, where it has names such as float4 at all.
 _PREFIXES = {"cuda": ("", "make_"), "opencl": ("", "as_", "convert_"), "glsl": (), "wgsl": ()}
+# Of GLSL's samplers and images.
+_TEXTURES = "sampler isampler usampler image iimage uimage".split()
+_SHAPES = "1D 2D 3D Cube 2DRect 3DRect 1DArray 2DArray CubeArray Buffer 2DMS 2DMSArray".split()
 _CUDA_ATOMICS = "Add Sub Min Max And Or Xor Exch CAS Inc Dec"
 
 
@@ -85,6 +88,9 @@ def reserved_words(target: str) -> frozenset[str]:
     found.update(name for name in BUILTINS if not name.startswith(("kk_", "__")))
     for prefix in _PREFIXES[target]:
         found.update(f"{prefix}{kind}{length}" for kind in _VECTORS.split() for length in (1, 2, 3, 4, 8, 16))
+    if target == "glsl":
+        found.update(f"{kind}{shape}" for kind in _TEXTURES for shape in _SHAPES)
+        found.update(f"sampler{shape}Shadow" for shape in _SHAPES)
     if target == "cuda":
         found.update(f"atomic{name}" for name in _CUDA_ATOMICS.split())
     return frozenset(found)

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+import kernelkeep as kk
+from kernelkeep.devices.base import Device
+
 Array = np.ndarray[Any, Any]
 Run = Callable[..., list[Array]]
 
@@ -189,3 +192,26 @@ def test_parts_of_arrays_and_addresses_of_variables(run: Run) -> None:
     np.testing.assert_allclose(y, x[2:5].sum() + 9 + whole + (x * 3 - whole) * 10 + 71, rtol=1e-5)
     assert c.tolist() == [0, 2, 1, 3, 6, 10, 8, 9]
     assert u.tolist() == [0, 1, 2, 5, 9, 5, 6, 7]
+
+
+def test_arrays_whose_names_differ_by_underscores(run: Run) -> None:
+    """Functions that belong to an array are named after it."""
+    bytes_, words, floats, sums = run(
+        """int i = kk_global_id(0);
+           a[i] = a_[i] + 1; a_[i] = a[i] * 2;
+           if (i < 2) { kk_store4(_b, 4 * i, kk_load4(b, 4 * i)); kk_atomic_max(b[8], i * 1.0f); kk_atomic_add(_b[8], 1.0f); }""",
+        a=np.zeros(64, "u1"), a_=np.arange(64, dtype="i2"), b=np.arange(9, dtype="f4"), _b=np.zeros(9, "f4"),
+    )  # fmt: skip
+    assert bytes_.tolist() == list(range(1, 65))
+    assert words.tolist() == list(range(2, 130, 2))
+    assert floats.tolist() == list(range(9))
+    assert sums.tolist() == [*range(8), 2]
+
+
+def test_an_atomic_load_of_what_is_only_read(device: Device) -> None:
+    params = [kk.Buffer("x", "f4", "r"), kk.Buffer("k", "i4", "r"), kk.Buffer("y", "f4")]
+    kernel = kk.PortableKernel("loads", params, "y[0] = kk_atomic_load(x[1]) + kk_atomic_load(k[0]);", 1)
+    given = [device.array(np.array([1, 2], "f4")), device.array(np.array([3], "i4")), device.array(np.zeros(1, "f4"))]
+    with device.build(kernel.source(device)) as program:
+        program.kernel("loads").launch(1, given)
+        assert given[2].numpy()[0] == 5

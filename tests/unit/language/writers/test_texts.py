@@ -10,6 +10,7 @@ import pytest
 import kernelkeep as kk
 from kernelkeep.devices.cuda.compiler import compile_for
 from kernelkeep.language.writers import TARGETS, Written
+from kernelkeep.language.writers.reserved import reserved_words
 
 Write = Callable[..., str]
 
@@ -218,3 +219,20 @@ def test_nvrtc_compiles_all_of_the_language(writer: Callable[..., Written], arch
 def test_vectors_are_negated_in_every_target(written: Write, target: str) -> None:
     text = written(target, "float3 v = {1, 2, 3}; int2 k = {1, 2}; v = -v; k = -k; x[0] = v.x + k.y;")
     assert "= -v" in text or "-v.x" in text or "neg" in text, text
+
+
+@pytest.mark.parametrize("target", ["cuda", "opencl"])
+def test_a_variable_is_written_once_in_an_expression(target: str, written: Write) -> None:
+    """C leaves open which of two writes comes last."""
+    text = written(target, "int i = n; i += (i = 3) * 2; i = 1 + i++; x[0] = i;")
+    assert all(line.count("i = ") < 2 for line in text.splitlines()), text
+
+
+def test_names_that_glsl_keeps_for_textures_and_matrices() -> None:
+    kept = "usampler2D iimage2DMSArray samplerCubeArrayShadow sampler2DRectShadow uimageBuffer dmat2x3 u64vec4"
+    assert set(kept.split()) <= reserved_words("glsl")
+
+
+def test_names_that_cuda_has_functions_for(written: Write) -> None:
+    text = written("cuda", "float lroundf(float v) { return v + 1.0f; } x[0] = lroundf(x[1]);")
+    assert compile_for(kk.Source(text, "k", "cuda"), "sm_90")
