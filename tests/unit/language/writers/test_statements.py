@@ -213,5 +213,5 @@ def test_an_atomic_load_of_what_is_only_read(device: Device) -> None:
     kernel = kk.PortableKernel("loads", params, "y[0] = kk_atomic_load(x[1]) + kk_atomic_load(k[0]);", 1)
     given = [device.array(np.array([1, 2], "f4")), device.array(np.array([3], "i4")), device.array(np.zeros(1, "f4"))]
     with device.build(kernel.source(device)) as program:
-        program.kernel("loads").launch(1, given)
+        program.kernel("loads").launch(1, tuple(given))
         assert given[2].numpy()[0] == 5
