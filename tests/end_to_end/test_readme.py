@@ -44,6 +44,7 @@ _SAYS = {
     "variants.md": " µs: ",
     "fleet.md": "warm: 4 of 4 done by 2 processes of this machine",
     "one-compile.md": "1\n0\n",
+    "language.md": "error 2 9 unknown name nn; did you mean n?\nkernel scale, line 2: unknown name nn",
     "reference-device.md": "(2, 0, 0) {'i': 2, 'v': 4.0}\n",
     "remote.md": "first compiled\nsecond remote\n",
 }
