@@ -37,14 +37,19 @@ def run(device: Device, programs: Sequence[GeneratedKernel], options: Sequence[s
     """The arguments of each after its launch. `options` are handed to the compiler."""
     if find_language(device.language).source_names_kernel or device.info.is_interpreter:
         return [_run_one(device, one, options) for one in programs]
+    name = programs[0].kernel.name
+    with device.build(Source(combined(programs, device), name, device.language, tuple(options))) as built:
+        return [_launch(device, built.kernel(one.kernel.name), one) for one in programs]
+
+
+def combined(programs: Sequence[GeneratedKernel], device: Device | str) -> str:
+    """The text of many kernels, for a device or in a language."""
     text = "\n".join(_OUTER.sub(f"p{at}_", one.kernel.source(device).text) for at, one in enumerate(programs))
     # Operators have no name that could be made different, and two programs may define the same one.
     for operator in set(_OPERATOR.findall(text)):
         before, _, behind = text.partition(operator)
         text = before + operator + behind.replace(operator, "")
-    name = programs[0].kernel.name
-    with device.build(Source(text, name, device.language, tuple(options))) as built:
-        return [_launch(device, built.kernel(one.kernel.name), one) for one in programs]
+    return text
 
 
 def _run_one(device: Device, program: GeneratedKernel, options: Sequence[str]) -> Arrays:

@@ -16,6 +16,8 @@ from typing import IO, NamedTuple
 
 from msgspec import json
 
+from ...devices.base import Device
+
 SECONDS_TO_SHRINK = 60.0
 
 
@@ -135,19 +137,22 @@ def serve() -> None:
         task = json.decode(line, type=_Task)
         if task.device not in devices:
             devices[task.device] = open_device(task.device)
-        answers.write(json.encode(_compared(devices[task.device], task)) + b"\n")
+        answers.write(
+            json.encode(compared(devices[task.device], task.seeds, task.seconds_to_shrink, task.options)) + b"\n"
+        )
         answers.flush()
 
 
-def _compared(device: object, task: _Task) -> list[Found]:
-    from ...devices.base import Device
+def compared(
+    device: Device, seeds: Sequence[int], seconds_to_shrink: float = SECONDS_TO_SHRINK, options: Sequence[str] = ()
+) -> list[Found]:
+    """What differs between an open device and the reference device, for each seed that differs."""
     from ...errors import KernelKeepError
     from .body import GeneratedKernel, from_decisions, generated_kernel
     from .comparison import differences
     from .execution import expected, features_of, run
     from .shrinking import shrunk
 
-    assert isinstance(device, Device)
     features = features_of(device)
 
     def wrong(program: GeneratedKernel, results: object = None) -> tuple[str, ...]:
@@ -156,19 +161,19 @@ def _compared(device: object, task: _Task) -> list[Found]:
         except Exception as error:  # a mistake of the reader or of the reference device
             return (f"on the reference device: {type(error).__name__}: {error}",)
         try:
-            got = results or run(device, [program], task.options)[0]
+            got = results or run(device, [program], options)[0]
         except KernelKeepError as error:
             return (f"{type(error).__name__}: {error}",)
         return tuple(differences(program, wanted, got))  # type: ignore[arg-type]
 
-    programs = [generated_kernel(seed, features) for seed in task.seeds]
+    programs = [generated_kernel(seed, features) for seed in seeds]
     results: list[object]
     try:
-        results = [*run(device, programs, task.options)]
+        results = [*run(device, programs, options)]
     except KernelKeepError:
         results = [None] * len(programs)
     answer = []
-    for seed, program, result in zip(task.seeds, programs, results, strict=True):
+    for seed, program, result in zip(seeds, programs, results, strict=True):
         lines = wrong(program, result)
         if not lines:
             continue
@@ -178,7 +183,7 @@ def _compared(device: object, task: _Task) -> list[Found]:
             found = wrong(from_decisions(decisions, features))
             return bool(found) and (found[0].partition(":")[0] if "[" not in found[0] else "") == kind
 
-        least = shrunk(program.decisions, is_same, task.seconds_to_shrink) if is_same(program.decisions) else ()
+        least = shrunk(program.decisions, is_same, seconds_to_shrink) if is_same(program.decisions) else ()
         smaller = from_decisions(least, features) if least else program
         answer.append(Found(seed, wrong(smaller) or lines, smaller.kernel.body))
     return answer

@@ -1,0 +1,38 @@
+"""Generated kernels mean the same on every backend: integers are equal, floats within 2 units in the last place per operation.
+
+More of them: python -m kernelkeep.testing.generated_kernels --device opencl --count 1000
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.testing import open_or_skip
+from kernelkeep.testing.generated_kernels import Found, generated_kernel, search
+from kernelkeep.testing.generated_kernels.execution import combined
+
+BACKENDS = [pytest.param(one, marks=getattr(pytest.mark, one)) for one in ("opencl", "opengl", "cuda")]
+
+
+def text(found: list[Found]) -> str:
+    return "\n".join(f"--- seed {one.seed}\n" + "\n".join(one.lines) + f"\n{one.body}" for one in found)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_generated_kernels_give_what_the_reference_device_gives(backend: str) -> None:
+    open_or_skip(backend).close()
+    seeds = [*range(6), *(random.randrange(1 << 32) for _ in range(2))]
+    found = search(backend, seeds, batch=4, seconds_to_shrink=20)
+    assert not found, text(found)
+
+
+def test_cuda_compiles_many_generated_kernels_in_one_program() -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    from kernelkeep.devices.cuda.compiler import compile_for
+
+    language = "cuda"
+    programs = [generated_kernel(seed) for seed in range(100, 108)]
+    compile_for(kk.Source(combined(programs, language), name="many", language=language), "sm_90")
