@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar
 
-from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Literal, Unary, Variable
+from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Literal, Switch, Unary, Variable
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, StructType, Type, Vector
-from .pocl import LEFT_ALONE, SHOWN, Needs, needs
+from .pocl import LEFT_ALONE, SHOWN, Needs, needs, with_reachable_default
 from .pointers import PointerWriter
 from .texts import PRIMARY, UNARY, Text
 from .wrapping import WrappingWriter
@@ -81,6 +81,9 @@ class OpenCLWriter(PointerWriter):
         self.line(f"void {self.entry.symbol}({self.kernel_parameters()}) {{")
         self.kernel_body()
         self.line("}")
+
+    def switch(self, s: Switch) -> None:
+        super().switch(with_reachable_default(s, self.ranges.of(s.value)) if self.module.kernel.has_barrier else s)
 
     def declare(self, variable: Variable, value: Expression | None) -> None:
         super().declare(variable, value)

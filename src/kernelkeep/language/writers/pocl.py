@@ -1,14 +1,18 @@
-"""What an OpenCL C text needs so that PoCL 3.0 compiles it right. All of it is empty for GPUs.
+"""What an OpenCL C text needs so that PoCL 3.0 compiles it right. Macros are empty for GPUs.
 
 - A shared variable, or an element of a shared array with a constant index: PoCL's optimiser takes it for one that no other
   work-item changes, unless its address is stored somewhere.
 - A branch with a barrier in it that some groups take and others do not: what is done there may be lost, unless PoCL's first
   optimiser leaves the kernel alone.
+- A switch before a barrier whose cases are all values that its value can have: the optimiser drops the default that is never
+  reached, and all work-items take one and the same case. So the last case becomes the default, on every device.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from ..tree import (
     Assign,
@@ -23,6 +27,7 @@ from ..tree import (
     Module,
     Name,
     Node,
+    Switch,
     Update,
     Variable,
     walk,
@@ -71,6 +76,20 @@ def needs(module: Module) -> Needs:
                 branches.append(node)  # type: ignore[arg-type]
     waiting = [one for one in branches if any(map(_waits, walk(one)))]
     return Needs(shown, bool(waiting) and _some_groups_take(waiting, module.kernel))
+
+
+def with_reachable_default(switch: Switch, values: tuple[int, int]) -> Switch:
+    """The same switch, with a default that is reached, where its cases are all values from the least to the greatest."""
+    # `case 0: default:` is `default:`.
+    cases = [replace(one, values=()) if one.is_default else one for one in switch.cases]
+    named = {value for one in cases for value in one.values}
+    low, high = values
+    if high - low < len(named) and named.issuperset(range(low, high + 1)):
+        unused = max(named) + 1
+        cases = [replace(one, values=(unused,), is_default=False) if one.is_default else one for one in cases]
+        last = max(at for at, one in enumerate(cases) if unused not in one.values)
+        cases[last] = replace(cases[last], values=(), is_default=True)
+    return replace(switch, cases=tuple(cases))
 
 
 def _shared_in(expression: Expression) -> set[Variable]:

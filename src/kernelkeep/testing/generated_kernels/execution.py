@@ -44,7 +44,11 @@ def run(device: Device, programs: Sequence[GeneratedKernel], options: Sequence[s
 
 def combined(programs: Sequence[GeneratedKernel], device: Device | str) -> str:
     """The text of many kernels, for a device or in a language."""
-    text = "\n".join(_OUTER.sub(f"p{at}_", one.kernel.source(device).text) for at, one in enumerate(programs))
+    texts = [_OUTER.sub(f"p{at}_", one.kernel.source(device).text) for at, one in enumerate(programs)]
+    # What one program needs of the compiler must not hold for the next.
+    text = "\n".join(
+        f"{one}#pragma clang optimize on\n" if "#pragma clang optimize off" in one else one for one in texts
+    )
     # Operators have no name that could be made different, and two programs may define the same one.
     for operator in set(_OPERATOR.findall(text)):
         before, _, behind = text.partition(operator)

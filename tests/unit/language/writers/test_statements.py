@@ -215,3 +215,50 @@ def test_an_atomic_load_of_what_is_only_read(device: Device) -> None:
     with device.build(kernel.source(device)) as program:
         program.kernel("loads").launch(1, tuple(given))
         assert given[2].numpy()[0] == 5
+
+
+def test_a_switch_over_every_value_before_a_barrier(run: Run) -> None:
+    """PoCL 3.0 let all work-items take the same case, where none was left for the default."""
+    out, other = run(
+        """kk_shared(int, s, 64);
+           int l = kk_local_id(0), a = 9, b = 9;
+           switch (l & 3) { case 0: a = 1; break; case 1: a = 5; break; case 2: a = l; break; case 3: a = l; break; }
+           switch (l & 1) { case 0: default: break; case 1: b = l; break; }
+           s[l] = l;
+           kk_barrier();
+           o[l] = a + 100 * s[l ^ 1]; p[l] = b;""",
+        o=np.zeros(64, "i4"), p=np.zeros(64, "i4"),
+    )  # fmt: skip
+    l = np.arange(64)  # noqa: E741
+    assert out.tolist() == (np.choose(l & 3, [1, 5, l, l]) + 100 * (l ^ 1)).tolist()
+    assert other.tolist() == np.where(l & 1, l, 9).tolist()
+
+
+def test_long_integers_are_compared_with_constants(run: Run) -> None:
+    """Mesa 22 takes int64_t(i) < 0 for false."""
+    (out,) = run(
+        """int l = kk_local_id(0); int x = l - 32; long q = x; unsigned v = l;
+           o[l] = (q < 0) + 2 * ((long)x > -3) + 4 * (q <= 2147483647L) + 8 * ((unsigned long)v > 5) + (x << (q & 0) << 8L);""",
+        o=np.zeros(64, "i4"),
+    )
+    l = np.arange(64)  # noqa: E741
+    x = l - 32
+    assert out.tolist() == ((x < 0) + 2 * (x > -3) + 4 + 8 * (l > 5) + (x << 8)).tolist()
+
+
+def test_vectors_are_negated_and_shifted(run: Run) -> None:
+    (out,) = run(
+        """int l = kk_local_id(0);
+           int4 v = make_int4(l, -l, 7, 1 << l); uint2 u = make_uint2(l, 3);
+           v = ~v + (-v << (l & 3)); u = (~u >> 5) * -u;
+           o[l] = v.x ^ v.y ^ v.z ^ v.w ^ (int)u.x ^ (int)u.y;""",
+        o=np.zeros(64, "i4"),
+    )
+    l = np.arange(64, dtype="i8")  # noqa: E741
+    parts = [l, -l, 0 * l + 7, (1 << (l & 31)).astype("u4").astype("i4").astype("i8")]
+    wanted = 0 * l
+    for one in parts:
+        wanted ^= ~one + ((-one) << (l & 3))
+    for one in (l, 0 * l + 3):
+        wanted ^= ((~one & 0xFFFFFFFF) >> 5) * -one
+    assert out.tolist() == (wanted & 0xFFFFFFFF).astype("u4").view("i4").tolist()
