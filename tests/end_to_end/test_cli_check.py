@@ -85,7 +85,7 @@ def test_a_whole_file_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (one,) = found["wide"]["problems"]
     assert one == {
         "severity": "unsupported", "sentence": "WGSL has no type double", "line": 1, "column": 8,
-        "shown": "double d = y[0];", "target": "wgsl", "capability": "float64",
+        "shown": "double d = y[0];", "target": "wgsl", "capability": "float64", "file": "",
     }  # fmt: skip
     (warning,) = found["lossy"]["problems"]
     assert (warning["severity"], warning["line"]) == ("warning", 1)

@@ -19,7 +19,7 @@ _MOST = 20  # errors that are collected before the reader gives up
 class Problem(Struct, frozen=True):
     """A mistake, or a warning: one sentence, its place, and the line it is about.
 
-    What one target lacks has the name of the `target`, and of the `capability` that is missing.
+    What one target lacks has the name of the `target`, and of the missing `capability`. What stands in a file has its name.
     """
 
     sentence: str
@@ -29,6 +29,7 @@ class Problem(Struct, frozen=True):
     is_warning: bool = False
     target: str = ""
     capability: str = ""
+    file: str = ""
 
     def __str__(self) -> str:
         return f"{self.headline}{self.picture}"

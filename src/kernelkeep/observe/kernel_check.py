@@ -18,6 +18,7 @@ from ..programs.portable_source import PortableSource
 
 if TYPE_CHECKING:
     from ..continuous.program import StateProgram
+    from ..continuous.python_body import PythonBody
 
     Checkable = PortableKernel | PortableSource | StateProgram
 
@@ -28,8 +29,8 @@ class CheckReport(Sequence[Problem]):
     """The problems of a kernel: a sequence, empty where there are none. `str()` shows each with its line and a caret.
 
     A problem has `severity` ("error", "unsupported" or "warning"), `sentence`, `line`, `column` and `shown`, the line itself.
-    What one target lacks has the `target`'s name and the `capability`; all others are the same for every target. `targets` are
-    those that were checked.
+    What one target lacks has the `target`'s name and the `capability`; all others are the same for every target. For a kernel in
+    Python, `file` is where it stands. `targets` are those that were checked.
     """
 
     def __init__(self, name: str, problems: Iterable[Problem], targets: Iterable[str]) -> None:
@@ -62,8 +63,13 @@ class CheckReport(Sequence[Problem]):
     def __str__(self) -> str:
         if not self.problems:
             return f"kernel {self.name}: no mistakes in {titles(self.targets)}"
-        # What is about a parameter has no line, and names the kernel itself.
-        return "\n".join(f"kernel {self.name}, {one}" if one.line else str(one) for one in self.problems)
+        return "\n".join(map(self._shown, self.problems))
+
+    def _shown(self, problem: Problem) -> str:
+        if not problem.line:  # it is about a parameter, and names the kernel itself
+            return str(problem)
+        where = f" in {problem.file}" if problem.file else ""
+        return f"kernel {self.name}{where}, {problem}"
 
     __repr__ = __str__
 
@@ -130,9 +136,13 @@ def _lacking(error: Unsupported, target: str, kernel: UnwrittenKernel | None) ->
     if kernel is None or not error.line:
         return Problem(str(error), 0, 0, target=target, capability=error.capability)
     parts = kernel.parts
-    shown = line_with_number(parts.body, error.line, parts.first_line) or line_with_number(parts.functions, error.line)
+    shown, file = line_with_number(parts.body, error.line, parts.first_line), ""
+    if shown:
+        file = parts.file.split("\n")[0]
+    elif parts.is_c:
+        shown = line_with_number(parts.functions, error.line)
     sentence = str(error).removeprefix(f"kernel {kernel.signature.name}, line {error.line}: ")
-    return Problem(sentence, error.line, error.column, shown, target=target, capability=error.capability)
+    return Problem(sentence, error.line, error.column, shown, target=target, capability=error.capability, file=file)
 
 
 def _problems_of_forms(program: StateProgram, targets: Iterable[str]) -> list[Problem]:
@@ -154,7 +164,16 @@ def _problems_of_forms(program: StateProgram, targets: Iterable[str]) -> list[Pr
         for one in _problems(form.source, written):
             # A language without cooperative launches needs no form for them.
             if (at < always or not one.capability) and not (one.is_warning and one.line >= FIRST_GENERATED_LINE):
-                found[replace(one, sentence=one.sentence.replace(f"kernel {form.name} ", f"{program.name} "))] = None
+                told = one.sentence.replace(f"kernel {form.name} ", f"{program.name} ")
+                found[_in_python(replace(one, sentence=told), program.python)] = None
         if any(one.severity == "error" for one in found):
             break
     return list(found)
+
+
+def _in_python(problem: Problem, body: PythonBody | None) -> Problem:
+    """The problem with the line of a body in Python, where the kernel has only what was made of it."""
+    if body is None or problem.shown or not problem.line:
+        return problem
+    shown = line_with_number(body.text, problem.line, body.first_line)
+    return replace(problem, shown=shown, file=body.places.split("\n")[0]) if shown else problem

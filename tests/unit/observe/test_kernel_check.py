@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,3 +121,42 @@ def test_no_driver_is_loaded() -> None:
         "print(*(name for name in sys.modules if name in ('pyopencl', 'cuda', 'OpenGL') or '.devices.' in name))\n"
     )
     assert said.stdout.split() == []
+
+
+@kk.function
+def doubled(v: kk.f4) -> kk.f4:
+    return v * factor  # type: ignore[name-defined,no-any-return] # noqa: F821
+
+
+@kk.kernel
+def typos(y: kk.InOut[kk.f4], n: kk.i4) -> None:
+    if kk.global_id(0) < nn:  # type: ignore[name-defined] # noqa: F821
+        y[0] = doubled(y[0])
+
+
+@kk.kernel
+def wide(y: kk.InOut[kk.f4]) -> None:
+    d: kk.f8 = 1.0
+    y[0] = d
+
+
+def test_kernels_in_python_have_the_places_of_their_file() -> None:
+    report = kk.check(typos)
+    lines = Path(__file__).read_text(encoding="utf-8").split("\n")
+    assert sorted(one.sentence for one in report) == ["unknown name factor", "unknown name nn; did you mean n?"]
+    for one in report:
+        name = one.sentence.removeprefix("unknown name ").split(";")[0]
+        assert lines[one.line - 1] == one.shown and one.shown[one.column - 1 :].startswith(name)
+        assert one.file == __file__ and f"kernel typos in {__file__}, line {one.line}: " in str(report)
+    unsupported = kk.check(wide).errors
+    assert [(one.target, one.shown, one.file) for one in unsupported] == [("wgsl", "    d: kk.f8 = 1.0", __file__)]
+
+
+def test_a_state_program_in_python_has_the_places_of_its_file() -> None:
+    def body(u, u_next):
+        i = kk.item()
+        u_next[i] = u[i] + missing  # type: ignore[name-defined] # noqa: F821
+
+    (one,) = kk.check(kk.StateProgram("p", coupling="independent", state={"u": np.zeros(4, "f4")}, body=body))
+    assert one.sentence == "unknown name missing" and one.file == __file__
+    assert Path(__file__).read_text(encoding="utf-8").split("\n")[one.line - 1] == one.shown

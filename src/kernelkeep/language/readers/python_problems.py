@@ -51,4 +51,5 @@ class PythonProblems(Problems):
         lines = self.text.text.splitlines()
         row = at.line - self.text.first_line
         shown = lines[row].rstrip() if 0 <= row < len(lines) else ""
-        return Problem(_OWN_NAME.sub(r"kk.\1", sentence) + where, at.line, at.column, shown, is_warning)
+        told = _OWN_NAME.sub(r"kk.\1", sentence) + where
+        return Problem(told, at.line, at.column, shown, is_warning, file=self.text.file)
