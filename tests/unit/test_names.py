@@ -21,8 +21,8 @@ NAMES = {*SHIPPED, *known_languages()}
 # Where a name may stand: in the backend's own folder, in the language's own file, and in the list of shipped backends.
 OWN_FOLDERS = (*(f"devices/{name}/" for name in SHIPPED), "programs/languages/", "language/writers/", "testing/fake/")
 LISTS = {"devices/registry.py": "SHIPPED"}
-# Private names of other libraries, used where these have no public one: Python, PyTorch, pyopencl.
-FOREIGN = {"_exit", "_replace", "_C", "_cuda_getCurrentRawStream", "_cl", "_Program", "_build", "_PYOPENCL_NO_CACHE",
+# Private names of other libraries, used where these have no public one: Python, its ast, PyTorch, pyopencl.
+FOREIGN = {"_exit", "_replace", "_fields", "_C", "_cuda_getCurrentRawStream", "_cl", "_Program", "_build", "_PYOPENCL_NO_CACHE",
            "_set_arg_buf", "_set_arg_multi", "_set_arg_buf_multi"}  # fmt: skip
 
 

@@ -27,7 +27,6 @@ from ..tree import (
 from ..types import BOOL, I4, INVALID, Scalar, Type, common_scalar
 from .python_function import FunctionReader
 from .python_names import fits
-from .python_variables import names_stored
 
 if TYPE_CHECKING:
     from .python_statements import StatementReader
@@ -63,7 +62,7 @@ class Loops:
             return
         kind, first, last, step = bounds
         is_own = name in self._function.scope.of_loops
-        changed = names_stored(node.body) | (set() if is_own else {name})
+        changed = self._function.scope.stored_in[id(node)] | (set() if is_own else {name})
         start: list[Declare | Evaluate] = []
         counter = self._function.hidden(name if is_own else f"{name}_at", kind, self._read.at(node.target), first)
         start.append(counter)

@@ -8,7 +8,6 @@ A variable that only `for` assigns, and that only its bodies use, is one of the 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 _Path = tuple[
     tuple[int, bool], ...
@@ -23,6 +22,10 @@ class Variables:
         self.stores: dict[str, int] = {}
         self.homes: dict[str, int] = {}
         self.of_loops: set[str] = set()
+        self.stored_in: dict[
+            int, set[str]
+        ] = {}  # the names that the body of each `for` assigns, by the id() of the loop
+        self._storing: list[set[str]] = [set()]  # the names that are assigned in the loops around
         self._not_of_loops: set[str] = set(self.parameters)
         self._loops: list[str] = []  # the variables of the loops around
         self._paths: dict[str, _Path] = {}
@@ -77,8 +80,12 @@ class Variables:
             self.stores[name] = self.stores.get(name, 0) + 1
             self._at(name, path, is_plain=False)
             (self._not_of_loops if name in self._loops else self.of_loops).add(name)
+            self._storing[-1].add(name)
             self._loops.append(name)
+        self._storing.append(set())
         self._block(node.body, (*path, (id(node.body), True)))
+        self.stored_in[id(node)] = self._storing.pop()
+        self._storing[-1] |= self.stored_in[id(node)]
         if isinstance(node.target, ast.Name):
             self._loops.pop()
         self._block(node.orelse, (*path, (id(node.orelse), False)))
@@ -93,12 +100,13 @@ class Variables:
             self._uses(node, path)
 
     def _uses(self, node: ast.AST, path: _Path) -> None:
-        for name, is_store in _names_in(node):
+        for name, is_store in _names_in(node, []):
             self._use(name, path, is_store=is_store, is_plain=False)
 
     def _use(self, name: str, path: _Path, *, is_store: bool, is_plain: bool) -> None:
         if is_store:
             self.stores[name] = self.stores.get(name, 0) + 1
+            self._storing[-1].add(name)
         if is_store or name not in self._loops:
             self._not_of_loops.add(name)
         self._at(name, path, is_plain=is_plain)
@@ -115,12 +123,18 @@ class Variables:
         self._paths[name] = known[:same]
 
 
-def _names_in(node: ast.AST) -> Iterator[tuple[str, bool]]:
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Name):
-            yield inner.id, isinstance(inner.ctx, ast.Store)
+_NO_NAMES = frozenset(("ctx", "op", "ops"))
 
 
-def names_stored(statements: list[ast.stmt]) -> set[str]:
-    """The names that statements assign."""
-    return {name for statement in statements for name, is_store in _names_in(statement) if is_store}
+def _names_in(node: ast.AST, found: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
+    """The names in a node, and whether each is assigned. `ast.walk` takes far longer."""
+    if isinstance(node, ast.Name):
+        found.append((node.id, isinstance(node.ctx, ast.Store)))
+    elif not isinstance(node, ast.Constant):
+        for field in node._fields:
+            if field not in _NO_NAMES:
+                value = getattr(node, field, None)
+                for one in value if isinstance(value, list) else (value,):
+                    if isinstance(one, ast.AST):
+                        _names_in(one, found)
+    return found
