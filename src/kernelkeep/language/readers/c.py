@@ -19,27 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from msgspec import Struct
-
 from ..builtins import Spelling, system_builtins
 from ..checker.checker import Checker
 from ..checker.flow import check_flow
 from ..checker.scopes import CurrentFunction
 from ..layout import has_no_layout
-from ..problems import Problem, Problems, TooManyProblems
+from ..problems import Problems, TooManyProblems
 from ..tree import Block, Declare, Function, Literal, Module, Place, Statement, Variable
 from ..types import I4, INVALID, VOID, Array, Buffer, Named, Scalar, Type, buffer
 from .c_outline import changed_names, last_function
 from .c_statements import StatementParser
 from .c_tokens import Token, tokens_of
 from .c_types import UnexpectedToken
-
-
-class Reading(Struct, frozen=True, eq=False):
-    """What a reader returns: the tree, and warnings about what is allowed and probably not meant."""
-
-    module: Module
-    warnings: tuple[Problem, ...]
+from .reading import Reading as Reading
 
 
 def read_kernel(

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from ..tree import Literal, Place
 from ..types import ANY_FLOAT, BOOL, I4, I8, SCALARS, U4, U8, Scalar, limits
@@ -31,7 +32,7 @@ NUMPY_FUNCTIONS = {
 }  # fmt: skip
 
 
-class Meaning(NamedTuple):
+class Meaning(Struct, frozen=True):
     """What a name, or names with dots, mean."""
 
     kind: str  # "module", "name", "number", "function", "other"
