@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from ..errors import CompileError, Unsupported
+from .collector_pause import CollectorPause
 from .signature import KernelSignature, declaration, entry_symbol
 
 if TYPE_CHECKING:
@@ -120,10 +121,11 @@ class UnwrittenKernel:
 
     def written_in(self, target: str, *may_assume: str) -> Written:
         """The text by one of the writers in `language/writers/`, which asks whether it may assume certain things."""
-        from ..language.writers import write
+        with CollectorPause():
+            from ..language.writers import write
 
-        options = {name: name in self.parts.assumes for name in may_assume}
-        found = write(target, self.module, self.entry, None, **options)
+            options = {name: name in self.parts.assumes for name in may_assume}
+            found = write(target, self.module, self.entry, None, **options)
         return Written(found.text, found.lines)
 
 

@@ -35,11 +35,12 @@ class Assignments:
         kind = target.type
         if isinstance(target, Slice) and isinstance(target.offset, Name) and value.type is not INVALID:
             return self._expressions.pointers.assign(sign, target, value, at)
-        if value.type is not INVALID and self._expressions.pointers.views.is_made(target):
+        views = self._expressions.views
+        if views is not None and value.type is not INVALID and views.is_made(target):
             self._expressions.nested_changes += 1
             if sign != "=":
                 value = self._expressions.binary(sign[:-1], target, value, at)
-            return self._expressions.pointers.views.store(target, value, at)
+            return views.store(target, value, at)
         if not self._check_target(target, at) or value.type is INVALID:
             return invalid(at)
         self._expressions.nested_changes += 1

@@ -121,11 +121,13 @@ class Barriers:
 
 
 def _waits(expression: Expression) -> bool:
-    return any(
-        (isinstance(node, BuiltinCall) and node.builtin.name == "kk_barrier")
-        or (isinstance(node, Call) and node.function.has_barrier)
-        for node in walk(expression)
-    )
+    for node in walk(expression):
+        if isinstance(node, BuiltinCall):
+            if node.builtin.name == "kk_barrier":
+                return True
+        elif isinstance(node, Call) and node.function.has_barrier:
+            return True
+    return False
 
 
 def _leaving(statement: Statement) -> _Conditions:

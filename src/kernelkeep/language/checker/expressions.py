@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from ..builtins import CONSTANTS
 from ..problems import Problems, nearest
 from ..tree import (
@@ -50,8 +53,11 @@ from ..types import (
 from .assignments import Assignments
 from .constants import binary_value, constant_value, fit
 from .conversions import Conversions, invalid
-from .pointers import Pointers
 from .scopes import Scopes, View
+
+if TYPE_CHECKING:
+    from .pointers import Pointers
+    from .views import Views
 
 _COMPARISONS = frozenset(("==", "!=", "<", ">", "<=", ">="))
 _INTEGERS_ONLY = frozenset(("%", "&", "|", "^", "<<", ">>"))
@@ -70,8 +76,19 @@ class Expressions:
         self._scopes = scopes
         self._conversions = conversions
         self.assignments = Assignments(self, problems, scopes, conversions)
-        self.pointers = Pointers(self, problems, scopes, conversions)
         self.nested_changes = 0  # assignments and increments in the current full expression
+
+    @cached_property
+    def pointers(self) -> Pointers:
+        """What C writes with pointers. Few bodies have any, so it is imported late."""
+        from .pointers import Pointers
+
+        return Pointers(self, self._problems, self._scopes, self._conversions)
+
+    @property
+    def views(self) -> Views | None:
+        """Arrays that the text sees as another type; None where it has no pointers so far."""
+        return self.pointers.views if "pointers" in vars(self) else None
 
     def full(self, expression: Expression) -> Expression:
         """A whole expression, as it stands in a statement: its type is final, and its order of evaluation is checked."""
@@ -255,8 +272,10 @@ class Expressions:
         elements = elements.translate(_OTHER_SPELLINGS)
         if not 1 <= len(elements) <= 4 or any(one not in "xyzw"[: kind.length] for one in elements):
             return self._error(at, f"{kind} has no element {name}: it has {', '.join('xyzw'[: kind.length])}")
-        if len(elements) == 1 and (part := self.pointers.views.part(base, "xyzw".index(elements))) is not None:
-            return part
+        if len(elements) == 1 and self.views is not None:
+            part = self.views.part(base, "xyzw".index(elements))
+            if part is not None:
+                return part
         found = kind.element if len(elements) == 1 else vector(kind.element, len(elements))
         return Swizzle(base.at, found, base, elements)
 
