@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ..errors import CompileError
-from .lines import line_with_number
 
 if TYPE_CHECKING:
     from .tree import Place
@@ -84,6 +83,8 @@ class Problems:
         self.warnings.append(self._problem(at, sentence, is_warning=True))
 
     def _problem(self, at: Place, sentence: str, *, is_warning: bool = False) -> Problem:
+        from .lines import line_with_number
+
         shown = line_with_number(self._text, at.line, self._first_line)
         where = f" (in macro {at.macro})" if at.macro else ""
         return Problem(f"{sentence}{where}", at.line, at.column, shown, is_warning)

@@ -7,7 +7,6 @@ from typing import Literal as OneOf
 
 from msgspec import Struct
 
-from ..lines import line_numbers
 from ..tree import Place
 
 Kind = OneOf["name", "number", "sign", "text", "end"]
@@ -49,7 +48,11 @@ def tokens_of(text: str, first_line: int = 1) -> list[Token]:
     found: list[Token] = []
     add = found.append
     row, line, column, first = 0, first_line, 1, True
-    numbers = line_numbers(text, first_line)  # None: lines count up
+    numbers = None  # lines count up
+    if "#" in text and "line" in text:
+        from ..lines import line_numbers
+
+        numbers = line_numbers(text, first_line)
     kinds, none = _KINDS, frozenset[str]()
     for written in _pattern(text).findall(text):
         kind = kinds.get(written[0])

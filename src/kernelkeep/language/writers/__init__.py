@@ -8,11 +8,11 @@ statements.py   statements; loops.py, those that are loops
 expressions.py  expressions; assignments.py, those that change something; ordering.py, what is evaluated before others
 pocl.py         what OpenCL C needs for PoCL to compile it right
 pointers.py     what CUDA C and OpenCL C share: pointers, structs, C's casts
-wrapping.py     signed integers that wrap, in these two; indices.py finds variables that need not
+wrapping.py     signed integers that wrap, in these two, and variables that need not
 bindings.py     what GLSL and WGSL share: arrays outside of functions; small_values.py, small types in words
 effects.py      which expressions change something, and where the order of evaluation matters
 ranges.py       which values an integer expression can have
-reserved.py     names that a target has a meaning for; names.py renames what the user called so
+names.py        names that a target has a meaning for, and other ones for what the user called so
 """
 
 from __future__ import annotations

@@ -11,9 +11,8 @@ from ..tree import Declare, Expression, Function, Module, Statement, Variable, c
 from ..types import StructType
 from .effects import Effects
 from .loops import LoopWriter
-from .names import Names
+from .names import Names, reserved_words
 from .ranges import Ranges
-from .reserved import reserved_words
 
 
 class Written(Struct, frozen=True):
@@ -38,7 +37,7 @@ class Writer(LoopWriter):
     argument.
     """
 
-    target: ClassVar[str]  # the name that `reserved.py` knows its words by
+    target: ClassVar[str]  # the name that `names.py` knows its words by
 
     def __init__(self, module: Module, entry: Entry, calls: Mapping[str, str] | None = None) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 `+`, `-` and `*` of signed integers wrap here, so they are computed unsigned: `(int)((uint)a * b + c)`. Four kinds stay as they
 are, because compilers make good use of what C promises: those whose operands cannot lead to an overflow; those directly in an
-index, `x[row * n + column]`; those that set a variable which is used in indices only (`indices.py`); and the counter of a loop
+index, `x[row * n + column]`; those that set a variable which is used in indices only; and the counter of a loop
 that counts up or down to a limit. An index that overflows is a mistake, which the reference device reports.
 """
 
@@ -12,15 +12,35 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from ..tree import Assign, Binary, BuiltinCall, Convert, Expression, Increment, Literal, Name, Unary, Update, Variable
+from ..tree import (
+    Assign,
+    Binary,
+    BuiltinCall,
+    Convert,
+    Declare,
+    Evaluate,
+    Expression,
+    For,
+    Increment,
+    Index,
+    Literal,
+    Module,
+    Name,
+    Node,
+    Slice,
+    Unary,
+    Update,
+    Variable,
+    children,
+)
 from ..types import BOOL, F2, I4, I8, U4, U8, Scalar, Vector, wrapped
 from .base import Writer
-from .indices import index_variables
 from .numbers import folded, literal
-from .texts import LEVELS, UNARY, Text
+from .texts import LEVELS, UNARY, Text, stays_in_index
 
 UNSIGNED = {I4: U4, I8: U8}
 SIGNED = {U4: I4, U8: I8}
+_INDEX = object()  # a use as an index
 
 
 class WrappingWriter(Writer):
@@ -34,7 +54,7 @@ class WrappingWriter(Writer):
         if not isinstance(target, Name) or target.type not in UNSIGNED or target.variable.space != "local":
             return False
         if self._index_variables is None:
-            self._index_variables = index_variables(self.module)
+            self._index_variables = _index_variables(self.module)
         return target.variable in self._index_variables
 
     def index_value(self, value: Expression, need: int) -> str:
@@ -152,3 +172,82 @@ class WrappingWriter(Writer):
         if isinstance(e.type, Scalar) and e.type.kind == "float":
             one = replace(one, value=1.0)
         return f"{changed}, {self.x(Binary(e.at, e.type, back, e.target, one))}", 1
+
+
+def _index_variables(module: Module) -> set[Variable]:
+    """Those whose values are never used but in indices, and to set others of the kind."""
+    uses = _Uses()
+    for function in (*module.functions, module.kernel):
+        uses.of(function.body)
+    bad, found = list(uses.outside), uses.outside
+    while bad:
+        for source in uses.sources.get(bad.pop(), ()):
+            if source not in found:
+                found.add(source)
+                bad.append(source)
+    return uses.named - found
+
+
+class _Uses:
+    def __init__(self) -> None:
+        self.named: set[Variable] = set()
+        self.outside: set[Variable] = set()  # used elsewhere than in an index
+        self.sources: dict[Variable, set[Variable]] = {}  # what a variable's values are computed from
+
+    def of(self, node: Node) -> None:
+        """The uses in a statement, or in an expression that is no index."""
+        if isinstance(node, Declare):
+            self.named.add(node.variable)
+            if node.value is not None:
+                self.value(node.value, node.variable)
+        elif isinstance(node, Evaluate):
+            self.change(node.expression)
+        elif isinstance(node, For):
+            for child in children(node):
+                if child is node.step:
+                    self.change(node.step)
+                else:
+                    self.of(child)
+        elif isinstance(node, Expression):
+            self.value(node, None)
+        else:
+            for child in children(node):
+                self.of(child)
+
+    def change(self, e: Expression) -> None:
+        """An expression whose own value is not used."""
+        if isinstance(e, (Assign, Update, Increment)) and isinstance(e.target, Name):
+            if isinstance(e, Update) and e.operator not in ("+", "-", "*"):
+                self.outside.add(e.target.variable)
+            if not isinstance(e, Increment):
+                self.value(e.value, e.target.variable)
+        else:
+            self.value(e, None)
+
+    def value(self, e: Expression, into: object) -> None:
+        """`into`: an index, a variable that is set to the value, or None for any other use."""
+        if type(e) is Literal:
+            return
+        if isinstance(e, Name):
+            if into is None:
+                self.outside.add(e.variable)
+            elif into is not _INDEX:
+                self.sources.setdefault(into, set()).add(e.variable)  # type: ignore[arg-type]
+        elif into is not None and stays_in_index(e):
+            for child in children(e):
+                self.value(child, into)  # type: ignore[arg-type]
+        elif isinstance(e, Index) and not isinstance(e.base.type, Vector):
+            self.value(e.base, None)
+            self.value(e.index, _INDEX)
+        elif isinstance(e, Slice):
+            self.value(e.base, None)
+            self.value(e.offset, _INDEX)
+        elif isinstance(e, BuiltinCall) and e.builtin.rule in ("load4", "store4"):
+            array, at, *values = e.arguments
+            self.value(array, None)
+            self.value(at, _INDEX)
+            for one in values:
+                self.value(one, None)
+        else:
+            for child in children(e):
+                self.value(child, None)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 import kernelkeep as kk
 from kernelkeep.devices.cuda.compiler import compile_for
 from kernelkeep.language.writers import TARGETS, Written
-from kernelkeep.language.writers.reserved import reserved_words
+from kernelkeep.language.writers.names import reserved_words
 
 Write = Callable[..., str]
 
