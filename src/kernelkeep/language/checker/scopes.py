@@ -167,5 +167,7 @@ class Scopes:
 
     def name_struct(self, struct: StructType, name: str) -> StructType:
         """The struct of `typedef struct { … } name;`."""
+        while name in self.tags:
+            name += "_2"
         self.tags[name] = found = StructType(name, name, struct.fields)
         return found

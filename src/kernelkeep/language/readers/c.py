@@ -188,6 +188,10 @@ class _ModuleReader:
             self._declarations.typedef(nothing)
         elif self._is_struct():
             self._declarations.struct(nothing)
+            for one in nothing:
+                self._checker.problems.error(
+                    one.at, "a variable that is no constant stands in the body or in a function"
+                )
         elif not read.type_is_next():
             read.fail("only functions, structs and constants stand before a helper function")
         else:

@@ -114,10 +114,14 @@ class DeclarationParser:
         return self._checker.declarations.shared(name.text, kind, known, name.at)
 
     def struct(self, into: list[Statement]) -> None:
-        """`struct name { … };`, or a variable of a struct."""
+        """`struct name { … };`, also with variables behind it, or a variable of a struct."""
         read = self._read
         if read.peek(2).text == "{" or read.peek(1).text == "{":
-            self.struct_definition()
+            kind = self.struct_definition()
+            if read.token.kind == "name":
+                if not kind.name:
+                    kind = self._checker.scopes.name_struct(kind, f"{read.token.text}_struct")
+                into += self.declarators(kind, is_const=False)
             read.expect(";", " behind the struct")
         else:
             into += self.declaration()

@@ -127,6 +127,13 @@ def test_a_body_becomes_a_typed_tree(read: Any, shown: Any, body: str, expected:
     assert violations(read(body).module) == []
 
 
+def test_variables_may_stand_behind_the_struct_that_they_have(read: Any, shown: Any) -> None:
+    module = read(
+        "struct pair { int a, b; } p = {1, 2}, q = p; struct { int a; } s; { struct { float v; } s; s.v = 1; } s.a = q.b;"
+    ).module
+    assert [struct.name for struct in module.structs] == ["pair", "s_struct", "s_struct_2"]
+
+
 def test_a_body_may_begin_with_helper_functions_structs_and_constants(read: Any, shown: Any) -> None:
     module = read(
         """typedef struct { float3 at; int kind[2]; } particle;
