@@ -103,6 +103,9 @@ def kernel(
     def made(given: Callable[..., None]) -> PythonKernel:
         plain = plain_function(given, "kk.kernel")
         text = text_of(plain)
+        for word in (plain.__name__, *plain.__code__.co_varnames[: plain.__code__.co_argcount]):
+            if not word.isascii():
+                raise ArgumentError(f"kernels and their parameters must have names in ASCII, got {word}")
         return PythonKernel(
             name or plain.__name__,
             _params(plain),

@@ -237,17 +237,20 @@ class ExpressionReader:
 
     # --- values for a place
 
-    def given(self, value: Expression, kind: Type, what: str, *, is_element: bool = False) -> Expression:
+    def given(
+        self, value: Expression, kind: Type, what: str, *, is_element: bool = False, instead: str = ""
+    ) -> Expression:
         """A value for a variable, a parameter or an element of a type. Reports a value that the type does not hold.
 
-        Elements take any number of their kind, as those of NumPy's arrays do: integers wrap and floats are rounded.
+        Elements take any number of their kind, as those of NumPy's arrays do: integers wrap and floats are rounded. `instead` is
+        what else the user may have meant.
         """
         source = value.type
         if isinstance(source, Scalar) and isinstance(kind, Scalar) and source.is_number and kind.is_number:
             if _loses(value, source, kind, is_element=is_element):
                 write = "bool" if kind is BOOL else f"kk.{kind.name}"
                 self.checker.problems.error(
-                    value.at, f"{what} is {kind}, and this is {source}: write {write}(…) if that is meant"
+                    value.at, f"{what} is {kind}, and this is {source}: {instead}write {write}(…) if that is meant"
                 )
                 return invalid(value.at)
             return self.checker.conversions.convert(value, kind, what, is_written=True)

@@ -21,6 +21,11 @@ _ARRAYS = {"kernelkeep.In": "r", "kernelkeep.Out": "rw", "kernelkeep.InOut": "rw
 _PYTHON_TYPES = {"builtins.int": I4, "builtins.float": F4, "builtins.bool": BOOL}
 
 
+def ascii_name(name: str) -> str:
+    """A name that every target can have: letters beyond ASCII are left out."""
+    return name if name.isascii() else f"v_{name.encode('ascii', 'ignore').decode()}"
+
+
 class FunctionReader:
     """What the readers of statements and expressions share while they read one function.
 
@@ -93,7 +98,8 @@ class FunctionReader:
 
     def unique(self, name: str) -> str:
         """The name, or one like it that nothing else has."""
-        found, count = name, 1
+        found, count = ascii_name(name), 1
+        name = found
         while found in self.used or found in self.module.taken or (count > 1 and self.scope.is_local(found)):
             count += 1
             found = f"{name}_{count}"

@@ -17,7 +17,7 @@ from ..checker.scopes import CurrentFunction
 from ..problems import TooManyProblems
 from ..tree import NOWHERE, Block, Function, Module, Place, Variable
 from ..types import VOID, Buffer, Type
-from .python_function import FunctionReader
+from .python_function import FunctionReader, ascii_name
 from .python_generated import Generated
 from .python_problems import PythonFunction, PythonProblems
 from .python_statements import StatementReader
@@ -216,7 +216,8 @@ class ModuleReader:
         return found
 
     def _unique(self, name: str, avoided: frozenset[str] | set[str] = frozenset()) -> str:
-        found, count = name, 1
+        name = found = ascii_name(name)
+        count = 1
         while found in self.taken or found in avoided:
             count += 1
             found = f"{name}_{count}"

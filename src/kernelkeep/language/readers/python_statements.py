@@ -17,6 +17,7 @@ from ..tree import (
     Place,
     Return,
     Statement,
+    Variable,
     While,
     walk,
 )
@@ -141,12 +142,22 @@ class StatementReader:
         if value.type is INVALID:
             return
         before = len(self._checker.problems.errors)
-        where = f"since line {known.at.line}" if known.at.line else "as a parameter"
-        value = self._read.given(value, known.type, f"{name}, {where},")
+        value = self._kept_type(known, value)
         if len(self._checker.problems.errors) == before:
             sign = self._read.sign_at(node, node)
             target = Name(at, known.type, known)
             self._evaluate(self._checker.expressions.assignments.assign("=", target, value, sign), at, into)
+
+    def _kept_type(self, known: Variable, value: Expression) -> Expression:
+        """A value for a variable that has its type already."""
+        line, instead = known.at.line, ""
+        source, kind = value.type, known.type
+        if line and isinstance(source, Scalar) and isinstance(kind, Scalar) and source.kind != kind.kind:
+            instead = f"give it {_article(source)} there, or "
+        elif line and isinstance(source, Scalar):
+            instead = f"write {known.written}: kk.{source.name} there, or "
+        where = f"since line {line}" if line else "as a parameter"
+        return self._read.given(value, kind, f"{known.written}, {where},", instead=instead)
 
     def _first(self, name: str, kind: Type, at: Place, value: Expression | None, into: list[Statement]) -> None:
         """The first assignment of a variable decides its type."""
@@ -202,10 +213,11 @@ class StatementReader:
         if result.type is INVALID:
             return
         if sign in _AS_IN_C or (sign == "/" and isinstance(kind, Scalar) and kind.kind == "float"):
-            is_element = not isinstance(target, Name)
-            what = "this element" if is_element else f"{target.variable.written}" if isinstance(target, Name) else ""
             before = len(self._checker.problems.errors)
-            self._read.given(result, kind, what, is_element=is_element)  # reports what the target cannot hold
+            if isinstance(target, Name):  # reports what the target cannot hold
+                self._kept_type(target.variable, result)
+            else:
+                self._read.given(result, kind, "this element", is_element=True)
             if len(self._checker.problems.errors) == before:
                 change = self._checker.expressions.assignments.assign(f"{sign}=", target, value, at)
                 self._evaluate(change, self._read.at(node), into)
@@ -277,3 +289,7 @@ class StatementReader:
         elif result is not VOID:
             self._checker.problems.error(at, f"{name} must return {result}")
         into.append(Return(at, value))
+
+
+def _article(kind: Scalar) -> str:
+    return f"{'an' if kind.title[0] in 'aeiou' else 'a'} {kind}"

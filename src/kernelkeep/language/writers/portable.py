@@ -218,7 +218,7 @@ def _type(kind: Type) -> str:
 def _literal(e: Literal) -> str:
     kind, value = e.type, e.value
     if kind is TEXT:
-        text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+        text = "".join(sign if sign.isprintable() and sign not in '"\\' else " " for sign in str(value))
         return f'"{text}"'
     if kind is BOOL:
         return "true" if value else "false"
