@@ -125,6 +125,15 @@ def test_a_kernel_in_a_function_sees_its_variables() -> None:
     assert "2.5f" in text
 
 
+def test_names_beyond_ascii_are_for_variables_only(tmp_path: Path) -> None:
+    text = "@kk.kernel(group=1)\ndef f(y: kk.Out['f4']):\n    größe = 2.0\n    gröe = größe * größe\n    y[0] = gröe\n"
+    written = loaded(text, tmp_path / "letters.py").f.source("opencl").text
+    assert written.isascii()
+    assert "float v_gre = 2.0f" in written
+    with pytest.raises(kk.ArgumentError, match="names in ASCII, got größe"):
+        loaded("@kk.kernel\ndef f(größe: kk.f4):\n    pass\n", tmp_path / "parameter.py")
+
+
 def test_only_what_matters_is_in_the_key(tmp_path: Path) -> None:
     body = "@kk.kernel\ndef f(y: kk.Out['f4']):\n    y[0] = g(K) + kk.f4(1)\n\n"
     helper = "@kk.function\ndef g(v: kk.f4) -> kk.f4:\n    return h(v)\n"

@@ -124,6 +124,22 @@ def test_a_kernel_computes_what_python_computes(body: str, n: int, m: int, a: fl
     np.testing.assert_allclose(found_y, expected_y, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("spec", ["opencl", "opengl"])
+@pytest.mark.parametrize(
+    "name",
+    ["floor division", "remainders", "floor division of floats", "powers", "a range with a step that is not known"],
+)
+def test_drivers_compute_what_python_computes(spec: str, name: str, pocl: str) -> None:
+    with open_or_skip(spec, pocl if spec == "opencl" else None) as other:
+        with other.build(kernel(CASES[name]).source(other)) as program:
+            for n, m, a in ((7, 3, 2.5), (-7, 2, -2.25), (5, -3, 0.375), (-12, -4, -0.75)):
+                z, y = other.array(np.zeros(SIZE, "i4")), other.array(np.zeros(SIZE, "f4"))
+                program.kernel().launch(1, (z, y, n, m, a))
+                expected_z, expected_y = in_python(CASES[name], n, m, a)
+                assert z.numpy().tolist() == expected_z
+                np.testing.assert_allclose(y.numpy(), expected_y, rtol=1e-6, atol=1e-7)
+
+
 # --- programs that nobody wrote
 
 NUMBERS = st.integers(-20, 20).map(str)
