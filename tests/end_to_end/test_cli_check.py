@@ -47,7 +47,13 @@ def check(folder: Path, capsys: pytest.CaptureFixture[str], name: str, *options:
     [
         (["good"], 0, "good: no mistakes (CUDA C, OpenCL C, GLSL, WGSL)\n"),
         (["good", "--target", "glsl"], 0, "good: no mistakes (GLSL)\n"),
-        (["good", "--target", "fortran"], 2, "targets must be among cuda, opencl, glsl, wgsl, got 'fortran'"),
+        (
+            ["good", "--target", "fortran"],
+            2,
+            "targets must be among cuda, opencl, glsl, wgsl, or devices, got 'fortran'",
+        ),
+        (["good", "--device", "reference"], 0, "good: no mistakes (reference:0)\n"),
+        (["good", "--device", "reference", "--run"], 2, "--run runs the kernels on the reference device: leave out"),
         (["good", "--run"], 0, "good: no bugs found in a run with the grid (16,)\n"),
         (["bad", "--run"], 1, "kernel bad, line 2: y[1000] is out of bounds: y has 1,000 elements"),
         (["bad", "--run", "--items", "10"], 1, "y[10] is out of bounds"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -12,14 +13,14 @@ import typer
 
 from ..continuous.program import StateProgram
 from ..devices.base import Device
-from ..devices.registry import open_interpreter
+from ..devices.registry import open_device, open_interpreter
 from ..errors import ArgumentError, CompileError, KernelFault, KernelKeepError
 from ..escaping import escaped
 from ..kernels.user_files import kernels_in
 from ..observe.kernel_run import run_once, run_program
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
-from .common import AsJson, print_json, print_line
+from .common import AsJson, CacheDir, print_json, print_line
 
 
 def check(
@@ -48,6 +49,11 @@ def check(
         list[str] | None,
         typer.Option("--size", metavar="NAME=N", help="The length of a buffer; several times for several."),
     ] = None,
+    cache_dir: CacheDir = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", metavar="SPEC", help="Check for this device, such as opencl:0, and what it lacks."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check portable kernels for every language, without any driver. Ends with 1 if anything is wrong.
@@ -63,16 +69,19 @@ def check(
         "sizes": _assignments(size, int),
     }
     results: list[dict[str, Any]] = []
-    with open_interpreter() if run else nullcontext() as device:
+    if run and (device or target):
+        raise ArgumentError("--run runs the kernels on the reference device: leave out --device and --target")
+    with _opened(run, device, cache_dir) as opened:
         for kernel in kernels:
             if isinstance(kernel, Source):
                 results.append(
                     {"name": kernel.name, "ok": None, "said": f"a kk.Source in {kernel.language} is not checked"}
                 )
-            elif device is not None:
-                results.append(_run_one(device, kernel, options))
+            elif run and opened is not None:
+                results.append(_run_one(opened, kernel, options))
             else:
-                results.append(_check_one(kernel, target))
+                chosen: list[str | Device] = [*(target or ()), *([] if opened is None else [opened])]
+                results.append(_check_one(kernel, chosen or None))
     if as_json:
         print_json(results)
     else:
@@ -92,7 +101,13 @@ def _print(result: dict[str, Any]) -> None:
         print_line(f"{result['name']}: {well}")
 
 
-def _check_one(kernel: PortableKernel | StateProgram, targets: list[str] | None) -> dict[str, Any]:
+def _opened(run: bool, spec: str | None, cache_dir: Path | None) -> AbstractContextManager[Device | None]:
+    if run:
+        return open_interpreter()
+    return nullcontext() if spec is None else open_device(spec, cache_dir=cache_dir)
+
+
+def _check_one(kernel: PortableKernel | StateProgram, targets: list[str | Device] | None) -> dict[str, Any]:
     # Here, because all commands are imported at once, and this one needs the whole front end.
     from ..observe.kernel_check import check as check_kernel
     from ..observe.kernel_check import titles

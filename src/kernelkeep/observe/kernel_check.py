@@ -12,8 +12,8 @@ from ..language.lines import line_with_number
 from ..language.problems import Problem
 from ..language.writers import TARGETS
 from ..programs.kernel_parts import UnwrittenKernel
-from ..programs.languages import find_language
-from ..programs.portable import PortableKernel
+from ..programs.languages import Language, find_language
+from ..programs.portable import PortableKernel, Target
 from ..programs.portable_source import PortableSource
 
 if TYPE_CHECKING:
@@ -74,17 +74,19 @@ class CheckReport(Sequence[Problem]):
     __repr__ = __str__
 
 
-def check(kernel: Checkable, *, targets: Iterable[str] | None = None) -> CheckReport:
-    """Check a portable kernel for every target language, or for those named. A body with mistakes raises nothing.
+def check(kernel: Checkable, *, targets: Iterable[str | Target] | None = None) -> CheckReport:
+    """Check a portable kernel for every target language. A body with mistakes raises nothing.
 
     A kernel is read and checked, and then written in each language. A `kk.StateProgram` is checked in all the forms that a run
-    may give it. What a device lacks, such as doubles where its language has them, is not known here: `device.capabilities` is.
+    may give it. `targets` names the languages to check for; a device among them is checked for what it lacks, too, such as
+    doubles, which its language may have.
     """
     chosen = _chosen(targets)
+    names = tuple(map(_name, chosen))
     if isinstance(kernel, PortableSource):
-        return CheckReport(kernel.name, _problems(lambda _: kernel, chosen), chosen)
+        return CheckReport(kernel.name, _problems(lambda _: kernel, chosen), names)
     if isinstance(kernel, PortableKernel):
-        return CheckReport(kernel.name, _problems(kernel.source, chosen), chosen)
+        return CheckReport(kernel.name, _problems(kernel.source, chosen), names)
     from ..continuous.program import StateProgram
 
     if not isinstance(kernel, StateProgram):
@@ -92,28 +94,38 @@ def check(kernel: Checkable, *, targets: Iterable[str] | None = None) -> CheckRe
             f"kernel must be a kk.PortableKernel, a kk.StateProgram or what kernel.source(…) returns, got {kernel!r}"
         )
     if targets is None:  # a language may have no state programs at all
-        chosen = tuple(name for name in chosen if find_language(name).state_helpers)
-    return CheckReport(kernel.name, _problems_of_forms(kernel, chosen), chosen)
+        chosen = tuple(one for one in chosen if _language(one).state_helpers)
+    return CheckReport(kernel.name, _problems_of_forms(kernel, chosen), map(_name, chosen))
 
 
 def titles(targets: Iterable[str]) -> str:
     """The targets as people write them, in a list."""
-    return ", ".join(find_language(name).title for name in targets)
+    return ", ".join(find_language(name).title if name in TARGETS else name for name in targets)
 
 
-def _chosen(targets: Iterable[str] | None) -> tuple[str, ...]:
+def _language(target: str | Target) -> Language:
+    return find_language(target if isinstance(target, str) else target.language)
+
+
+def _name(target: str | Target) -> str:
+    return target if isinstance(target, str) else getattr(target, "spec", target.language)
+
+
+def _chosen(targets: Iterable[str | Target] | None) -> tuple[str | Target, ...]:
     if targets is None:
         return tuple(TARGETS)
     chosen = (targets,) if isinstance(targets, str) else tuple(targets)
-    for name in chosen:
-        if name not in TARGETS:
-            raise ArgumentError(f"targets must be among {', '.join(TARGETS)}, got {name!r}")
+    for one in chosen:
+        if one not in TARGETS and (isinstance(one, str) or not hasattr(one, "capabilities")):
+            raise ArgumentError(f"targets must be among {', '.join(TARGETS)}, or devices, got {one!r}")
     if not chosen:
         raise ArgumentError(f"targets must name at least one of {', '.join(TARGETS)}")
     return chosen
 
 
-def _problems(source_in: Callable[[str], PortableSource], targets: Iterable[str]) -> Iterator[Problem]:
+def _problems(
+    source_in: Callable[[str | Target], PortableSource], targets: Iterable[str | Target]
+) -> Iterator[Problem]:
     """The problems of one kernel. Mistakes and warnings once, what a target lacks for each."""
     kernel, warnings = None, False
     for target in targets:
@@ -124,12 +136,12 @@ def _problems(source_in: Callable[[str], PortableSource], targets: Iterable[str]
             if not warnings:
                 yield from kernel.reading.warnings
                 warnings = True
-            find_language(target).write(kernel)
+            _language(target).write(kernel)
         except CompileError as error:
             yield from error.problems or (Problem(str(error), error.line or 0, 0),)
             return
         except Unsupported as error:
-            yield _lacking(error, target, kernel)
+            yield _lacking(error, _name(target), kernel)
 
 
 def _lacking(error: Unsupported, target: str, kernel: UnwrittenKernel | None) -> Problem:
@@ -145,7 +157,7 @@ def _lacking(error: Unsupported, target: str, kernel: UnwrittenKernel | None) ->
     return Problem(sentence, error.line, error.column, shown, target=target, capability=error.capability, file=file)
 
 
-def _problems_of_forms(program: StateProgram, targets: Iterable[str]) -> list[Problem]:
+def _problems_of_forms(program: StateProgram, targets: Iterable[str | Target]) -> list[Problem]:
     """The problems of a state program, each once: its body is part of all its forms."""
     from ..continuous.lowering.forms import kernels_of
     from ..continuous.lowering.outline import FIRST_GENERATED_LINE
@@ -154,12 +166,11 @@ def _problems_of_forms(program: StateProgram, targets: Iterable[str]) -> list[Pr
     found: dict[Problem, None] = {}
     written = []
     for target in targets:
-        title = find_language(target).title
-        if find_language(target).state_helpers:
+        if _language(target).state_helpers:
             written.append(target)
         else:
-            what = f"{title} has no state programs, and {program.name} is one"
-            found[Problem(what, 0, 0, target=target, capability="state programs")] = None
+            what = f"{_language(target).title} has no state programs, and {program.name} is one"
+            found[Problem(what, 0, 0, target=_name(target), capability="state programs")] = None
     for at, form in enumerate(kernels_of(program, cooperative=True)):
         for one in _problems(form.source, written):
             # A language without cooperative launches needs no form for them.

@@ -65,10 +65,30 @@ def test_no_body_raises(wrong: str) -> None:
     assert bool(report.errors) == bool(wrong)
 
 
+def test_a_device_is_checked_for_what_it_lacks() -> None:
+    class Small:
+        language, spec = "opencl", "opencl:7"
+        capabilities = kk.Capabilities(float64=False, int64=True, int8=True, float_atomics=True, max_group_items=64)
+
+    kernel = kk.PortableKernel("wide", Y, "double d = y[0];\ny[0] = (float)d;", 64)
+    (one,) = kk.check(kernel, targets=[Small()])
+    assert (one.target, one.capability, one.sentence) == (
+        "opencl:7", "float64", "kernel wide uses f8, and this device has no float64"
+    )  # fmt: skip
+    assert not kk.check(kernel, targets=["opencl"])
+    assert str(kk.check(kk.PortableKernel("k", Y, "", 64), targets=[Small()])) == "kernel k: no mistakes in opencl:7"
+    with kk.open_device("reference") as device:
+        assert not kk.check(kernel, targets=[device, "cuda"])
+        state = {"u": np.zeros(8, "f4")}
+        assert not kk.check(kk.StateProgram("p", coupling="independent", state=state, body=HEAT), targets=[device])
+
+
 def test_wrong_use_raises() -> None:
     with pytest.raises(kk.ArgumentError, match=r"kernel must be a kk\.PortableKernel"):
         kk.check("y[0] = 1;")  # type: ignore[arg-type]
-    with pytest.raises(kk.ArgumentError, match="targets must be among cuda, opencl, glsl, wgsl, got 'hlsl'"):
+    with pytest.raises(
+        kk.ArgumentError, match="targets must be among cuda, opencl, glsl, wgsl, or devices, got 'hlsl'"
+    ):
         kk.check(kk.PortableKernel("k", Y, ""), targets=["hlsl"])
     with pytest.raises(kk.ArgumentError, match="at least one"):
         kk.check(kk.PortableKernel("k", Y, ""), targets=[])
