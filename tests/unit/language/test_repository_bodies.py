@@ -25,7 +25,9 @@ from kernelkeep.samples import basic, startup, states
 
 ROOT = Path(__file__).parents[3]
 # Bodies with a mistake, so that a test can see how it is reported.
-MISTAKES = re.compile(r"no_such|nonsense|\bmissing\b|\bnothing\b|\bbroken\b|\bwrong\b|%\s*3\.0f|5\.5f\s*%|oops|#error")
+MISTAKES = re.compile(
+    r"no_such|nonsense|\bmissing\b|\bnothing\b|\bbroken\b|\bwrong\b|%\s*3\.0f|5\.5f\s*%|oops|\bnn\b|#error"
+)
 
 
 def kept(reading: Reading) -> Reading:
@@ -37,7 +39,9 @@ def read_kernel(kernel: Any, *, is_template: bool = False) -> Reading:
     parameters = [kernel_parameter(p.name, p.dtype, getattr(p, "access", None)) for p in kernel.params]
     defines = kk.Source("", kernel.name, "opencl", (), kernel.defines).macros
     if is_template:  # a tuner gives its macros their values
-        defines = dict.fromkeys(re.findall(r"\b[A-Z][A-Z_0-9]+\b", kernel.body), "4") | defines
+        names = set(re.findall(r"\b[A-Z][A-Z_0-9]+\b", kernel.body))
+        declared = set(re.findall(r"\bconst \w+ (\w+)", kernel.body))
+        defines = dict.fromkeys(names - declared, "4") | defines
     return kept(read_body(kernel.name, parameters, kernel.body, defines=defines, group=kernel.signature.group))
 
 
