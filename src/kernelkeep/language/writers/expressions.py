@@ -87,9 +87,22 @@ class ExpressionWriter(AssignmentWriter):
         return self.variable(self.arrays.get(e.variable, e.variable)), PRIMARY
 
     def unary(self, e: Unary) -> Text:
+        if e.operator == "!" and (number := self.tested_number(e.operand)) is not None:
+            return self.infix("==", number, _zero(number))
         operand = self.x(e.operand, UNARY)
         # `- -x` is not `--x`.
         return (f"{e.operator}({operand})" if operand[0] == e.operator else f"{e.operator}{operand}"), UNARY
+
+    def tested_number(self, e: Expression) -> Expression | None:
+        """The number that a condition compares with 0."""
+        if (
+            not isinstance(e, Convert)
+            or e.type is not BOOL
+            or id(e) in self.effects.hoisted
+            or id(e) in self.effects.spilled
+        ):
+            return None
+        return e.operand if isinstance(e.operand.type, Scalar) and e.operand.type is not BOOL else None
 
     def binary(self, e: Binary) -> Text:
         return self.infix(e.operator, e.left, e.right)
@@ -131,8 +144,7 @@ class ExpressionWriter(AssignmentWriter):
             return self.splat(e.operand, target) if isinstance(source, Scalar) else self.vector_cast(e.operand, target)
         assert isinstance(source, Scalar) and isinstance(target, Scalar)
         if target.kind == "bool":
-            zero = Literal(e.at, source, 0.0 if source.kind == "float" else 0)
-            return self.infix("!=", e.operand, zero)
+            return self.infix("!=", e.operand, _zero(e.operand))
         if target.kind == "integer" and source.kind == "float":
             return self.float_to_integer(self.x(e.operand), source, target)
         if target is F2:
@@ -245,3 +257,9 @@ class ExpressionWriter(AssignmentWriter):
         if name in FLOAT_NAMES and isinstance(e.type, Scalar) and e.type.kind == "float":
             return replace(e, builtin=BUILTINS[FLOAT_NAMES[name]].builtin)
         return None
+
+
+def _zero(number: Expression) -> Literal:
+    """What a number is compared with, in its own type."""
+    assert isinstance(number.type, Scalar)
+    return Literal(number.at, number.type, 0.0 if number.type.kind == "float" else 0)

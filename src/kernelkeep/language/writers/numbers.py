@@ -44,4 +44,7 @@ def float_digits(value: float, kind: Scalar) -> str:
             text = f"{value:.{digits}g}"
             if rounded(float(text), F4) == value:
                 break
+    if "e" in text:
+        mantissa, power = text.split("e")
+        text = f"{int(value)}" if 0 < int(power) < 10 else f"{mantissa}e{int(power)}"
     return text if "." in text or "e" in text else f"{text}.0"

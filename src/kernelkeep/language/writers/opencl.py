@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar
 
-from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Literal, Switch, Unary, Variable
+from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Literal, Switch, Unary, Update, Variable
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, StructType, Type, Vector
 from .pocl import LEFT_ALONE, SHOWN, Needs, needs, with_reachable_default
 from .pointers import PointerWriter
@@ -175,6 +175,11 @@ class OpenCLWriter(PointerWriter):
         if isinstance(e, Unary):
             return super(WrappingWriter, self).unary(e)
         return self.infix(e.operator, e.left, e.right)
+
+    def plain_update(self, e: Update) -> bool:
+        if isinstance(e.computed, Vector) and e.computed.element in (F4, U4) and e.operator in ("+", "-", "*", "/"):
+            return True
+        return super().plain_update(e)
 
     def vector_element(self, e: Index) -> Text:
         return f"{self.x(e.base, PRIMARY)}[{self.index_text(e.index)}]", PRIMARY

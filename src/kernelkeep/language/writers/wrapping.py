@@ -100,6 +100,9 @@ class WrappingWriter(Writer):
             return self.round_to_half(text)
         return self.infix(e.operator, e.left, e.right)
 
+    def infix(self, operator: str, left: Expression, right: Expression) -> Text:
+        return super().infix(operator, _as_promoted(left), _as_promoted(right))
+
     def vector_operation(self, e: Binary | Unary) -> Text:
         """An operation that goes by element."""
         raise NotImplementedError
@@ -251,3 +254,16 @@ class _Uses:
         else:
             for child in children(e):
                 self.value(child, None)  # type: ignore[arg-type]
+
+
+def _as_promoted(e: Expression) -> Expression:
+    """An operand without the conversion to int that C makes of small integers by itself."""
+    if (
+        isinstance(e, Convert)
+        and e.type is I4
+        and isinstance(e.operand.type, Scalar)
+        and isinstance(e.operand, Name | Index)
+    ):
+        small = e.operand.type
+        return e.operand if small.kind == "integer" and small.size < 4 else e
+    return e

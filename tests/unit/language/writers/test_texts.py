@@ -85,6 +85,24 @@ def test_signed_arithmetic_in_cuda(written: Write, body: str, lines: list[str]) 
         assert line in text, text
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_texts_say_it_as_a_person_would(written: Write, target: str) -> None:
+    text = written(
+        target, "int i = kk_local_id(0); if (!i) x[0] = n / 4294967296.0f + 1e-5f; if (!(n < i)) x[1] = 1e20f;"
+    )
+    for part in ("(i == 0)", "/ 4294967296.0", "1e-5", "(!(", "1e20"):
+        assert part in text
+
+
+@pytest.mark.parametrize(("target", "sum_of"), [("cuda", "v = v + v;"), ("opencl", "v += v;"), ("glsl", "v += v;")])
+def test_small_integers_and_vectors_without_superfluous_words(written: Write, target: str, sum_of: str) -> None:
+    params = kk.Buffer("x", "f4"), kk.Buffer("c", "u1", "r")
+    text = written(target, "int i = 77 * c[0] + (c[1] << 2); float2 v = {1, 2}; v += v; x[i] = v.x;", *params)
+    assert sum_of in text
+    if target != "glsl":
+        assert "77 * c[0] + (c[1] << 2)" in text
+
+
 def test_glsl(written: Write) -> None:
     assert (
         written("glsl", BODY)
