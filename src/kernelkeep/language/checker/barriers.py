@@ -134,15 +134,19 @@ def _leaving(statement: Statement) -> _Conditions:
     """The conditions under which a break or continue in it ends a round of the loop around it."""
     if isinstance(statement, Block):
         return tuple(condition for inner in statement.statements for condition in _leaving(inner))
-    if isinstance(statement, If) and any(isinstance(node, (Break, Continue)) for node in _statements(statement)):
+    if isinstance(statement, If) and _ends_round(statement):
         return (statement.condition, *(one for inner in inner_blocks(statement) for one in _leaving(inner)))
     return ()
 
 
-def _statements(statement: Statement) -> list[Statement]:
-    """A statement and those in it that belong to the same loop."""
-    found = [statement]
-    if not isinstance(statement, (For, While, DoWhile)):
-        for block in [statement] if isinstance(statement, Block) else inner_blocks(statement):
-            found += [each for inner in block.statements for each in _statements(inner)]
-    return found
+def _ends_round(statement: Statement, *, in_switch: bool = False) -> bool:
+    """Whether there is a break or continue in it that belongs to the loop around it."""
+    if isinstance(statement, Continue):
+        return True
+    if isinstance(statement, Break):
+        return not in_switch
+    if isinstance(statement, (For, While, DoWhile)):
+        return False
+    in_switch = in_switch or isinstance(statement, Switch)
+    parts = statement.statements if isinstance(statement, Block) else inner_blocks(statement)
+    return any(_ends_round(inner, in_switch=in_switch) for inner in parts)

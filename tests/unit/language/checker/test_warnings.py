@@ -61,6 +61,7 @@ def test_a_warning_says_what(read: Any, body: str, message: str) -> None:
         "for (int s = 32; s > 0; s /= 2) { if (kk_local_id(0) < s) n = 1; kk_barrier(); }",
         "kk_barrier(); if (kk_global_id(0) >= n) return; z[0] = 1;",
         "for (int i = 0; i < 4; i++) { if (kk_local_id(0) > i) continue; z[i] = 1; }\nkk_barrier();",
+        "if (kk_local_id(0) < n) { switch (n) { case 0: z[0] = 1; break; default: z[0] = 2; } }\nkk_barrier();",
     ],
 )
 def test_what_is_meant_causes_no_warning(read: Any, body: str) -> None:
