@@ -10,8 +10,26 @@ import pytest
 import kernelkeep as kk
 from kernelkeep.testing import run_python, skip_backend
 
+IN_PYTHON = """
+import kernelkeep as kk
+
+FACTOR = 5
+
+@kk.function
+def scaled(v: kk.f4) -> kk.f4:
+    return v * FACTOR
+
+@kk.kernel(group=64)
+def scale5(x: kk.In["f4"], y: kk.Out["f4"], n: kk.i4):
+    i = kk.global_id(0)
+    if i < n:
+        y[i] = scaled(x[i])
+
+def twice(x, x_next):
+    x_next[kk.item()] = 2 * x[kk.item()]
+"""
 SCRIPT = """
-import json, sys
+import json, runpy, sys
 import numpy as np
 import kernelkeep as kk
 
@@ -28,6 +46,11 @@ kernels = [
 program = kk.StateProgram(
     "counter", coupling="independent", state={"x": np.zeros(64, "i4")}, body="x_next[kk_item()] = x[kk_item()] + 1;"
 )
+with open(root + "_kernels.py", "w") as file:  # kernels in Python need a file
+    file.write(IN_PYTHON)
+in_python = runpy.run_path(root + "_kernels.py")
+kernels.append(in_python["scale5"])
+twice = kk.StateProgram("twice", coupling="independent", state={"x": np.ones(64, "i4")}, body=in_python["twice"])
 origins, results = [], []
 with kk.open_device(spec) as device, kk.ProgramCache(device, root) as cache:
     x, y = device.array(np.arange(100, dtype="f4")), device.array(np.zeros(100, "f4"))
@@ -36,8 +59,9 @@ with kk.open_device(spec) as device, kk.ProgramCache(device, root) as cache:
             lease.kernel().launch(2, (x, y, 100))
             origins.append(lease.origin)
         results.append(float(y.numpy()[7]))
-    with kk.run(cache, program, 5, "redispatch") as done:
-        results.append(int(done.state["x"].numpy()[7]))
+    for one in (program, twice):
+        with kk.run(cache, one, 5, "redispatch") as done:
+            results.append(int(done.state["x"].numpy()[7]))
 front_end = [name for name in sys.modules if name.startswith("kernelkeep.language")]
 print(json.dumps([origins, results, front_end]))
 """
@@ -50,7 +74,9 @@ def test_a_hit_imports_neither_reader_nor_writer(spec: str, tmp_path: Path) -> N
     except kk.DeviceError as error:
         skip_backend(spec, str(error))
     for origin in ("compiled", "disk"):
-        origins, results, front_end = json.loads(run_python(SCRIPT, spec, tmp_path).stdout)
-        assert origins == [origin, origin, "memory", "memory"]
-        assert results == [14.0, 21.0, 14.0, 21.0, 5]
+        origins, results, front_end = json.loads(
+            run_python(f"IN_PYTHON = {IN_PYTHON!r}\n{SCRIPT}", spec, tmp_path).stdout
+        )
+        assert origins == [origin] * 3 + ["memory"] * 3
+        assert results == [14.0, 21.0, 35.0] * 2 + [5, 32]
         assert bool(front_end) == (origin == "compiled"), front_end

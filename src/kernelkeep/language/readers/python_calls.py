@@ -9,7 +9,7 @@ from ..builtins import BUILTINS, CONSTRUCTORS
 from ..checker.conversions import invalid
 from ..problems import nearest
 from ..tree import Expression, Function, Literal, Name, Place
-from ..types import ANY_FLOAT, BOOL, F4, I4, INVALID, SCALARS, TEXT, Array, Buffer, Scalar, Vector
+from ..types import ANY_FLOAT, BOOL, F4, I4, I8, INVALID, SCALARS, TEXT, Array, Buffer, Scalar, Vector
 from .python_names import NUMPY_FUNCTIONS, NUMPY_TYPES, Meaning
 
 if TYPE_CHECKING:
@@ -144,7 +144,11 @@ class Calls:
         if name == "float":
             return value if kind.kind == "float" else self._checker.conversions.convert(value, ANY_FLOAT)
         if kind.kind != "float":
-            return self._checker.conversions.promote(value)
+            return (
+                self._checker.conversions.promote(value)
+                if name == "round"
+                else cast(I8 if kind.size == 8 else I4, value, at)
+            )
         if name == "round":
             value = self._checker.calls.call("rint", [value], at)
         return cast(I4, value, at)
@@ -165,6 +169,10 @@ class Calls:
             return self._read.error(node, f"{name} takes at least 2 numbers, got {len(values)}")
         found = values[0]
         for value in values[1:]:
+            if self._read.operators.mixes_signs(found, value):
+                return self._read.error(
+                    node, f"{name} of {found.type} and {value.type} may be wrong below 0: convert one"
+                )
             found = self._checker.calls.call(name, [found, value], at)
         return found
 

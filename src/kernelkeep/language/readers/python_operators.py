@@ -196,6 +196,14 @@ class Operators:
                 return self._by_value(sign, left, right, at)
         return self._make.binary(sign, left, right, at)
 
+    def mixes_signs(self, left: Expression, right: Expression) -> bool:
+        """Whether two integers meet as unsigned, and one of them may be below 0."""
+        a, b = left.type, right.type
+        if not isinstance(a, Scalar) or not isinstance(b, Scalar) or not a.kind == b.kind == "integer":
+            return False
+        pairs = ((left, b), (right, a))
+        return any(not other.signed and other.size >= 4 and self._may_be_negative(one, other) for one, other in pairs)
+
     def _may_be_negative(self, operand: Expression, beside: Scalar) -> bool:
         kind = operand.type
         assert isinstance(kind, Scalar)

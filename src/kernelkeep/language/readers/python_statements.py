@@ -19,6 +19,7 @@ from ..tree import (
     Statement,
     Variable,
     While,
+    has_effect,
     walk,
 )
 from ..types import ANY_FLOAT, F4, INVALID, VOID, Array, Buffer, Scalar, Type
@@ -125,6 +126,8 @@ class StatementReader:
     def _store(self, target: Expression, value: Expression, at: Place, into: list[Statement]) -> None:
         if not isinstance(target.type, Array | Buffer) and value.type is not INVALID:
             value = self._read.given(value, target.type, "this element", is_element=True)
+            if has_effect(target) and value.type is not INVALID:  # Python computes the value before the index
+                value = self._kept(value, into)
         self._evaluate(self._checker.expressions.assignments.assign("=", target, value, at), at, into)
 
     def _assign_name(self, node: ast.Name, value: Expression, into: list[Statement]) -> None:

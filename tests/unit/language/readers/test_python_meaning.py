@@ -36,6 +36,11 @@ class _Words:
     array = staticmethod(lambda kind, size: [0] * size if isinstance(size, int) else list(size))
 
     @staticmethod
+    def atomic_add(z: list[int], at: int, value: int) -> int:
+        z[at] += value
+        return z[at] - value
+
+    @staticmethod
     def global_id(dimension: int) -> int:
         return 0
 
@@ -110,6 +115,7 @@ CASES = {
     "annotations": "t: kk.i4 = 3\nu: kk.i4\nif n > 0:\n    u = 1\nelse:\n    u = 2\nz[0] = t + u",
     "shifts and bits": "z[0], z[1], z[2] = n << 3, n >> 1, ~n\nz[3], z[4], z[5] = n & 6, n | 9, n ^ m\nt = n\n"
     "t <<= 2\nt |= 1\nz[6] = t",
+    "the value before the index": "z[0] = 1\nz[kk.atomic_add(z, 0, 1) + 3] = z[0]\nz[9] = z[0]",
     "return": "if n > 2:\n    z[0] = 1\n    return\nz[0] = 2\nfor i in range(9):\n    if i == abs(m):\n"
     "        return\n    z[1] += 1",
 }  # fmt: skip

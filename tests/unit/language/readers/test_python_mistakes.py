@@ -76,6 +76,7 @@ def read(parameters: tuple[Variable, ...]) -> Read:
         ("y[0] = a @ a", (1, 8), "there is no @ in a kernel"),
         ("z[0] = n ** n", (1, 10), "** of integers is an integer or a float, as the exponent is"),
         ("z[0] = n // u", (1, 10), "// of int and uint may be wrong below 0: convert one"),
+        ("z[0] = kk.i4(min(n, u))", (1, 14), "min of int and uint may be wrong below 0: convert one"),
         ("z[0] = ~(n > 1)", (1, 8), "~ of a bool is an integer that is always true: write not"),
         ("z[0] = n and 1", (1, 8), "and and or take bools here, got int"),
         ("if n is 1:\n    pass", (1, 4), "there is no is in a kernel: write =="),
