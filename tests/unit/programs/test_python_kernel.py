@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.kernels.user_files import kernels_in
 from kernelkeep.language.builtins import BUILTINS, CONSTRUCTORS, state_builtins
 from kernelkeep.language.types import SCALARS
 from kernelkeep.programs.python_words import all_words
@@ -238,3 +239,28 @@ def test_decorating_loads_no_reader_and_no_numpy(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     assert run_python(f"import runpy; runpy.run_path({str(file)!r})").stdout.strip() == "[]"
+
+
+def test_files_with_kernels_are_found_and_checked(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import kernelkeep as kk\n@kk.kernel\ndef fine(x: kk.InOut['f4']):\n    x[kk.global_id(0)] *= 2\n"
+        "@kk.kernel\ndef wrong(x: kk.InOut['f4']):\n    x[0] = nn\n",
+        encoding="utf-8",
+    )
+    fine, wrong = kernels_in(str(file))
+    assert [fine.name, wrong.name] == ["fine", "wrong"]
+    assert kernels_in(f"{file}:wrong")[0].name == "wrong"
+    assert isinstance(fine, kk.PortableKernel) and isinstance(wrong, kk.PortableKernel)
+    assert not kk.check(fine)
+    assert [(one.line, one.file) for one in kk.check(wrong)] == [(7, str(file))]
+
+
+def test_a_cache_and_an_executor_take_it(tmp_path: Path) -> None:
+    with open_or_skip("reference") as device, kk.ProgramCache(device, tmp_path) as cache:
+        job = kk.Job(cache, scale, grid=2, outputs={"y": ((100,), "f4")})
+        with kk.Executor(device) as executor:
+            x = np.arange(100, dtype="f4")
+            assert (executor.submit(job, x=x, n=100).result()["y"] == 3 * x).all()
+        with cache.get(scale) as lease:
+            assert lease.origin == "memory"
