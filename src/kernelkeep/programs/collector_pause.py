@@ -1,4 +1,4 @@
-"""Holds the garbage collector off while a kernel is read and written: it would find nothing, and take a fifth of the time."""
+"""Holds the garbage collector off while a kernel is read and written: it would look at all objects, and find nothing."""
 
 from __future__ import annotations
 
