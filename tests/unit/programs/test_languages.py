@@ -124,3 +124,10 @@ def test_a_source_is_made_and_identified_without_loading_other_languages() -> No
     assert "languages.opencl" in loaded
     for module in ("languages.cuda", "languages.glsl", "translation_unit"):
         assert module not in loaded
+
+
+def test_wgsl_gets_no_constant_expression_that_is_not_finite() -> None:
+    """It refuses these: the bits are in a variable instead."""
+    kernel = kk.PortableKernel("f", PARAMS, "y[0] = 1.0f / 0.0f; y[1] = 3e38f * 10.0f; y[2] = 1.0f / 4.0f;")
+    text = kernel.source("wgsl").text
+    assert "y[0] = kk_infinity();" in text and "y[1] = kk_infinity();" in text and "/ 0.0" not in text

@@ -109,6 +109,8 @@ class WgslNumbers(BindingWriter):
         # WGSL refuses constant expressions that overflow, so those with named constants are computed here, too.
         if e.type in (I4, U4) and (value := constant_value(e)) is not None:
             return self.integer(int(value), e.type)
+        if e.type is F4 and (value := constant_value(e)) is not None and not math.isfinite(value):
+            return self.not_finite(value, F4)
         return super().binary(e)
 
     def remainder(self, kind: Type) -> str:
