@@ -55,6 +55,18 @@ def requirements(module: tree.Module) -> Requirements:
     )
 
 
+def first_use(module: tree.Module, kind: Type) -> tree.Expression | tree.Declare | None:
+    """The first place in a text where something has this type."""
+    uses = [
+        node
+        for function in (*module.functions, module.kernel)
+        for node in tree.walk(function.body)
+        if (isinstance(node, tree.Declare) and node.variable.type is kind)
+        or (isinstance(node, tree.Expression) and node.type is kind)
+    ]
+    return min((one for one in uses if one.at.line), key=lambda one: (one.at.line, one.at.column), default=None)
+
+
 def _array_of(element: tree.Expression) -> tree.Variable:
     while isinstance(element, (tree.Index, tree.Slice)):
         element = element.base

@@ -154,6 +154,7 @@ def _lacking(error: Unsupported, target: str, kernel: UnwrittenKernel | None) ->
     elif parts.is_c:
         shown = line_with_number(parts.functions, error.line)
     sentence = str(error).removeprefix(f"kernel {kernel.signature.name}, line {error.line}: ")
+    sentence = sentence.removeprefix(f"kernel {kernel.signature.name} ")
     return Problem(sentence, error.line, error.column, shown, target=target, capability=error.capability, file=file)
 
 

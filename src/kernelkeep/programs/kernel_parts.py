@@ -105,15 +105,16 @@ class UnwrittenKernel:
         """The typed tree. Raises `Unsupported` where it uses what the device lacks."""
         found = self.reading.module
         if self.parts.lacks:
-            from ..language.requirements import requirements
+            from ..language.requirements import first_use, requirements
+            from ..language.types import SCALARS
 
             used = requirements(found)
             for dtype in sorted(used.types):
                 needed, words = NEEDS.get(dtype, ("", ""))
                 if needed in self.parts.lacks:
-                    raise Unsupported(
-                        needed, f"kernel {self.signature.name} uses {dtype}, and this device has no {words}"
-                    )
+                    message = f"kernel {self.signature.name} uses {dtype}, and this device has no {words}"
+                    node = first_use(found, SCALARS[dtype])
+                    raise Unsupported(needed, message, *((node.at.line, node.at.column) if node is not None else ()))
             if "float_atomics" in self.parts.lacks and any(dtype in ("f4", "f8") for _, dtype in used.atomics):
                 message = f"kernel {self.signature.name} uses atomics on floats, which this device lacks"
                 raise Unsupported("float_atomics", message)

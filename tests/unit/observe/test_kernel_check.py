@@ -73,8 +73,9 @@ def test_a_device_is_checked_for_what_it_lacks() -> None:
     kernel = kk.PortableKernel("wide", Y, "double d = y[0];\ny[0] = (float)d;", 64)
     (one,) = kk.check(kernel, targets=[Small()])
     assert (one.target, one.capability, one.sentence) == (
-        "opencl:7", "float64", "kernel wide uses f8, and this device has no float64"
+        "opencl:7", "float64", "uses f8, and this device has no float64"
     )  # fmt: skip
+    assert (one.line, one.column, one.shown) == (1, 8, "double d = y[0];")
     assert not kk.check(kernel, targets=["opencl"])
     assert str(kk.check(kk.PortableKernel("k", Y, "", 64), targets=[Small()])) == "kernel k: no mistakes in opencl:7"
     with kk.open_device("reference") as device:

@@ -21,7 +21,6 @@ from ..tree import (
     Ternary,
     Unary,
     Variable,
-    walk,
 )
 from ..types import BOOL, F8, I8, U8, Scalar, StructType, Type, Vector
 from .effects import Effects
@@ -167,8 +166,10 @@ class TextWriter:
 
     def lacking(self, kind: Type) -> tuple[str, Expression | Declare | None, str]:
         """What `unsupported` is told where the target lacks a type."""
+        from ..requirements import first_use  # only where something is refused
+
         needed = "float64" if kind is F8 else "int64" if kind in (I8, U8) else str(kind)
-        return needed, _first_use(self.module, kind), f"{self.title} has no type {kind}"
+        return needed, first_use(self.module, kind), f"{self.title} has no type {kind}"
 
     def vector_name(self, kind: Vector) -> str:
         return kind.title
@@ -188,18 +189,6 @@ class TextWriter:
     def hoist(self, e: Expression) -> Expression:
         """Write an expression as statements. Returns its value."""
         raise NotImplementedError
-
-
-def _first_use(module: Module, kind: Type) -> Expression | Declare | None:
-    """The first place in a text where something has this type."""
-    uses = [
-        node
-        for function in (*module.functions, module.kernel)
-        for node in walk(function.body)
-        if (isinstance(node, Declare) and node.variable.type is kind)
-        or (isinstance(node, Expression) and node.type is kind)
-    ]
-    return min((one for one in uses if one.at.line), key=lambda one: (one.at.line, one.at.column), default=None)
 
 
 def converted(e: Expression, target: Type) -> Expression:
