@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from ..errors import CompileError, Unsupported
-from .collector_pause import CollectorPause
 from .signature import KernelSignature, declaration, entry_symbol
 
 if TYPE_CHECKING:
@@ -122,11 +121,10 @@ class UnwrittenKernel:
 
     def written_in(self, target: str, *may_assume: str) -> Written:
         """The text by one of the writers in `language/writers/`, which asks whether it may assume certain things."""
-        with CollectorPause():
-            from ..language.writers import write
+        from ..language.writers import write
 
-            options = {name: name in self.parts.assumes for name in may_assume}
-            found = write(target, self.module, self.entry, None, **options)
+        options = {name: name in self.parts.assumes for name in may_assume}
+        found = write(target, self.module, self.entry, None, **options)
         return Written(found.text, found.lines)
 
 
