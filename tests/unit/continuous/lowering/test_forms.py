@@ -208,3 +208,38 @@ def test_a_mistake_in_the_body_names_its_line(kind: str, compile_for: Any) -> No
     with pytest.raises(kk.CompileError, match="nonsense") as caught:
         compile_for(lower(made, kind).kernel.source(Target("cuda")), "sm_90")
     assert caught.value.line == 3
+
+
+def cached_parameters(assembly: str) -> set[int]:
+    """Which parameters are loaded through the cache for what no one writes during a launch."""
+    sources: dict[str, list[tuple[str, str]]] = {}
+    for operation, register, operands in re.findall(r"^\s*(?:@!?%p\d+ )?([\w.:]+)\s+(%\w+), (.*);", assembly, re.M):
+        sources.setdefault(register, []).append((operation, operands))
+    found: set[int] = set()
+    registers = re.findall(r"ld\.global\.nc[\w.:]*\s+[^\[]*\[(%\w+)", assembly)
+    for register in registers:  # grows while it is walked through
+        for operation, operands in sources.pop(register, ()):
+            if operation.startswith("ld.param"):
+                found.add(int(re.findall(r"_param_(\d+)", operands)[0]))
+            elif not operation.startswith(("ld.", "atom.")):
+                registers += re.findall(r"%rd\d+", operands)
+    return found
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ["heat", "scramble", "tiles"])
+def test_groups_see_what_others_write(name: str, compile_for: Any) -> None:
+    """A GPU that loads such words once, or through the cache for constants, waits for ever or computes with old values."""
+    form = lower(SAMPLES[name], "grid", supervised=True)
+    ptx = compile_for(form.source(Target("cuda")), "sm_999").decode(
+        "utf-8", "replace"
+    )  # newer than NVRTC: no machine code
+    access = [one.access for one in form.kernel.signature.params or ()]
+    cached = cached_parameters(ptx)
+    assert {access[at] for at in cached} <= {"r"}
+    assert cached or name != "scramble", "what is only read is cached"
+    waiting = (
+        r"(\$\w+):\s+ld\.volatile\.global[^;]*;[^$]*setp\.[^;]*;\s+@%p\d+ bra\s+\1;\s+(membar\.gl|fence\.\w+\.gpu);"
+    )
+    assert re.search(waiting, ptx), "a loop that loads the word anew each time, and a fence behind it"
+    assert re.search(r"(membar|fence\.\w+)\.sys", ptx), "what the host reads"
