@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..checker.constants import binary_value, constant_value
-from ..tree import NOWHERE, Binary, Convert, Expression, Literal, Ternary, Unary
+from ..tree import NOWHERE, Binary, Comma, Convert, Expression, Literal, Ternary, Unary, has_effect
 from ..types import BOOL, F4, F8, I4, I8, U4, U8, Scalar, Type, rounded, wrapped
 
 INTEGERS = (I4, U4, I8, U8)
@@ -27,6 +27,8 @@ def folded(e: Expression) -> int | None:
     if isinstance(e, Ternary) and kind in INTEGERS:
         condition = constant_value(e.condition)
         return None if condition is None else folded(e.then if condition else e.otherwise)
+    if isinstance(e, Comma) and not has_effect(e.first):
+        return folded(e.last)
     return None
 
 

@@ -113,6 +113,11 @@ class WgslNumbers(BindingWriter):
             return self.not_finite(value, F4)
         return super().binary(e)
 
+    def infix(self, operator: str, left: Expression, right: Expression) -> Text:
+        if operator == "!=" and left.type in (F2, F4):  # naga takes `NaN != x` for false
+            return f"!({super().infix('==', left, right)[0]})", UNARY
+        return super().infix(operator, left, right)
+
     def remainder(self, kind: Type) -> str:
         name = f"kk_remainder_{kind.length}" if isinstance(kind, Vector) else "kk_remainder"
         text = self.type_name(kind)

@@ -254,3 +254,10 @@ def test_names_that_glsl_keeps_for_textures_and_matrices() -> None:
 def test_names_that_cuda_has_functions_for(written: Write) -> None:
     text = written("cuda", "float lroundf(float v) { return v + 1.0f; } x[0] = lroundf(x[1]);")
     assert compile_for(kk.Source(text, "k", "cuda"), "sm_90")
+
+
+def test_wgsl_compares_with_nan_as_c_does(written: Callable[..., str]) -> None:
+    text = written("wgsl", "int i = kk_global_id(0); if (x[i]) x[i] = 1.0f; if (x[i] != x[i + 1]) x[i] = 2.0f;")
+    assert "if (!(x[i] == 0.0f))" in text
+    assert "if (!(x[i] == x[i + 1]))" in text
+    assert "32640" in written("wgsl", "x[0] = (n, 255) << 7;")
