@@ -117,7 +117,7 @@ class CudaWriter(CudaValues):
             return self.volatile(element, address, values)
         given = ", ".join(self.x(value, 2) for value in values)
         if e.type is F4 and operation == "sub":
-            return f"atomicAdd({address}, -{self.x(values[0], UNARY)})", PRIMARY
+            return f"atomicAdd({address}, {f'-{given}' if given.isidentifier() else f'-({given})'})", PRIMARY
         if e.type is F4 and operation in ("min", "max"):
             name = f"kk_atomic_{operation}"
             keeps = ">" if operation == "min" else "<"

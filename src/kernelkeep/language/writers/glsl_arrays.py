@@ -7,7 +7,7 @@ from ..types import F2, F4, I4, Buffer, Scalar
 from .effects import root_of
 from .glsl_numbers import GlslNumbers
 from .small_values import element_of
-from .texts import PRIMARY, UNARY, Text
+from .texts import PRIMARY, Text
 
 _ATOMICS = {"add": "Add", "sub": "Add", "min": "Min", "max": "Max", "and": "And", "or": "Or", "xor": "Xor",
             "exchange": "Exchange", "cas": "CompSwap"}  # fmt: skip
@@ -103,7 +103,7 @@ class GlslArrays(GlslNumbers):
         place = self.place_of(element)
         given = ", ".join(self.x(value, 2) for value in values)
         if operation == "sub":
-            given = f"-{self.x(values[0], UNARY)}" if given[0] != "-" else f"-({given})"
+            given = f"-{given}" if given.isidentifier() or given.isdigit() else f"-({given})"
         return f"atomic{_ATOMICS[operation]}({place}, {given})", PRIMARY
 
     def _ordered_access(self, element: Expression, values: list[Expression], *, is_bits: bool) -> Text:

@@ -68,6 +68,7 @@ class Scope:
         self.structs: list[tuple[str, StructName]] = []
         self.loops = 0  # of those around, how many `continue` belongs to
         self.breakable = 0
+        self.switches = 0  # around a statement, inside of the innermost loop
         self.rounds = 1  # how often a statement here is run, at most
 
     @contextmanager

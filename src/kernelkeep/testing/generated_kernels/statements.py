@@ -115,7 +115,8 @@ class Statements(VectorExpressions):
     def _leave(self) -> None:
         """`break` or `continue`."""
         scope = self.scope
-        words = ["break"] * bool(scope.breakable) + ["continue"] * bool(scope.loops)
+        # Mesa 22 compiles a `continue` in a switch in a switch wrong.
+        words = ["break"] * bool(scope.breakable) + ["continue"] * bool(scope.loops and scope.switches < 2)
         if not words:
             return self.assign()
         self.line(f"if ({self.condition()}) {self.choices.pick(*words)};")
@@ -145,10 +146,11 @@ class Statements(VectorExpressions):
 
     def _loop(self, rounds: int, write: Callable[[], None]) -> None:
         scope = self.scope
-        before = scope.loops, scope.breakable, scope.rounds
+        before = scope.loops, scope.breakable, scope.rounds, scope.switches
         scope.loops, scope.breakable, scope.rounds = scope.loops + 1, scope.breakable + 1, scope.rounds * rounds
+        scope.switches = 0
         write()
-        scope.loops, scope.breakable, scope.rounds = before
+        scope.loops, scope.breakable, scope.rounds, scope.switches = before
 
     def _rounds(self) -> int:
         return 1 + self.choices.below(4 if self.scope.rounds * 4 <= self.MOST_ROUNDS else 1)
@@ -190,6 +192,7 @@ class Statements(VectorExpressions):
         count = 1 + c.below(4)
         default = c.below(count + 2)
         scope.breakable += 1
+        scope.switches += 1
         for at in range(count):
             labels = f"case {at}:" + (" case 7:" if at == 1 else "") + (" default:" if at == default else "")
             self.body(labels, 2)
@@ -198,6 +201,7 @@ class Statements(VectorExpressions):
         if default == count:
             self.body("default:", 2)
         scope.breakable -= 1
+        scope.switches -= 1
         self.line("}")
 
     def _conditional_text(self) -> None:

@@ -262,3 +262,15 @@ def test_vectors_are_negated_and_shifted(run: Run) -> None:
     for one in (l, 0 * l + 3):
         wanted ^= ((~one & 0xFFFFFFFF) >> 5) * -one
     assert out.tolist() == (wanted & 0xFFFFFFFF).astype("u4").view("i4").tolist()
+
+
+def test_what_an_atomic_subtracts_is_evaluated_once(run: Run) -> None:
+    out, floats = run(
+        """unsigned char c = 7; float f = 1.5f;
+           if (kk_global_id(0) != 0) return;
+           kk_atomic_sub(o[0], (int)(c++)); kk_atomic_sub(x[0], f++); kk_atomic_sub(x[1], -f);
+           o[1] = c; x[2] = f;""",
+        o=np.zeros(2, "i4"), x=np.zeros(3, "f4"),
+    )  # fmt: skip
+    assert out.tolist() == [-7, 8]
+    assert floats.tolist() == [-1.5, 2.5, 2.5]
