@@ -133,7 +133,7 @@ class OpenCLWriter(PointerWriter):
     def float_to_integer(self, text: str, source: Scalar, target: Scalar) -> Text:
         kind, result = self.type_name(F4 if source is F2 else source), self.type_name(target)
         call = f"convert_{result}_sat_rtz"
-        if target not in (I4, I8):
+        if target not in (I4, I8, U8):
             return f"{call}({text})", PRIMARY
         # NaN becomes 0 by the standard, and the smallest integer with PoCL.
         name = f"kk_{kind}_to_{result}"
