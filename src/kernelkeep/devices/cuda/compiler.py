@@ -100,7 +100,7 @@ def compile_for(source: Source, architecture: str) -> bytes:
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode("utf-8", "replace")
-            raise compile_error(source, log or f"NVRTC: {status.name}", _COMPLAINT)
+            raise compile_error(source, log.strip("\0") or f"NVRTC: {status.name}", _COMPLAINT)
         if form == "cubin":
             payload = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
         else:
@@ -121,9 +121,10 @@ def _target(nvrtc: Any, architecture: str) -> tuple[str, str]:
 
 def _read(size_of: Any, read: Any, program: Any) -> bytes:
     _, size = size_of(program)
-    raw: bytes = b" " * size  # the bindings fill it in place
+    # The bindings fill it in place. One byte would be an object that all of Python shares, as an empty log needs.
+    raw: bytes = b" " * max(size, 2)
     read(program, raw)
-    return raw
+    return raw[:size]
 
 
 def _check_nvrtc(nvrtc: Any, status: Any) -> None:
