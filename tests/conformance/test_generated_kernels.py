@@ -26,9 +26,9 @@ def test_generated_kernels_give_what_the_reference_device_gives(backend: str) ->
     with open_or_skip(backend) as device:
         is_pocl = "Portable Computing Language" in device.info.driver
     seeds = [*range(6), *(random.randrange(1 << 32) for _ in range(2))]
-    # The optimiser of PoCL 3.0 takes a variable for the same in all work-items where a branch gave it one of two constants:
+    # With its optimiser, PoCL 3.0 gives all work-items of a group the same `a` behind a barrier, after
     #     if (n > 5 && x[i] > 3) a = 2; else a = 3;
-    # and then keeps only one for the group while a barrier is waited for. Without barriers it is right.
+    # So kernels with barriers are compared without it. No difference was seen in kernels without barriers.
     waiting = [one for one in seeds if "kk_barrier" in generated_kernel(one).kernel.body] if is_pocl else []
     found = search(backend, [one for one in seeds if one not in waiting], batch=4, seconds_to_shrink=20)
     found += search(backend, waiting, batch=4, seconds_to_shrink=20, options=["-cl-opt-disable"])
