@@ -18,7 +18,7 @@ from .source import Source
 if TYPE_CHECKING:
     from .includes import Header
 
-# Raised by 1 when readers or writers change what they write: then programs are compiled again. A test notices.
+# Raised by 1 when readers or writers change what they write: then programs are compiled again.
 WRITERS_VERSION = 1
 
 
@@ -47,6 +47,8 @@ class PortableSource(Source):
     def key_text(self) -> str:
         parts = self.kernel
         lines = [declaration(parts.signature), f"//kk: {parts.reader} {len(parts.functions)} {' '.join(parts.assumes)}"]
+        if find_language(self.language).keeps_places:
+            lines.append(f"//kk: places {parts.first_line} {parts.file!r}")
         return "\n".join([*lines, parts.functions, parts.body])
 
     @cached_property

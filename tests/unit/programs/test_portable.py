@@ -179,7 +179,7 @@ def test_a_device_may_say_what_the_writer_can_rely_on() -> None:
 # --- the key
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", [*LANGUAGES, "reference"])
 def test_the_key_is_made_without_writing_and_changes_with_all_that_matters(language: str) -> None:
     def digest(**fields: Any) -> str:
         source = kernel(**fields).source(language)
@@ -188,7 +188,9 @@ def test_the_key_is_made_without_writing_and_changes_with_all_that_matters(langu
         return found
 
     same = digest()
-    assert digest() == digest(first_line=7) == same
+    assert digest() == same
+    # Errors of the reference device name the line, so there a body that has moved is another program.
+    assert (digest(first_line=7) == same) is (language != "reference")
     others = [
         digest(body="y[0] = x[1];"),
         digest(name="g"),

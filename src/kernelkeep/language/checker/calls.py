@@ -48,6 +48,7 @@ from ..types import (
     vector,
 )
 from .assignments import root_of
+from .atomics import uses_atomics
 from .constants import constant_value
 from .conversions import Conversions, invalid
 from .expressions import Expressions, arithmetic_type
@@ -148,7 +149,11 @@ class Calls:
         for parameter, argument in zip(function.parameters, arguments, strict=True):
             what = f"{parameter.written} of {function.name}"
             if isinstance(parameter.type, Buffer):
-                given.append(self._array(parameter.type, argument, what))
+                array = self._array(parameter.type, argument, what)
+                if _is_own(array) and uses_atomics(function, parameter):
+                    message = f"{what} must be a buffer or a shared array: the function uses atomics on it"
+                    array = self._error(argument.at, message)
+                given.append(array)
             else:
                 given.append(self._conversions.convert(argument, parameter.type, what))
         return Call(at, function.result, function, tuple(given))
@@ -284,6 +289,12 @@ class Calls:
             return invalid(at)
         stored = self._conversions.convert(value[0], _FLOAT4, "the stored value")
         return BuiltinCall(at, VOID, builtin, (array, index, stored))
+
+
+def _is_own(array: Expression) -> bool:
+    """Whether an array, or a part of it, is one that each work-item has for itself."""
+    base = array.base if isinstance(array, Slice) else array
+    return isinstance(base, Name) and base.variable.space in ("local", "constant")
 
 
 def _array_of(element: Expression) -> Variable | None:

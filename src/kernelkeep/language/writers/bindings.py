@@ -178,7 +178,8 @@ class BindingWriter(SmallValueWriter):
                 given.append(base)
             offset = self.offset_of(argument, base)
             if offset is not None:
-                offsets[parameter] = Variable(f"{parameter.name}_from", I4, "parameter", parameter.at)
+                offset_name = self.names.derived(f"{parameter.name}_from")
+                offsets[parameter] = Variable(offset_name, I4, "parameter", parameter.at)
                 key.append("from")
                 given.append(offset)
         found = self.written.get(tuple(key))

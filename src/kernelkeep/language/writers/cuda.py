@@ -88,8 +88,6 @@ class CudaWriter(CudaValues):
     def to_half(self) -> str:
         return self.helper("kk_to_half", _TO_HALF)
 
-    # --- vectors and structs
-
     # --- built-ins
 
     def position(self, name: str, dimension: Expression) -> Text:
@@ -157,7 +155,7 @@ _FLOAT_ATOMIC = (
     DEVICE
     + """ float {name}(float* p, float v) {{
     unsigned old = *(volatile unsigned*)p;
-    while (__uint_as_float(old) {keeps} v) {{
+    while (__uint_as_float(old) {keeps} v || isnan(__uint_as_float(old))) {{
         const unsigned seen = atomicCAS((unsigned*)p, old, __float_as_uint(v));
         if (seen == old) break;
         old = seen;

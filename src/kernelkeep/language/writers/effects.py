@@ -152,7 +152,7 @@ class Effects:
         elif kind is Index:
             facts = self._operands(e, (e.base, e.index))  # type: ignore[attr-defined]
         elif kind is Slice:
-            facts = self._visit(e.offset)  # type: ignore[attr-defined]
+            facts = self._operands(e, (e.base, e.offset))  # type: ignore[attr-defined]
         elif kind is Construct:
             facts = self._operands(e, e.arguments)  # type: ignore[attr-defined]
         elif isinstance(e, (Assign, Update, Increment)):

@@ -64,7 +64,6 @@ class GlslWriter(GlslArrays):
         super().__init__(module, entry, calls)
         self.extensions: dict[str, None] = {}
         self.owners: dict[str, Variable] = {}
-        self._given_names: dict[Variable, str] = {}
         self.nonnegative_remainders = nonnegative_remainders
         if native_float_atomics:
             self.float_atomics = frozenset(  # type: ignore[misc]
@@ -114,9 +113,7 @@ class GlslWriter(GlslArrays):
 
     def _given(self, scalar: Variable) -> str:
         """The name of a scalar as it is passed, where the kernel changes its own copy."""
-        if scalar not in self._given_names:
-            self._given_names[scalar] = self.names.new(f"{scalar.name}_given")
-        return self._given_names[scalar]
+        return self.names.derived(f"{scalar.name}_given")
 
     def kernel(self) -> None:
         kernel = self.module.kernel

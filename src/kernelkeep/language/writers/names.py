@@ -105,6 +105,7 @@ class Names:
         self._taken = set(taken)
         self._known: dict[str, str] = {}
         self._counts: dict[str, int] = {}
+        self._derived: dict[str, str] = {}
 
     def free(self, name: str) -> str:
         """`name`, or where the target reserves it, `name_`."""
@@ -121,6 +122,13 @@ class Names:
     def other(self, name: str) -> str:
         """A name like `name` that is used for nothing else."""
         return self._unused(f"{name}_2")
+
+    def derived(self, name: str) -> str:
+        """A name that was made from one of the user's, or another like it where the user has that one, too."""
+        found = self._derived.get(name)
+        if found is None:
+            found = self._derived[name] = self._unused(name)
+        return found
 
     def new(self, stem: str) -> str:
         """A name for something that the user did not name: `old_1`, `old_2`."""

@@ -205,7 +205,7 @@ class PointerWriter(WrappingWriter):
             if isinstance(one.type, Buffer):
                 found.append(self.pointer(one, self.space_of(one)))
             elif one.type is F2:
-                found.append(f"const {self.type_name(U2)} {self.names.free(one.name)}_bits")
+                found.append(f"const {self.type_name(U2)} {self.names.derived(f'{one.name}_bits')}")
             else:
                 const = "" if one in kernel.changed else "const "
                 found.append(f"{const}{self.type_name(one.type)} {self.variable(one)}")
@@ -218,7 +218,7 @@ class PointerWriter(WrappingWriter):
         for one in kernel.parameters:
             if one.type is F2:
                 const = "" if one in kernel.changed else "const "
-                bits = f"{self.names.free(one.name)}_bits"
+                bits = self.names.derived(f"{one.name}_bits")
                 self.line(f"{const}float {self.variable(one)} = {self.from_half()}({bits});")
         self.depth -= 1
         self.block(kernel.body)

@@ -97,7 +97,7 @@ class WgslWriter(WgslArrays):
         seen: set[Variable] = set()
         for one in function.parameters:
             if not isinstance(one.type, Buffer):
-                own = f"{self.variable(one)}_given" if one in function.changed else self.variable(one)
+                own = self._given(one) if one in function.changed else self.variable(one)
                 parameters.append(f"{own}: {self.type_name(one.type)}")
                 continue
             if (array := self.arrays[one]).space == "parameter" and array not in seen:
@@ -111,7 +111,11 @@ class WgslWriter(WgslArrays):
     def function_start(self, function: Function) -> None:
         for one in function.parameters:
             if one in function.changed and not isinstance(one.type, Buffer):
-                self.line(f"    var {self.variable(one)} = {self.variable(one)}_given;")
+                self.line(f"    var {self.variable(one)} = {self._given(one)};")
+
+    def _given(self, parameter: Variable) -> str:
+        """The name of a parameter as it is passed, where the function changes its own copy."""
+        return self.names.derived(f"{parameter.name}_given")
 
     def call(self, e: Call) -> Text:
         name, arguments = self.specialised(e.function, e.arguments)

@@ -61,6 +61,7 @@ class Language:
 
     # The types that parameters can have, by NumPy's short names.
     parameter_types: frozenset[str] = frozenset(C_TYPES)
+    keeps_places = False  # a compiled program knows the file and the lines of its body, which are part of its key
 
     def write(self, kernel: UnwrittenKernel) -> Written:
         """A portable kernel in this language. Raises `CompileError` and `Unsupported`."""

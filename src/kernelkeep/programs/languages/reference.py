@@ -22,6 +22,7 @@ class _Reference(Language):
     title = "portable C"
     suffixes = (".kk",)
     has_options = False
+    keeps_places = True  # errors name the line of the body
     handwritten_kernel = """\
 {before}
 //kk: kernel {name} x:buffer:{kind}:r y:buffer:{kind}:rw a:scalar:{kind} n:scalar:int

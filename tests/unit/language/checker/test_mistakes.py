@@ -82,6 +82,11 @@ import kernelkeep as kk
         ("kk_shared(int4, t, 4); kk_atomic_add(t[0][1], 1);", (1, 38), "kk_atomic_add takes an element of a buffer"),
         ("struct s { int a[2]; }; kk_shared(struct s, t, 4); kk_atomic_add(t[0].a[1], 1);", (1, 66), "takes an element"),
         ("int t[2]; kk_atomic_add(t[0], 1);", (1, 25), "takes an element of a buffer or of a shared array"),
+        (
+            "void f(int* p) { kk_atomic_add(p[0], 1); }\nvoid g(int* p) { f(p + 1); }\nint t[2]; g(t);",
+            (3, 13),
+            "p of g must be a buffer or a shared array: the function uses atomics on it",
+        ),
         ("kk_atomic_add(n, 1);", (1, 15), "kk_atomic_add takes an element of a buffer or of a shared array"),
         ("kk_atomic_and(y[0], 1);", (1, 15), "kk_atomic_and takes an element of type int or uint, got float"),
         ("kk_atomic_add(d[0], 1);", (1, 15), "of type int, uint or float, got double"),

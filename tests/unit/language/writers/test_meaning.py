@@ -252,3 +252,26 @@ def test_only_such_kernels_are_left_alone_by_the_optimiser(written: Callable[...
     ):
         assert ("optimize off" in written("opencl", body)) == expected, body
         assert "optimize off" not in written("cuda", body)
+
+
+def test_a_part_of_an_array_is_read_before_a_later_operand_writes_to_it(run: Run) -> None:
+    body = """int first(const int* p) { return p[0]; }
+              o[0] = first(x + 1) + (x[1] = 5) * 10; o[1] = (x[2] = 7) * 10 + first(&x[2]);"""
+    x, out = run(body, group=1, x=np.array([1, 2, 3], "i4"), o=np.zeros(2, "i4"))
+    assert (x.tolist(), out.tolist()) == ([1, 5, 7], [52, 77])
+
+
+def test_names_that_the_writer_makes_are_not_those_of_the_user(run: Run) -> None:
+    body = """int from(const int* p, int p_from) { int p_given = p[0]; p_from += p_given; return p_from; }
+              n += n_given; o[0] = from(x + 1, 100) + n;"""
+    _, out = run(body, group=1, x=np.array([1, 2], "i4"), o=np.zeros(1, "i4"), scalars={"n": 1000, "n_given": 3000})
+    assert out[0] == 4102
+
+
+def test_a_half_among_parameters_with_the_name_of_its_bits(device: Device) -> None:
+    params: list[Any] = [kk.Scalar("a", "f2"), kk.Scalar("a_bits", "i4"), kk.Buffer("o", "f4")]
+    kernel = kk.PortableKernel("k", params, "o[0] = a + a_bits;", 1)
+    out = device.array(np.zeros(1, "f4"))
+    with device.build(kernel.source(device)) as program:
+        program.kernel().launch(1, (np.float16(1.5), 4, out))
+    assert out.numpy()[0] == 5.5

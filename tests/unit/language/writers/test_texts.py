@@ -261,3 +261,8 @@ def test_wgsl_compares_with_nan_as_c_does(written: Callable[..., str]) -> None:
     assert "if (!(x[i] == 0.0f))" in text
     assert "if (!(x[i] == x[i + 1]))" in text
     assert "32640" in written("wgsl", "x[0] = (n, 255) << 7;")
+
+
+def test_an_atomic_minimum_in_cuda_replaces_a_nan_as_fmin_does(written: Callable[..., str]) -> None:
+    text = written("cuda", "kk_atomic_min(x[0], x[1]);")
+    assert "while (__uint_as_float(old) > v || isnan(__uint_as_float(old))) {" in text
