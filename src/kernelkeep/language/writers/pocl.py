@@ -1,4 +1,4 @@
-"""What an OpenCL C text needs so that PoCL 3.0 compiles it right. Macros are empty for GPUs.
+"""What an OpenCL C text needs so that PoCL 3.0 compiles it right. Other compilers do not see it.
 
 - A shared variable, or an element of a shared array with a constant index: PoCL's optimiser takes it for one that no other
   work-item changes, unless its address is stored somewhere.
@@ -34,17 +34,17 @@ from ..tree import (
 )
 from ..types import Array
 
-_CPU = "#if defined(__x86_64__) || defined(__aarch64__)"
+_POCL = "#ifdef POCL_DEVICE_ADDRESS_BITS"  # which PoCL defines for every program
 # The name of a macro, and its definition.
 SHOWN = (
     "kk_show_to_group",
-    f"""{_CPU}
+    f"""{_POCL}
 #define kk_show_to_group(x) __local void* volatile kk_shown_##x = (__local void*)&x;
 #else
 #define kk_show_to_group(x)
 #endif""",
 )
-LEFT_ALONE = _CPU, "#pragma clang optimize off", "#endif"
+LEFT_ALONE = _POCL, "#pragma clang optimize off", "#endif"
 
 
 class Needs(NamedTuple):
