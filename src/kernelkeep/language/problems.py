@@ -12,6 +12,7 @@ from ..errors import CompileError
 if TYPE_CHECKING:
     from .tree import Place
 
+NESTED_TOO_DEEPLY = "the body is nested too deeply"
 _MOST = 20  # errors that are collected before the reader gives up
 
 
@@ -98,6 +99,11 @@ class Problems:
         others = f"\n({more} more {'error' if more == 1 else 'errors'} in .log)" if more else ""
         log = "\n".join(map(str, self.errors))
         raise CompileError(f"{what}, {first}{others}", log=log, line=first.line, name=name, problems=self.errors)
+
+
+def nested_too_deeply(name: str) -> CompileError:
+    """The error for a kernel that was read, and is nested more deeply than can be written."""
+    return CompileError(f"kernel {name}: {NESTED_TOO_DEEPLY}", log=NESTED_TOO_DEEPLY, name=name)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -257,6 +257,8 @@ _INTEGER_SUFFIXES = {"": (True, 4), "u": (False, 4), "l": (True, 8), "ul": (Fals
 def literal(text: str) -> tuple[int | float, Scalar] | None:
     """The value and type of a number in C. None where it is none."""
     low = text.lower()
+    if not low.isascii():  # Python takes the digits of every script
+        return None
     is_hexadecimal = low.startswith("0x")
     try:
         if "p" in low or (not is_hexadecimal and ("." in low or "e" in low or low[-1] == "f")):
@@ -269,6 +271,8 @@ def literal(text: str) -> tuple[int | float, Scalar] | None:
         value = int(digits, 8 if digits.isdigit() and not is_decimal else 0)
     except (KeyError, ValueError):
         return None
+    except OverflowError:  # of hexadecimal floats
+        return math.inf, kind
     if "_" in text:  # Python allows it
         return None
     for kind in (I4, U4, I8, U8):

@@ -121,10 +121,14 @@ class UnwrittenKernel:
 
     def written_in(self, target: str, *may_assume: str) -> Written:
         """The text by one of the writers in `language/writers/`, which asks whether it may assume certain things."""
+        from ..language.problems import nested_too_deeply
         from ..language.writers import write
 
         options = {name: name in self.parts.assumes for name in may_assume}
-        found = write(target, self.module, self.entry, None, **options)
+        try:
+            found = write(target, self.module, self.entry, None, **options)
+        except RecursionError:
+            raise nested_too_deeply(self.signature.name) from None
         return Written(found.text, found.lines)
 
 

@@ -168,7 +168,7 @@ class PortableKernel:
                 raise ArgumentError(f"params of kernel {self.name} must be kk.Buffer or kk.Scalar, got {param!r}")
         if not isinstance(self.body, str):
             raise ArgumentError(f"body of kernel {self.name} must be a str, got {type(self.body).__name__}")
-        if isinstance(self.options, str):
+        if isinstance(self.options, str) or not isinstance(self.options, Iterable):
             raise ArgumentError(
                 f"options of kernel {self.name} must be a sequence of single options, got {self.options!r}"
             )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...language.problems import nested_too_deeply
 from ...language.types import Array, Buffer, Scalar, StructType, Type, Vector
 from .arithmetic import NAMES, UNSET
 from .breakpoints import Breakpoints, Stop
@@ -34,7 +35,10 @@ class KernelCode:
     def __init__(self, text: KernelText) -> None:
         self.text = text
         self.module = read_kernel(text)
-        self.use = array_use(self.module)
+        try:
+            self.use = array_use(self.module)
+        except RecursionError:
+            raise nested_too_deeply(text.signature.name) from None
         self._compiled: dict[tuple[Any, ...], tuple[Written, Callable[..., Any]]] = {}
 
     @property
@@ -52,11 +56,14 @@ class KernelCode:
         storages = tuple((one.title, one.is_watched, one.must_be_written, one.has_atomics) for _, one in plan.storages)
         key = plan.group, storages, plan.breakpoints
         if key not in self._compiled:
-            written = ModuleWriter(self.module, self.use, plan).text()
             name = f"<kernel {self.text.signature.name} on the reference device>"
             scope = dict(NAMES)
-            # Of the user's text there are only numbers, names with a prefix, and quoted labels in it.
-            exec(compile(written.text, name, "exec"), scope)
+            try:
+                written = ModuleWriter(self.module, self.use, plan).text()
+                # Of the user's text there are only numbers, names with a prefix, and quoted labels in it.
+                exec(compile(written.text, name, "exec"), scope)
+            except (RecursionError, MemoryError, SyntaxError):  # Python has limits for blocks and parentheses as well
+                raise nested_too_deeply(self.text.signature.name) from None
             self._compiled[key] = written, scope.pop("make")
         return self._compiled[key]
 

@@ -67,6 +67,11 @@ class Declarations:
             element = array(element, length)
         return element
 
+    def check_size(self, kind: Type, at: Place) -> None:
+        """Report an array, or a struct with arrays, that is too large for any device."""
+        if _count(kind) > _MOST_ELEMENTS:
+            self._problems.error(at, f"{kind} has more than {_MOST_ELEMENTS} elements")
+
     def declare(
         self,
         name: str,
@@ -78,9 +83,10 @@ class Declarations:
         is_const: bool = False,
     ) -> Declare:
         """A variable with its first value. The value was read before the name means the variable."""
-        if kind is VOID:
+        if _innermost(kind) is VOID:
             self._problems.error(at, f"{name} must have a type other than void")
             kind = INVALID
+        self.check_size(kind, at)
         value = None if initial is None else self.initial(kind, initial, f"the first value of {name}")
         known = None
         if is_const:
@@ -99,7 +105,9 @@ class Declarations:
         """A variable that the group shares: an array, or without lengths a single value."""
         if not isinstance(element, (Scalar, Vector, StructType)) or element is VOID:
             self._problems.error(at, f"what a group shares cannot be of type {element}")
-        return Declare(at, self._scopes.declare(name, self.array(element, lengths), "shared", at))
+        kind = self.array(element, lengths)
+        self.check_size(kind, at)
+        return Declare(at, self._scopes.declare(name, kind, "shared", at))
 
     def parameter(self, name: str, kind: Type, at: Place, *, is_const: bool, is_restrict: bool = False) -> Variable:
         """A parameter of a helper function."""
@@ -168,6 +176,19 @@ def _parts(kind: Type) -> tuple[list[str | int], list[Type]]:
     if isinstance(kind, (Vector, Array)):
         return list(range(kind.length)), [kind.element] * kind.length
     return [], []
+
+
+def _innermost(kind: Type) -> Type:
+    while isinstance(kind, Array):
+        kind = kind.element
+    return kind
+
+
+def _count(kind: Type) -> int:
+    """The numbers in a type."""
+    if isinstance(kind, Array):
+        return kind.length * _count(kind.element)
+    return sum(_count(part) for _, part in kind.fields) if isinstance(kind, StructType) else 1
 
 
 def _is_aggregate(kind: Type) -> bool:

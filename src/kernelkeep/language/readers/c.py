@@ -23,7 +23,7 @@ from ..builtins import Spelling, system_builtins
 from ..checker.checker import Checker
 from ..checker.flow import check_flow
 from ..checker.scopes import CurrentFunction
-from ..problems import Problems, TooManyProblems
+from ..problems import NESTED_TOO_DEEPLY, Problems, TooManyProblems
 from ..tree import Block, Declare, Function, Literal, Module, Place, Statement, Variable
 from ..types import I4, INVALID, VOID, Array, Buffer, Named, Scalar, Type, buffer
 from .c_outline import changed_names, last_function
@@ -86,8 +86,8 @@ def read_body(
     except (UnexpectedToken, TooManyProblems):
         pass
     except RecursionError:
-        problems.errors.clear()
-        problems.error(Place(first_line, 1), "the body is nested too deeply")
+        if not problems.errors:
+            problems.error(Place(first_line, 1), NESTED_TOO_DEEPLY)
     problems.raise_errors(f"kernel {name}", name)
     assert module is not None
     return Reading(module, tuple(problems.warnings))

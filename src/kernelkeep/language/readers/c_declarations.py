@@ -7,7 +7,7 @@ from ..checker.checker import Checker
 from ..checker.declarations import InitialiserList
 from ..checker.scopes import Space
 from ..tree import Declare, Expression, Place, Statement
-from ..types import StructType, Type
+from ..types import VOID, StructType, Type
 from .c_expressions import ExpressionParser
 from .c_tokens import Token
 
@@ -141,10 +141,14 @@ class DeclarationParser:
                 if own.text in fields:
                     self._checker.problems.error(own.at, f"field {own.text} is there twice")
                 sizes = [size or 1 for size in self.sizes()]
+                if base is VOID:
+                    self._checker.problems.error(own.at, f"field {own.text} must have a type other than void")
                 fields[own.text] = self._checker.declarations.array(base, sizes)
                 if not read.accept(","):
                     break
             read.expect(";", " behind the field")
+        if not fields:
+            self._checker.problems.error(at, "a struct must have a field")
         return self._checker.scopes.define_struct(name, tuple(fields.items()), at)
 
     def typedef(self, into: list[Statement]) -> None:

@@ -137,6 +137,9 @@ class Preprocessor:
                 words = [one.text for one in queue[:3]]
                 length = 3 if words[:1] == ["("] and words[2:] == [")"] else 1
                 name = words[1] if length == 3 else "".join(words[:1])
+                if not name[:1].isidentifier():
+                    self._problems.error(token.at, "defined takes a name, in parentheses or without")
+                    return False
                 del queue[:length]
                 known.append(Token("number", "1" if name in self._macros else "0", token.at))
             else:

@@ -114,7 +114,7 @@ class TypeParser:
         first = self.token
         while True:
             text = self.token.text
-            if text in QUALIFIERS or (text in _SPACES and self.begins_type(self.peek(1))):
+            if text in _STORAGE or text == "restrict" or (text in _SPACES and self.begins_type(self.peek(1))):
                 self.has_shared |= text in ("__shared__", "__local", "local")
                 if text == "volatile":
                     hint = "kk_atomic_load and kk_atomic_store see what other work-items change"

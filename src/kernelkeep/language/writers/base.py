@@ -47,7 +47,7 @@ class Writer(LoopWriter):
         self.group = entry.group
         self.ranges = Ranges(self.group)
         self.effects = Effects(module, self.needs_statement, is_ordered=self.is_ordered)
-        self.names = Names(reserved_words(self.target), _names(module))
+        self.names = Names(reserved_words(self.target), _names(module), (one.name for one in module.structs))
         self.functions: list[tuple[list[str], list[int]]] = []  # those that were called, each before its callers
         self.written: dict[object, str] = {}  # their names
 
@@ -140,12 +140,12 @@ def _each(write: Callable[[Any], None], parts: Iterable[object]) -> None:
 
 
 def _names(module: Module) -> set[str]:
-    found = {module.kernel.name, *(one.variable.name for one in module.constants)}
+    found = {one.variable.name for one in module.constants}
     for struct in module.structs:
-        found.add(struct.name)
         found |= {name for name, _ in struct.fields}
     for function in (*module.functions, module.kernel):
-        found.add(function.name)
+        if function is not module.kernel:
+            found.add(function.name)
         found |= {one.name for one in function.parameters}
         found |= {one.name for one in declared_variables(function.body)}
     return found

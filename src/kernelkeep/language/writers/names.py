@@ -31,7 +31,10 @@ atomic_xchg atomic_cmpxchg atomic_inc atomic_dec vload_half vstore_half vload4 v
 isnotequal isless isgreater isnormal bitselect upsample rotate hadd rhadd mul24 mad24 mad_hi mul_hi mad_sat add_sat
 sub_sat abs_diff ctz sincos sinpi cospi tanpi asinpi acospi atanpi atan2pi pown rootn remainder remquo modf frexp ldexp
 logb ilogb nextafter nan lgamma lgamma_r tgamma erf erfc maxmag minmag fast_length fast_distance fast_normalize
-image1d_t image2d_t image3d_t event wait_group_events prefetch async_work_group_copy vec_step as_type linux unix
+image1d_t image2d_t image3d_t image1d_array_t image2d_array_t image1d_buffer_t image2d_depth_t
+image2d_array_depth_t image2d_msaa_t image2d_array_msaa_t memory_order memory_scope atomic_int atomic_uint atomic_long
+atomic_ulong atomic_float atomic_double atomic_flag atomic_size_t reserve_id_t cl_mem_fence_flags queue_t clk_event_t
+ndrange_t kernel_exec event wait_group_events prefetch async_work_group_copy vec_step as_type linux unix
 FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN INT_MAX INT_MIN UINT_MAX CHAR_BIT M_PI M_E M_PI_F M_E_F
 """
 _GLSL = """
@@ -74,6 +77,8 @@ atomicCompareExchangeWeak main vec2f vec3f vec4f vec2i vec3i vec4i vec2u vec3u v
 """
 _WORDS = {"cuda": _C + _CUDA, "opencl": _C + _OPENCL, "glsl": _C + _GLSL, "wgsl": _WGSL}
 _VECTORS = "char uchar short ushort int uint long ulong half float double bool"
+# What the names of macros begin with that targets define: CLK_LOCAL_MEM_FENCE, FLT_DIG, GL_core_profile.
+_MACROS = tuple("kk_ gl_ GL_ CL_ CLK_ POCL_ FLT_ DBL_ LDBL_ HALF_ M_ FP_ INT_ CUDA_".split())
 # What the names of vector types begin with in a target, where it has names such as float4 at all.
 _PREFIXES = {"cuda": ("", "make_"), "opencl": ("", "as_", "convert_"), "glsl": (), "wgsl": ()}
 # Of GLSL's samplers and images.
@@ -87,6 +92,8 @@ def reserved_words(target: str) -> frozenset[str]:
     """The names that nothing of the user may have in a target."""
     found = set(_WORDS[target].split())
     found.update(name for name in BUILTINS if not name.startswith(("kk_", "__")))
+    if target == "opencl":
+        found.update(f"convert_{kind}" for kind in _VECTORS.split())
     for prefix in _PREFIXES[target]:
         found.update(f"{prefix}{kind}{length}" for kind in _VECTORS.split() for length in (1, 2, 3, 4, 8, 16))
     if target == "glsl":
@@ -100,9 +107,11 @@ def reserved_words(target: str) -> frozenset[str]:
 class Names:
     """Gives each name of a module one that is free in the target."""
 
-    def __init__(self, reserved: frozenset[str], taken: Iterable[str]) -> None:
+    def __init__(self, reserved: frozenset[str], ordinary: Iterable[str], tags: Iterable[str] = ()) -> None:
         self._reserved = reserved
-        self._taken = set(taken)
+        self._ordinary = frozenset(ordinary)
+        self._taken = {*self._ordinary, *tags}
+        self._tags: dict[str, str] = {}
         self._known: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._derived: dict[str, str] = {}
@@ -113,11 +122,20 @@ class Names:
         if found is None:
             found = name
             if name in self._reserved or _is_ours(name):
-                found = self._unused("_".join(filter(None, name.split("_"))) + "_")
-                if found.startswith(("kk_", "gl_")):
+                plain = name if name.isascii() else "".join(map(_in_ascii, name))
+                found = self._unused("_".join(filter(None, plain.split("_"))) + "_")
+                if found.startswith(_MACROS):
                     found = self._unused("own_" + found)
             self._known[name] = found
         return found
+
+    def tag(self, name: str) -> str:
+        """A struct's name. In C `struct x` and a variable `x` are two names; in the targets they are not."""
+        if name not in self._ordinary:
+            return self.free(name)
+        if name not in self._tags:
+            self._tags[name] = self._unused(f"{self.free(name)}_2")
+        return self._tags[name]
 
     def other(self, name: str) -> str:
         """A name like `name` that is used for nothing else."""
@@ -149,4 +167,10 @@ class Names:
 
 def _is_ours(name: str) -> bool:
     """Whether a name is of a form that writers or targets keep for themselves."""
-    return name.startswith(("kk_", "gl_")) or "__" in name or (name[0] == "_" and name[1:2].isupper())
+    if name.startswith(_MACROS) or "__" in name or (name[0] == "_" and name[1:2].isupper()):
+        return True
+    return not name.isascii()
+
+
+def _in_ascii(letter: str) -> str:
+    return letter if letter.isascii() else f"_u{ord(letter):x}_"

@@ -161,7 +161,7 @@ class TextWriter:
         if isinstance(kind, Vector):
             return self.vector_name(kind)
         if isinstance(kind, StructType):
-            return self.names.free(kind.name)
+            return self.names.tag(kind.name)
         raise self.unsupported(*self.lacking(kind))
 
     def lacking(self, kind: Type) -> tuple[str, Expression | Declare | None, str]:

@@ -22,6 +22,12 @@ import kernelkeep as kk
         ("float f(float v) { return v; }\ny[0] = f;", (2, 8), "f is a function: call it as f(…)"),
         ("y[0] = n(1);", (1, 8), "n is a variable and cannot be called"),
         ("struct p q;", (1, 8), "struct p is not defined"),
+        ("void v[2];", (1, 6), "v must have a type other than void"),
+        ("struct s { void v; };", (1, 17), "field v must have a type other than void"),
+        ("struct s {};", (1, 1), "a struct must have a field"),
+        ("int v[65536][65536];", (1, 5), "int[65536][65536] has more than 16777216 elements"),
+        ("struct s { int v[65536]; }; struct s w[65536];", (1, 38), "has more than 16777216 elements"),
+        ("z[0] = ٣;", (1, 8), "٣ is not a number"),
         # types
         ("y[0] = x;", (1, 8), "this is an array (float[]), and a value is needed: give an index"),
         ("y[0] = x + 1;", (1, 10), "this is an array (float[]), and a value is needed: give an index"),

@@ -37,6 +37,8 @@ def expanded(text: str, **defines: str) -> str:
         ("#define A 1\n#undef A\nA", "A"),
         ("  #  define A 1\nA # not", "1 # not"),
         ("#if 1\na\n#else\nb\n#endif\nc", "a c"),
+        ("#if 0 && 1 / 0 || 1 || 1 % 0\na\n#endif\n#if 0 ? 1 / 0 : 0\nb\n#endif", "a"),
+        ("#if 1 << 6400000000000 == 1 && -7 / 2 == -3 && -7 % 2 == -1\na\n#endif", "a"),
         ("#if 0\n#if 1\na\n#endif\n#elif 1\nb\n#elif 1\nc\n#else\nd\n#endif", "b"),
         ("#if 0\n#define A 1\n#error no\n#include <x>\n#endif\nA", "A"),
         ("#ifdef A\na\n#endif\n#ifndef A\nb\n#endif", "b"),

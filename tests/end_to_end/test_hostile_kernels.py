@@ -1,0 +1,49 @@
+"""Kernels that nobody should write: on every device the same numbers, or one clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.testing import open_or_skip
+
+
+@pytest.fixture(scope="module", params=["reference", "opencl", "opengl"])
+def device(request: pytest.FixtureRequest) -> Iterator[kk.Device]:
+    with open_or_skip(request.param) as device:
+        yield device
+
+
+def computed(device: kk.Device, body: str) -> list[int]:
+    kernel = kk.PortableKernel("k", [kk.Buffer("y", "i4"), kk.Scalar("n", "i4")], body, group=1)
+    y = device.array(np.zeros(4, "i4"))
+    with device.build(kernel.source(device)) as program:
+        program.kernel().launch(1, (y, 3))
+    return [int(value) for value in y.numpy()]
+
+
+def test_any_name_is_fine(device: kk.Device) -> None:
+    names = """é 变量 ﬁ fi constant CLK_LOCAL_MEM_FENCE FLT_DIG M_PI_2 GL_core_profile CL_VERSION_1_0 POCL_DEVICE_ADDRESS_BITS
+    image2d_array_t memory_order atomic_int convert_int""".split()
+    variables = "".join(f"int {name} = {1 << at};\n" for at, name in enumerate(names))
+    assert computed(device, f"{variables}y[0] = {' + '.join(names)};")[0] == (1 << len(names)) - 1
+    functions = "".join(f"int {name}(int a) {{ return a + {at}; }}\n" for at, name in enumerate(names))
+    total = " + ".join(f"{name}(n)" for name in names)
+    assert computed(device, f"{functions}y[0] = {total};")[0] == sum(range(len(names))) + 3 * len(names)
+
+
+def test_a_struct_may_be_named_like_a_variable(device: kk.Device) -> None:
+    body = "struct y { int y; }; struct n { int n; }; struct y q = {n}; struct n r = {2}; y[0] = q.y; y[1] = r.n;"
+    assert computed(device, body) == [3, 2, 0, 0]
+
+
+@pytest.mark.parametrize("body", ["if (n)" * 150 + "y[0] = 1;", "y[0] = " + "n + " * 2000 + "n;"])
+def test_what_is_nested_too_deeply_is_no_recursion_error(device: kk.Device, body: str) -> None:
+    try:
+        found = str(computed(device, body)[0] > 0)
+    except kk.CompileError as error:
+        found = str(error)
+    assert found == "True" or "nested too deeply" in found
