@@ -52,7 +52,8 @@ transpose determinant inverse lessThan lessThanEqual greaterThan greaterThanEqua
 bitfieldExtract bitfieldInsert bitfieldReverse bitCount findLSB findMSB uaddCarry usubBorrow umulExtended imulExtended
 roundEven texture textureSize texelFetch noise1 noise2 noise3 noise4 dFdx dFdy fwidth floatBitsToInt floatBitsToUint
 intBitsToFloat uintBitsToFloat packHalf2x16 unpackHalf2x16 packDouble2x32 unpackDouble2x32 packUnorm2x16
-imageLoad imageStore matrixCompMult
+imageLoad imageStore imageAtomicAdd imageAtomicMin imageAtomicMax imageAtomicAnd imageAtomicOr imageAtomicXor
+imageAtomicExchange imageAtomicCompSwap matrixCompMult samplerExternalOES
 """
 _WGSL = """
 alias break case const const_assert continue continuing default diagnostic discard else enable false fn for if let loop
@@ -84,6 +85,7 @@ _PREFIXES = {"cuda": ("", "make_"), "opencl": ("", "as_", "convert_"), "glsl": (
 # Of GLSL's samplers and images.
 _TEXTURES = "sampler isampler usampler image iimage uimage".split()
 _SHAPES = "1D 2D 3D Cube 2DRect 3DRect 1DArray 2DArray CubeArray Buffer 2DMS 2DMSArray".split()
+_LIMITED = "CHAR SCHAR UCHAR SHRT USHRT INT UINT LONG ULONG"  # each with _MAX and _MIN in OpenCL C
 _CUDA_ATOMICS = "Add Sub Min Max And Or Xor Exch CAS Inc Dec"
 
 
@@ -94,6 +96,7 @@ def reserved_words(target: str) -> frozenset[str]:
     found.update(name for name in BUILTINS if not name.startswith(("kk_", "__")))
     if target == "opencl":
         found.update(f"convert_{kind}" for kind in _VECTORS.split())
+        found.update(f"{kind}_{limit}" for kind in _LIMITED.split() for limit in ("MAX", "MIN"))
     for prefix in _PREFIXES[target]:
         found.update(f"{prefix}{kind}{length}" for kind in _VECTORS.split() for length in (1, 2, 3, 4, 8, 16))
     if target == "glsl":

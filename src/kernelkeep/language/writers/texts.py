@@ -200,4 +200,6 @@ def stays_in_index(e: Expression) -> bool:
     """Whether the operands of an expression that is an index are directly in that index, too."""
     if isinstance(e, Binary):
         return e.operator in ("+", "-", "*")
-    return isinstance(e, (Name, Literal, Unary, Increment)) or (isinstance(e, Convert) and e.operand.type in INTEGERS)
+    if isinstance(e, Convert):
+        return e.type in INTEGERS and e.operand.type in INTEGERS  # what is cut to 8 or 16 bits may be a hash
+    return isinstance(e, (Name, Literal, Unary, Increment))

@@ -118,7 +118,8 @@ def test_all_work_items_may_write_the_same_value(device: ReferenceDevice) -> Non
 def test_a_hash_may_overflow(device: ReferenceDevice) -> None:
     body = """int i = kk_global_id(0), h = i * 1103515245 + 12345;
         uint u = (uint)i * 2654435761u;
-        x[(h & 7) * 0 + i] = (int)(u % 8u);"""
+        unsigned char small = h * 33 + i;
+        x[(h & 7) * 0 + (unsigned char)(h * 33) * 0 + small * 0 + i] = (int)(u % 8u);"""
     found = run(device, body, 16, 1, x=np.zeros(16, "i4"))["x"]
     assert found.tolist() == [(i * 2654435761 % 2**32) % 8 for i in range(16)]
 

@@ -268,6 +268,26 @@ def test_names_that_the_writer_makes_are_not_those_of_the_user(run: Run) -> None
     assert out[0] == 4102
 
 
+def test_a_hash_that_is_cut_to_a_byte_wraps_in_an_index(run: Run) -> None:
+    body = """int i = kk_global_id(0), h = i * 1103515245 + 12345;
+              unsigned char small = h * 33 + i; o[(unsigned char)(h * 33 + i)] = i + 1; p[small] = i + 1;"""
+    o, p = run(body, o=np.zeros(256, "i4"), p=np.zeros(256, "i4"))
+    expected = np.zeros(256, "i4")
+    for i in range(64):
+        expected[((i * 1103515245 + 12345) * 33 + i) % 256] = i + 1
+    assert o.tolist() == p.tolist() == expected.tolist()
+
+
+def test_names_that_a_target_has_macros_and_types_for(run: Run) -> None:
+    names = "SHRT_MAX ULONG_MIN M_LN2 M_PI_2_F DBL_EPSILON FLT_DIG CLK_LOCAL_MEM_FENCE image2d_array_t GL_ARB_gpu_shader_int64"
+    functions = "convert_int memory_order atomic_int samplerExternalOES imageAtomicAdd".split()
+    body = "".join(f"int {name}(int v) {{ return v + {at}; }}\n" for at, name in enumerate(functions))
+    body += "".join(f"int {name} = {at}; o[{at}] = {name};\n" for at, name in enumerate(names.split()))
+    body += "".join(f"o[9 + {at}] = {name}(9);\n" for at, name in enumerate(functions))
+    (out,) = run(body, group=1, o=np.zeros(14, "i4"))
+    assert out.tolist() == list(range(14))
+
+
 def test_a_half_among_parameters_with_the_name_of_its_bits(device: Device) -> None:
     params: list[Any] = [kk.Scalar("a", "f2"), kk.Scalar("a_bits", "i4"), kk.Buffer("o", "f4")]
     kernel = kk.PortableKernel("k", params, "o[0] = a + a_bits;", 1)

@@ -116,7 +116,7 @@ class Expressions:
             return self.operations.binary(expression.operator, expression.type, left, right, expression.at, exact=True)
         if isinstance(expression, Unary) and expression.operator == "-" and self._overflows(expression):
             return self.operations.unary("-", expression.type, self.index_value(expression.operand), exact=True)
-        if isinstance(expression, Convert) and _is_integer(expression.operand.type):
+        if isinstance(expression, Convert) and _is_integer(expression.operand.type) and not _is_small(expression.type):
             assert isinstance(expression.operand.type, Scalar)
             inner = self._without_overflow(expression.operand, expression.operand.type)
             return self.operations.convert(inner, expression.operand.type, expression.type)
@@ -360,3 +360,7 @@ class Expressions:
 
 def _is_integer(kind: Type) -> bool:
     return isinstance(kind, Scalar) and kind.kind == "integer"
+
+
+def _is_small(kind: Type) -> bool:
+    return isinstance(kind, Scalar) and kind.size < 4

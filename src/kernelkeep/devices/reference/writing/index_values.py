@@ -29,7 +29,7 @@ ARITHMETIC = frozenset("+-*")
 
 
 def index_variables(module: Module) -> frozenset[Variable]:
-    """All variables whose value reaches an index by + - * alone. A hash that is masked before does not count."""
+    """All variables whose value reaches an index by + - * alone. A hash that is masked or cut to 8 or 16 bits does not count."""
     origins: defaultdict[Variable, set[Variable]] = defaultdict(set)
     found: set[Variable] = set()
     for function in (*module.functions, module.kernel):
@@ -69,5 +69,5 @@ def _variables(expression: Expression) -> Iterator[Variable]:
     elif isinstance(expression, Binary) and expression.operator in ARITHMETIC:
         yield from _variables(expression.left)
         yield from _variables(expression.right)
-    elif isinstance(expression, Unary | Convert):
+    elif isinstance(expression, Unary) or (isinstance(expression, Convert) and expression.type.size >= 4):
         yield from _variables(expression.operand)
