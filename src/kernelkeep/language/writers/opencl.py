@@ -7,11 +7,25 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar
 
-from ..tree import Binary, BuiltinCall, Construct, Declare, Expression, Index, Literal, Switch, Unary, Update, Variable
+from ..tree import (
+    Binary,
+    BuiltinCall,
+    Construct,
+    Declare,
+    Expression,
+    Index,
+    Literal,
+    Logical,
+    Switch,
+    Ternary,
+    Unary,
+    Update,
+    Variable,
+)
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, StructType, Type, Vector
-from .pocl import LEFT_ALONE, SHOWN, Needs, needs, with_reachable_default
+from .pocl import LEFT_ALONE, SHOWN, VARIES, Needs, needs, with_reachable_default
 from .pointers import PointerWriter
-from .texts import PRIMARY, UNARY, Text
+from .texts import LEVELS, PRIMARY, TERNARY, UNARY, Text
 from .wrapping import WrappingWriter
 
 _POSITIONS = {
@@ -90,9 +104,22 @@ class OpenCLWriter(PointerWriter):
         if variable.space == "shared" and variable in self._needs.shown:
             self.line(f"{self.helper(*SHOWN)}({self.variable(variable)})")
 
+    def logical(self, e: Logical) -> Text:
+        if id(e.left) not in self._needs.same:
+            return super().logical(e)
+        level = LEVELS[e.operator]
+        right = self.x(e.right, self.needed(e.operator, e.right, level + 1))
+        return f"{self.helper(*VARIES)}({self.x(e.left)}) {e.operator} {right}", level
+
+    def ternary(self, e: Ternary) -> Text:
+        if id(e.condition) not in self._needs.same:
+            return super().ternary(e)
+        then, otherwise = self.x(e.then, TERNARY), self.x(e.otherwise, TERNARY)
+        return f"{self.helper(*VARIES)}({self.x(e.condition)}) ? {then} : {otherwise}", TERNARY
+
     @cached_property
     def _needs(self) -> Needs:
-        return needs(self.module) if self.module.kernel.has_barrier else Needs(set(), False)
+        return needs(self.module) if self.module.kernel.has_barrier else Needs(set(), set(), False)
 
     def constant(self, constant: Declare) -> None:
         self.line(f"__constant {self.declaration(constant.variable, constant.value).removeprefix('const ')};")

@@ -2,6 +2,8 @@
 
 - A shared variable, or an element of a shared array with a constant index: PoCL's optimiser takes it for one that no other
   work-item changes, unless its address is stored somewhere.
+- A condition of two parts, `n > 5 && x[i] > 3`, of which the first is the same for all work-items: where such a branch sets
+  constants, all have the same one behind a barrier, unless the first part seems to differ between work-items, too.
 - A branch with a barrier in it that some groups take and others do not: what is done there may be lost, unless PoCL's first
   optimiser leaves the kernel alone.
 - A switch before a barrier whose cases are all values that its value can have: the optimiser drops the default that is never
@@ -10,26 +12,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from ..builtins import WORK_ITEM
 from ..tree import (
     Assign,
     BuiltinCall,
     Call,
     Declare,
+    DoWhile,
     Expression,
+    For,
     Function,
     If,
     Index,
     Literal,
+    Logical,
     Module,
     Name,
     Node,
     Switch,
+    Ternary,
     Update,
     Variable,
+    While,
     walk,
 )
 from ..types import Array
@@ -44,6 +53,14 @@ SHOWN = (
 #define kk_show_to_group(x)
 #endif""",
 )
+VARIES = (
+    "kk_varies",
+    f"""{_POCL}
+#define kk_varies(condition) ((condition) & (get_local_id(0) < 0x7fffffff))
+#else
+#define kk_varies(condition) (condition)
+#endif""",
+)
 LEFT_ALONE = _POCL, "#pragma clang optimize off", "#endif"
 
 
@@ -53,6 +70,7 @@ class Needs(NamedTuple):
     shown: set[
         Variable
     ]  # shared variables, and shared arrays with a constant index somewhere or that are passed to functions
+    same: set[int]  # ids of first parts of conditions that are the same for all work-items of a group, and need not be
     is_left_alone: bool  # there is a branch with a barrier in it whose condition comes from a position in the grid
 
 
@@ -75,7 +93,7 @@ def needs(module: Module) -> Needs:
             elif kind is If and function is module.kernel:
                 branches.append(node)  # type: ignore[arg-type]
     waiting = [one for one in branches if any(map(_waits, walk(one)))]
-    return Needs(shown, bool(waiting) and _some_groups_take(waiting, module.kernel))
+    return Needs(shown, _same_for_all(module.kernel), bool(waiting) and _some_groups_take(waiting, module.kernel))
 
 
 def with_reachable_default(switch: Switch, values: tuple[int, int]) -> Switch:
@@ -92,31 +110,65 @@ def with_reachable_default(switch: Switch, values: tuple[int, int]) -> Switch:
     return replace(switch, cases=tuple(cases))
 
 
+def _same_for_all(kernel: Function) -> set[int]:
+    """Conditions before `&&`, `||` and `?`. Those that lead to a barrier are left out: they must be the same."""
+    nodes = list(walk(kernel.body))
+    found: set[int] = set()
+    varies: set[Variable] | None = None
+    for node in nodes:
+        first = node.left if isinstance(node, Logical) else node.condition if isinstance(node, Ternary) else None
+        if first is None or isinstance(first, Logical):
+            continue
+        if varies is None:
+            varies = _reached(nodes, _is_own)
+        if not _depends(first, varies, _is_own):
+            found.add(id(first))
+    if found:
+        for node in nodes:
+            if isinstance(node, (If, For, While, DoWhile)) and node.condition and any(map(_waits, walk(node))):
+                found -= {id(one) for one in walk(node.condition)}
+    return found
+
+
+def _is_own(node: Node) -> bool:
+    """Whether work-items of a group have different values of it."""
+    if isinstance(node, BuiltinCall):
+        return node.builtin.name in WORK_ITEM or node.builtin.rule == "atomic"
+    return isinstance(node, (Index, Call))
+
+
 def _shared_in(expression: Expression) -> set[Variable]:
     names = (node for node in walk(expression) if isinstance(node, Name))
     return {one.variable for one in names if one.variable.space == "shared"}
 
 
 def _some_groups_take(branches: list[If], kernel: Function) -> bool:
-    nodes = list(walk(kernel.body))
-    differs: set[Variable] = set()
+    differs = _reached(list(walk(kernel.body)), _is_of_group)
+    return any(_depends(one.condition, differs, _is_of_group) for one in branches)
+
+
+def _is_of_group(node: Node) -> bool:
+    return isinstance(node, BuiltinCall) and node.builtin.name in ("kk_group_id", "kk_global_id")
+
+
+def _reached(nodes: list[Node], is_source: Callable[[Node], bool]) -> set[Variable]:
+    """The variables whose values come from a source."""
+    found: set[Variable] = set()
     count = -1
-    while len(differs) > count:  # until no variable comes in any more
-        count = len(differs)
+    while len(found) > count:  # until no variable comes in any more
+        count = len(found)
         for node in nodes:
-            if isinstance(node, Declare) and node.value is not None and _differs(node.value, differs):
-                differs.add(node.variable)
-            elif isinstance(node, (Assign, Update)) and isinstance(node.target, Name) and _differs(node.value, differs):
-                differs.add(node.target.variable)
-    return any(_differs(one.condition, differs) for one in branches)
+            if isinstance(node, Declare) and node.value is not None and _depends(node.value, found, is_source):
+                found.add(node.variable)
+            elif not isinstance(node, (Assign, Update)) or not isinstance(node.target, Name):
+                continue
+            elif _depends(node.value, found, is_source):
+                found.add(node.target.variable)
+    return found
 
 
-def _differs(expression: Expression, variables: set[Variable]) -> bool:
-    return any(
-        (isinstance(node, Name) and node.variable in variables)
-        or (isinstance(node, BuiltinCall) and node.builtin.name in ("kk_group_id", "kk_global_id"))
-        for node in walk(expression)
-    )
+def _depends(expression: Expression, variables: set[Variable], is_source: Callable[[Node], bool]) -> bool:
+    return any((isinstance(node, Name) and node.variable in variables) or is_source(node) for node in walk(expression))
 
 
 def _waits(node: Node) -> bool:

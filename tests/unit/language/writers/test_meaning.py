@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 import kernelkeep as kk
 from kernelkeep.devices.base import Device
@@ -295,3 +296,32 @@ def test_a_half_among_parameters_with_the_name_of_its_bits(device: Device) -> No
     with device.build(kernel.source(device)) as program:
         program.kernel().launch(1, (np.float16(1.5), 4, out))
     assert out.numpy()[0] == 5.5
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "if (n > 5 && x[i] > 3) a = 2; else a = 3;",
+        "if (n <= 5 || x[i] <= 3) a = 3; else a = 2;",
+        "a = n > 5 && x[i] > 3 ? 2 : 3;",
+        "a = 1 + ((n > 5 ? x[i] > 3 : 0) ? 1 : 2);",
+        "int m = n * 2; if (m > 10 && n > 5 && x[i] > 3) a = 2; else a = 3;",
+        "a = 3; if (n > 5 && n < 100 && x[i] > 3) a = 2;",
+    ],
+)
+def test_a_condition_whose_first_part_is_the_same_for_all(run: Callable[..., list[Array]], statement: str) -> None:
+    """PoCL 3.0 takes the whole of it for the same, where the branches set constants and a barrier follows."""
+    x = (np.arange(64) * 7 % 9).astype("i4")
+    body = f"int i = kk_global_id(0), a;\n{statement}\nkk_barrier();\ny[i] = a;"
+    _, y = run(body, scalars={"n": 9}, x=x, y=np.zeros(64, "i4"))
+    assert y.tolist() == np.where(x > 3, 2, 3).tolist()
+
+
+def test_only_such_conditions_are_made_to_vary(written: Callable[..., str]) -> None:
+    for body, expected in (
+        ("int a = n > 5 && x[kk_local_id(0)] > 3; kk_barrier(); x[0] = a;", True),
+        ("int i = kk_global_id(0); int a = i < n && x[i] > 3; kk_barrier(); x[0] = a;", False),
+        ("if (n > 5 && n < 9) { kk_barrier(); }", False),  # a barrier needs what is the same for all
+        ("x[0] = n > 5 && x[1] > 3;", False),
+    ):
+        assert ("kk_varies" in written("opencl", body)) == expected, body
