@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from ..tree import (
     BuiltinCall,
     Case,
     Declare,
+    DoWhile,
     Expression,
+    For,
     Function,
     Literal,
     Module,
     Switch,
     Variable,
+    While,
+    walk,
 )
 from ..types import (
     F2,
@@ -119,12 +124,26 @@ class GlslWriter(GlslArrays):
         kernel = self.module.kernel
         start = self.section(lambda: self.block(kernel.body))
         self.line("void main() {")
+        if self._may_loop_beyond_group():
+            items = math.prod(self.group)
+            self.line(f"    if (gl_LocalInvocationIndex >= {items}u) return;  // llvmpipe runs up to 15 more")
         for one in kernel.parameters:
             if one in kernel.changed and not isinstance(one.type, Buffer):
                 self.line(f"    {self.type_name(one.type)} {self.variable(one)} = {self._given(one)};")
         self.lines += start[0]
         self.places += start[1]
         self.line("}")
+
+    def _may_loop_beyond_group(self) -> bool:
+        """Whether llvmpipe's idle work-items may use up its 65,535 rounds.
+
+        It runs 8 or 16 at a time, and those beyond the group read 0 wherever they read, so that a loop which waits for another
+        value does not end for them. They cannot leave a kernel with barriers.
+        """
+        if math.prod(self.group) % 16 == 0 or self.module.kernel.has_barrier:
+            return False
+        functions = (*self.module.functions, self.module.kernel)
+        return any(isinstance(node, (For, While, DoWhile)) for one in functions for node in walk(one.body))
 
     def constant(self, constant: Declare) -> None:
         self.line(f"{self.declaration(constant.variable, constant.value)};")

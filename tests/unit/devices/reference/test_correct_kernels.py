@@ -138,6 +138,11 @@ def test_structs_vectors_arrays_and_helper_functions(device: ReferenceDevice) ->
     assert found == [11 + 12 + 10, 11.5, 5, 10, 11.5**2 + 144 + 25 + 100]
 
 
+def test_a_bool_is_counted_up_to_true(device: ReferenceDevice) -> None:
+    found = run(device, "bool b = 0; b++; y[0] = b; b++; y[1] = b--; y[2] = b;", 1, 1, y=np.zeros(3, "i4"))["y"]
+    assert found.tolist() == [1, 1, 0]
+
+
 def test_control_flow(device: ReferenceDevice) -> None:
     body = """int i = kk_global_id(0), s = 0;
         for (int k = 0; k < 10; k++) {

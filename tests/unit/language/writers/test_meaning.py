@@ -325,3 +325,11 @@ def test_only_such_conditions_are_made_to_vary(written: Callable[..., str]) -> N
         ("x[0] = n > 5 && x[1] > 3;", False),
     ):
         assert ("kk_varies" in written("opencl", body)) == expected, body
+
+
+@pytest.mark.parametrize("group", [1, 9])
+def test_a_loop_that_depends_on_a_buffer_leaves_the_next_loop_its_rounds(run: Run, group: int) -> None:
+    body = """int i = 0; while (x[i] < 8) i += 4;
+              do { i -= 4; } while (x[i + 3] > 3); o[kk_local_id(0)] = i;"""
+    _, out = run(body, group=group, x=np.arange(16, dtype="i4"), o=np.full(group, -1, "i4"))
+    assert out.tolist() == [0] * group

@@ -31,7 +31,7 @@ from ....language.tree import (
     Update,
     has_effect,
 )
-from ....language.types import VOID, Array, Buffer, Scalar, StructType, Type, Vector, limits
+from ....language.types import BOOL, I4, VOID, Array, Buffer, Scalar, StructType, Type, Vector, limits
 from .builtins import BuiltinCalls
 from .code import Code, Value, of_type
 from .index_values import ARITHMETIC
@@ -256,11 +256,14 @@ class Expressions:
         before = target.load()
         if expression.is_postfix and is_used:
             before = self.code.keep(before)
-        one = Value("1", 1, 1, True) if kind.kind == "integer" else Value("1.0", is_fixed=True)
+        computed = I4 if kind is BOOL else kind
+        one = Value("1.0", is_fixed=True) if kind.kind == "float" else Value("1", 1, 1, True)
         is_exact = self._is_index(expression.target)
-        after = self.operations.binary(expression.operator[0], kind, before, one, expression.at, exact=is_exact)
+        after = self.operations.binary(expression.operator[0], computed, before, one, expression.at, exact=is_exact)
         if is_exact:
             after = self._check_overflow(after, kind, expression.at)
+        if computed is not kind:
+            after = self.operations.convert(after, computed, kind)
         if not expression.is_postfix and is_used:
             after = self.code.keep(after)
         target.store(after)
