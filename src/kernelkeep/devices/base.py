@@ -271,7 +271,8 @@ class Device(ABC):
     def _check_source(self, source: Source) -> None:
         self.check_open()
         if not isinstance(source, Source):
-            raise ArgumentError(f"source must be a kk.Source, got a {type(source).__name__}")
+            hint = ": pass kernel.source(device)" if hasattr(source, "source") else ""
+            raise ArgumentError(f"source must be a kk.Source, got a {type(source).__name__}{hint}")
         if source.language != self.language:
             raise ArgumentError(f"source {source.name} must be in {self.language}, got {source.language}")
 

@@ -79,6 +79,11 @@ class Problems:
             if len(self.errors) >= _MOST:
                 raise TooManyProblems
 
+    def error_once(self, at: Place, sentence: str) -> None:
+        """Note a mistake whose sentence is not there yet."""
+        if all(one.sentence != sentence for one in self.errors):
+            self.error(at, sentence)
+
     def warn(self, at: Place, sentence: str) -> None:
         """Note something that is allowed, and probably not meant."""
         self.warnings.append(self._problem(at, sentence, is_warning=True))

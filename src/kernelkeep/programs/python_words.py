@@ -80,7 +80,9 @@ class ArrayAnnotation:
 
     def __init__(self, access: str, dtype: object) -> None:
         self.access = access
-        self.dtype = dtype.dtype if isinstance(dtype, Word) and dtype.dtype else dtype
+        if isinstance(dtype, Word):
+            dtype = dtype.dtype or (dtype.__name__ if dtype.__name__ in VECTORS else dtype)
+        self.dtype = dtype
 
     def __repr__(self) -> str:
         return f"kk.{ {'r': 'In', 'w': 'Out', 'rw': 'InOut'}[self.access] }[{self.dtype!r}]"

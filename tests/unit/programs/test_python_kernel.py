@@ -58,10 +58,12 @@ def test_a_kernel_has_the_parameters_of_its_annotations(tmp_path: Path) -> None:
     written = """
 from kernelkeep import InOut, u2
 @kk.kernel
-def plain(a: kk.In["f4"], b: InOut["u1"], c: kk.Out[np.float64], d: u2, e: int, f: float, g: np.int64, h: "kk.i8"):
+def plain(a: kk.In["f4"], b: InOut["u1"], c: kk.Out[np.float64], d: u2, e: int, f: float, g: np.int64, h: "kk.i8",
+          v: kk.In[kk.float4]):
     pass
 """
     expected = [("a", "f4"), ("b", "u1"), ("c", "f8"), ("d", "u2"), ("e", "i4"), ("f", "f4"), ("g", "i8"), ("h", "i8")]
+    expected.append(("v", "float4"))
     for number, head in enumerate(("", "from __future__ import annotations\n")):
         file = tmp_path / f"plain{number}.py"
         file.write_text(f"{head}import numpy as np\nimport kernelkeep as kk\n{written}", encoding="utf-8")

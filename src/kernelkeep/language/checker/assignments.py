@@ -85,7 +85,9 @@ class Assignments:
         if target.type is INVALID:
             return False
         if isinstance(target.type, (Array, Buffer)):
-            self._problems.error(at, "an array cannot be assigned: assign its elements")
+            from ..hints import too_few_indices
+
+            self._problems.error(at, too_few_indices(target) or "an array cannot be assigned: assign its elements")
             return False
         root = root_of(target)
         if root is None:

@@ -107,9 +107,19 @@ class Calls:
             arguments = []
         spelling = self._extra.get(name) or BUILTINS.get(name)
         if spelling is None:
-            known = (*self._scopes.visible(), *self._extra, *BUILTINS, *CONVERSIONS, *CONSTRUCTORS)
-            return self._error(at, f"unknown function {name}{nearest(name, known)}")
+            return self._unknown(name, at)
         return self._builtin(name, spelling, arguments, at)
+
+    def _unknown(self, name: str, at: Place) -> Expression:
+        from ..hints import unknown_function
+
+        if (sentence := unknown_function(name)) is not None:
+            self._problems.error_once(at, sentence)
+            return invalid(at)
+        if (line := self._scopes.prototypes.get(name)) is not None:
+            return self._error(at, f"{name} is declared in line {line}: put its definition above its first call")
+        known = (*self._scopes.visible(), *self._extra, *BUILTINS, *CONVERSIONS, *CONSTRUCTORS)
+        return self._error(at, f"unknown function {name}{nearest(name, known)}")
 
     def _wrong_count(self, name: str, wanted: int, given: int, at: Place) -> Expression:
         return self._error(at, f"{name} takes {wanted} argument{'' if wanted == 1 else 's'}, got {given}")

@@ -75,7 +75,10 @@ class Conversions:
         """An expression that has a value. Reports arrays and calls that return nothing."""
         kind = expression.type
         if isinstance(kind, (Array, Buffer)):
-            self._problems.error(expression.at, f"this is an array ({kind}), and a value is needed: give an index")
+            from ..hints import too_few_indices
+
+            sentence = f"this is an array ({kind}), and a value is needed: give an index"
+            self._problems.error(expression.at, too_few_indices(expression) or sentence)
             return invalid(expression.at)
         if isinstance(kind, Scalar) and not kind.is_number and kind is not INVALID:
             what = "a text stands only in kk_print" if kind is TEXT else "this function returns nothing"

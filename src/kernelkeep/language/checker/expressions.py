@@ -128,6 +128,12 @@ class Expressions:
         if name in CONSTANTS:
             value, kind = CONSTANTS[name]
             return Literal(at, kind, value)
+        from ..hints import unknown_name
+
+        known = unknown_name(name)
+        if known is not None:
+            self._problems.error_once(at, known)
+            return invalid(at)
         return self._error(at, f"unknown name {name}{nearest(name, self._scopes.visible())}")
 
     # --- operators
@@ -244,7 +250,8 @@ class Expressions:
         if isinstance(base, Slice):
             return self.pointers.element(base, index, at)
         if not isinstance(kind, (Array, Buffer, Vector)):
-            return self._error(at, f"only arrays have an index, and this is {kind}")
+            hint = ": compute one index, as in x[row * width + column]" if isinstance(base, Index) else ""
+            return self._error(at, f"only arrays have an index, and this is {kind}{hint}")
         if index.type is not I4:
             index = self._conversions.integer(index, "an index")
         if index.type is INVALID:

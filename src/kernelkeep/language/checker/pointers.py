@@ -191,7 +191,10 @@ class Pointers:
             or not isinstance(base.type, (Array, Buffer))
             or _element(value.type) is not element
         ):
-            if value.type is not INVALID:
+            if isinstance(base, Name) and base.type is not INVALID and not isinstance(base.type, (Array, Buffer)):
+                what = f"{base.variable.written} is no array"
+                self._problems.error(value.at, f"a pointer is set to an array: {what}")
+            elif value.type is not INVALID:
                 self._problems.error(value.at, f"{name} must be set to an array of {element}, got {value.type}")
             return None
         offset = value.offset if isinstance(value, Slice) else Literal(value.at, I4, 0)

@@ -49,6 +49,7 @@ class Scopes:
         self._types: dict[str, Type] = {}  # typedefs and structs
         self._used: list[set[str]] = [set()]  # the names of variables after renaming, for each scope
         self.tags: dict[str, StructType] = {}  # of structs
+        self.prototypes: dict[str, int] = {}  # the lines of functions that are declared and not defined yet
         self.function = CurrentFunction("", VOID)  # the one that is being read
 
     # --- scopes

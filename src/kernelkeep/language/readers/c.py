@@ -27,6 +27,7 @@ from ..problems import NESTED_TOO_DEEPLY, Problems, TooManyProblems
 from ..tree import Block, Declare, Function, Literal, Module, Place, Statement, Variable
 from ..types import I4, INVALID, VOID, Array, Buffer, Named, Scalar, Type, buffer
 from .c_outline import changed_names, last_function
+from .c_refusals import refuse
 from .c_statements import StatementParser
 from .c_tokens import Token, tokens_of
 from .c_types import UnexpectedToken
@@ -193,6 +194,7 @@ class _ModuleReader:
                     one.at, "a variable that is no constant stands in the body or in a function"
                 )
         elif not read.type_is_next():
+            refuse(read)
             read.fail("only functions, structs and constants stand before a helper function")
         else:
             kind, is_const = read.specifiers()
@@ -231,6 +233,7 @@ class _ModuleReader:
             if not read.accept(",") and read.token.text != ")":
                 read.fail(") is missing behind the parameters")
         if read.accept(";"):  # a declaration says nothing that the definition does not say
+            scopes.prototypes[name.text] = name.at.line
             scopes.close()
             return
         read.expect("{")

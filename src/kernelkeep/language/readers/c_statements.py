@@ -7,7 +7,6 @@ from collections.abc import Callable
 from ..builtins import SHARED, UNROLL
 from ..checker.checker import Checker
 from ..checker.flow import can_complete
-from ..problems import nearest
 from ..tree import (
     Block,
     Break,
@@ -25,22 +24,12 @@ from ..tree import (
     Switch,
     While,
 )
-from ..types import INVALID, TYPE_NAMES, VOID, WORDS, Scalar, Type, wrapped
+from ..types import INVALID, VOID, Scalar, Type, wrapped
 from .c_declarations import DeclarationParser
 from .c_expressions import ExpressionParser
+from .c_refusals import refuse, refuse_unknown_type
 from .c_tokens import Token
 from .c_types import UnexpectedToken
-
-_NOT_HERE = {
-    "goto": "there is no goto: use a loop or a function",
-    "asm": "there is no assembly in a portable kernel",
-    "__asm__": "there is no assembly in a portable kernel",
-    "union": "there are no unions: as_int, as_uint and as_float read the bits of a number",
-    "enum": "there is no enum: use const int or #define",
-    "case": "case stands in a switch only, outside of other statements in it",
-    "default": "default stands in a switch only, outside of other statements in it",
-    "else": "else stands behind an if only",
-}
 
 
 class StatementParser:
@@ -68,6 +57,10 @@ class StatementParser:
         while read.token.text != end or read.token.kind == "text":
             if read.token.kind == "end":
                 read.fail("} is missing")
+            if read.token.text == "}":
+                self._checker.problems.error(read.token.at, "} without a {")
+                read.advance()
+                continue
             depth, start, loops = self._checker.scopes.depth, read.position, (self._loops, self._breakable)
             try:
                 self.statement(into)
@@ -128,21 +121,12 @@ class StatementParser:
         elif read.type_is_next() and read.peek(1).text != "(":
             into += self.declarations.declaration()
             read.expect(";", " behind the declaration")
-        elif token.text in _NOT_HERE:
-            self._checker.problems.error(token.at, _NOT_HERE[token.text])
-            raise UnexpectedToken
         else:
-            self._check_known_type(token)
+            if token.kind == "name":
+                refuse(read)
+                refuse_unknown_type(read)
             into.append(Evaluate(token.at, self._unused()))
             read.expect(";", " behind the statement")
-
-    def _check_known_type(self, token: Token) -> None:
-        """Two names in a row are a declaration with a type that is not known."""
-        following = self.read.peek(1)
-        if token.kind == following.kind == "name":
-            hint = nearest(token.text, (*TYPE_NAMES, *WORDS))
-            self._checker.problems.error(token.at, f"unknown type {token.text}{hint}")
-            raise UnexpectedToken
 
     def _unused(self) -> Expression:
         """An expression that is a statement."""

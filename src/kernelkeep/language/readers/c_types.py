@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from ..checker.checker import Checker
 from ..checker.scopes import View
-from ..tree import Variable
+from ..tree import Place, Variable
 from ..types import TYPE_NAMES, WORDS, Type, type_of_words
 from .c_tokens import Token
 
@@ -73,7 +73,7 @@ class TypeParser:
     def expect(self, text: str, where: str = "") -> Token:
         """Go on, or report that this token is missing."""
         if self.token.text != text:
-            self.fail(f"{text} is missing{where}")
+            self.fail(f"{text} is missing{where}", at=self._behind_line_before())
         return self.advance()
 
     def expect_name(self, what: str) -> Token:
@@ -82,12 +82,20 @@ class TypeParser:
             self.fail(f"{what} is missing")
         return self.advance()
 
-    def fail(self, sentence: str, token: Token | None = None) -> NoReturn:
-        """Report a mistake at the next token."""
+    def fail(self, sentence: str, token: Token | None = None, at: Place | None = None) -> NoReturn:
+        """Report a mistake at the next token, or at another place."""
         token = token or self.token
         got = "the text ends here" if token.kind == "end" else f"got {token.text}"
-        self.checker.problems.error(token.at, f"{sentence}, {got}")
+        at = at or (self._behind_line_before() if token.kind == "end" else None) or token.at
+        self.checker.problems.error(at, f"{sentence}, {got}")
         raise UnexpectedToken
+
+    def _behind_line_before(self) -> Place | None:
+        """Where something is missing at the end of a line: behind the last token, if the next one is in another line."""
+        before = self.tokens[self.position - 1] if self.position else self.token
+        if before.at.line == self.token.at.line:
+            return None
+        return before.at if before.at.macro else Place(before.at.line, before.end)
 
     # --- types
 

@@ -176,3 +176,18 @@ def test_a_breakpoint_without_a_call_opens_the_debugger(
     assert opened == [1, 1]
     with pytest.raises(kk.ArgumentError, match="line must be"):
         device.breakpoints.set(0)
+
+
+def test_a_mistake_at_the_end_of_the_body_is_shown_where_every_target_shows_it(device: ReferenceDevice) -> None:
+    kernel = kk.PortableKernel("end", params=[kk.Buffer("missing", "f4")], body="missing[0] = 1")
+    with pytest.raises(kk.CompileError) as caught:
+        load(device, kernel)
+    assert [caught.value.log] == [str(one) for one in kk.check(kernel)]
+    assert "line 1: ; is missing" in caught.value.log and caught.value.log.endswith(
+        "\n    missing[0] = 1\n                  ^"
+    )
+
+
+def test_build_says_how_a_portable_kernel_is_passed(device: ReferenceDevice) -> None:
+    with pytest.raises(kk.ArgumentError, match=r"got a PortableKernel: pass kernel\.source\(device\)"):
+        device.build(SCALE)  # type: ignore[arg-type]

@@ -28,6 +28,26 @@ import kernelkeep as kk
         ("int v[65536][65536];", (1, 5), "int[65536][65536] has more than 16777216 elements"),
         ("struct s { int v[65536]; }; struct s w[65536];", (1, 38), "has more than 16777216 elements"),
         ("z[0] = ٣;", (1, 8), "٣ is not a number"),
+        # what is missing at the end of a line
+        ("n = 1\n", (1, 6), "; is missing behind the statement, the text ends here"),
+        ("int i = 0  // first\n\nif (i) n = 1;", (1, 10), "; is missing behind the declaration, got if"),
+        ("if (n) {\n  n = 1;\n\n", (2, 9), "} is missing, the text ends here"),
+        ("n = 1;\n}\nn = 2;", (2, 1), "} without a {"),
+        # words of other languages
+        ("__global__ void f(float *x) {\n  x[0] = blockIdx.x;\n}", (1, 1), "the body is the inside of the kernel"),
+        ('extern "C" __global__ void __launch_bounds__(8) f(float *x) { }', (1, 1), "give its parameters in params="),
+        ("int f(int v) { return v; }\n__kernel void g(__global float *x) { }", (2, 1), "leave its head out"),
+        ("kernel void f(global float *x) { x[0] = 1; }", (1, 1), "the body is the inside of the kernel"),
+        ("extern __shared__ float t[];", (1, 1), "the size of a shared array is written in the kernel"),
+        ("template <typename T> T f(T v) { return v; }", (1, 1), "there are no templates"),
+        ("z[get_global_id(0)] = 1;", (1, 3), "get_global_id is OpenCL's: write kk_global_id(0)"),
+        ('printf("%d", n);', (1, 1), 'there is no printf: write kk_print("label", value)'),
+        ("int half = 1;\nhalf h = 2;", (2, 1), "half is a variable here, since line 1"),
+        # indices
+        ("float t[4][4]; t[n] = 1;", (1, 21), "t has 2 dimensions, and this gives 1 index"),
+        ("float t[4][4][4]; a = t[n][n];", (1, 23), "t has 3 dimensions, and this gives 2 indices"),
+        ("y[n][0] = 1;", (1, 1), "this is float: compute one index, as in x[row * width + column]"),
+        ("int v = 1; int *p = &v;", (1, 21), "a pointer is set to an array: v is no array"),
         # types
         ("y[0] = x;", (1, 8), "this is an array (float[]), and a value is needed: give an index"),
         ("y[0] = x + 1;", (1, 10), "this is an array (float[]), and a value is needed: give an index"),
@@ -105,7 +125,7 @@ import kernelkeep as kk
         ("return 1;", (1, 8), "a kernel returns nothing"),
         ("int f(int i) { return i; }\nz[0] = f();", (2, 8), "f takes 1 argument, got 0"),
         ("int f(float p[]) { return 1; }\nz[0] = f(z);", (2, 10), "p of f must be the name of an array of float, got int[]"),
-        ("int g(int i);\nint f(int i) { return g(i); }\nz[0] = f(1);", (2, 23), "unknown function g"),
+        ("int g(int i);\nint f(int i) { return g(i); }\nz[0] = f(1);", (2, 23), "g is declared in line 1: put its definition"),
         ("int f() { return n; }\nz[0] = f();", (1, 18), "unknown name n"),
         ("n = 1; int f() { return 1; }", (1, 1), "only functions, structs and constants stand before a helper function"),
         ("float v = 1;\nint f() { return 1; }\nz[0] = f();", (1, 7), "v stands before a helper function and must be const"),
@@ -122,7 +142,7 @@ import kernelkeep as kk
         ("if n > 0) n = 1;", (1, 4), "( is missing, got n"),
         ("for (int i = 0; i < n) n = 1;", (1, 22), "; is missing in for, got )"),
         ("{ n = 1;", (1, 9), "} is missing"),
-        ("n = 1; }", (1, 8), "missing, got }"),
+        ("n = 1; }", (1, 8), "} without a {"),
         ("float* p; a = p[n];", (1, 15), "pointer p is used before it is set to an array or an element"),
         ("float* p; p = z;", (1, 15), "p must be set to an array of float, got int[]"),
         ("float* p; p = y; p = z;", (1, 20), "a pointer stays within one array, and this one points into y"),
@@ -216,3 +236,20 @@ def test_at_most_twenty_errors_are_collected(read: Any) -> None:
     with pytest.raises(kk.CompileError) as caught:
         read("\n".join(f"n = v{i};" for i in range(100)))
     assert caught.value.log.count("unknown name") == 20
+
+
+def test_words_of_cuda_are_reported_once_each(read: Any) -> None:
+    with pytest.raises(kk.CompileError) as caught:
+        read("int i = blockIdx.x * blockDim.x + threadIdx.x;\nz[blockIdx.x] = blockIdx.y * gridDim.x;")
+    assert [one.sentence for one in caught.value.problems] == [
+        "blockIdx is CUDA's: write kk_group_id(0) for blockIdx.x",
+        "blockDim is CUDA's: write kk_group_size(0) for blockDim.x",
+        "threadIdx is CUDA's: write kk_local_id(0) for threadIdx.x",
+        "gridDim is CUDA's: write kk_group_count(0) for gridDim.x",
+    ]
+
+
+def test_nothing_is_said_behind_the_head_of_a_whole_kernel(read: Any) -> None:
+    with pytest.raises(kk.CompileError) as caught:
+        read("__global__ void f(float *x) {\n  x[blockIdx.x] = nothing;\n}\nmore = 1;")
+    assert len(caught.value.problems) == 1
