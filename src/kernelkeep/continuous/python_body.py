@@ -13,6 +13,7 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from ..errors import ArgumentError
+from ..programs.portable_source import PLACES
 from ..programs.python_text import described, plain_function, resolved, text_of
 from ..programs.python_words import Word
 
@@ -35,12 +36,12 @@ class PythonBody(NamedTuple):
         return f"{self.text}\n# {self.functions}"
 
     def pragma(self, name: str, parameters: list[list[Any]], tasks: list[str] | None) -> str:
-        """The line that stands for the helper functions in the text of a kernel (`language/readers/python_body.py`)."""
+        """The lines that stand for the helper functions in the text of a kernel (`language/readers/python_body.py`)."""
         facts = {
-            "name": name, "text": self.text, "functions": self.functions, "file": self.places, "first_line": self.first_line,
-            "parameters": parameters, "tasks": tasks, "taken": [one[0] for one in parameters],
+            "name": name, "text": self.text, "functions": self.functions, "parameters": parameters, "tasks": tasks,
+            "taken": [one[0] for one in parameters],
         }  # fmt: skip
-        return f"#pragma kk python {json.dumps(facts)}"
+        return f"{PLACES}{json.dumps([self.first_line, self.places])}\n#pragma kk python {json.dumps(facts)}"
 
 
 def python_body(given: Callable[..., Any], program: str) -> PythonBody:

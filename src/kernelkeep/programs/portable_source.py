@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # Raised by 1 when readers or writers change what they write: then programs are compiled again.
 WRITERS_VERSION = 1
 
+# What a line in generated functions begins with that only says where they come from, for errors.
+PLACES = "#pragma kk places "
+
 
 class PortableSource(Source):
     """A portable kernel in a language."""
@@ -45,11 +48,14 @@ class PortableSource(Source):
 
     @cached_property
     def key_text(self) -> str:
-        parts = self.kernel
-        lines = [declaration(parts.signature), f"//kk: {parts.reader} {len(parts.functions)} {' '.join(parts.assumes)}"]
-        if find_language(self.language).keeps_places:
+        parts, functions = self.kernel, self.kernel.functions
+        keeps_places = find_language(self.language).keeps_places
+        if PLACES in functions and not keeps_places:
+            functions = "\n".join(line for line in functions.split("\n") if not line.startswith(PLACES))
+        lines = [declaration(parts.signature), f"//kk: {parts.reader} {len(functions)} {' '.join(parts.assumes)}"]
+        if keeps_places:
             lines.append(f"//kk: places {parts.first_line} {parts.file!r}")
-        return "\n".join([*lines, parts.functions, parts.body])
+        return "\n".join([*lines, functions, parts.body])
 
     @cached_property
     def headers(self) -> tuple[Header, ...]:

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.cache.key import digest_of
 from kernelkeep.continuous.body_writes import Keep
+from kernelkeep.continuous.lowering.forms import lower
 from kernelkeep.testing import open_or_skip
 
 N = 40
@@ -107,6 +109,17 @@ def test_python_computes_what_c_computes(cache: kk.ProgramCache, body: Any) -> N
         np.testing.assert_allclose(found, array.numpy(), rtol=1e-6)
 
 
+def test_a_state_of_halves_is_rounded_after_each_operation(cache: kk.ProgramCache) -> None:
+    start, k = START.astype("f2"), np.float16(0.3)
+    body = "int i = kk_item(); u_next[i] = u[i] + k * (1 - u[i]);"
+    program = kk.StateProgram("halves", coupling="independent", state={"u": start}, scalars={"k": k}, body=body)
+    with kk.run(cache, program, iterations=5) as run:
+        found = run.state["u"].numpy()
+    for _ in range(5):
+        start = start + k * (np.float16(1) - start)
+    assert found.tolist() == start.tolist()
+
+
 def test_what_a_body_writes_is_known_without_reading_it() -> None:
     assert not program(heat, heat).keeps
     assert not program(grow, grow).keeps
@@ -181,3 +194,18 @@ def test_the_program_is_its_text_and_what_it_uses() -> None:
     assert len(digests) == 2
     copy = pickle.loads(pickle.dumps(program(heat, heat)))
     assert copy.program_digest == program(heat, heat).program_digest
+
+
+def test_the_key_of_a_kernel_is_the_same_wherever_its_body_stands(tmp_path: Any) -> None:
+    body = "import kernelkeep as kk\n{}def twice(u, u_next):\n    u_next[kk.item()] = u[kk.item()] * 2\n"
+    keys: dict[str, set[str]] = {"opencl": set(), "glsl": set(), "reference": set()}
+    for name, before in (("first", ""), ("second", "\n\n")):
+        file = tmp_path / f"{name}.py"
+        file.write_text(body.format(before))
+        names: dict[str, Any] = {}
+        exec(compile(file.read_text(), str(file), "exec"), names)
+        program = kk.StateProgram("twice", state={"u": START}, body=names["twice"], coupling="neighbours")
+        for language, found in keys.items():
+            found.add(digest_of(lower(program, "step").kernel.source(language), ""))
+    # Errors of the reference device name the file and the line, so there they are two programs.
+    assert {language: len(found) for language, found in keys.items()} == {"opencl": 1, "glsl": 1, "reference": 2}

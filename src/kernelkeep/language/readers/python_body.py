@@ -1,8 +1,9 @@
 """Bodies in Python inside of a text in C, as state programs have them.
 
-The generated kernels of a state program are C around the user's body. Where that is Python, two lines stand for it, and become C
-when the text is read, so that a key is made without reading anything:
+The generated kernels of a state program are C around the user's body. Where that is Python, three lines stand for it. They become
+C when the text is read, so that a key is made without reading anything:
 
+    #pragma kk places […]     where it stands: the number of its first line, and its files; for errors only, and in no key
     #pragma kk python {…}     outside all functions: the helper functions; all that is known is behind it, as JSON
     #pragma kk body           in the function that is the body: its statements
 """
@@ -19,7 +20,7 @@ from ..types import SCALARS
 from ..writers.portable import PortableWriter
 from .python_kernel import read_kernel
 
-_FUNCTIONS = re.compile(r"^#pragma kk python (.*)$", re.MULTILINE)
+_FUNCTIONS = re.compile(r"^#pragma kk places (.*)\n#pragma kk python (.*)$", re.MULTILINE)
 _BODY = re.compile(r"^#pragma kk body$", re.MULTILINE)
 
 
@@ -29,15 +30,15 @@ def with_python(text: str, name: str) -> str:
     if found is None:
         return text
     try:
-        facts = json.loads(found.group(1))
+        first_line, file = json.loads(found.group(1))
+        facts = json.loads(found.group(2))
         parameters = [kernel_parameter(*one) for one in facts["parameters"]]
         tasks = None if facts["tasks"] is None else [SCALARS[one] for one in facts["tasks"]]
-        given = facts["text"], facts["functions"], facts["first_line"], facts["file"]
+        body, functions = facts["text"], facts["functions"]
         program, taken = str(facts["name"]), list(map(str, facts["taken"]))
     except (KeyError, TypeError, ValueError):
         message = "the line that begins with #pragma kk python was not written by kernelkeep"
         raise CompileError(f"{name}: {message}", log=message, name=name) from None
-    body, functions, first_line, file = given
     module = read_kernel(
         program,
         parameters,
