@@ -211,8 +211,7 @@ class PortableKernel:
         """
         language, lacks = self._check(device)
         # All of it is about atomics. A text without them is the same on every device, and so is its key.
-        may_need = "atomic" in self.body or self.functions is not None
-        assumes = tuple(getattr(device, "writer_assumes", ())) if may_need else ()
+        assumes = tuple(getattr(device, "writer_assumes", ())) if self._may_use_atomics() else ()
         # The same Source each time, so that a cache finds its program without hashing anything.
         sources: dict[Any, PortableSource] = self.__dict__["_sources"]
         found = sources.get((language.name, lacks, assumes))
@@ -221,6 +220,9 @@ class PortableKernel:
             found = PortableSource(parts, language.name, tuple(self.options), self.defines)
             sources[language.name, lacks, assumes] = found
         return found
+
+    def _may_use_atomics(self) -> bool:
+        return "atomic" in self.body or self.functions is not None
 
     def parts(self, language: Language, lacks: tuple[str, ...], assumes: tuple[str, ...]) -> KernelParts:
         """The kernel as plain data, for one language and the devices that lack and allow the same."""

@@ -50,6 +50,9 @@ class PythonKernel(PortableKernel):
         known: tuple[str, str] | None = self.outside
         return known or ("", self.file)
 
+    def _may_use_atomics(self) -> bool:
+        return "atomic" in self.body or "atomic" in self.uses[0]
+
     def parts(self, language: Language, lacks: tuple[str, ...], assumes: tuple[str, ...]) -> KernelParts:
         """The kernel as plain data, with what it uses from outside."""
         functions, places = self.uses

@@ -266,3 +266,22 @@ def test_a_cache_and_an_executor_take_it(tmp_path: Path) -> None:
             assert (executor.submit(job, x=x, n=100).result()["y"] == 3 * x).all()
         with cache.get(scale) as lease:
             assert lease.origin == "memory"
+
+
+def test_atomics_in_a_helper_function_use_what_the_device_has(tmp_path: Path) -> None:
+    text = """
+@kk.function
+def add(p: kk.InOut["f4"], v: kk.f4):
+    kk.atomic_add(p[0], v)
+
+@kk.kernel
+def total(x: kk.InOut["f4"]):
+    add(x, 1.0)
+"""
+    total = loaded(text, tmp_path / "total.py").total
+    able = types.SimpleNamespace(
+        language="glsl", writer_assumes=("native_float_atomics",),
+        capabilities=kk.Capabilities(float_atomics=True, float64=True, int64=True, int8=True),
+    )  # fmt: skip
+    assert "atomicCompSwap" in total.source("glsl").text
+    assert "atomicCompSwap" not in total.source(able).text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from ..tree import (
@@ -14,11 +15,13 @@ from ..tree import (
     Increment,
     Index,
     Literal,
+    Module,
     Name,
     Unary,
     Variable,
 )
 from ..types import BOOL, F2, U2, VOID, Array, Buffer, Scalar, StructType, Vector
+from .base import Entry
 from .effects import array_of, root_of
 from .texts import ASSIGNMENT, PRIMARY, SUM, UNARY, Text
 from .wrapping import SIGNED, UNSIGNED, WrappingWriter
@@ -32,6 +35,12 @@ class PointerWriter(WrappingWriter):
     aligned: ClassVar[str]
     function_qualifier: ClassVar[str]
     restrict: ClassVar[str]
+
+    def __init__(self, module: Module, entry: Entry, calls: Mapping[str, str] | None = None) -> None:
+        super().__init__(module, entry, calls)
+        # Of the arrays that this function was given: their address spaces, and which are the bits of halves.
+        self.spaces: dict[Variable, str] = {}
+        self.half_bits: set[Variable] = set()
 
     def needs_statement(self, e: Expression) -> bool:
         if not isinstance(e, Increment) or not e.is_postfix:
@@ -184,9 +193,6 @@ class PointerWriter(WrappingWriter):
         self.function(function, key, name, {})
         self.spaces, self.half_bits = before
         return name, arguments
-
-    spaces: dict[Variable, str] = {}  # noqa: RUF012
-    half_bits: set[Variable] = set()  # noqa: RUF012
 
     def function_head(self, function: Function, name: str) -> str:
         parameters = []
