@@ -211,7 +211,7 @@ class PortableKernel:
         """
         language, lacks = self._check(device)
         # All of it is about atomics. A text without them is the same on every device, and so is its key.
-        assumes = tuple(getattr(device, "writer_assumes", ())) if self._may_use_atomics() else ()
+        assumes = tuple(getattr(device, "writer_assumes", ())) if self.may_use_atomics() else ()
         # The same Source each time, so that a cache finds its program without hashing anything.
         sources: dict[Any, PortableSource] = self.__dict__["_sources"]
         found = sources.get((language.name, lacks, assumes))
@@ -221,7 +221,8 @@ class PortableKernel:
             sources[language.name, lacks, assumes] = found
         return found
 
-    def _may_use_atomics(self) -> bool:
+    def may_use_atomics(self) -> bool:
+        """Whether the kernel may have atomics in it, told without reading it."""
         return "atomic" in self.body or self.functions is not None
 
     def parts(self, language: Language, lacks: tuple[str, ...], assumes: tuple[str, ...]) -> KernelParts:

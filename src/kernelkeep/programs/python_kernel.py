@@ -50,7 +50,8 @@ class PythonKernel(PortableKernel):
         known: tuple[str, str] | None = self.outside
         return known or ("", self.file)
 
-    def _may_use_atomics(self) -> bool:
+    def may_use_atomics(self) -> bool:
+        """Whether the word is anywhere in the text."""
         return "atomic" in self.body or "atomic" in self.uses[0]
 
     def parts(self, language: Language, lacks: tuple[str, ...], assumes: tuple[str, ...]) -> KernelParts:
