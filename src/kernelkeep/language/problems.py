@@ -68,6 +68,7 @@ class Problems:
         self._text = text
         self._first_line = first_line
         self._seen: set[tuple[int, int]] = set()
+        self._once: set[str] = set()
         self.errors: list[Problem] = []
         self.warnings: list[Problem] = []
 
@@ -80,8 +81,9 @@ class Problems:
                 raise TooManyProblems
 
     def error_once(self, at: Place, sentence: str) -> None:
-        """Note a mistake whose sentence is not there yet."""
-        if all(one.sentence != sentence for one in self.errors):
+        """Note a mistake, unless it was noted elsewhere."""
+        if sentence not in self._once:
+            self._once.add(sentence)
             self.error(at, sentence)
 
     def warn(self, at: Place, sentence: str) -> None:

@@ -47,6 +47,7 @@ class WatchedArray:
         "length",
         "must_be_written",
         "reads",
+        "sizes",
         "title",
         "writes",
     )
@@ -63,6 +64,7 @@ class WatchedArray:
         is_shared: bool,
         is_array: bool,
         has_swaps: bool,
+        sizes: tuple[int, ...] = (),
     ) -> None:
         self.title = title
         self.data = data
@@ -75,10 +77,18 @@ class WatchedArray:
         self.is_array = is_array
         # A plain read before a compare-and-swap is a guess that the swap checks.
         self.has_swaps = has_swaps
+        self.sizes = sizes  # of each dimension but the first
 
     def element(self, index: int | None) -> str:
         """An element as the user writes it."""
-        return f"{self.title}[{index}]" if self.is_array else self.title
+        if not self.is_array:
+            return self.title
+        written = ""
+        if index is not None:
+            for size in reversed(self.sizes):
+                index, last = divmod(index, size)
+                written = f"[{last}]{written}"
+        return f"{self.title}[{index}]{written}"
 
 
 class _EarlyRead(Struct, frozen=True, eq=False):

@@ -198,8 +198,9 @@ class _Run:
         has_swaps = variable in self._kernel.use.swapped
         is_array = isinstance(variable.type, Array | Buffer)
         must = storage.must_be_written
+        is_shared, sizes = storage.is_shared, _inner_sizes(variable.type)
         array = WatchedArray(
-            storage.title, data, length, writes, reads, atomics, must, storage.is_shared, is_array, has_swaps
+            storage.title, data, length, writes, reads, atomics, must, is_shared, is_array, has_swaps, sizes
         )
         ends = {"": data, "_n": length, "_W": writes, "_R": reads, "_A": atomics, "_S": array}
         return array, {f"{storage.prefix}{end}": value for end, value in ends.items()}
@@ -232,6 +233,16 @@ def _size_of(kind: Type) -> int:
     if isinstance(kind, Vector):
         return (2 if kind.length == 2 else 4) * kind.element.size
     return kind.size if isinstance(kind, Scalar) else 0
+
+
+def _inner_sizes(kind: Type) -> tuple[int, ...]:
+    """The size of each dimension of an array but the first."""
+    found: list[int] = []
+    kind = kind.element if isinstance(kind, Array | Buffer) else kind
+    while isinstance(kind, Array):
+        found.append(kind.length)
+        kind = kind.element
+    return tuple(found)
 
 
 def _shared_elements(kind: Type, length: int) -> Any:

@@ -11,6 +11,7 @@ from ..problems import nearest
 from ..tree import Expression, Function, Literal, Name, Place
 from ..types import ANY_FLOAT, BOOL, F4, I4, I8, INVALID, SCALARS, TEXT, Array, Buffer, Scalar, Vector
 from .python_names import NUMPY_FUNCTIONS, NUMPY_TYPES, Meaning
+from .python_refusals import LENGTH_UNKNOWN, unknown
 
 if TYPE_CHECKING:
     from .python_expressions import ExpressionReader
@@ -61,7 +62,9 @@ class Calls:
     def _unknown(self, node: ast.Call, name: str) -> Expression:
         if name.partition(".")[0] in self._function.variables:
             return self._read.error(node, f"{name} is a variable and cannot be called")
-        return self._read.error(node, f"unknown function {name}{nearest(name, self._function.text.names)}")
+        arguments = f"({', '.join(map(ast.unparse, node.args))})"
+        hint = unknown(name, self.own_names(), arguments)
+        return self._read.error(node, hint or f"unknown function {name}{nearest(name, self._function.text.names)}")
 
     def _known(self, node: ast.Call, written: str, found: Meaning) -> Expression:
         module, _, name = found.text.partition(".")
@@ -94,15 +97,17 @@ class Calls:
         if name in ("min", "max"):
             return self._several(node, name, at)
         if name not in BUILTINS or name.startswith("kk_"):
-            hint = nearest(name, BUILTINS) if module != "kernelkeep" else nearest(name, self._own_names())
+            hint = nearest(name, BUILTINS) if module != "kernelkeep" else nearest(name, self.own_names())
             return self._read.error(node, f"there is no {written} in a kernel{hint}")
         result = self._checker.calls.call(name, self._values(node), at)
         if module == "math" and name in _TO_INTEGER:
             return self._checker.conversions.convert(result, I4, is_written=True)
         return result
 
-    def _own_names(self) -> list[str]:
-        return [*(one.removeprefix("kk_") for one in self._function.module.callable), *SCALARS, *VECTORS]
+    def own_names(self) -> set[str]:
+        """What stands behind `kk.` in kernels."""
+        own = {one.removeprefix("kk_") for one in self._function.module.callable}
+        return own | {name for name, found in BUILTINS.items() if name == found.builtin.name} | {*SCALARS, *VECTORS}
 
     def _values(self, node: ast.Call) -> list[Expression]:
         return [self._read.value(one) for one in node.args]
@@ -158,9 +163,7 @@ class Calls:
         if isinstance(kind, Array):
             return Literal(at, I4, kind.length)
         if isinstance(kind, Buffer):
-            return self._read.error(
-                argument, "the length of this array is not known in a kernel: pass it, as in n: kk.i4"
-            )
+            return self._read.error(argument, LENGTH_UNKNOWN)
         return invalid(at) if kind is INVALID else self._read.error(argument, f"len takes an array, got {kind}")
 
     def _several(self, node: ast.Call, name: str, at: Place) -> Expression:

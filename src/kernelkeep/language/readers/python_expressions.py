@@ -13,7 +13,7 @@ from ..types import ANY_FLOAT, BOOL, I4, I8, INVALID, U8, Array, Buffer, Scalar,
 from .python_calls import Calls
 from .python_names import Meaning, builtin_meaning, defined_meaning, dotted, fits, integer_literal, member_meaning
 from .python_operators import Operators
-from .python_refusals import constant_refusal, refusal
+from .python_refusals import LENGTH_UNKNOWN, constant_refusal, refusal, unknown
 
 if TYPE_CHECKING:
     from .python_function import FunctionReader
@@ -96,6 +96,10 @@ class ExpressionReader:
         found = self.meaning(node)
         if found is None:
             known = {*self._function.variables, *self._function.text.names}
+            hint = unknown(node.id, self.calls.own_names())
+            if hint is not None:
+                self.checker.problems.error_once(self.at(node), hint)
+                return invalid(self.at(node))
             return self.error(node, f"unknown name {node.id}{nearest(node.id, known)}")
         return self._known(node, node.id, found)
 
@@ -232,7 +236,10 @@ class ExpressionReader:
         found = self.meaning(node)
         if found is not None:
             return self._known(node, ast.unparse(node), found)
-        base = self.value(node.value)
+        base = self.read(node.value)
+        if isinstance(base.type, Buffer) and node.attr in ("shape", "size"):
+            return self.error(node, LENGTH_UNKNOWN)
+        base = self.checker.conversions.value(base)
         return self.checker.expressions.member(base, node.attr, self._function.end_place(node, len(node.attr)))
 
     # --- values for a place

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
+_OFTEN_IMPORTED = {"math": "math", "numpy": "numpy", "np": "numpy as np", "kk": "kernelkeep as kk"}
+LENGTH_UNKNOWN = "the length of this array is not known in a kernel: pass it, as in n: kk.i4"
 _SENTENCES: dict[str, str] = {
     "AsyncFor": "a kernel cannot wait: write a plain for",
     "AsyncFunctionDef": "a kernel cannot be async: write a plain def",
@@ -55,3 +58,27 @@ def constant_refusal(value: object) -> str:
     if isinstance(value, complex):
         return "there are no complex numbers in a kernel: use kk.float2"
     return f"there is no {value!r} in a kernel: use a number"
+
+
+def unknown(name: str, own: Iterable[str], arguments: str = "") -> str | None:
+    """The sentence for a name that is often taken for one that is known; None for others.
+
+    `own` are kernelkeep's functions without kk before them, and `arguments` those of a call, in parentheses.
+    """
+    import math
+
+    from ..hints import unknown_name
+
+    first = name.partition(".")[0]
+    if first in _OFTEN_IMPORTED:
+        return f"{first} is not imported: write import {_OFTEN_IMPORTED[first]} outside of the kernel"
+    short = name.removeprefix("kk_")
+    if short in own:
+        what = (
+            f"unknown {'function' if arguments else 'name'} {name}"
+            if short == name
+            else "kk is followed by a dot in Python"
+        )
+        other = f" or math.{short}{arguments}" if hasattr(math, short) else ""
+        return f"{what}: write kk.{short}{arguments}{other}"
+    return unknown_name(name)

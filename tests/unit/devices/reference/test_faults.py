@@ -105,3 +105,11 @@ def test_a_race_in_one_launch_is_no_race_across_launches(device: ReferenceDevice
         loaded.launch(1, (b, a))
     with pytest.raises(kk.KernelFault, match=r"reads x\[3\], and work-item 3 wrote it"):
         loaded.launch(1, (a, a))  # one array under two names
+
+
+def test_a_race_names_the_element_with_all_its_indices(device: ReferenceDevice) -> None:
+    body = "kk_shared(int, As, 4, 2, 8);\nint i = kk_local_id(0);\nAs[3][1][5] = i;\nkk_barrier();\ny[i] = As[3][1][5];"
+    kernel = kk.PortableKernel("race", params=[kk.Buffer("y", "i4", "w")], body=body, group=8)
+    with pytest.raises(kk.KernelFault, match=r"writes As\[3\]\[1\]\[5\], and work-item 0 wrote it") as caught:
+        device.load(device.compile(kernel.source(device))).kernel().launch(1, (device.empty(8, "i4"),))
+    assert (caught.value.array, caught.value.index) == ("As", (3 * 2 + 1) * 8 + 5)
