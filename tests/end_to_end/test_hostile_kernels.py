@@ -47,3 +47,17 @@ def test_what_is_nested_too_deeply_is_no_recursion_error(device: kk.Device, body
     except kk.CompileError as error:
         found = str(error)
     assert found == "True" or "nested too deeply" in found
+
+
+def test_bool_counts_to_one(device: kk.Device) -> None:
+    assert computed(device, "bool t = n; t++; y[0] = t; y[1] = t--; y[2] = t; --t; y[3] = t;") == [1, 1, 0, 1]
+
+
+def test_abs_of_the_least_integer_wraps(device: kk.Device) -> None:
+    values = "y[0] = abs(m); y[1] = abs(INT_MIN) + 1; y[2] = abs(v).y; y[3] = abs(m) < 0;"
+    assert computed(device, f"int m = INT_MIN + n - 3; int4 v = (int4)(m); {values}") == [
+        -(1 << 31),
+        1 - (1 << 31),
+        -(1 << 31),
+        1,
+    ]

@@ -227,10 +227,13 @@ class PortableKernel:
 
     def parts(self, language: Language, lacks: tuple[str, ...], assumes: tuple[str, ...]) -> KernelParts:
         """The kernel as plain data, for one language and the devices that lack and allow the same."""
+        functions = "" if self.functions is None else self.functions(language)
+        if not isinstance(functions, str):
+            raise ArgumentError(f"functions of kernel {self.name} must return a str, got {type(functions).__name__}")
         return KernelParts(
             signature=self.signature,
             body=self.body,
-            functions="" if self.functions is None else self.functions(language),
+            functions=functions,
             first_line=self.first_line,
             assumes=(*assumes, "nonnegative_remainders") if self.nonnegative_remainders else assumes,
             lacks=lacks,

@@ -54,6 +54,12 @@ _UNROLL = """#if defined(__x86_64__) || defined(__aarch64__)
 #define {name} _Pragma("unroll{count}")
 #endif"""
 
+_ABS = {
+    I4: "static inline int {}(int x) {{ return (int)(x < 0 ? 0u - (uint)x : (uint)x); }}",
+    I8: "static inline long {}(long x) {{ return (long)(x < 0 ? 0ul - (ulong)x : (ulong)x); }}",
+}
+_ABS_VECTOR = "static inline {1} {0}({1} x) {{ return as_{1}(select(as_u{1}(x), 0u - as_u{1}(x), x)); }}"
+
 
 class OpenCLWriter(PointerWriter):
     """Writes OpenCL C. A half is kept in a float, rounded after each operation: not every device computes with halves."""
@@ -268,10 +274,13 @@ class OpenCLWriter(PointerWriter):
         text = f"{name}({given})"
         if e.type is F2:
             return self.round_to_half(text)
-        if name == "abs" and e.type in (I4, I8):
-            return f"({self.casts[e.type]}){text}", UNARY
+        if name == "abs" and e.type in _ABS:  # with OpenCL's own, PoCL takes that of the least integer for impossible
+            own = f"kk_abs_{self.type_name(e.type)}"
+            return f"{self.helper(own, _ABS[e.type].format(own))}({given})", PRIMARY
         if name == "abs" and isinstance(e.type, Vector) and e.type.element is I4:
-            return f"as_{e.type.title}({text})", PRIMARY
+            kind = self.type_name(e.type)
+            own = f"kk_abs_{kind}"
+            return f"{self.helper(own, _ABS_VECTOR.format(own, kind))}({given})", PRIMARY
         if name in ("abs", "fabs") and isinstance(e.type, Vector) and e.type.element is F4:
             return f"fabs({given})", PRIMARY
         return text, PRIMARY
