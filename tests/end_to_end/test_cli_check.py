@@ -95,3 +95,10 @@ def test_a_whole_file_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     }  # fmt: skip
     (warning,) = found["lossy"]["problems"]
     assert (warning["severity"], warning["line"]) == ("warning", 1)
+
+
+def test_a_file_that_is_not_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "kernels.txt"
+    path.write_text("no Python")
+    assert main(["check", str(path)]) == 2
+    assert "kernels.txt must be a file in Python" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,3 +62,26 @@ def test_abs_of_the_least_integer_wraps(device: kk.Device) -> None:
         -(1 << 31),
         1,
     ]
+
+
+@pytest.mark.parametrize(
+    ("until", "said"),
+    [
+        ("c[0] >=", "an expression is missing"),
+        ("missing > 1", "unknown name missing"),
+        ("c[0] > 1) { kk_stop(); } //", "an expression is missing, got )"),
+    ],
+)
+def test_a_mistake_in_until_shows_the_condition(device: kk.Device, tmp_path: Path, until: str, said: str) -> None:
+    body = "int i = kk_item(); c_next[i] = c[i] + 1;"
+    program = kk.StateProgram("count", coupling="independent", state={"c": np.zeros(4, "i4")}, body=body)
+    with kk.ProgramCache(device, tmp_path) as cache, pytest.raises(kk.CompileError) as caught:
+        kk.run(cache, program, iterations=3, until=until)
+    assert said in str(caught.value) and "until=" in str(caught.value)
+
+
+def test_a_comment_behind_until_is_fine(device: kk.Device, tmp_path: Path) -> None:
+    body = "int i = kk_item(); c_next[i] = c[i] + 1;"
+    program = kk.StateProgram("count", coupling="independent", state={"c": np.zeros(4, "i4")}, body=body)
+    with kk.ProgramCache(device, tmp_path) as cache:
+        assert kk.run(cache, program, iterations=9, until="c[0] >= 2 // enough").report.iterations == 3

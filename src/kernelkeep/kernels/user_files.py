@@ -90,7 +90,8 @@ def run_file(file: Path) -> Any:
     if not file.is_file():
         raise ArgumentError(f"there is no file {file}")
     spec = importlib.util.spec_from_file_location(f"kernelkeep_file_{file.stem}", file)
-    assert spec is not None and spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise ArgumentError(f"{file} must be a file in Python, with a name that ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(file.resolve().parent))  # it may import modules beside it

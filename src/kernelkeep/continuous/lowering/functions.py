@@ -105,7 +105,13 @@ class Functions(Outline):
             same = ", ".join(part.split()[-1] for part in parameters)
             stop = f"kk_atomic_or(kkcontrol[{Word.STOP_ASKED:d}], {StopRequest.CONDITION:d}u)"
             lines += [f"void kkstep({head}) {{ kkbody({same});", self._fields()]
-            lines += [f"if ({self.condition}) {stop};", "}"]
+            # Numbers below all that is generated: a mistake in the condition comes first, and the line that is shown names it.
+            lines += [f"#line {FIRST_GENERATED_LINE - 2}", f"if ({self.condition}  // until="]
+            lines += [
+                f"#line {FIRST_GENERATED_LINE - 1}",
+                f") {stop};  // until={' '.join(self.condition.split())}",
+                "}",
+            ]
         if self.queue:
             loads = ", ".join(f"kkin_{key}[kkitem]" for key in self.program.tasks)
             lines += [f"void kkmove({head}) {{ kk_push({loads}); }}"]
