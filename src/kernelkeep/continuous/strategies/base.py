@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from ...devices.lanes import Mark
+from ...errors import KernelFault
 from ..mailbox import Stopped
 from ..run_options import RunOptions
 from ..session import Session
@@ -39,7 +40,12 @@ class Strategy(ABC):
             # The device may end the run. What is dispatched after that does nothing, and costs time.
             limit = min(limit, self._burst)
             self._burst = min(self._burst * 2, 256)
-        slice_size = self.advance(limit, time.perf_counter() + seconds)
+        try:
+            slice_size = self.advance(limit, time.perf_counter() + seconds)
+        except KernelFault as fault:
+            from ..faults import in_words_of_body  # only where the reference device found a bug
+
+            raise in_words_of_body(fault, session.program) from None
         session.synchronize()
         self._settle_samples()
         if session.stopped in (Stopped.OVERRUN, Stopped.OVERFLOW):
