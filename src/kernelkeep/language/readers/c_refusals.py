@@ -16,17 +16,20 @@ _NOT_HERE = {
     "case": "case stands in a switch only, outside of other statements in it",
     "default": "default stands in a switch only, outside of other statements in it",
     "else": "else stands behind an if only",
-    "template": "there are no templates: write a function for each type, or a macro",
 }
 _WHOLE_KERNEL = "the body is the inside of the kernel: leave its head out, and give its parameters in params="
+_TEMPLATE = "there are no templates: write a function for each type, or a macro"
 _KERNEL_WORDS = frozenset(("__global__", "__kernel", "kernel"))
 
 
 def refuse(read: TypeParser) -> None:
     """Report a word that begins no statement here. Nothing is read behind the head of a whole kernel."""
     token, following = read.token, read.peek(1)
-    if token.text in _NOT_HERE:
-        read.checker.problems.error(token.at, _NOT_HERE[token.text])
+    sentence = _NOT_HERE.get(token.text)
+    if token.text == "template" and following.text == "<" and read.checker.scopes.find("template") is None:
+        sentence = _TEMPLATE  # in C it is a name like others
+    if sentence is not None:
+        read.checker.problems.error(token.at, sentence)
         raise UnexpectedToken
     is_kernel = token.text in _KERNEL_WORDS and following.kind == "name"
     if is_kernel or (token.text == "extern" and following.kind == "text"):

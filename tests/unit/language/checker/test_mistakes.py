@@ -249,6 +249,13 @@ def test_words_of_cuda_are_reported_once_each(read: Any) -> None:
     ]
 
 
+def test_words_of_other_languages_are_names_like_others(read: Any) -> None:
+    names = ("template", "kernel", "extern_", "threadIdx", "blockDim", "printf", "get_global_id", "math")
+    for name in names:
+        read(f"int {name} = 1; {name} = 2; {name} < 3; z[{name}] = {name};")
+    read("int printf(int v) { return v; }\nint get_global_id(int v) { return v; }\nz[0] = printf(get_global_id(1));")
+
+
 def test_nothing_is_said_behind_the_head_of_a_whole_kernel(read: Any) -> None:
     with pytest.raises(kk.CompileError) as caught:
         read("__global__ void f(float *x) {\n  x[blockIdx.x] = nothing;\n}\nmore = 1;")
