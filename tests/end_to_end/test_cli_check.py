@@ -62,7 +62,7 @@ def check(folder: Path, capsys: pytest.CaptureFixture[str], name: str, *options:
         (["bad", "--run", "--set", "m=10"], 1, "kernel bad has no scalar m: it has n"),
         (["heat"], 0, "heat: no mistakes (CUDA C, OpenCL C, GLSL)\n"),
         (["heat", "--run"], 0, "heat: no bugs found in 3 iterations\n"),
-        (["leak", "--run"], 1, "line 2: u_s0[40] is out of bounds: u_s0 has 40 elements"),
+        (["leak", "--run"], 1, "line 2: u[40] is out of bounds: u has 40 elements"),
         (["wrong"], 1, "kernel wrong, line 1: unknown name nn\n    y[0] = nn;\n           ^\n"),
         (["lossy"], 0, "lossy: no mistakes; warnings above\n"),
         (["wide"], 1, "kernel wide, line 1: WGSL has no type double\n    double d = y[0];\n           ^\n"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import KernelKeepError
+from ..errors import CompileError, KernelKeepError
 
 Tell = Callable[[str], None]
 
@@ -91,7 +91,9 @@ def perform(call: Callable[[Any, Slot, Tell], Any], payload: Any, slot: Slot, te
 
 def one_sentence(error: BaseException) -> str:
     """What an error says, in one line; its type too where it is not one of kernelkeep's."""
-    text = " ".join(str(error).split())
+    # A mistake in a body goes on with the line and a caret, which need lines of their own.
+    said = str(error).partition("\n    ")[0] if isinstance(error, CompileError) else str(error)
+    text = " ".join(said.split())
     if isinstance(error, KernelKeepError) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
