@@ -170,6 +170,7 @@ class RefusalTests(StrategyPart):
                 run(cache, program, 5, "mega", until="nonsense")
         with run(cache, program, 5, "mega") as done:
             check(SCRAMBLE, done.state, program, 5)
+        cache.finish_saving()  # which holds a program while it is written
         cache.trim(0)
         assert cache.stats().programs == 0, "nothing holds a lease"
         with run(cache, program, 5, "mega") as done:
