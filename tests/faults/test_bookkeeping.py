@@ -265,7 +265,7 @@ from pathlib import Path
 from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.cache.stats import add_to_file, read_file
 from kernelkeep.cache.upkeep import clear_root, list_entries, prune_root, survey_root, verify_root
-from kernelkeep.devices.opengl import driver_cache
+from kernelkeep.devices import driver_cache
 from kernelkeep.storage.files import remove
 from kernelkeep.testing.entries import sample_entry
 root, gpu, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -273,7 +273,7 @@ tier = DiskChain(root, gpu, {"model": "GPU"}, 1 << 30)
 one = sample_entry(1)
 tier.put(one)
 add_to_file(root / "cache_stats.json", {"misses": 1})
-driver_cache.remember(root, {"mesa": "opengl_x"})
+driver_cache.remember("opengl", root, {"mesa": "opengl_x"})
 folder = root / gpu
 (entry,) = folder.glob("programs/*/*.bin")
 (folder / "locks").mkdir(exist_ok=True)
@@ -307,8 +307,8 @@ for path in (
     prune_root(root, max_age_days=30, max_bytes=1 << 30)
     prune_root(root, max_bytes=10)
     verify_root(root, repair=True)
-    driver_cache._read_names(root)
-    driver_cache.remember(root, {"mesa": "opengl_x"})
+    driver_cache._read_names("opengl", root)
+    driver_cache.remember("opengl", root, {"mesa": "opengl_x"})
     assert tier.put(one), path
     if path.is_fifo() or path.is_symlink() or path.is_socket():
         path.unlink()

@@ -36,7 +36,8 @@ class Capabilities:
     int8: bool = False  # 8- and 16-bit integers
     queues: bool = False  # more than one queue
     pinned_memory: bool = False  # host memory the device copies from and to directly
-    program_binaries: bool = True  # a compiled program can be read back
+    program_binaries: bool = True  # a compiled program can be kept
+    native_binaries: bool = True  # what is kept is the driver's; else a checked text, which the driver compiles again
     ripening_binaries: bool = False  # a binary read back after a launch holds more native code than before
     timestamps: bool = False  # the device tells when work began and ended
     cheap_polling: bool = False  # asking whether work is done takes less than a microsecond or two

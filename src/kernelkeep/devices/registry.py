@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from .fingerprint import Fingerprint
 
 # The best first. hip has no devices, it only compiles ahead; reference interprets.
-SHIPPED = ("cuda", "opencl", "opengl", "hip", "reference")
+SHIPPED = ("cuda", "opencl", "opengl", "webgpu", "hip", "reference")
 ENTRY_POINT_GROUP = "kernelkeep.backends"
 _Folder = str | os.PathLike[str] | None
 _NAME = re.compile(r"[a-z][a-z0-9]*\Z")
-_SPEC = re.compile(r"([a-z][a-z0-9]*)(?::([0-9]+))?\Z")
+_SPEC = re.compile(r"([a-z][a-z0-9]*)(?::(?:([0-9]+)|([a-z][a-z0-9]*)))?\Z")
 _REQUIRED = ("list_devices", "open_device")
 
 
@@ -45,6 +45,7 @@ class Backend(Protocol):
     - `needs() -> Iterable[Check]`: what must be installed before a device can be found, each check building on the one before.
     - `device_needs(devices) -> Iterable[Check]`: what the devices that were found need besides.
     - `ahead: AheadCompiler`: compiles without a device (`ahead.py`).
+    - `find_index(word) -> int`: the index of a device that a spec names with a word, as "webgpu:metal" does.
     - `interprets: bool`: its device runs kernels without a driver, and finds bugs in them.
     """
 
@@ -164,6 +165,11 @@ def parse_spec(spec: str) -> tuple[str, int | None]:
         raise ArgumentError(
             f"{spec!r} is not a device: use {', '.join(names)}, or one with an index, like {names[0]}:0"
         )
+    if match[3] is not None:
+        find_index = getattr(backend_module(match[1]), "find_index", None)
+        if find_index is None:
+            raise ArgumentError(f"{spec!r} is not a device: an index must follow {match[1]}:, like {match[1]}:0")
+        return match[1], find_index(match[3])
     return match[1], None if match[2] is None else int(match[2])
 
 

@@ -11,7 +11,7 @@ import pytest
 import kernelkeep as kk
 from kernelkeep import settings
 from kernelkeep.cache.program_cache import ProgramCache
-from kernelkeep.devices.opengl import driver_cache
+from kernelkeep.devices import driver_cache
 from kernelkeep.testing import open_or_skip, run_python
 from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.testing.entries import sample_entry
@@ -94,8 +94,8 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path, kind: object) -> None:
         with tier.alone(DIGEST, 1) as locked:
             assert not locked
     assert sorted(tmp_path.rglob("*")) == before
-    driver_cache.remember(settings.cache_dir(named), {"mesa": "opengl_x"})
-    assert driver_cache._read_names(settings.cache_dir(named)) == {}
+    driver_cache.remember("opengl", settings.cache_dir(named), {"mesa": "opengl_x"})
+    assert driver_cache._read_names("opengl", settings.cache_dir(named)) == {}
 
 
 def test_a_deep_folder_works(tmp_path: Path) -> None:

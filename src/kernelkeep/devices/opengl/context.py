@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from ...errors import DeviceError
 from .. import forks
-from .driver_cache import note_display
+from ..driver_cache import note_started
 from .libgl import Constants as C
 from .libgl import library
 
@@ -66,7 +66,7 @@ class Context:
         self._terminates_display = probing and not egl.eglQueryString(self._display, C.EGL_VERSION)
         initialised = egl.eglInitialize(self._display, None, None)
         vendor = (egl.eglQueryString(self._display, C.EGL_VENDOR) or b"") if initialised else b""
-        note_display(vendor.decode("utf-8", "replace"), probing)
+        note_started(vendor.decode("utf-8", "replace"), probing)
         if not initialised:
             raise DeviceError(f"EGL device {index} cannot be initialised (EGL error 0x{egl.eglGetError():x})")
         self._context = self._create(index)

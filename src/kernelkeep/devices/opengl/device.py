@@ -23,11 +23,11 @@ from ...errors import BinaryRejected, DeviceError, OutOfMemory
 from ...programs.source import Source
 from ...programs.translation_unit import translation_unit
 from ..base import Binary, Capabilities, Device, DeviceInfo, MemoryInfo, Queue
+from ..driver_cache import driver_cache_of
 from ..fingerprint import cpu_vectors
 from ..memory import MemoryHandle
 from ..replay import Step
 from .context import Context
-from .driver_cache import driver_cache_of
 from .lanes import OpenGLLanes
 from .libgl import ERROR_NAMES
 from .libgl import Constants as C

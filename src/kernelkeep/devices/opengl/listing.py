@@ -1,4 +1,4 @@
-"""Lists EGL devices and opens one, with the folder of the driver's own cache set before (`driver_cache.py`)."""
+"""Lists EGL devices and opens one, with the folder of the driver's own cache set before (`devices/driver_cache.py`)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import DeviceError
 from ..base import DeviceInfo
+from ..driver_cache import family_of, must_be_set_first, remember, set_default_folder, set_folder
 from ..fingerprint import Fingerprint, cpu_identity
 from .context import Context, count_devices
-from .driver_cache import family_of, must_be_set_first, remember, set_default_folder, set_folder
 from .libgl import Constants as C
 
 if TYPE_CHECKING:
     from .device import OpenGLDevice
+
+_BACKEND = "opengl"
 
 
 def describe(index: int, context: Context) -> DeviceInfo:
@@ -92,7 +94,7 @@ def folders_by_family() -> dict[str, str]:
 def list_devices(cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
     """Every EGL device with OpenGL 4.3. If listing fixes the folder of the driver's cache, the folder is set first."""
     if must_be_set_first():
-        set_default_folder(cache_dir, folders_by_family)
+        set_default_folder(_BACKEND, cache_dir, folders_by_family)
     return [info for info, _ in _probe_devices()]
 
 
@@ -111,7 +113,7 @@ def open_device(
     if driver_cache_dir is not None:
         set_folder(driver_cache_dir)
     else:
-        set_default_folder(cache_dir, folders_by_family)
+        set_default_folder(_BACKEND, cache_dir, folders_by_family)
     if index is None:
         index = 0
         if count_devices() > 1:
@@ -126,4 +128,4 @@ def _remember_if_changed(device: OpenGLDevice) -> None:
     """After a driver update the folder has another name: store it for the next run."""
     used = device.driver_cache_dir
     if used is not None and used.parent.name != device.fingerprint.folder and used.name == "driver":
-        remember(used.parent.parent, {family_of(device.info.vendor): device.fingerprint.folder})
+        remember(_BACKEND, used.parent.parent, {family_of(device.info.vendor): device.fingerprint.folder})

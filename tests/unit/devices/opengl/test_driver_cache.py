@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from kernelkeep.devices.opengl import driver_cache
+from kernelkeep.devices import driver_cache
 from kernelkeep.storage.private import default_trust
 from kernelkeep.testing import run_python
 
 PLACING = """
 import os, sys
 from pathlib import Path
-from kernelkeep.devices.opengl import driver_cache
+from kernelkeep.devices import driver_cache
 from kernelkeep.errors import ArgumentError
 os.umask(0)
 root, folder = Path(sys.argv[1]), "opengl_driver_0123456789ab"
 driver_cache.must_be_set_first = lambda: False
-driver_cache.set_default_folder(root, lambda: {"mesa": folder})
+driver_cache.set_default_folder("opengl", root, lambda: {"mesa": folder})
 placed = os.environ.get("MESA_SHADER_CACHE_DIR")
 print("placed" if placed == str(root / folder / "driver") else "not placed")
 try:
@@ -90,5 +90,5 @@ def test_finding_devices_imports_nothing_from_the_current_folder(
     (tmp_path / "json.py").write_text("open('executed', 'w').close()\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(driver_cache, "_CHILD_PROGRAM", "import json\nprint(json.dumps({'mesa': 'folder'}))")
-    assert driver_cache._find_names_in_child() == {"mesa": "folder"}
+    assert driver_cache._find_names_in_child("opengl") == {"mesa": "folder"}
     assert not Path("executed").exists()

@@ -1,14 +1,15 @@
-"""Sets the folder of an OpenGL driver's own shader cache, before the driver starts.
+"""Sets the folder of a driver's own shader cache, before the driver starts. OpenGL and Vulkan drivers have one, and share it.
 
-An OpenGL program binary is not native code: it loads quickly, and the first launch compiles it (27 ms on an H200, 20 ms on
-llvmpipe). The driver keeps the native code in a shader cache of its own, whose folder it reads from the environment. So that
-cache is put into the GPU's folder, where it is counted, limited and pruned with the rest.
+What can be kept of a program for these drivers is not native code: it loads quickly, and the first launch compiles it (27 ms on
+an H200, 20 ms on llvmpipe). The driver keeps the native code in a shader cache of its own, whose folder it reads from the
+environment. So that cache is put into the GPU's folder, where it is counted, limited and pruned with the rest.
 
-The GPU's folder is named after model and driver, which only a context can tell, but the variable must be set before the
-first context: NVIDIA's driver reads it once, when it is loaded; Mesa at each initialisation of a display. So the names are
-stored in the cache folder (`opengl-devices.json`) by the driver's family. If they are not stored yet, they are found out
-first: in a child process if there is an NVIDIA driver, else in this one. After a driver update a stored name is out of date
-for one run; that is harmless, since drivers check what they find in their cache.
+The GPU's folder is named after model and driver, which only an open device can tell, but the variable must be set before: NVIDIA's
+driver reads it once, when it is loaded; Mesa whenever it begins to look for devices. So the names are stored in the cache
+folder (`<backend>-devices.json`) by the driver's family. If they are not stored yet, they are found out first: in a child process
+if there is an NVIDIA driver, else in this one. After a driver update a stored name is out of date for one run; that is harmless,
+since drivers check what they find in their cache. A process has one such folder for a family of drivers: that of the backend
+which is opened first.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from ... import settings
-from ...errors import ArgumentError
-from ...storage.files import Damaged, publish, read_regular, write_temporary
-from ...storage.foreign_folder import FOREIGN
-from ...storage.private import default_trust, make_private_folder, make_private_tree
+from .. import settings
+from ..errors import ArgumentError
+from ..storage.files import Damaged, publish, read_regular, write_temporary
+from ..storage.foreign_folder import FOREIGN
+from ..storage.private import default_trust, make_private_folder, make_private_tree
 
 _MAX_BYTES = 256 << 20
 _MAX_NAMES_BYTES = 1 << 20
@@ -47,14 +48,14 @@ def driver_cache_of(vendor: str) -> Path | None:
 
 
 def set_folder(folder: str | os.PathLike[str]) -> None:
-    """Have every OpenGL driver of this process keep its shaders in `folder`, which is created if missing."""
+    """Have every such driver of this process keep its shaders in `folder`, which is created if missing."""
     path = Path(folder).expanduser().absolute()
     with _lock:
         late = [family for family in _started if _placed.get(family) != path]
         if late:
             where = _placed.get(late[0], "its own default folder")
             raise ArgumentError(
-                f"driver_cache_dir must be set before the first OpenGL device: the driver already keeps its shaders in {where}"
+                f"driver_cache_dir must be set before the driver's first device: it already keeps its shaders in {where}"
             )
         try:
             make_private_tree(path)
@@ -66,10 +67,12 @@ def set_folder(folder: str | os.PathLike[str]) -> None:
             _set_variables(family, path)
 
 
-def set_default_folder(root: str | os.PathLike[str] | None, find_names: Callable[[], dict[str, str]]) -> None:
+def set_default_folder(
+    backend: str, root: str | os.PathLike[str] | None, find_names: Callable[[], dict[str, str]]
+) -> None:
     """Have each driver keep its shaders in its GPU's folder under the cache folder `root`.
 
-    `find_names` opens the devices and returns the folder's name for each family of drivers. Nothing changes if the user
+    `find_names` opens the devices of `backend` and returns the folder's name for each family of drivers. Nothing changes if the user
     has set a folder in the environment, or if the cache folder cannot be written to or is not private.
     """
     with _lock:
@@ -79,10 +82,10 @@ def set_default_folder(root: str | os.PathLike[str] | None, find_names: Callable
         if set_by_user or (_placed and root is None):
             return
     folder = settings.cache_dir(root)
-    known = _read_names(folder)
+    known = _read_names(backend, folder)
     if not known:
-        known = _find_names_in_child() if must_be_set_first() else find_names()
-        remember(folder, known)
+        known = _find_names_in_child(backend) if must_be_set_first() else find_names()
+        remember(backend, folder, known)
     with _lock:
         for family, name in known.items():
             path = folder / name / FOREIGN
@@ -98,26 +101,26 @@ def must_be_set_first() -> bool:
     return any(Path(sign).exists() for sign in _nvidia_signs)
 
 
-def note_display(vendor: str, probing: bool) -> None:
-    """Note that a display of that vendor was initialised: its folder may be fixed from now on."""
+def note_started(vendor: str, probing: bool) -> None:
+    """Note that a driver of that vendor was asked for devices: its folder may be fixed from now on."""
     family = family_of(vendor)
     if family == "nvidia" or not probing:
         _started.add(family)
 
 
-def remember(root: Path, known: dict[str, str]) -> None:
+def remember(backend: str, root: Path, known: dict[str, str]) -> None:
     """Store the folder's name for each family of drivers."""
     if not known:
         return
     with contextlib.suppress(OSError):
         make_private_folder(root)
-        text = json.dumps(_read_names(root) | known, indent=2)
-        publish(write_temporary(root, text.encode(), ".opengl-devices."), root / "opengl-devices.json")
+        text = json.dumps(_read_names(backend, root) | known, indent=2)
+        publish(write_temporary(root, text.encode(), f".{backend}-devices."), root / f"{backend}-devices.json")
 
 
-def _read_names(root: Path) -> dict[str, str]:
+def _read_names(backend: str, root: Path) -> dict[str, str]:
     try:
-        found = json.loads(read_regular(root / "opengl-devices.json", default_trust(), _MAX_NAMES_BYTES)[0])
+        found = json.loads(read_regular(root / f"{backend}-devices.json", default_trust(), _MAX_NAMES_BYTES)[0])
     except (OSError, ValueError, RecursionError, Damaged):
         return {}
     if not isinstance(found, dict):
@@ -130,15 +133,16 @@ def _read_names(root: Path) -> dict[str, str]:
 
 _CHILD_PROGRAM = """
 import json
-from kernelkeep.devices.opengl.listing import folders_by_family
-print(json.dumps(folders_by_family()))
+import sys
+from importlib import import_module
+print(json.dumps(import_module(sys.argv[1]).folders_by_family()))
 """
 
 
-def _find_names_in_child() -> dict[str, str]:
+def _find_names_in_child(backend: str) -> dict[str, str]:
     try:
         # -P: nothing is imported from the current folder, which others may write to.
-        command = [sys.executable, "-P", "-c", _CHILD_PROGRAM]
+        command = [sys.executable, "-P", "-c", _CHILD_PROGRAM, f"{__package__}.{backend}.listing"]
         answer = subprocess.run(command, capture_output=True, timeout=30, check=True).stdout
         found = json.loads(answer)
     except (OSError, subprocess.SubprocessError, ValueError):

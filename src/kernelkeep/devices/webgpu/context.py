@@ -1,0 +1,203 @@
+"""A device of wgpu-native with its one queue: its errors, its loss, and waiting for its work.
+
+wgpu-native may be called from several threads. Errors of a call are reported to a callback before the call returns, in the
+same thread; so calls that can fail are made with `lock` held, and `check` raises what they reported.
+
+A wait polls. wgpu-native has a blocking wait, too, which ends the process where the device does not finish within a minute.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from ...errors import DeviceError, OutOfMemory
+from .native import Adapter, native, text_of
+
+_OUT_OF_MEMORY = 3  # WGPUErrorType_OutOfMemory
+_DESTROYED, _CANCELLED = 2, 3  # WGPUDeviceLostReason: by us
+_SPONTANEOUS = 3  # WGPUCallbackMode_AllowSpontaneous
+_SUCCESS = 1  # of every status
+# Features that are asked for where the adapter has them.
+TIMESTAMPS = 0x00000009  # WGPUFeatureName_TimestampQuery
+_QUICK_POLLS = 20
+_LONGEST_PAUSE_SECONDS = 200e-6
+
+
+class Context:
+    """A device and its queue. `passed` counts the fences that were passed, in order."""
+
+    def __init__(self, adapter: Adapter, spec: str) -> None:
+        self.spec = spec
+        self.lock = threading.RLock()
+        self.limits = limits_of(adapter)
+        self.lost = ""  # why the device cannot be used any more
+        self.passed = 0
+        self._made = 0
+        self._errors: list[tuple[int, str]] = []
+        self._mappings: dict[int, bool] = {}  # those that are done, and whether they succeeded
+        ffi, lib = native()
+        self.has_timestamps = bool(lib.wgpuAdapterHasFeature(adapter.raw, TIMESTAMPS))
+        features = [TIMESTAMPS] if self.has_timestamps else []
+        self._callbacks = self._make_callbacks(ffi)
+        self.raw = self._open(adapter, features)
+        self.queue = lib.wgpuDeviceGetQueue(self.raw)
+
+    def _make_callbacks(self, ffi: Any) -> dict[str, Any]:
+        def on_error(_device: Any, kind: int, message: Any, *_: Any) -> None:
+            self._errors.append((int(kind), text_of(message)))
+
+        def on_lost(_device: Any, reason: int, message: Any, *_: Any) -> None:
+            if reason not in (_DESTROYED, _CANCELLED) or not self.lost:
+                self.lost = text_of(message) or "the driver gave no reason"
+
+        def on_done(_status: int, *rest: Any) -> None:
+            # The rest is a message, in some versions, and the two values that were passed on.
+            self.passed = max(self.passed, int(ffi.cast("uintptr_t", rest[-2])))
+
+        def on_mapped(status: int, *rest: Any) -> None:
+            self._mappings[int(ffi.cast("uintptr_t", rest[-2]))] = status == _SUCCESS
+
+        kinds = {
+            "mapped": ("WGPUBufferMapCallback", on_mapped),
+            "error": ("WGPUUncapturedErrorCallback", on_error),
+            "lost": ("WGPUDeviceLostCallback", on_lost),
+            "done": ("WGPUQueueWorkDoneCallback", on_done),
+        }
+        return {name: ffi.callback(ffi.typeof(kind), function) for name, (kind, function) in kinds.items()}
+
+    def _open(self, adapter: Adapter, features: list[int]) -> Any:
+        ffi, lib = native()
+        answer: list[Any] = []
+
+        def on_device(status: int, device: Any, message: Any, *_: Any) -> None:
+            answer.append(device if status == _SUCCESS else text_of(message))
+
+        callback = ffi.callback(ffi.typeof("WGPURequestDeviceCallback"), on_device)
+        wanted = ffi.new("WGPUFeatureName[]", features)
+        descriptor = ffi.new("WGPUDeviceDescriptor *")
+        descriptor.requiredFeatureCount = len(features)
+        descriptor.requiredFeatures = wanted
+        descriptor.requiredLimits = self.limits
+        descriptor.deviceLostCallbackInfo.mode = _SPONTANEOUS
+        descriptor.deviceLostCallbackInfo.callback = self._callbacks["lost"]
+        descriptor.uncapturedErrorCallbackInfo.callback = self._callbacks["error"]
+        info = ffi.new("WGPURequestDeviceCallbackInfo *", {"mode": _SPONTANEOUS, "callback": callback})
+        lib.wgpuAdapterRequestDevice(adapter.raw, descriptor, info[0])
+        if not answer or isinstance(answer[0], str):
+            raise DeviceError(f"{self.spec} cannot be opened: {answer[0] if answer else 'the driver gave no answer'}")
+        return answer[0]
+
+    # --- errors
+
+    def take_error(self) -> tuple[bool, str] | None:
+        """Whether memory ran out, and the message of the first error since the last look. The caller has the lock."""
+        if not self._errors:
+            return None
+        kind, message = self._errors[0]
+        self._errors.clear()
+        return kind == _OUT_OF_MEMORY, message
+
+    def check(self, doing: str) -> None:
+        """Raise what went wrong since the last look. The caller has the lock."""
+        error = self.take_error() if self._errors else None
+        if self.lost:
+            self.raise_lost()
+        if error is not None:
+            out_of_memory, message = error
+            raise (OutOfMemory if out_of_memory else DeviceError)(f"{self.spec}, {doing}: {last_line(message)}")
+
+    def raise_lost(self) -> NoReturn:
+        """Raise the `DeviceError` of a lost device."""
+        raise DeviceError(f"{self.spec} is lost: {last_line(self.lost)}")
+
+    # --- waiting
+
+    def note_point(self) -> int:
+        """The number of a point after everything submitted so far. The caller has the lock."""
+        ffi, lib = native()
+        self._made += 1
+        info = ffi.new("WGPUQueueWorkDoneCallbackInfo *")
+        info.mode = _SPONTANEOUS
+        info.callback = self._callbacks["done"]
+        info.userdata1 = ffi.cast("void *", self._made)
+        lib.wgpuQueueOnSubmittedWorkDone(self.queue, info[0])
+        return self._made
+
+    def map_buffer(self, buffer: Any, mode: int, nbytes: int) -> int:
+        """Have a buffer mapped once the work before is done. The caller has the lock."""
+        ffi, lib = native()
+        self._made += 1
+        info = ffi.new("WGPUBufferMapCallbackInfo *")
+        info.mode = _SPONTANEOUS
+        info.callback = self._callbacks["mapped"]
+        info.userdata1 = ffi.cast("void *", self._made)
+        lib.wgpuBufferMapAsync(buffer, mode, 0, nbytes, info[0])
+        return self._made
+
+    def is_mapped(self, mapping: int) -> bool:
+        """Whether `take_mapping` can be asked."""
+        if mapping not in self._mappings:
+            self.poll()
+        return mapping in self._mappings
+
+    def take_mapping(self, mapping: int) -> bool:
+        """Whether a mapping succeeded; asked once."""
+        return self._mappings.pop(mapping)
+
+    def poll(self) -> None:
+        """Have the callbacks called of what is done."""
+        if self.lost:
+            self.raise_lost()
+        ffi, lib = native()
+        lib.wgpuDevicePoll(self.raw, 0, ffi.NULL)
+
+    def is_passed(self, point: int) -> bool:
+        """Whether everything before a point is done."""
+        if self.passed < point:
+            self.poll()
+        return self.passed >= point
+
+    def wait(self, point: int, timeout_seconds: float | None = None) -> bool:
+        """Wait until a point is passed; False if the timeout passed first."""
+        return self.wait_until(lambda: self.is_passed(point), timeout_seconds)
+
+    def wait_until(self, is_done: Callable[[], bool], timeout_seconds: float | None = None) -> bool:
+        """Wait until something is done that polling brings about; False if the timeout passed first."""
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        polls, pause = 0, 20e-6
+        while not is_done():
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            polls += 1
+            if polls > _QUICK_POLLS:
+                time.sleep(pause)
+                pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+        return True
+
+    def close(self) -> None:
+        """Give the device back."""
+        _, lib = native()
+        with self.lock:
+            device, self.raw = self.raw, None
+            if device:
+                self.lost = self.lost or "it is closed"
+                lib.wgpuQueueRelease(self.queue)
+                lib.wgpuDeviceDestroy(device)
+                lib.wgpuDeviceRelease(device)
+
+
+def limits_of(adapter: Adapter) -> Any:
+    """The limits of an adapter, as a WGPULimits."""
+    ffi, lib = native()
+    limits = ffi.new("WGPULimits *")
+    lib.wgpuAdapterGetLimits(adapter.raw, limits)
+    return limits
+
+
+def last_line(message: str) -> str:
+    """The cause in one of wgpu's messages, which name the outermost call first."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return lines[-1] if lines else "the driver gave no reason"

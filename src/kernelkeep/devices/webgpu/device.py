@@ -1,0 +1,349 @@
+"""The WebGPU device: programs, memory, and launches in batches.
+
+Launches are collected, and encoded and submitted in batches: after a wait the first launch at once, then two together, four, up to
+64. Anything that needs the results (a copy, a fence, a timer, `synchronize`) submits the waiting launches first. A launch costs
+the host a bind group that is made once, three calls of wgpu-native, and its share of a command buffer.
+
+wgpu-native ends the process when a command buffer is submitted to a device that is lost. So a command buffer is only submitted
+if it could be finished, which fails on a lost device.
+"""
+
+from __future__ import annotations
+
+import itertools
+import platform
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import BinaryRejected, CompileError, OutOfMemory
+from ...programs.source import Source
+from ...programs.translation_unit import translation_unit
+from ..base import Binary, Capabilities, Device, DeviceInfo, MemoryInfo, Queue
+from ..fingerprint import Fingerprint, cpu_vectors
+from ..memory import MemoryHandle
+from ..replay import Step
+from .bindings import COPY_TO, BindGroups, ScalarBlocks, new_buffer
+from .context import Context
+from .native import native
+from .pipelines import Module, compile_problem
+from .prepared import WebGPUReplay
+from .program import Launch, WebGPUProgram
+from .reflection import reflect
+from .staging import Staging, Transfer, words
+from .synchronization import WebGPUFence, WebGPUTimer
+
+_MAX_BATCH = 64
+_STORAGE = 0x80 | 0x04 | COPY_TO  # WGPUBufferUsage: for kernels, and to be copied from and to
+_MAX_PENDING_BYTES = 64 << 20
+
+
+class WebGPUDevice(Device):
+    """One adapter, with one device and its queue."""
+
+    backend = "webgpu"
+    language = "wgsl"
+    driver_cache_dir: Path | None = None
+
+    def __init__(self, context: Context, info: DeviceInfo, fingerprint: Fingerprint) -> None:
+        self.context = context
+        self._max_bytes = min(int(context.limits.maxStorageBufferBindingSize), int(context.limits.maxBufferSize)) & ~3
+        super().__init__(info, fingerprint, _capabilities(context, info))
+        # Mesa's software drivers (22.3) load an element of a read-only buffer once, inside a loop whose condition reads it, and
+        # use 0 for it after the loop.
+        self.buffers_are_writable = not info.is_gpu
+        if context.has_timestamps and info.is_gpu:
+            self.timer_class = WebGPUTimer
+        self.memory: dict[int, tuple[Any, int]] = {}  # by the number of a handle: the buffer and its size
+        self.waiting: list[Launch] = []
+        self.batch_size = 1
+        self._numbers = itertools.count(1)
+        self._pending_bytes = 0  # of uploads that wgpu keeps until something is submitted
+        self._discarded: deque[int] = deque()
+        self._discarded_objects: deque[tuple[Any, Callable[[Any], None]]] = deque()
+        with context.lock:
+            self.blocks = ScalarBlocks(context)
+            self.groups = BindGroups()
+            self.staging = Staging(context)
+            context.check("opening the device")
+
+    @property
+    def family(self) -> str:
+        if self.info.is_gpu:
+            return super().family
+        return f"{self.backend} Mesa llvmpipe {platform.machine()} {cpu_vectors()}"
+
+    def new_number(self) -> int:
+        """A number that no buffer and no kernel had before."""
+        return next(self._numbers)
+
+    # --- programs
+
+    def compile_program(self, source: Source) -> bytes:
+        with self.build_program(source) as program:
+            return program.binary()
+
+    def build_program(self, source: Source) -> WebGPUProgram:
+        text = translation_unit(source)
+        release = native().lib.wgpuShaderModuleRelease
+        with self.context.lock:
+            module = Module(self.context, text, self.buffers_are_writable)
+            error = self.context.take_error()
+        if error is not None:
+            self.discard([(module.raw, release)], ())
+            raise compile_problem(source, text, error[1])
+        try:
+            signatures = reflect(text, source.name)
+        except BaseException:
+            self.discard([(module.raw, release)], ())
+            raise
+        compiled = Binary("webgpu", "wgsl", signatures, text.encode(), source.name)
+        try:
+            return self._load(compiled, text, module)
+        except BinaryRejected as error:
+            raise CompileError(str(error), log=str(error), name=source.name) from None
+
+    def load_program(self, binary: bytes, *, eager: bool = True) -> WebGPUProgram:
+        compiled = Binary.decode(binary, "webgpu")
+        try:
+            text = compiled.payload.decode()
+        except UnicodeDecodeError:
+            raise BinaryRejected(f"the text of {compiled.name} is damaged") from None
+        if compiled.form != "wgsl":
+            raise BinaryRejected(f"{self.spec} cannot load {compiled.name}, whose form is {compiled.form}")
+        return self._load(compiled, text)
+
+    def _load(self, compiled: Binary, text: str, module: Module | None = None) -> WebGPUProgram:
+        program = WebGPUProgram(self, compiled, text, module)
+        try:
+            with self.context.lock:
+                for name in program.kernel_names:
+                    program.kernel(name)  # which compiles it
+        except BaseException:
+            program.close()
+            raise
+        return program
+
+    # --- launches
+
+    def submit_waiting(self) -> None:
+        """Encode and submit every waiting launch. The caller has the lock."""
+        waiting = self.waiting
+        if waiting:
+            self.waiting = []
+            self.encode(lambda encoder: self._encode_launches(encoder, waiting))
+            waiting.clear()
+            self.batch_size = min(self.batch_size * 2, _MAX_BATCH)
+        if self._discarded or self._discarded_objects:
+            self.release_discarded()
+
+    def _encode_launches(self, encoder: Any, waiting: list[Launch]) -> None:
+        ffi, lib = native()
+        set_pipeline, set_group = lib.wgpuComputePassEncoderSetPipeline, lib.wgpuComputePassEncoderSetBindGroup
+        dispatch, nothing, found = lib.wgpuComputePassEncoderDispatchWorkgroups, ffi.NULL, self.groups.found
+        self.blocks.place({block for _, _, block, _ in waiting if block})
+        begun = lib.wgpuCommandEncoderBeginComputePass(encoder, nothing)
+        used = last_bound = last_block = None
+        for kernel, buffers, block, (x, y, z) in waiting:
+            bound = found.get((kernel.number, *buffers))
+            if bound is None:
+                bound = self.groups.keep((kernel.number, *map(int, buffers)), *kernel.bind(buffers))
+            group, pipeline = bound
+            if pipeline is not used:
+                used = pipeline
+                set_pipeline(begun, pipeline)
+            if bound is not last_bound or block != last_block:
+                last_bound, last_block = bound, block
+                parts = kernel.parts
+                set_group(begun, 0, group, len(parts), self.blocks.offsets(block, parts) if parts else nothing)
+            dispatch(begun, x, y, z)
+        lib.wgpuComputePassEncoderEnd(begun)
+        lib.wgpuComputePassEncoderRelease(begun)
+
+    def encode(self, fill: Callable[[Any], None]) -> None:
+        """Submit a command buffer that `fill` has encoded. The caller has the lock."""
+        ffi, lib = native()
+        context = self.context
+        encoder = lib.wgpuDeviceCreateCommandEncoder(context.raw, ffi.NULL)
+        try:
+            fill(encoder)
+            commands = lib.wgpuCommandEncoderFinish(encoder, ffi.NULL)
+        finally:
+            lib.wgpuCommandEncoderRelease(encoder)
+        try:
+            context.check("launching")
+            lib.wgpuQueueSubmit(context.queue, 1, ffi.new("WGPUCommandBuffer[]", [commands]))
+            self._pending_bytes = 0
+        finally:
+            lib.wgpuCommandBufferRelease(commands)
+
+    # --- what is not needed any more
+
+    def discard(self, objects: Iterable[tuple[Any, Callable[[Any], None]]], numbers: Iterable[int]) -> None:
+        """Release objects, and the bind groups of these kernels, at the next submission. For finalisers, too."""
+        self._discarded.extend(numbers)
+        self._discarded_objects.extend(objects)
+
+    def release_memory(self, number: int, at_once: bool = False) -> None:
+        """Release a buffer that nobody holds, now or at the next submission. For finalisers, too."""
+        self._discarded.append(number)
+        if at_once and self.context.lock.acquire(blocking=False):
+            try:
+                self.release_discarded()
+            finally:
+                self.context.lock.release()
+
+    def release_discarded(self) -> None:
+        """Release what was discarded. The caller has the lock."""
+        lib = native().lib
+        while self._discarded:
+            number = self._discarded.popleft()
+            self.groups.forget(number)
+            buffer, _ = self.memory.pop(number, (None, 0))
+            if buffer is not None:
+                lib.wgpuBufferRelease(buffer)
+        while self._discarded_objects:
+            raw, release = self._discarded_objects.popleft()
+            release(raw)
+
+    # --- memory
+
+    def allocate(self, nbytes: int) -> MemoryHandle:
+        if nbytes > self._max_bytes:
+            raise OutOfMemory(
+                f"{self.spec} cannot allocate {nbytes:,} bytes (at most {self._max_bytes:,} in a storage buffer)"
+            )
+        with self.context.lock:
+            if self._discarded:
+                self.release_discarded()
+            buffer = new_buffer(self.context, words(nbytes), _STORAGE)
+            try:
+                self.context.check(f"allocating {nbytes:,} bytes")
+            except BaseException:
+                native().lib.wgpuBufferRelease(buffer)
+                raise
+            number = self.new_number()
+            self.memory[number] = buffer, words(nbytes)
+            return MemoryHandle.of(self, number)
+
+    def upload(self, handle: int, host: np.ndarray[Any, Any]) -> None:
+        with self.context.lock:
+            self.submit_waiting()
+            buffer, size = self.memory[handle]
+            whole = host.nbytes & ~3
+            if whole:
+                self._write(buffer, 0, host.ctypes.data, whole)
+            if whole < host.nbytes:
+                end = np.zeros(4, "u1")
+                if words(host.nbytes) < size:  # what follows belongs to the array
+                    end = self._read(buffer, whole, 4)
+                end[: host.nbytes - whole] = host.reshape(-1).view("u1")[whole:]
+                self._write(buffer, whole, end.ctypes.data, 4)
+            self.context.check("copying to the device")
+
+    def _write(self, buffer: Any, offset: int, address: int, nbytes: int) -> None:
+        ffi, lib = native()
+        lib.wgpuQueueWriteBuffer(self.context.queue, buffer, offset, ffi.cast("void *", address), nbytes)
+        self._pending_bytes += nbytes
+        if self._pending_bytes > _MAX_PENDING_BYTES:
+            self.encode(lambda encoder: None)
+
+    def _read(self, buffer: Any, offset: int, nbytes: int) -> np.ndarray[Any, Any]:
+        out = np.empty(nbytes, "u1")
+        self.begin_download(buffer, nbytes, offset).finish(out.ctypes.data)
+        return out
+
+    def download(self, handle: int, out: np.ndarray[Any, Any]) -> None:
+        with self.context.lock:
+            self.submit_waiting()
+            transfer = self.begin_download(self.memory[handle][0], out.nbytes)
+            self.batch_size = 1
+        transfer.finish(out.ctypes.data)
+
+    def begin_download(self, buffer: Any, nbytes: int, offset: int = 0) -> Transfer:
+        """Have a buffer's bytes copied for the host. The caller has the lock."""
+        lib = native().lib
+
+        def copy(target: Any, size: int) -> None:
+            self.encode(
+                lambda encoder: lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, buffer, offset, target, 0, size)
+            )
+
+        return Transfer(self.context, self.staging, copy, nbytes)
+
+    def copy(self, target: int, origin: int, nbytes: int) -> None:
+        lib = native().lib
+        with self.context.lock:
+            self.submit_waiting()
+            (to, size), (source, _) = self.memory[target], self.memory[origin]
+            if nbytes % 4 and words(nbytes) < size:
+                part = self._read(source, 0, nbytes)
+                self.upload(target, part)
+                return
+            self.encode(
+                lambda encoder: lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, source, 0, to, 0, words(nbytes))
+            )
+
+    def clear(self, handle: int, nbytes: int) -> None:
+        """Fill an array with zeros."""
+        lib = native().lib
+        with self.context.lock:
+            self.submit_waiting()
+            buffer, size = self.memory[handle]
+            self.encode(lambda encoder: lib.wgpuCommandEncoderClearBuffer(encoder, buffer, 0, min(words(nbytes), size)))
+
+    def memory_info(self) -> MemoryInfo:
+        self.check_open()
+        return MemoryInfo(self.info.memory_bytes, None)
+
+    # --- order and time
+
+    def fence(self) -> WebGPUFence:
+        self.check_open()
+        return WebGPUFence(self)
+
+    def new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> WebGPUReplay:
+        return WebGPUReplay(self, steps)
+
+    def synchronize(self) -> None:
+        self.check_open()
+        with self.context.lock:
+            self.submit_waiting()
+            point = self.context.note_point()
+            self.batch_size = 1
+        self.context.wait(point)
+        with self.context.lock:
+            self.context.check("waiting")
+
+    def shut_down(self) -> None:
+        with self.context.lock:
+            if not self.context.lost:
+                self.submit_waiting()
+                self.context.wait(self.context.note_point())
+            self.waiting.clear()
+            self.release_discarded()
+            self.groups.forget_all()
+        self.context.close()
+
+
+def _capabilities(context: Context, info: DeviceInfo) -> Capabilities:
+    limits = context.limits
+    groups = int(limits.maxComputeWorkgroupsPerDimension)
+    return Capabilities(
+        float_atomics=True,  # by compare-and-swap
+        int8=True,  # portable kernels pack them into words
+        timestamps=info.is_gpu and context.has_timestamps,
+        native_binaries=False,
+        max_loop_rounds=None if info.is_gpu else 65_535,  # those of Mesa's software drivers
+        max_group_items=int(limits.maxComputeInvocationsPerWorkgroup),
+        max_group=(
+            int(limits.maxComputeWorkgroupSizeX),
+            int(limits.maxComputeWorkgroupSizeY),
+            int(limits.maxComputeWorkgroupSizeZ),
+        ),
+        max_grid=(groups, groups, groups),
+        shared_bytes=int(limits.maxComputeWorkgroupStorageSize),
+    )

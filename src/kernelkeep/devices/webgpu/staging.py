@@ -1,0 +1,87 @@
+"""Buffers that the host can read, and copies through them.
+
+Only buffers that no kernel can use can be mapped, so what comes to the host is copied into one of these first. Sizes are
+multiples of four bytes, as WebGPU wants them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+from ...errors import DeviceError
+from .bindings import COPY_TO, new_buffer
+from .native import native
+
+if TYPE_CHECKING:
+    from .context import Context
+
+_MAP_READ = 0x01  # WGPUBufferUsage and WGPUMapMode
+_KEPT_BYTES = 64 << 20
+
+
+def words(nbytes: int) -> int:
+    """The next multiple of four."""
+    return -(-nbytes // 4) * 4
+
+
+class Staging:
+    """Buffers that can be mapped, which are kept for the next download of a similar size. The caller has the lock."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._free: dict[int, list[Any]] = {}
+        self._kept = 0
+
+    def take(self, nbytes: int) -> tuple[Any, int]:
+        """A buffer of at least so many bytes, and its size."""
+        size = max(256, 1 << (nbytes - 1).bit_length())
+        free = self._free.get(size)
+        if free:
+            self._kept -= size
+            return free.pop(), size
+        buffer = new_buffer(self._context, size, _MAP_READ | COPY_TO)
+        self._context.check(f"allocating {size:,} bytes for a copy to the host")
+        return buffer, size
+
+    def give(self, buffer: Any, size: int) -> None:
+        """Keep a buffer that is not mapped."""
+        if self._kept + size > _KEPT_BYTES:
+            native().lib.wgpuBufferRelease(buffer)
+            return
+        self._kept += size
+        self._free.setdefault(size, []).append(buffer)
+
+
+class Transfer:
+    """A copy of device memory on its way to the host, begun when it is made. The caller has the lock then."""
+
+    def __init__(self, context: Context, staging: Staging, encode_copy: Any, nbytes: int) -> None:
+        self._context, self._staging = context, staging
+        self._nbytes = nbytes
+        self._buffer, self._size = staging.take(words(nbytes))
+        encode_copy(self._buffer, words(nbytes))
+        self._mapping = context.map_buffer(self._buffer, _MAP_READ, words(nbytes))
+        self._finished = False
+
+    @property
+    def arrived(self) -> bool:
+        """Whether `finish` need not wait."""
+        return self._finished or self._context.is_mapped(self._mapping)
+
+    def finish(self, address: int) -> None:
+        """Wait, and copy the bytes to an address in host memory; once."""
+        if self._finished:
+            return
+        self._context.wait_until(lambda: self._context.is_mapped(self._mapping))
+        ffi, lib = native()
+        with self._context.lock:
+            if self._finished:
+                return
+            self._finished = True
+            if not self._context.take_mapping(self._mapping):
+                raise DeviceError(f"{self._context.spec}: memory cannot be mapped for the host")
+            mapped = lib.wgpuBufferGetConstMappedRange(self._buffer, 0, words(self._nbytes))
+            ctypes.memmove(address, int(ffi.cast("uintptr_t", mapped)), self._nbytes)
+            lib.wgpuBufferUnmap(self._buffer)
+            self._staging.give(self._buffer, self._size)
