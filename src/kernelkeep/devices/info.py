@@ -30,6 +30,7 @@ class Capabilities:
     device_clock: bool = False  # a kernel can read a clock
     mapped_ring: bool = False  # host memory a running kernel reads and writes while the host does
     forward_progress: bool = False  # groups that are resident all make progress
+    fences: bool = True  # kk_fence orders what work-items of different groups see
     float_atomics: bool = False  # 32-bit float add and exchange
     float64: bool = False
     int64: bool = False

@@ -40,6 +40,8 @@ class Functions(Outline):
             # Which physical copy of the queue a role is.
             "#define kk_index(role) ((role) == 0 ? kkcurrent : (role) == 1 ? 1 - kkcurrent : 2)",
             Template(language.state_helpers).substitute({word.name: int(word) for word in Word}),
+            # Where there are no fences, all that one group reads of another within a launch is read by atomics, after a barrier.
+            f"#define KK_FENCE {'kk_fence();' if language.has_fences else ''}",
             *(f"#define kk_{name}() kk{name}" for name in ("item", "items", "iteration", "phase")),
         ]
         lines.append(f"#define kk_stop() kk_atomic_or(kkcontrol[{Word.STOP_ASKED:d}], {StopRequest.BODY:d}u)")

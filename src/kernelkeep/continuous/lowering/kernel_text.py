@@ -154,7 +154,7 @@ class KernelText(Outline):
                 # One word ends the slice for all: the others may read it when the next round has begun already.
                 f"if ((kk_atomic_or(kkcontrol[{Word.STOP_ASKED:d}], 0u) | kk_atomic_or(kkcontrol[{Word.OVERFLOW:d}], 0u)) "
                 f"!= 0u) kkcontrol[{Word.STOP_AT:d}] = kk_uint(kkdone);",
-                "kk_fence(); }",
+                "KK_FENCE }",
                 barrier,
                 f"uint kknow = KK_READ(kkcontrol[{Word.PHASE_NOW:d}]); if (kknow != 0u) kkphase = kk_int(kknow) - 1;",
             ]
@@ -211,10 +211,10 @@ class KernelText(Outline):
         step, steers = self.kind == "step", self.steers
         # Only the part with the last item commits the iteration.
         whole = " && kkupto >= kkitems" if step and not self.queue else ""
-        done = ["KK_CHECK_LOOPS", "kk_fence(); kk_barrier();", f"if (kkruns{whole} && kk_local_id(0) == 0) {{"]
+        done = ["KK_CHECK_LOOPS", "KK_FENCE kk_barrier();", f"if (kkruns{whole} && kk_local_id(0) == 0) {{"]
         done += [
             f"if (kk_atomic_add(kkcontrol[{Word.DONE:d}], 1u) == kk_uint(kk_group_count(0) - 1)) {{",
-            "kk_fence();",
+            "KK_FENCE",
         ]
         done += [f"kkcontrol[{Word.DONE:d}] = 0u;"]
         if self.kind == "grid":
@@ -254,7 +254,7 @@ class KernelText(Outline):
                 f"if ({empty}{' && kkstop == 0u' if steers else ''}) kkcontrol[{Word.STOPPED:d}] = {Stopped.EMPTY:d}u;"
             ]
             done += [*self._forget_tasks("kkcurrent")]
-        done += ["kk_fence();", f"kkcontrol[{Word.GENERATION:d}] += 1u;", "} } }"]
+        done += ["KK_FENCE", f"kkcontrol[{Word.GENERATION:d}] += 1u;", "} } }"]
         return done
 
     def _forget_tasks(self, which: str) -> list[str]:

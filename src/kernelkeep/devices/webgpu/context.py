@@ -111,6 +111,8 @@ class Context:
 
     def raise_lost(self) -> NoReturn:
         """Raise the `DeviceError` of a lost device."""
+        if self.raw is None:
+            raise DeviceError(f"device {self.spec} is closed")
         raise DeviceError(f"{self.spec} is lost: {last_line(self.lost)}")
 
     # --- waiting
@@ -181,9 +183,10 @@ class Context:
         """Give the device back."""
         _, lib = native()
         with self.lock:
-            device, self.raw = self.raw, None
+            device = self.raw
             if device:
                 self.lost = self.lost or "it is closed"
+                self.raw = None
                 lib.wgpuQueueRelease(self.queue)
                 lib.wgpuDeviceDestroy(device)
                 lib.wgpuDeviceRelease(device)

@@ -333,6 +333,7 @@ def _capabilities(context: Context, info: DeviceInfo) -> Capabilities:
     limits = context.limits
     groups = int(limits.maxComputeWorkgroupsPerDimension)
     return Capabilities(
+        fences=False,
         float_atomics=True,  # by compare-and-swap
         int8=True,  # portable kernels pack them into words
         timestamps=info.is_gpu and context.has_timestamps,

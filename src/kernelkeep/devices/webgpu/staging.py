@@ -78,6 +78,8 @@ class Transfer:
         with self._context.lock:
             if self._finished:
                 return
+            if self._context.lost:
+                self._context.raise_lost()
             self._finished = True
             if not self._context.take_mapping(self._mapping):
                 raise DeviceError(f"{self._context.spec}: memory cannot be mapped for the host")

@@ -175,7 +175,7 @@ class WgslWriter(WgslArrays):
         if name == "kk_barrier":
             return "storageBarrier(); workgroupBarrier()", PRIMARY
         if name == "kk_fence":
-            raise self.unsupported("fence", e, "WGSL has no fence between work-items of different groups")
+            raise self.unsupported("fences", e, "WGSL has no fence between work-items of different groups")
         given = self.list_of(e.arguments)
         first = e.arguments[0].type
         if e.builtin.rule == "bits":

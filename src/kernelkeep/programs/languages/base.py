@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import Unsupported
@@ -24,6 +24,16 @@ NO_DEVICE_CLOCK = """\
 #define KK_COUNT_LATE(n)
 #define KK_LATE_TASKS 0u
 #define KK_FORGET_CLOCK
+"""
+# The same for software OpenGL and Vulkan, which end all loops of a work-item, silently, after 65,535 rounds together. A loop that
+# then does not run tells: its length comes with the launch, so that no compiler can see through it.
+LOOPS_THAT_END_EARLY = """\
+#define KK_READ(x) (x)
+#define KK_WRITE(x, v) ((x) = (v))
+#define KK_UNROLL
+#define KK_OVERRAN (kk_atomic_exchange(kkcontrol[$OVERRUN], 0u) != 0u)
+#define KK_CHECK_LOOPS { int kkrounds = 0; for (int kkj = 0; kkj < kktwo; kkj++) kkrounds++; \
+if (kkrounds != kktwo) kk_atomic_or(kkcontrol[$OVERRUN], 1u); }
 """
 
 
@@ -49,6 +59,16 @@ class Language:
     # {kind}, in which i is the number of the work-item and {statement} is all it does.
     handwritten_kernel = ""
 
+    has_preprocessor = True  # a text can have macros and conditions
+
+    def handwritten(self, statement: str, *, name: str, kind: str, before: str) -> str:
+        """That kernel. `statement` and `kind` are C; a language that has other words for them translates."""
+        return self.handwritten_kernel.format(before=before, name=name, kind=kind, statement=statement)
+
+    def joined(self, texts: Sequence[str]) -> str:
+        """Several texts with kernels as one."""
+        return "".join(texts)
+
     def line_marker(self, line: int, file: str) -> str:
         """The text that gives the next line a number and a file name."""
         return f'#line {line} "{_NOT_IN_FILE_NAMES.sub("_", file)}"'
@@ -69,6 +89,7 @@ class Language:
 
     # --- state programs
 
+    has_fences = True  # kk_fence can be written
     state_helpers = ""  # macros that the kernels of state programs need; $STOPPED and so on are the control words
 
 

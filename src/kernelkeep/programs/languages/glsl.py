@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from ..kernel_parts import UnwrittenKernel, Written
-from .base import NO_DEVICE_CLOCK, Language, macros_behind
+from .base import LOOPS_THAT_END_EARLY, NO_DEVICE_CLOCK, Language, macros_behind
 
 _VERSION = re.compile(r"\A(?:[ \t]*(?://[^\n]*)?\n)*[ \t]*#[ \t]*version[^\n]*\n")
 
@@ -42,19 +42,7 @@ int i = int(gl_GlobalInvocationID.x);
     def write(self, kernel: UnwrittenKernel) -> Written:
         return kernel.written_in(self.name, "native_float_atomics", "nonnegative_remainders")
 
-    # Software OpenGL ends all loops of a work-item, silently, after 65,535 rounds together. A loop that then does not
-    # run tells: its length comes with the launch, so that no compiler can see through it.
-    state_helpers = (
-        NO_DEVICE_CLOCK
-        + """\
-#define KK_READ(x) (x)
-#define KK_WRITE(x, v) ((x) = (v))
-#define KK_UNROLL
-#define KK_OVERRAN (kk_atomic_exchange(kkcontrol[$OVERRUN], 0u) != 0u)
-#define KK_CHECK_LOOPS { int kkrounds = 0; for (int kkj = 0; kkj < kktwo; kkj++) kkrounds++; \
-if (kkrounds != kktwo) kk_atomic_or(kkcontrol[$OVERRUN], 1u); }
-"""
-    )
+    state_helpers = NO_DEVICE_CLOCK + LOOPS_THAT_END_EARLY
 
 
 LANGUAGE = _Glsl()

@@ -1,12 +1,16 @@
-"""WGSL. Portable kernels are written in it; there is no device for it."""
+"""WGSL, the language of WebGPU."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 from ...errors import Unsupported
 from ..kernel_parts import UnwrittenKernel, Written
-from .base import C_TYPES, Language
+from .base import C_TYPES, LOOPS_THAT_END_EARLY, NO_DEVICE_CLOCK, Language
+
+_BARE_BRANCH = re.compile(r"(if \([^;{]*\)) ([^;{]*;)")
+_DECLARATION = re.compile(r"struct |@group|alias |const ")
 
 
 class _Wgsl(Language):
@@ -16,6 +20,7 @@ class _Wgsl(Language):
 
     fixes_group = True
     has_options = False
+    has_preprocessor = False
     handwritten_kernel = """\
 {before}struct Scalars {{ a: {kind}, n: i32 }}
 @group(0) @binding(0) var<storage, read> x: array<{kind}>;
@@ -24,9 +29,23 @@ class _Wgsl(Language):
 @compute @workgroup_size(64)
 fn {name}(@builtin(global_invocation_id) id: vec3<u32>) {{
 let i = i32(id.x);
+let a = scalars.a;
+let n = scalars.n;
 {statement}
 }}
 """
+
+    def handwritten(self, statement: str, *, name: str, kind: str, before: str) -> str:
+        statement = _BARE_BRANCH.sub(r"\1 { \2 }", statement)
+        kind = {"int": "i32", "uint": "u32", "float": "f32"}.get(kind, kind)
+        return super().handwritten(statement, name=name, kind=kind, before=before)
+
+    def joined(self, texts: Sequence[str]) -> str:
+        """The texts with each variable and struct declared once."""
+        lines: list[str] = []
+        for text in texts:
+            lines += [line for line in text.split("\n") if line not in lines or not _DECLARATION.match(line)]
+        return "\n".join(lines)
 
     def line_marker(self, line: int, file: str) -> str:
         return f"// {file}, line {line}"  # there is no preprocessor
@@ -42,6 +61,9 @@ let i = i32(id.x);
 
     def write(self, kernel: UnwrittenKernel) -> Written:
         return kernel.written_in(self.name)
+
+    has_fences = False
+    state_helpers = NO_DEVICE_CLOCK + LOOPS_THAT_END_EARLY
 
 
 LANGUAGE = _Wgsl()

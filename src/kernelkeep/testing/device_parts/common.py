@@ -37,10 +37,10 @@ def groups(items: int, group: int = GROUP) -> int:
 
 def handwritten(language: str, statement: str, *, name: str = "byhand", kind: str = "int", before: str = "") -> str:
     """A kernel `name(x, y, a, n)` that a user of the language might have written; `before` stands above it."""
-    text = find_language(language).handwritten_kernel
-    if not text:
+    found = find_language(language)
+    if not found.handwritten_kernel:
         pytest.skip(f"the language {language} has no handwritten_kernel")
-    return text.format(before=before, name=name, kind=kind, statement=statement)
+    return found.handwritten(statement, name=name, kind=kind, before=before)
 
 
 def handwritten_saxpy(language: str) -> Source:

@@ -59,7 +59,7 @@ class HelperTests(DevicePart):
                     else if (n == 5) kk_store4(tile, 0, kk_load4(x, 4));
                     else y[0] = -2.0f;
                     if (n < 0) kk_atomic_add(c[0], 1); else kk_atomic_sub(c[0], 1);
-                    if (n < 0) kk_fence(); else c[1] = 7;
+                    if (n < 0) kk_barrier(); else c[1] = 7;
                     y[8] = tile[0]; y[9] = tile[1]; y[10] = tile[2]; y[11] = tile[3];""",
             group=1,
         )
@@ -67,6 +67,14 @@ class HelperTests(DevicePart):
         _, y, c = self.run(device, kernel, 1, x, np.zeros(12, "f4"), np.zeros(2, "i4"), 5)
         assert y.tolist() == [*x[:4], *[0] * 4, *x[4:]]
         assert c.tolist() == [-1, 7]
+
+    def test_a_fence_in_an_if_without_braces(self, device: Device) -> None:
+        if not device.capabilities.fences:
+            pytest.skip("this device has no fences between groups")
+        body = "if (n < 0) kk_fence(); else c[0] = 7; if (n > 0) kk_fence(); else c[0] = 8;"
+        kernel = PortableKernel("fences", params=[Buffer("c", "i4"), Scalar("n", "i4")], body=body, group=1)
+        (c,) = self.run(device, kernel, 1, np.zeros(1, "i4"), 5)
+        assert c.tolist() == [7]
 
     @pytest.mark.parametrize(
         "loop",
