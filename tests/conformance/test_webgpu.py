@@ -31,3 +31,4 @@ class TestStrategies(StrategyTests):
 
 class TestVariants(VariantTests):
     backend = "webgpu"
+    out_of_bounds_write = "wrong"

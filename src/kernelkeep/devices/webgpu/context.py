@@ -37,6 +37,7 @@ class Context:
         self.passed = 0
         self._made = 0
         self._errors: list[tuple[int, str]] = []
+        self._notes: dict[int, Callable[[], None]] = {}
         self._mappings: dict[int, bool] = {}  # those that are done, and whether they succeeded
         ffi, lib = native()
         self.has_timestamps = bool(lib.wgpuAdapterHasFeature(adapter.raw, TIMESTAMPS))
@@ -55,7 +56,11 @@ class Context:
 
         def on_done(_status: int, *rest: Any) -> None:
             # The rest is a message, in some versions, and the two values that were passed on.
-            self.passed = max(self.passed, int(ffi.cast("uintptr_t", rest[-2])))
+            point = int(ffi.cast("uintptr_t", rest[-2]))
+            self.passed = max(self.passed, point)
+            note = self._notes.pop(point, None)
+            if note is not None:
+                note()
 
         def on_mapped(status: int, *rest: Any) -> None:
             self._mappings[int(ffi.cast("uintptr_t", rest[-2]))] = status == _SUCCESS
@@ -117,10 +122,12 @@ class Context:
 
     # --- waiting
 
-    def note_point(self) -> int:
-        """The number of a point after everything submitted so far. The caller has the lock."""
+    def note_point(self, note: Callable[[], None] | None = None) -> int:
+        """The number of a point after everything submitted so far; `note` is called when it is passed. The caller has the lock."""
         ffi, lib = native()
         self._made += 1
+        if note is not None:
+            self._notes[self._made] = note
         info = ffi.new("WGPUQueueWorkDoneCallbackInfo *")
         info.mode = _SPONTANEOUS
         info.callback = self._callbacks["done"]

@@ -28,6 +28,7 @@ from ..memory import MemoryHandle
 from ..replay import Step
 from .bindings import COPY_TO, BindGroups, ScalarBlocks, new_buffer
 from .context import Context
+from .lanes import WebGPULanes
 from .native import native
 from .pipelines import Module, compile_problem
 from .prepared import WebGPUReplay
@@ -47,6 +48,7 @@ class WebGPUDevice(Device):
     backend = "webgpu"
     language = "wgsl"
     driver_cache_dir: Path | None = None
+    lanes_class = WebGPULanes
 
     def __init__(self, context: Context, info: DeviceInfo, fingerprint: Fingerprint) -> None:
         self.context = context

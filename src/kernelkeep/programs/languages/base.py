@@ -69,6 +69,10 @@ class Language:
         """Several texts with kernels as one."""
         return "".join(texts)
 
+    def constant(self, name: str, value: int) -> str:
+        """The line of a header that gives a number a name."""
+        return f"#define {name} {value}\n"
+
     def line_marker(self, line: int, file: str) -> str:
         """The text that gives the next line a number and a file name."""
         return f'#line {line} "{_NOT_IN_FILE_NAMES.sub("_", file)}"'

@@ -9,7 +9,7 @@ from ...errors import Unsupported
 from ..kernel_parts import UnwrittenKernel, Written
 from .base import C_TYPES, LOOPS_THAT_END_EARLY, NO_DEVICE_CLOCK, Language
 
-_BARE_BRANCH = re.compile(r"(if \([^;{]*\)) ([^;{]*;)")
+_BARE_BRANCH = re.compile(r"(if \((?:[^()]|\([^()]*\))*\)) ((?!\{)[^;]*;)")
 _DECLARATION = re.compile(r"struct |@group|alias |const ")
 
 
@@ -46,6 +46,9 @@ let n = scalars.n;
         for text in texts:
             lines += [line for line in text.split("\n") if line not in lines or not _DECLARATION.match(line)]
         return "\n".join(lines)
+
+    def constant(self, name: str, value: int) -> str:
+        return f"const {name} = {value};\n"
 
     def line_marker(self, line: int, file: str) -> str:
         return f"// {file}, line {line}"  # there is no preprocessor

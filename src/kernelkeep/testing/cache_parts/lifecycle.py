@@ -112,7 +112,7 @@ class LifecycleTests(CachePart):
         )
         origins = []
         for term in (1, 2, 1):
-            header.write_text(f"#define TERM {term}\n")
+            header.write_text(find_language(device.language).constant("TERM", term))
             with open_cache() as cache:
                 with cache.get(Source(text, name="adder", language=device.language, include_dirs=(tmp_path,))) as lease:
                     check_adder(device, lease, term)

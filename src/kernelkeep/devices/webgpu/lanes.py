@@ -1,0 +1,80 @@
+"""Upload, compute and download on WebGPU: one queue, and downloads that arrive in buffers which the host can read."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..lanes import Block, Lane, Lanes, Mark
+from .staging import Transfer
+
+if TYPE_CHECKING:
+    from .device import WebGPUDevice
+
+
+class WebGPUMark(Mark):
+    """A point in the queue. When it is seen to have passed, the downloads before it are in their blocks."""
+
+    def __init__(self, device: WebGPUDevice, transfers: list[tuple[Transfer, int]]) -> None:
+        self._context = device.context
+        self._transfers = transfers
+        self._finished = False
+        self.seen = 0.0
+        with device.context.lock:
+            device.submit_waiting()
+            self._point = device.context.note_point(self._pass)
+
+    def _pass(self) -> None:
+        self.seen = time.perf_counter()
+
+    @property
+    def done(self) -> bool:
+        if not self._finished:
+            if not self._context.is_passed(self._point) or not all(one.arrived for one, _ in self._transfers):
+                return False
+            for transfer, address in self._transfers:
+                transfer.finish(address)
+            self._transfers.clear()
+            self._finished = True
+        return True
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        return self._context.wait_until(lambda: self.done, timeout_seconds)
+
+
+class WebGPULane(Lane):
+    """The device's one queue."""
+
+    device: WebGPUDevice
+
+    def __init__(self, device: WebGPUDevice) -> None:
+        super().__init__(device)
+        self._transfers: list[tuple[Transfer, int]] = []  # since the last mark
+
+    def download(self, handle: int, block: Block) -> Any:
+        with self.device.context.lock:
+            self.device.submit_waiting()
+            transfer = self.device.begin_download(self.device.memory[handle][0], block.nbytes)
+            self._transfers.append((transfer, block.address))
+        return block
+
+    def clear(self, handle: int, nbytes: int) -> Any:
+        self.device.clear(handle, nbytes)
+
+    def mark(self) -> WebGPUMark:
+        with self.device.context.lock:
+            transfers, self._transfers = self._transfers, []
+            return WebGPUMark(self.device, transfers)
+
+    def flush(self) -> None:
+        with self.device.context.lock:
+            self.device.submit_waiting()
+
+
+class WebGPULanes(Lanes):
+    """One lane under three names."""
+
+    device: WebGPUDevice
+
+    def open_lanes(self) -> None:
+        self.upload = self.compute = self.download = WebGPULane(self.device)
