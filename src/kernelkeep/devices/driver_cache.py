@@ -4,12 +4,12 @@ What can be kept of a program for these drivers is not native code: it loads qui
 an H200, 20 ms on llvmpipe). The driver keeps the native code in a shader cache of its own, whose folder it reads from the
 environment. So that cache is put into the GPU's folder, where it is counted, limited and pruned with the rest.
 
-The GPU's folder is named after model and driver, which only an open device can tell, but the variable must be set before: NVIDIA's
-driver reads it once, when it is loaded; Mesa whenever it begins to look for devices. So the names are stored in the cache
-folder (`<backend>-devices.json`) by the driver's family. If they are not stored yet, they are found out first: in a child process
-if there is an NVIDIA driver, else in this one. After a driver update a stored name is out of date for one run; that is harmless,
-since drivers check what they find in their cache. A process has one such folder for a family of drivers: that of the backend
-which is opened first.
+The GPU's folder is named after model and driver, which only an open device can tell, but the variable must be set before:
+NVIDIA's driver reads it once, when it is loaded; Mesa whenever it begins to look for devices. So the names are stored in the
+cache folder (`<backend>-devices.json`) by the driver's family. If they are not stored yet, they are found out first: in a child
+process if there is an NVIDIA driver, else in this one. After a driver update a stored name is out of date for one run; that is
+harmless, since drivers check what they find in their cache. A process has one such folder for a family of drivers: that of the
+backend which is opened first.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def set_default_folder(
 ) -> None:
     """Have each driver keep its shaders in its GPU's folder under the cache folder `root`.
 
-    `find_names` opens the devices of `backend` and returns the folder's name for each family of drivers. Nothing changes if the user
-    has set a folder in the environment, or if the cache folder cannot be written to or is not private.
+    `find_names` opens the devices of `backend` and returns the folder's name for each family of drivers. Nothing changes if
+    the user has set a folder in the environment, or if the cache folder cannot be written to or is not private.
     """
     with _lock:
         set_by_user = any(

@@ -66,7 +66,7 @@ class ScalarBlocks:
         self._end = 0
 
     def place(self, blocks: Iterable[bytes]) -> None:
-        """Have all these blocks in the buffer at once. A full buffer starts over: what was submitted reads before it is written."""
+        """Have all these blocks in the buffer. A full one starts over: what was submitted before still reads the old blocks."""
         new = [block for block in blocks if block not in self._places]
         if not new:
             return

@@ -3,7 +3,7 @@
 wgpu-native may be called from several threads. Errors of a call are reported to a callback before the call returns, in the
 same thread; so calls that can fail are made with `lock` held, and `check` raises what they reported.
 
-A wait polls. wgpu-native has a blocking wait, too, which ends the process where the device does not finish within a minute.
+A wait without a timeout blocks in wgpu-native, one with a timeout polls: there is no wait that ends after a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ _SPONTANEOUS = 3  # WGPUCallbackMode_AllowSpontaneous
 _SUCCESS = 1  # of every status
 # Features that are asked for where the adapter has them.
 TIMESTAMPS = 0x00000009  # WGPUFeatureName_TimestampQuery
-_QUICK_POLLS = 20
 _LONGEST_PAUSE_SECONDS = 200e-6
 
 
@@ -32,6 +31,7 @@ class Context:
     def __init__(self, adapter: Adapter, spec: str) -> None:
         self.spec = spec
         self.lock = threading.RLock()
+        self._life_lock = threading.Lock()
         self.limits = limits_of(adapter)
         self.lost = ""  # why the device cannot be used any more
         self.passed = 0
@@ -112,7 +112,14 @@ class Context:
             self.raise_lost()
         if error is not None:
             out_of_memory, message = error
+            self.raise_if_lost(message)
             raise (OutOfMemory if out_of_memory else DeviceError)(f"{self.spec}, {doing}: {last_line(message)}")
+
+    def raise_if_lost(self, message: str = "") -> None:
+        """Raise `DeviceError` if the device is lost, or if an error's message says so."""
+        if self.lost or "device is lost" in message:
+            self.lost = self.lost or last_line(message)
+            self.raise_lost()
 
     def raise_lost(self) -> NoReturn:
         """Raise the `DeviceError` of a lost device."""
@@ -123,8 +130,10 @@ class Context:
     # --- waiting
 
     def note_point(self, note: Callable[[], None] | None = None) -> int:
-        """The number of a point after everything submitted so far; `note` is called when it is passed. The caller has the lock."""
+        """The number of a point after all that was submitted; `note` is called when it is passed. The caller has the lock."""
         ffi, lib = native()
+        if self.lost:
+            self.raise_lost()
         self._made += 1
         if note is not None:
             self._notes[self._made] = note
@@ -156,12 +165,18 @@ class Context:
         """Whether a mapping succeeded; asked once."""
         return self._mappings.pop(mapping)
 
-    def poll(self) -> None:
-        """Have the callbacks called of what is done."""
-        if self.lost:
-            self.raise_lost()
+    def poll(self, *, block: bool = False) -> None:
+        """Have the callbacks called of what is done; with `block` of all that was submitted before, once it is done."""
         ffi, lib = native()
-        lib.wgpuDevicePoll(self.raw, 0, ffi.NULL)
+        with self._life_lock:
+            if self.lost:
+                self.raise_lost()
+            device = self.raw
+            lib.wgpuDeviceAddRef(device)  # another thread may close it meanwhile
+        try:
+            lib.wgpuDevicePoll(device, block, ffi.NULL)
+        finally:
+            lib.wgpuDeviceRelease(device)
 
     def is_passed(self, point: int) -> bool:
         """Whether everything before a point is done."""
@@ -175,25 +190,26 @@ class Context:
 
     def wait_until(self, is_done: Callable[[], bool], timeout_seconds: float | None = None) -> bool:
         """Wait until something is done that polling brings about; False if the timeout passed first."""
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        polls, pause = 0, 20e-6
+        if timeout_seconds is None:
+            while not is_done():
+                self.poll(block=True)
+            return True
+        deadline = time.monotonic() + timeout_seconds
+        pause = 20e-6
         while not is_done():
-            if deadline is not None and time.monotonic() >= deadline:
+            if time.monotonic() >= deadline:
                 return False
-            polls += 1
-            if polls > _QUICK_POLLS:
-                time.sleep(pause)
-                pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
         return True
 
     def close(self) -> None:
         """Give the device back."""
         _, lib = native()
-        with self.lock:
-            device = self.raw
+        with self.lock, self._life_lock:
+            device, self.raw = self.raw, None
+            self.lost = self.lost or "it is closed"
             if device:
-                self.lost = self.lost or "it is closed"
-                self.raw = None
                 lib.wgpuQueueRelease(self.queue)
                 lib.wgpuDeviceDestroy(device)
                 lib.wgpuDeviceRelease(device)

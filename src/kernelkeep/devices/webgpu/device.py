@@ -1,8 +1,8 @@
 """The WebGPU device: programs, memory, and launches in batches.
 
-Launches are collected, and encoded and submitted in batches: after a wait the first launch at once, then two together, four, up to
-64. Anything that needs the results (a copy, a fence, a timer, `synchronize`) submits the waiting launches first. A launch costs
-the host a bind group that is made once, three calls of wgpu-native, and its share of a command buffer.
+Launches are collected, and encoded and submitted in batches: after a wait the first launch at once, then two together, four,
+up to 64. Anything that needs the results (a copy, a fence, a timer, `synchronize`) submits the waiting launches first. A launch
+costs the host a bind group that is made once, three calls of wgpu-native, and its share of a command buffer.
 
 wgpu-native ends the process when a command buffer is submitted to a device that is lost. So a command buffer is only submitted
 if it could be finished, which fails on a lost device.
@@ -96,6 +96,7 @@ class WebGPUDevice(Device):
             error = self.context.take_error()
         if error is not None:
             self.discard([(module.raw, release)], ())
+            self.context.raise_if_lost(error[1])
             raise compile_problem(source, text, error[1])
         try:
             signatures = reflect(text, source.name)

@@ -73,7 +73,9 @@ def _adapters() -> tuple[Instance, list[Adapter]]:
         found = instance.adapters()
     if not found:
         instance.close([])
-        raise DeviceError("wgpu finds no Vulkan, Metal or Direct3D 12 here; on Debian: apt-get install mesa-vulkan-drivers")
+        raise DeviceError(
+            "wgpu finds no Vulkan, Metal or Direct3D 12 here; on Debian: apt-get install mesa-vulkan-drivers"
+        )
     return instance, found
 
 
@@ -153,5 +155,10 @@ def _remember_if_changed(device: WebGPUDevice) -> None:
     """After a driver update the folder has another name: store it for the next run."""
     used = device.driver_cache_dir
     name = device.fingerprint.folder
-    if used is not None and used.parent.name != name and used.parent.name.startswith(_BACKEND) and used.name == "driver":
+    if (
+        used is not None
+        and used.parent.name != name
+        and used.parent.name.startswith(_BACKEND)
+        and used.name == "driver"
+    ):
         remember(_BACKEND, used.parent.parent, {family_of(device.info.vendor): name})

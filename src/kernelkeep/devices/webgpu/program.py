@@ -101,6 +101,7 @@ class WebGPUKernel(Kernel):
             self.program.own(pipeline, lib.wgpuComputePipelineRelease)
             error = self.device.context.take_error()
             if error is not None:
+                self.device.context.raise_if_lost(error[1])
                 raise BinaryRejected(f"{self.device.spec} refuses {self.name}: {error[1].strip()}")
             found = self._layouts[aliased] = layout, pipeline
         return found
