@@ -396,6 +396,11 @@ class TestOpenGL(KernelTests):
     backend = "opengl"
 
 
+@pytest.mark.webgpu
+class TestWebGPU(KernelTests):
+    backend = "webgpu"
+
+
 @pytest.mark.cuda
 class TestCUDA(KernelTests):
     backend = "cuda"

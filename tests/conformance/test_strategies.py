@@ -13,7 +13,7 @@ import kernelkeep as kk
 from kernelkeep.testing import StrategyTests, open_or_skip
 from kernelkeep.testing.strategy_parts.common import SAMPLES, StrategyPart, check, shared_programs
 
-BACKENDS = ("opencl", "opengl", "cuda")
+BACKENDS = ("opencl", "opengl", "webgpu", "cuda")
 PAIRS = list(permutations(BACKENDS, 2))
 
 
