@@ -33,6 +33,7 @@ import numpy as np
 import kernelkeep as kk
 from common import chosen_devices, chosen_sections, show
 from kernelkeep.programs.signature import entry_symbol
+from wgpu_by_hand import wgpu_by_hand
 
 LAUNCHES, NODES = 200, 1000
 ROUNDS = 31
@@ -51,6 +52,7 @@ OTHER = kk.PortableKernel(
 )
 A = np.float32(0.5)
 NATIVE, PLAIN, LAUNCH = "kernelkeep, prepared", "kernelkeep, prepared, plain Python", "kernelkeep, launch"
+WGPU = "wgpu-py, everything bound once"
 CPP, CORE, CUPY = "C++ loop", "cuda.core", "CuPy RawKernel"
 SAME, TWO = "the same program twice", "two programs in turn"
 LOOP, CUPY_GRAPH, GRAPH = "kernelkeep, prepared one by one", "CuPy graph", "kernelkeep, graph"
@@ -120,8 +122,8 @@ class Ours:
         self.items = items_on(device.info)
         self.groups = self.items // GROUP
         self.kernel, self.other = (device.build(k.source(device)).kernel() for k in (SAXPY, OTHER))
-        # Launches wait for each other in batches on OpenGL; the last one is not to be left to the wait, which is not timed.
-        self.last = device.submit if isinstance(device, _opengl_device()) else None
+        # Some devices collect launches in batches; the last one is not to be left to the wait, which is not timed.
+        self.last = getattr(device, "submit", None)
 
     def args(self) -> tuple[Any, ...]:
         x, y = (self.device.array(np.ones(self.items, "f4")) for _ in range(2))
@@ -180,12 +182,6 @@ def looped_graph(launch: Callable[[], Any]) -> Callable[[int], float]:
         return time.perf_counter() - start
 
     return burst
-
-
-def _opengl_device() -> Any:
-    from kernelkeep.devices.opengl.device import OpenGLDevice
-
-    return OpenGLDevice
 
 
 # --- by hand, and the peers
@@ -256,6 +252,11 @@ def opengl_by_hand(ours: Ours) -> Iterator[tuple[str, Contender]]:
 
     yield "GL calls by ctypes, everything bound once", made(bound=True)
     yield "GL calls by ctypes, bound each time", made(bound=False)
+
+
+def webgpu_by_hand(ours: Ours) -> Iterator[tuple[str, Contender]]:
+    made = wgpu_by_hand(SAXPY.source(ours.device).text, SAXPY.name, ours.items, ours.device.info)
+    yield WGPU, Contender(looped(partial(made.launch_bound, ours.groups)), made.wait, made.result)
 
 
 def cuda_by_hand(ours: Ours) -> Iterator[tuple[str, Contender]]:
@@ -349,6 +350,7 @@ def cupy_graph(ours: Ours) -> Contenders:
 BY_HAND: dict[str, Callable[[Ours], Iterable[tuple[str, Contender]]]] = {
     "opencl": opencl_by_hand,
     "opengl": opengl_by_hand,
+    "webgpu": webgpu_by_hand,
     "cuda": cuda_by_hand,
 }
 
@@ -400,6 +402,8 @@ def section_launch(ours: Ours, rows: list[list[Any]], goals: Goals) -> None:
         rows.append(["one launch", spec, name, seconds * 1e6, mine / seconds])
     if CPP in paid:
         goal(goals, spec, "prepared ÷ C++ loop", mine / paid[CPP], 1.15)
+    if WGPU in paid:
+        goal(goals, spec, "prepared ÷ wgpu-py", mine / paid[WGPU], 1.3)
     for peer in (CORE, CUPY):
         if peer in paid:
             goal(goals, spec, f"prepared ÷ {peer}", mine / paid[peer], 1.0)

@@ -26,6 +26,7 @@ import numpy as np
 import kernelkeep as kk
 from common import show
 from kernelkeep.programs.signature import entry_symbol
+from wgpu_by_hand import wgpu_by_hand
 
 LAUNCHES = 200
 ROUNDS = 21
@@ -150,7 +151,12 @@ def moderngl_by_hand(device: Any) -> Contenders:
     return {"moderngl": (with_moderngl, context.finish, taking)}
 
 
-BY_HAND = {"opencl": opencl_by_hand, "opengl": opengl_by_hand, "cuda": cuda_by_hand}
+def webgpu_by_hand(device: Any) -> Contenders:
+    made = wgpu_by_hand(SAXPY.source(device).text, SAXPY.name, LARGE, device.info)
+    return {"wgpu-py": (made.launch, made.wait)}
+
+
+BY_HAND = {"opencl": opencl_by_hand, "opengl": opengl_by_hand, "webgpu": webgpu_by_hand, "cuda": cuda_by_hand}
 
 
 def exclusively(device: kk.Device) -> Callable[[Callable[[], None]], Callable[[], None]]:
@@ -202,6 +208,8 @@ def measure(contenders: Contenders) -> dict[str, tuple[float, float]]:
 def main() -> None:
     rows = []
     for info in kk.list_devices():
+        if info.backend not in BY_HAND:
+            continue
         with kk.open_device(info.spec) as device:
             contenders = BY_HAND[info.backend](device) | {"kernelkeep": ours(device)}
             if info.backend == "opengl":

@@ -132,6 +132,11 @@ class WebGPUDevice(Device):
 
     # --- launches
 
+    def submit(self) -> None:
+        """Give the driver every waiting launch."""
+        with self.context.lock:
+            self.submit_waiting()
+
     def submit_waiting(self) -> None:
         """Encode and submit every waiting launch. The caller has the lock."""
         waiting = self.waiting

@@ -67,8 +67,7 @@ class WebGPULane(Lane):
             return WebGPUMark(self.device, transfers)
 
     def flush(self) -> None:
-        with self.device.context.lock:
-            self.device.submit_waiting()
+        self.device.submit()
 
 
 class WebGPULanes(Lanes):
