@@ -131,7 +131,7 @@ def open_device(
     cache_dir: str | os.PathLike[str] | None = None,
     driver_cache_dir: str | os.PathLike[str] | None = None,
 ) -> Device:
-    """Open "cuda", "cuda:0", "opencl:1", "opengl", …; without a spec $KERNELKEEP_DEVICE, else the best one here.
+    """Open "cuda", "cuda:0", "opencl:1", "webgpu:metal", …; without a spec $KERNELKEEP_DEVICE, else the best one here.
 
     Where there is no driver, that is the reference interpreter, which is thousands of times slower: a RuntimeWarning says so.
 
@@ -158,19 +158,18 @@ def open_interpreter() -> Device:
 
 
 def parse_spec(spec: str) -> tuple[str, int | None]:
-    """The backend and index of "cuda" or "opencl:1"."""
+    """The backend and index of "cuda", "opencl:1" or "webgpu:metal"."""
     match = _SPEC.match(spec) if isinstance(spec, str) else None
-    if match is None or (match[1] not in _registered and match[1] not in backend_names()):
+    known = match is not None and (match[1] in _registered or match[1] in backend_names())
+    if match is not None and known and match[3] is None:
+        return match[1], None if match[2] is None else int(match[2])
+    find_index = getattr(backend_module(match[1]), "find_index", None) if match is not None and known else None
+    if match is None or find_index is None:
         names = backend_names()
         raise ArgumentError(
             f"{spec!r} is not a device: use {', '.join(names)}, or one with an index, like {names[0]}:0"
         )
-    if match[3] is not None:
-        find_index = getattr(backend_module(match[1]), "find_index", None)
-        if find_index is None:
-            raise ArgumentError(f"{spec!r} is not a device: an index must follow {match[1]}:, like {match[1]}:0")
-        return match[1], find_index(match[3])
-    return match[1], None if match[2] is None else int(match[2])
+    return match[1], find_index(match[3])
 
 
 def fingerprints_here(cache_dir: str | os.PathLike[str] | None = None) -> dict[str, list[Fingerprint]]:
