@@ -28,7 +28,9 @@ def wgpu_by_hand(text: str, name: str, items: int, info: kk.DeviceInfo) -> ByHan
     import wgpu
 
     adapters = wgpu.gpu.enumerate_adapters_sync()
-    (adapter, *_) = [one for one in adapters if one.info["device"] == info.name and one.info["backend_type"] != "OpenGL"]
+    (adapter, *_) = [
+        one for one in adapters if one.info["device"] == info.name and one.info["backend_type"] != "OpenGL"
+    ]
     device = adapter.request_device_sync()
     queue, usage = device.queue, wgpu.BufferUsage
     ones = np.ones(items, "f4")
@@ -56,4 +58,6 @@ def wgpu_by_hand(text: str, name: str, items: int, info: kk.DeviceInfo) -> ByHan
         launch_bound(groups)
 
     # The public `on_submitted_work_done_async` of wgpu 0.32 raises TypeError.
-    return ByHand(launch, launch_bound, getattr(device, "_poll_wait"), lambda: np.frombuffer(queue.read_buffer(y), "f4"))
+    return ByHand(
+        launch, launch_bound, getattr(device, "_poll_wait"), lambda: np.frombuffer(queue.read_buffer(y), "f4")
+    )

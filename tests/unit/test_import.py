@@ -18,7 +18,7 @@ def test_import_loads_no_library() -> None:
 
 def test_a_source_needs_no_gpu_library() -> None:
     loaded = loaded_by("import kernelkeep as kk; kk.Source('text').headers; kk.PortableKernel('f', [], '')")
-    assert not {"numpy", "pyopencl", "cuda", "OpenGL"} & loaded
+    assert not {"numpy", "pyopencl", "cuda", "OpenGL", "wgpu"} & loaded
 
 
 def test_kernels_and_templates_load_what_they_need_when_they_need_it() -> None:
@@ -33,17 +33,17 @@ kk.Tuned("f", template, kk.VariantSpace(A=[1, 2])).space.default()"""
 def test_a_library_that_is_not_installed_is_a_backend_without_devices() -> None:
     script = """
 import sys
-for name in ("pyopencl", "cuda", "cuda.bindings"):
+for name in ("pyopencl", "cuda", "cuda.bindings", "wgpu"):
     sys.modules[name] = None
 import kernelkeep as kk
 assert {info.backend for info in kk.list_devices()} <= {"opengl", "reference"}, kk.list_devices()
-for spec in ("cuda", "opencl", "cuda:0", "opencl:0"):
+for spec in ("cuda", "opencl", "webgpu", "cuda:0", "opencl:0", "webgpu:0"):
     try:
         kk.open_device(spec)
     except kk.DeviceError as error:
         print(error)
 """
     lines = run_python(script).stdout.splitlines()
-    assert len(lines) == 4
-    for extra, line in zip(("cuda", "opencl") * 2, lines, strict=True):
+    assert len(lines) == 6
+    for extra, line in zip(("cuda", "opencl", "webgpu") * 2, lines, strict=True):
         assert f"kernelkeep[{extra}]" in line

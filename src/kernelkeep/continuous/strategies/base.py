@@ -53,11 +53,11 @@ class Strategy(ABC):
 
     def _settle_samples(self) -> None:
         measured, samples = self.session.measured, self._samples
-        if samples and len(measured.gaps) < _SAMPLES:
+        if samples and self.session.lanes.timed and len(measured.gaps) < _SAMPLES:
             times = self.session.lanes.times([mark for sample in samples for mark in sample])
             floor = self.session.mark_seconds()
             for start, end, following in zip(times[::3], times[1::3], times[2::3], strict=True):
-                if not start or not following:  # software OpenGL has no clock, and nobody saw when the mark passed
+                if not start or not following:  # nobody saw when the mark passed
                     continue
                 gap = max(0.0, following - end - floor)
                 busy = max(0.0, end - start - floor)

@@ -57,7 +57,7 @@ class WebGPUDevice(Device):
         # Mesa's software drivers (22.3) load an element of a read-only buffer once, inside a loop whose condition reads it, and
         # use 0 for it after the loop.
         self.buffers_are_writable = not info.is_gpu
-        if context.has_timestamps and info.is_gpu:
+        if context.has_timestamps:
             self.timer_class = WebGPUTimer
         self.memory: dict[int, tuple[Any, int]] = {}  # by the number of a handle: the buffer and its size
         self.waiting: list[Launch] = []
@@ -344,7 +344,7 @@ def _capabilities(context: Context, info: DeviceInfo) -> Capabilities:
         fences=False,
         float_atomics=True,  # by compare-and-swap
         int8=True,  # portable kernels pack them into words
-        timestamps=info.is_gpu and context.has_timestamps,
+        timestamps=False,  # timers have them where the adapter does, marks of lanes have not
         native_binaries=False,
         max_loop_rounds=None if info.is_gpu else 65_535,  # those of Mesa's software drivers
         max_group_items=int(limits.maxComputeInvocationsPerWorkgroup),

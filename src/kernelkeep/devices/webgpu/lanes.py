@@ -71,9 +71,12 @@ class WebGPULane(Lane):
 
 
 class WebGPULanes(Lanes):
-    """One lane under three names."""
+    """One lane under three names. Its marks know when the host saw them pass, not when they passed."""
 
     device: WebGPUDevice
+
+    def __init__(self, device: WebGPUDevice, timed: bool) -> None:
+        super().__init__(device, timed=False)
 
     def open_lanes(self) -> None:
         self.upload = self.compute = self.download = WebGPULane(self.device)

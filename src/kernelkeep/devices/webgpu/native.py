@@ -10,13 +10,12 @@ import contextlib
 import os
 from collections.abc import Iterator
 from functools import cache
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from ...errors import DeviceError
 from .. import forks
 
-INSTALL = "pip install kernelkeep[webgpu]"
+INSTALL = "pip install 'kernelkeep[webgpu]'"
 # As specs name them, "webgpu:metal", and as WGPUInstanceBackend numbers them.
 BACKENDS = {"vulkan": 1 << 0, "metal": 1 << 2, "d3d12": 1 << 3, "opengl": 1 << 1}
 _PRIMARY = ("vulkan", "metal", "d3d12")
@@ -35,14 +34,14 @@ class Native(NamedTuple):
 
 @cache
 def _load() -> Native:
-    if find_spec("wgpu") is None:
-        raise DeviceError(f"the package wgpu is not installed: {INSTALL}")
     forks.before_driver("webgpu")
     try:
         from wgpu.backends.wgpu_native import ffi, lib
     except (ImportError, OSError, RuntimeError) as error:
         forks.no_driver("webgpu")
-        raise DeviceError(f"wgpu-native cannot be loaded: {error}") from None
+        raise DeviceError(
+            f"WebGPU needs wgpu-native, which cannot be loaded ({error}); install it with: {INSTALL}"
+        ) from None
     lib.wgpuSetLogLevel(0)  # errors are raised here, and nothing else is said
     return Native(ffi, lib)
 

@@ -17,7 +17,7 @@ from .prepared import WebGPUPrepared
 if TYPE_CHECKING:
     from .device import WebGPUDevice
 
-_CODES = dict(i1="i", u1="i", i2="i", u2="i", i4="i", u4="I", f4="f")
+_CODES = dict(i1="i", u1="i", i2="i", u2="i", i4="i", u4="I", f2="f", f4="f")
 _SCALAR_BYTES = 4
 _Values = tuple[tuple[int, ...], bytes]  # buffers by binding, and the block of scalars
 

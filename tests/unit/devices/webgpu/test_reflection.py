@@ -59,7 +59,10 @@ def test_a_declaration_names_and_orders_the_arguments() -> None:
     """
     (signature,) = reflect(text + KERNEL, "test")
     assert signature.params is not None
-    assert [(p.name, p.dtype, p.slot, p.place) for p in signature.params] == [("count", "u1", 0, "1"), ("values", "i2", 0, "")]
+    assert [(p.name, p.dtype, p.slot, p.place) for p in signature.params] == [
+        ("count", "u1", 0, "1"),
+        ("values", "i2", 0, ""),
+    ]
 
 
 @pytest.mark.parametrize("declared", ["x:buffer:f4:r y:buffer:f4:r", ""], ids=["more", "fewer"])
