@@ -1,4 +1,4 @@
-"""What WebGPU does beyond the conformance suite: odd sizes, one array twice, several uniforms, a lost device, specs with a word."""
+"""WebGPU beyond the conformance suite: odd sizes, one array twice, several uniforms, a lost device, specs with a word."""
 
 from __future__ import annotations
 
