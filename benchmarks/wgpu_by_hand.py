@@ -58,6 +58,4 @@ def wgpu_by_hand(text: str, name: str, items: int, info: kk.DeviceInfo) -> ByHan
         launch_bound(groups)
 
     # The public `on_submitted_work_done_async` of wgpu 0.32 raises TypeError.
-    return ByHand(
-        launch, launch_bound, device._poll_wait, lambda: np.frombuffer(queue.read_buffer(y), "f4")
-    )
+    return ByHand(launch, launch_bound, device._poll_wait, lambda: np.frombuffer(queue.read_buffer(y), "f4"))
