@@ -106,7 +106,7 @@ def test_doctor_looks_at_every_backend(opencl_device: str) -> None:
     done = kernelkeep("doctor", "--json")
     assert done.returncode == 0, done.stderr
     found = {health["backend"]: health for health in fields(done.stdout)}
-    assert set(found) == {"cuda", "opencl", "opengl", "hip", "reference"}
+    assert set(found) == {"cuda", "opencl", "opengl", "webgpu", "hip", "reference"}
     assert found["opencl"]["usable"]
     for health in found.values():
         assert health["checks"]

@@ -22,24 +22,25 @@ import numpy as np
 from ...errors import BinaryRejected, CompileError, OutOfMemory
 from ...programs.source import Source
 from ...programs.translation_unit import translation_unit
-from ..base import Binary, Capabilities, Device, DeviceInfo, MemoryInfo, Queue
+from ..base import Binary, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint, cpu_vectors
 from ..memory import MemoryHandle
 from ..replay import Step
 from .bindings import COPY_TO, BindGroups, ScalarBlocks, new_buffer
+from .capabilities import capabilities_of
 from .context import Context
+from .copies import Copies
 from .lanes import WebGPULanes
 from .native import native
 from .pipelines import Module, compile_problem
 from .prepared import WebGPUReplay
 from .program import Launch, WebGPUProgram
 from .reflection import reflect
-from .staging import Staging, Transfer, words
+from .staging import words
 from .synchronization import WebGPUFence, WebGPUTimer
 
 _MAX_BATCH = 64
 _STORAGE = 0x80 | 0x04 | COPY_TO  # WGPUBufferUsage: for kernels, and to be copied from and to
-_MAX_PENDING_BYTES = 64 << 20
 
 
 class WebGPUDevice(Device):
@@ -53,7 +54,7 @@ class WebGPUDevice(Device):
     def __init__(self, context: Context, info: DeviceInfo, fingerprint: Fingerprint) -> None:
         self.context = context
         self._max_bytes = min(int(context.limits.maxStorageBufferBindingSize), int(context.limits.maxBufferSize)) & ~3
-        super().__init__(info, fingerprint, _capabilities(context, info))
+        super().__init__(info, fingerprint, capabilities_of(context, info))
         # Mesa's software drivers (22.3) load an element of a read-only buffer once, inside a loop whose condition reads it, and
         # use 0 for it after the loop.
         self.buffers_are_writable = not info.is_gpu
@@ -63,13 +64,12 @@ class WebGPUDevice(Device):
         self.waiting: list[Launch] = []
         self.batch_size = 1
         self._numbers = itertools.count(1)
-        self._pending_bytes = 0  # of uploads that wgpu keeps until something is submitted
         self._discarded: deque[int] = deque()
         self._discarded_objects: deque[tuple[Any, Callable[[Any], None]]] = deque()
         with context.lock:
             self.blocks = ScalarBlocks(context)
             self.groups = BindGroups()
-            self.staging = Staging(context)
+            self.copies = Copies(context, self.encode)
             context.check("opening the device")
 
     @property
@@ -184,7 +184,7 @@ class WebGPUDevice(Device):
         try:
             context.check("launching")
             lib.wgpuQueueSubmit(context.queue, 1, ffi.new("WGPUCommandBuffer[]", [commands]))
-            self._pending_bytes = 0
+            self.copies.pending_bytes = 0
         finally:
             lib.wgpuCommandBufferRelease(commands)
 
@@ -240,68 +240,25 @@ class WebGPUDevice(Device):
     def upload(self, handle: int, host: np.ndarray[Any, Any]) -> None:
         with self.context.lock:
             self.submit_waiting()
-            buffer, size = self.memory[handle]
-            whole = host.nbytes & ~3
-            if whole:
-                self._write(buffer, 0, host.ctypes.data, whole)
-            if whole < host.nbytes:
-                end = np.zeros(4, "u1")
-                if words(host.nbytes) < size:  # what follows belongs to the array
-                    end = self._read(buffer, whole, 4)
-                end[: host.nbytes - whole] = host.reshape(-1).view("u1")[whole:]
-                self._write(buffer, whole, end.ctypes.data, 4)
-            self.context.check("copying to the device")
-
-    def _write(self, buffer: Any, offset: int, address: int, nbytes: int) -> None:
-        ffi, lib = native()
-        lib.wgpuQueueWriteBuffer(self.context.queue, buffer, offset, ffi.cast("void *", address), nbytes)
-        self._pending_bytes += nbytes
-        if self._pending_bytes > _MAX_PENDING_BYTES:
-            self.encode(lambda encoder: None)
-
-    def _read(self, buffer: Any, offset: int, nbytes: int) -> np.ndarray[Any, Any]:
-        out = np.empty(nbytes, "u1")
-        self.begin_download(buffer, nbytes, offset).finish(out.ctypes.data)
-        return out
+            self.copies.upload(self.memory[handle], host)
 
     def download(self, handle: int, out: np.ndarray[Any, Any]) -> None:
         with self.context.lock:
             self.submit_waiting()
-            transfer = self.begin_download(self.memory[handle][0], out.nbytes)
+            transfer = self.copies.begin_download(self.memory[handle], out.nbytes)
             self.batch_size = 1
         transfer.finish(out.ctypes.data)
 
-    def begin_download(self, buffer: Any, nbytes: int, offset: int = 0) -> Transfer:
-        """Have a buffer's bytes copied for the host. The caller has the lock."""
-        lib = native().lib
-
-        def copy(target: Any, size: int) -> None:
-            self.encode(
-                lambda encoder: lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, buffer, offset, target, 0, size)
-            )
-
-        return Transfer(self.context, self.staging, copy, nbytes)
-
     def copy(self, target: int, origin: int, nbytes: int) -> None:
-        lib = native().lib
         with self.context.lock:
             self.submit_waiting()
-            (to, size), (source, _) = self.memory[target], self.memory[origin]
-            if nbytes % 4 and words(nbytes) < size:
-                part = self._read(source, 0, nbytes)
-                self.upload(target, part)
-                return
-            self.encode(
-                lambda encoder: lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, source, 0, to, 0, words(nbytes))
-            )
+            self.copies.copy(self.memory[target], self.memory[origin], nbytes)
 
     def clear(self, handle: int, nbytes: int) -> None:
         """Fill an array with zeros."""
-        lib = native().lib
         with self.context.lock:
             self.submit_waiting()
-            buffer, size = self.memory[handle]
-            self.encode(lambda encoder: lib.wgpuCommandEncoderClearBuffer(encoder, buffer, 0, min(words(nbytes), size)))
+            self.copies.clear(self.memory[handle], nbytes)
 
     def memory_info(self) -> MemoryInfo:
         self.check_open()
@@ -335,24 +292,3 @@ class WebGPUDevice(Device):
             self.release_discarded()
             self.groups.forget_all()
         self.context.close()
-
-
-def _capabilities(context: Context, info: DeviceInfo) -> Capabilities:
-    limits = context.limits
-    groups = int(limits.maxComputeWorkgroupsPerDimension)
-    return Capabilities(
-        fences=False,
-        float_atomics=True,  # by compare-and-swap
-        int8=True,  # portable kernels pack them into words
-        timestamps=False,  # timers have them where the adapter does, marks of lanes have not
-        native_binaries=False,
-        max_loop_rounds=None if info.is_gpu else 65_535,  # those of Mesa's software drivers
-        max_group_items=int(limits.maxComputeInvocationsPerWorkgroup),
-        max_group=(
-            int(limits.maxComputeWorkgroupSizeX),
-            int(limits.maxComputeWorkgroupSizeY),
-            int(limits.maxComputeWorkgroupSizeZ),
-        ),
-        max_grid=(groups, groups, groups),
-        shared_bytes=int(limits.maxComputeWorkgroupStorageSize),
-    )

@@ -54,7 +54,7 @@ class WebGPULane(Lane):
     def download(self, handle: int, block: Block) -> Any:
         with self.device.context.lock:
             self.device.submit_waiting()
-            transfer = self.device.begin_download(self.device.memory[handle][0], block.nbytes)
+            transfer = self.device.copies.begin_download(self.device.memory[handle], block.nbytes)
             self._transfers.append((transfer, block.address))
         return block
 

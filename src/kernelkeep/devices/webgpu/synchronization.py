@@ -85,7 +85,7 @@ class WebGPUTimer(Timer):
 
                 device.encode(encode)
 
-            self._transfer = Transfer(device.context, device.staging, copy, 16)
+            self._transfer = Transfer(device.context, device.copies.staging, copy, 16)
             lib.wgpuBufferRelease(resolved)
             lib.wgpuQuerySetRelease(self._queries)
 
