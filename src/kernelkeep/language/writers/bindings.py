@@ -108,7 +108,10 @@ class BindingWriter(SmallValueWriter):
             return super().name(e)[0] if isinstance(e, Name) else self.x(e, PRIMARY)
         if self.is_variable(e):
             return self.place_of(e.base)
-        return f"{self.place_of(e.base)}[{self.index_text(self.shifted(e))}]"
+        return f"{self.place_of(e.base)}[{self.element_index(e)}]"
+
+    def element_index(self, e: Index) -> str:
+        return self.index_text(self.shifted(e))
 
     def is_variable(self, e: Index) -> bool:
         """Whether the caller gave one variable, `&v`, for the array that this is an element of."""

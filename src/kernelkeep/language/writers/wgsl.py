@@ -20,6 +20,7 @@ from ..tree import (
 from ..types import F2, VOID, Buffer, StructType, Type, Vector
 from .texts import PRIMARY, Text
 from .wgsl_arrays import WgslArrays
+from .wgsl_constants import is_finite
 from .wgsl_functions import FUNCTIONS, HELPERS
 
 _POSITIONS = {
@@ -75,6 +76,9 @@ class WgslWriter(WgslArrays):
         self.line(f"fn {self.entry.symbol}({', '.join(parameters)}) {{")
         for name in self._private:
             self.line(f"    {name} = {name}_given;")
+        for constant in self.module.constants:
+            if constant.value is not None and not is_finite(constant.value):
+                self.line(f"    {self.variable(constant.variable)} = {self.x(constant.value)};")
         for one in kernel.parameters:
             if one in kernel.changed and one.space == "scalar":
                 self.line(f"    var {self.variable(one)} = kk_scalars.{self.names.free(one.name)};")
@@ -84,7 +88,11 @@ class WgslWriter(WgslArrays):
 
     def constant(self, constant: Declare) -> None:
         assert constant.value is not None
-        self.line(f"const {self.variable(constant.variable)} = {self.x(constant.value)};")
+        name = self.variable(constant.variable)
+        if is_finite(constant.value):
+            self.line(f"const {name} = {self.x(constant.value)};")
+        else:  # the kernel sets it
+            self.line(f"var<private> {name}: {self.type_name(constant.variable.type)};")
 
     def struct(self, struct: StructType) -> None:
         self.line(f"struct {self.type_name(struct)} {{")
@@ -176,7 +184,7 @@ class WgslWriter(WgslArrays):
             return "storageBarrier(); workgroupBarrier()", PRIMARY
         if name == "kk_fence":
             raise self.unsupported("fences", e, "WGSL has no fence between work-items of different groups")
-        given = self.list_of(e.arguments)
+        given = self.arguments(e.arguments)
         first = e.arguments[0].type
         if e.builtin.rule == "bits":
             return f"bitcast<{self.type_name(e.type)}>({given})", PRIMARY

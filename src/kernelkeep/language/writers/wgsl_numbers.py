@@ -9,14 +9,14 @@ from typing import ClassVar
 from ..checker.constants import constant_value
 from ..tree import Binary, Expression, Literal, Unary, Update
 from ..types import BOOL, F2, F4, I1, I2, I4, U1, U2, U4, Array, Scalar, Type, Vector, wrapped
-from .bindings import BindingWriter
 from .numbers import folded, literal
 from .small_values import is_small
 from .texts import ASSIGNMENT, EQUALITY, LEVELS, PRIMARY, RELATION, SHIFT, SUM, UNARY, Text, converted
+from .wgsl_constants import WgslConstants, is_constant
 from .wgsl_functions import TO_INTEGER
 
 
-class WgslNumbers(BindingWriter):
+class WgslNumbers(WgslConstants):
     """Writes constants, conversions and operators."""
 
     types: ClassVar[Mapping[Scalar, str]] = {
@@ -106,12 +106,8 @@ class WgslNumbers(BindingWriter):
         return super().unary(e)
 
     def binary(self, e: Binary) -> Text:
-        # WGSL refuses constant expressions that overflow, so those with named constants are computed here, too.
-        if e.type in (I4, U4) and (value := constant_value(e)) is not None:
-            return self.integer(int(value), e.type)
-        if e.type is F4 and (value := constant_value(e)) is not None and not math.isfinite(value):
-            return self.not_finite(value, F4)
-        return super().binary(e)
+        value = constant_value(e)
+        return super().binary(e) if value is None else self.number(value, e.type)
 
     def infix(self, operator: str, left: Expression, right: Expression) -> Text:
         if operator == "!=" and left.type in (F2, F4):  # naga takes `NaN != x` for false
@@ -125,7 +121,7 @@ class WgslNumbers(BindingWriter):
 
     def shift(self, e: Binary) -> Text:
         amount = self.shift_amount(e.right, e.type)
-        left = self.x(e.left, UNARY)
+        left = self.at_run_time(e.left) if is_constant(e.left) and is_constant(amount) else self.x(e.left, UNARY)
         return f"{left} {e.operator} {self._amount(amount, e.type)}", LEVELS[e.operator]
 
     def _amount(self, amount: Expression, kind: Type) -> str:
