@@ -33,10 +33,9 @@ def constant_value(expression: Expression) -> Value | None:
             return not value
         return fit(-value if expression.operator == "-" else ~int(value), expression.type)
     if isinstance(expression, Binary):
-        left, right = constant_value(expression.left), constant_value(expression.right)
-        return (
-            None if left is None or right is None else binary_value(expression.operator, left, right, expression.type)
-        )
+        right = constant_value(expression.right)  # first: long sums are deep on their left
+        left = None if right is None else constant_value(expression.left)
+        return None if left is None else binary_value(expression.operator, left, right, expression.type)
     if isinstance(expression, Logical):
         left, right = constant_value(expression.left), constant_value(expression.right)
         if left is not None and bool(left) == (expression.operator == "||"):

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ..tree import (
@@ -43,22 +42,12 @@ from ..tree import (
     children,
 )
 from ..types import Buffer
+from .chains import CHAINED, long_chain
+from .facts import NOTHING, Facts, union
 
 _MEMORY = 1
 _SHARED = 2
 OLD_VALUE = 2  # the position of an Update's old value, beside those of its target and its value
-
-
-class Facts(Struct, frozen=True, gc=False):
-    """What an expression does, as masks of variables."""
-
-    reads: int
-    calls: int  # written by calls, which are complete when their value is there
-    direct: int  # written by `=`, `+=` and `++`, which C may put off
-    emits: bool  # statements are written before the expression
-
-
-_NOTHING = Facts(0, 0, 0, False)
 
 
 def root_of(expression: Expression) -> Variable | None:
@@ -92,6 +81,7 @@ class Effects:
         self._needs_statement = needs_statement
         self._is_ordered = is_ordered
         self._bits: dict[Variable, int] = {}
+        self._long_chains: dict[int, Facts] = {}
         for function in (*module.functions, module.kernel):
             self._statement(function.body)
 
@@ -112,16 +102,16 @@ class Effects:
         """An expression whose value is not used: it can be a statement."""
         if isinstance(expression, Comma):
             first, last = self._unused(expression.first), self._unused(expression.last)
-            facts = _union((first, last))
+            facts = union((first, last))
         elif isinstance(expression, Ternary):
             branches = (self._unused(expression.then), self._unused(expression.otherwise))
-            facts = _union((self._visit(expression.condition), *branches))
+            facts = union((self._visit(expression.condition), *branches))
         elif isinstance(expression, (Assign, Update, Increment)):
             if all(map(_only_computes, children(expression))):  # most assignments: nothing in them has to come first
                 root = root_of(expression.target)
                 assert root is not None
                 self.assigned[root] += 1
-                return _NOTHING
+                return NOTHING
             facts = self._written(expression)
         else:
             return self._visit(expression)
@@ -144,7 +134,12 @@ class Effects:
         if kind is Name:
             return Facts(self._bit(e.variable), 0, 0, False)  # type: ignore[attr-defined]
         if kind is Literal:
-            return _NOTHING
+            return NOTHING
+        if kind in CHAINED:
+            if (known := self._long_chains.get(id(e))) is not None:
+                return known
+            for one in long_chain(e, self._long_chains):
+                self._long_chains[id(one)] = self._visit(one)
         if kind in _SINGLE:
             facts = self._visit(e.operand if kind is Unary or kind is Convert else e.base)  # type: ignore[attr-defined]
         elif kind is Binary:
@@ -173,7 +168,7 @@ class Effects:
     def _branches(self, e: Expression) -> Facts:
         assert isinstance(e, (Logical, Ternary, Comma))
         parts = [self._visit(child) for child in children(e) if isinstance(child, Expression)]
-        facts = _union(parts)
+        facts = union(parts)
         # What is evaluated only sometimes, or after something else, cannot be preceded by statements.
         if any(part.emits for part in parts[1:]) or (isinstance(e, Comma) and parts[0].emits):
             self.hoisted.add(id(e))
@@ -181,7 +176,7 @@ class Effects:
 
     def _operands(self, e: Expression, operands: tuple[Expression, ...]) -> Facts:
         parts = [self._visit(one) for one in operands]
-        facts = _union(parts)
+        facts = union(parts)
         if facts.emits or facts.calls or facts.direct:
             spilled = self._conflicts(parts)
             if spilled:
@@ -216,7 +211,7 @@ class Effects:
         bit = 0 if root is None else self._bit(root)
         if root is not None:
             self.assigned[root] += 1
-        return _union(parts), bit, root
+        return union(parts), bit, root
 
     def _written(self, e: Assign | Update | Increment) -> Facts:
         target, bit, _ = self._target(e.target)
@@ -287,14 +282,3 @@ def _only_computes(e: Node) -> bool:
         elif kind is not Name and kind is not Literal:
             return False
     return True
-
-
-def _union(parts: list[Facts] | tuple[Facts, ...]) -> Facts:
-    reads = calls = direct = 0
-    emits = False
-    for part in parts:
-        reads |= part.reads
-        calls |= part.calls
-        direct |= part.direct
-        emits = emits or part.emits
-    return Facts(reads, calls, direct, emits)

@@ -21,9 +21,9 @@ def folded(e: Expression) -> int | None:
         value = folded(e.operand)
         return None if value is None else wrapped(-value if e.operator == "-" else ~value, kind)
     if isinstance(e, Binary) and kind in INTEGERS:
-        left = folded(e.left)
-        right = None if left is None else folded(e.right)
-        return None if right is None else binary_value(e.operator, left, right, kind)  # type: ignore[return-value]
+        right = folded(e.right)  # first: long sums are deep on their left
+        left = None if right is None else folded(e.left)
+        return None if left is None else binary_value(e.operator, left, right, kind)  # type: ignore[return-value]
     if isinstance(e, Ternary) and kind in INTEGERS:
         condition = constant_value(e.condition)
         return None if condition is None else folded(e.then if condition else e.otherwise)

@@ -6,6 +6,7 @@ from ..tree import Binary, BuiltinCall, Convert, Expression, Literal, Logical, N
 from ..types import Scalar, limits
 
 Range = tuple[int, int]
+_DEEPEST = 12  # operators in operators; what is deeper may have any value
 
 
 class Ranges:
@@ -14,6 +15,7 @@ class Ranges:
     def __init__(self, group: tuple[int, int, int]) -> None:
         self._group = group
         self.variables: dict[Variable, Range] = {}  # what was found out about them
+        self._depth = 0
 
     def of(self, e: Expression) -> Range:
         """The least and the greatest value of an integer or bool expression."""
@@ -70,7 +72,11 @@ class Ranges:
         if isinstance(e, Unary):
             low, high = self.of(e.operand)
             return (-high, -low) if e.operator == "-" else whole
+        if self._depth > _DEEPEST:
+            return whole
+        self._depth += 1
         left, right = self.of(e.left), self.of(e.right)
+        self._depth -= 1
         match e.operator:
             case "+":
                 return (left[0] + right[0], left[1] + right[1])

@@ -23,6 +23,7 @@ from ..tree import (
     Variable,
 )
 from ..types import BOOL, F8, I8, U8, Scalar, StructType, Type, Vector
+from .chains import CHAINED, long_chain
 from .effects import Effects
 from .names import Names
 from .numbers import INTEGERS, float_digits, folded
@@ -80,6 +81,8 @@ class TextWriter:
         self.arrays: dict[Variable, Variable] = {}  # for each array that this function was given: the caller's
         self.variables: dict[Variable, str] = {}
         self.alive: list[Expression] = []  # nodes that `effects` knows by their id
+        # By id of an operand in one: its text. The second is for indices, where the text may be another.
+        self.long_chains: tuple[dict[int, Text | None], dict[int, Text | None]] = ({}, {})
         self.in_index = False  # directly in an index, where `+`, `-` and `*` do not overflow
 
     def line(self, text: str) -> None:
@@ -115,12 +118,23 @@ class TextWriter:
             return self.table[kind](e)
         if kind in _FOLDED and (value := folded(e)) is not None:
             return self.number(value, e.type)
+        if kind in CHAINED and id(e) not in effects.emits:
+            chains = self.long_chains[self.in_index]
+            if (known := chains.get(id(e))) is not None:
+                return known
+            for one in long_chain(e, chains):
+                chains[id(one)] = self.text(one) if self.is_infix(one) else None
+                self.alive.append(one)
         if self.in_index and not stays_in_index(e):
             self.in_index = False
             found = self.table[kind](e)
             self.in_index = True
             return found
         return self.table[kind](e)
+
+    def is_infix(self, e: Expression) -> bool:
+        """Whether the text of an operation has the texts of its operands in it."""
+        return True
 
     def simple(self, e: Expression) -> bool:
         """Whether writing an expression twice does no harm."""

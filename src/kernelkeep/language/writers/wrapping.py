@@ -81,6 +81,9 @@ class WrappingWriter(Writer):
             return False
         return id(e) not in self.effects.spilled and not self.ranges.is_exact(e)
 
+    def is_infix(self, e: Expression) -> bool:
+        return not isinstance(e, Binary) or not self.may_wrap(e)
+
     def unary(self, e: Unary) -> Text:
         if self.may_wrap(e):
             return self.wrapped(e)

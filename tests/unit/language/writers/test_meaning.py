@@ -10,6 +10,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.devices.base import Device
+from kernelkeep.language.writers import TARGETS
 
 Array = np.ndarray[Any, Any]
 Run = Callable[..., list[Array]]
@@ -333,3 +334,30 @@ def test_a_loop_that_depends_on_a_buffer_leaves_the_next_loop_its_rounds(run: Ru
               do { i -= 4; } while (x[i + 3] > 3); o[kk_local_id(0)] = i;"""
     _, out = run(body, group=group, x=np.arange(16, dtype="i4"), o=np.full(group, -1, "i4"))
     assert out.tolist() == [0] * group
+
+
+LONG = f"""float twice(float v) {{ return v + v; }}
+int i = kk_global_id(0);
+o[4 * i] = {" + ".join(f"a[i] * {at}" for at in range(300))};
+o[4 * i + 1] = {" ^ ".join(f"(a[i] + {at})" for at in range(300))};
+o[4 * i + 2] = {" && ".join(f"a[i] != {at}" for at in range(300))};
+o[4 * i + 3] = o[{" + ".join(["4 * i", *["0 * i"] * 300])}];
+f[i] = {" + ".join(f"twice(f[i] + {at}.0f)" for at in range(300))};
+"""
+
+
+def test_a_chain_of_300_operators(run: Run) -> None:
+    numbers = np.arange(270, 334, dtype="i4")
+    _, out, floats = run(LONG, a=numbers, o=np.zeros(256, "i4"), f=np.ones(64, "f4"))
+    assert out[0::4].tolist() == (numbers * sum(range(300))).tolist()
+    assert out[1::4].tolist() == [np.bitwise_xor.reduce(one + np.arange(300)) for one in numbers]
+    assert out[2::4].tolist() == (numbers >= 300).tolist()
+    assert out[3::4].tolist() == out[0::4].tolist()
+    assert (floats == 2 * sum(range(1, 301))).all()
+
+
+def test_a_chain_of_300_operators_for_every_target(writer: Callable[..., Any]) -> None:
+    params = [kk.Buffer("a", "i4", "r"), kk.Buffer("o", "i4"), kk.Buffer("f", "f4")]
+    for target in TARGETS:
+        text = writer(target, kk.PortableKernel("k", params, LONG, 64)).text
+        assert text.count("299") == 4, target
