@@ -24,11 +24,13 @@ test:  ## set up with all backends, then run the tests; PYTEST_ARGS="-k name" se
 gpu-test:  ## conformance and fault suites on this machine's GPU, side by side, in 8 minutes; installs nothing
 	@scripts/gpu-test $(GPU_TEST_ARGS)
 
-check:  ## ruff, mypy strict, import direction
+check:  ## ruff, mypy strict for Linux, Windows and macOS, import direction
 	@scripts/setup check
 	$(PYTHON_IN_VENV) -m ruff check $(CHECKED)
 	$(PYTHON_IN_VENV) -m ruff format --check $(CHECKED)
 	$(PYTHON_IN_VENV) -m mypy $(CHECKED)
+	$(PYTHON_IN_VENV) -m mypy --platform win32 --cache-dir .mypy_cache/win32 src
+	$(PYTHON_IN_VENV) -m mypy --platform darwin --cache-dir .mypy_cache/darwin src
 	$(PYTHON_IN_VENV) -m pytest -q tests/unit/test_layers.py
 
 format:  ## let ruff fix and format everything

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -443,20 +444,17 @@ if __name__ == "__main__":
 
 
 def test_beats_are_few_and_never_block() -> None:
-    reading, writing = os.pipe()
-    try:
+    reading, writing = multiprocessing.Pipe(duplex=False)
+    with reading, writing:
         pulse = Pulse(writing, 3600)
         for iteration in range(1000):
             pulse.beat(iteration)
         pulse.beat(None)
-        assert len(os.read(reading, 1 << 16)) == RECORD.size
+        assert len(os.read(reading.fileno(), 1 << 16)) == RECORD.size
         assert pulse.iteration == 999
         eager = Pulse(writing, 0)
         for iteration in range(20_000):  # far more than a pipe holds
             eager.beat(iteration)
-    finally:
-        os.close(reading)
-        os.close(writing)
 
 
 def test_wrong_use() -> None:

@@ -6,11 +6,12 @@ that says when to try it again waits for that time and keeps nobody from the nex
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable
+
+from ..platforms import system
 
 MOST_TASKS = 512
 MOST_BYTES = 256 << 20
@@ -199,4 +200,4 @@ def _in_child() -> None:
         tasks.forget()
 
 
-os.register_at_fork(after_in_child=_in_child)
+system.on_fork(after_in_child=_in_child)

@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from ..platforms import system
 from ..storage.files import (
     Damaged,
     append_line,
@@ -200,7 +201,7 @@ class GpuFolder:
 
     def _note_name(self, name: str, digest: str) -> None:
         """Write down that a key was saved under a name. Whenever the list has doubled, keys that are gone are dropped."""
-        page = self._names / name
+        page = self._names / system.file_name(name)
         append_line(page, f"{digest}\n")
         size = size_of(page) or 0
         lines = size // 65
@@ -253,7 +254,11 @@ class GpuFolder:
     def find_name(self, name: str) -> list[str]:
         """The keys of the entries saved under a name, oldest first."""
         with contextlib.suppress(OSError, Damaged):
-            lines = read_regular(self._names / slug(name), self.trust)[0].decode("ascii", "replace").split()
+            lines = (
+                read_regular(self._names / system.file_name(slug(name)), self.trust)[0]
+                .decode("ascii", "replace")
+                .split()
+            )
             return list(dict.fromkeys(line for line in lines if _DIGEST.fullmatch(line)))
         return []
 

@@ -6,12 +6,12 @@ It may be deleted or damaged at any time: what it holds is counted again from th
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..platforms import system
 from ..storage.private import Trust
 from ..storage.shared_counts import SharedCounts
 
@@ -114,4 +114,4 @@ def _machine() -> str:
             text = Path(path).read_text(encoding="ascii").strip()
             if text:
                 return text[:32]
-    return os.uname().nodename
+    return system.host_name()

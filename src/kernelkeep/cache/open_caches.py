@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 from typing import Protocol
 
+from ..platforms import system
 from ..weak_set import WeakSet
 from .lifetime_counts import discard_abandoned, save_abandoned
 
@@ -45,4 +45,4 @@ def _in_child() -> None:
     discard_abandoned()
 
 
-os.register_at_fork(after_in_child=_in_child)
+system.on_fork(after_in_child=_in_child)

@@ -11,7 +11,9 @@ import math
 import os
 import struct
 import time
+from typing import Any
 
+from ..platforms import system
 from ..processes import ORPHANED
 
 RECORD = struct.Struct("<dq")  # the time, by a clock that all processes share, and the iteration or -1
@@ -27,9 +29,8 @@ def pause_of(interval_seconds: float) -> float:
 class Pulse:
     """The writing end of the pipe to the supervisor."""
 
-    def __init__(self, descriptor: int, interval_seconds: float) -> None:
-        os.set_blocking(descriptor, False)
-        self._descriptor = descriptor
+    def __init__(self, connection: Any, interval_seconds: float) -> None:
+        self._write = system.pipe_writer(connection)
         self._pause = pause_of(interval_seconds)
         self._next = -math.inf
         self.iteration = -1
@@ -42,7 +43,7 @@ class Pulse:
             return
         self._next = now + self._pause
         try:
-            os.write(self._descriptor, RECORD.pack(now, self.iteration))
+            self._write(RECORD.pack(now, self.iteration))
         except BlockingIOError:
             pass  # a supervisor that was stopped does not read, and needs no old beats
         except OSError:
@@ -63,10 +64,10 @@ def last_iteration() -> int | None:
     return None if _pulse is None or _pulse.iteration < 0 else _pulse.iteration
 
 
-def start_beating(descriptor: int, interval_seconds: float) -> None:
-    """Make this process a supervised worker."""
+def start_beating(connection: Any, interval_seconds: float) -> None:
+    """Make this process a supervised worker. It writes to a pipe of `multiprocessing`."""
     global _pulse
-    _pulse = Pulse(descriptor, interval_seconds)
+    _pulse = Pulse(connection, interval_seconds)
 
 
 def stop_beating() -> None:
@@ -76,4 +77,4 @@ def stop_beating() -> None:
 
 
 # A process forked by a worker must not report in its name.
-os.register_at_fork(after_in_child=stop_beating)
+system.on_fork(after_in_child=stop_beating)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
+from ..platforms import system
 from ..weak_set import WeakSet
 
 if TYPE_CHECKING:
@@ -86,4 +86,4 @@ def _end_without_drivers() -> None:
         c.on_exit(c.fcloseall, None)  # what the C library would have done at the end
 
 
-os.register_at_fork(after_in_child=_in_child)
+system.on_fork(after_in_child=_in_child)

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import msgspec
 
@@ -228,7 +228,7 @@ def _opened(path: _Path, where: Where) -> Iterator[tuple[BinaryIO, int]]:
     with contextlib.ExitStack() as held:
         held.enter_context(file)
         if where.trust.objection(os.fstat(file.fileno())):  # another user could change it after the check
-            original, file = file, held.enter_context(tempfile.TemporaryFile())
+            original, file = file, cast(BinaryIO, held.enter_context(tempfile.TemporaryFile()))
             shutil.copyfileobj(original, file)
             file.seek(0)
         yield file, os.fstat(file.fileno()).st_size

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from ..platforms import system
 from ..processes import end_with
 from .parts import Part, PartFailed, PartLost, Slot, perform, whereabouts
 from .workers import Ended, Told, Workers
@@ -72,7 +73,7 @@ class ProcessWorkers(Workers):
         """Ctrl-C for each, and time to end."""
         for worker in self._busy.values():
             with contextlib.suppress(OSError):
-                os.kill(worker.process.pid or 0, signal.SIGINT)
+                system.interrupt(worker.process.pid or 0)
         deadline = time.monotonic() + _STOP_SECONDS
         while self._busy and time.monotonic() < deadline:
             self.wait(0.2)
@@ -114,8 +115,7 @@ class _Worker:
 
 def _serve(connection: Any, slot: Slot, parent: int) -> None:
     end_with(parent)
-    with contextlib.suppress(OSError):
-        os.setpgid(0, 0)  # a terminal's Ctrl-C goes to the parent, which passes it on
+    system.leave_group()  # a terminal's Ctrl-C goes to the parent, which passes it on
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def tell(note: str) -> None:

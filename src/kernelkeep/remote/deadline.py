@@ -7,13 +7,14 @@ keeps the interpreter from ending. Their number is bounded: when all of them han
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
+
+from ..platforms import system
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -178,4 +179,4 @@ def _in_child() -> None:
         threads.forget()
 
 
-os.register_at_fork(after_in_child=_in_child)
+system.on_fork(after_in_child=_in_child)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..errors import ArgumentError
 from ..escaping import escaped
+from ..platforms import system
 from ..storage.files import Damaged, Untrusted, open_regular
 from ..storage.private import Trust, default_trust
 from .ed25519 import load_ed25519
@@ -117,7 +118,7 @@ def is_secret(text: bytes) -> bool:
 
 def check_mode(mode: int) -> None:
     """`Damaged` where a file with this mode can be read by others."""
-    if mode & 0o077:
+    if mode & system.OPEN_TO_OTHERS:
         raise Damaged(f"others may read this secret key (its mode is {stat.S_IMODE(mode):04o}); run chmod 600 on it")
 
 

@@ -20,6 +20,7 @@ import msgspec
 
 from ..errors import RemoteError
 from ..escaping import escaped
+from ..platforms import system
 from ..storage.durable import sync_folder
 from ..storage.files import Damaged, create_private, publish, read_regular
 from ..storage.private import default_trust, make_private_folder
@@ -246,7 +247,7 @@ def write_private(path: Path, data: bytes) -> None:
             with os.fdopen(create_private(temporary), "wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                system.sync(file.fileno())
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

@@ -24,6 +24,7 @@ import weakref
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
+from ..platforms import system
 from .store import Store, Versioned
 
 DURATION_SECONDS = 5.0  # how long after the death of a holder another one takes over
@@ -264,4 +265,4 @@ def _forget_in_child() -> None:
     _renewals = _Renewals()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+system.on_fork(after_in_child=_forget_in_child)

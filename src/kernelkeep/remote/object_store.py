@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from ..errors import RemoteError, Unsupported
+from ..platforms import system
 from ..storage.files import LARGEST_FILE, Damaged, create_folder
 from ..storage.locks import FileLock, LockUnavailable
 from .address import Remote
@@ -49,7 +50,7 @@ class ObjectStore(Store):
         self._remote = remote
         self._failures = Failures(remote)
         self._prefix = f"{remote.namespace}/" if remote.namespace else ""
-        self._folder = Path(unquote(urlsplit(remote.url).path)) if self._scheme == "file" else None
+        self._folder = Path(system.path_of_url(unquote(urlsplit(remote.url).path))) if self._scheme == "file" else None
         self._stores: dict[bool, Any] = {}
         self._opening = threading.Lock()
         self._is_web = self._scheme in ("http", "https")
@@ -240,7 +241,7 @@ class ObjectStore(Store):
         if self._folder is None:
             yield
             return
-        lock = FileLock(self._folder / self._prefix / ".locks" / f"{name.replace('/', ':')}.lock")
+        lock = FileLock(self._folder / self._prefix / ".locks" / f"{name.replace('/', '+')}.lock")
         try:
             lock.acquire(_LOCK_SECONDS)
         except LockUnavailable as error:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from ..platforms import system
 from .files import check_destination, fill_and_rename
 
 _STALE_SECONDS = 3600.0
@@ -28,7 +29,7 @@ def replace_durably(path: Path, fill: Callable[[BinaryIO], None], before_rename:
     def fill_and_sync(file: BinaryIO) -> None:
         fill(file)
         file.flush()
-        os.fsync(file.fileno())
+        system.sync(file.fileno())
 
     def make_way() -> None:
         before_rename()
@@ -77,8 +78,4 @@ def remove_if_same(path: Path, other: Path) -> None:
 def sync_folder(folder: Path) -> None:
     """Have the names in a folder survive a power cut, where the file system can."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        system.sync_folder(folder)

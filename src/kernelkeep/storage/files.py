@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import ArgumentError
+from ..platforms import system
 from .private import WRITABLE_BY_OTHERS, Trust
 
 LARGEST_FILE = (1 << 30) + (1 << 20)  # an entry's largest payload, with room for its facts
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_FOLLOW = os.O_RDONLY | system.OPEN_FLAGS | system.NO_WAITING
+_READ = _FOLLOW | system.NO_LINKS
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | system.OPEN_FLAGS | system.NO_WAITING | system.NO_LINKS
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | system.OPEN_FLAGS
 _PRIVATE_FILE = 0o600
 _PRIVATE_FOLDER = 0o700
 
@@ -60,8 +62,7 @@ def open_regular(path: str | os.PathLike[str], *, follow_links: bool = True, tru
     """Open a regular file to read. Anything else is `NotRegular` and is not opened: opening a pipe waits for its other end, and
     opening a device may change it. With `trust`, a file that another user could have written is `Untrusted`."""
     _check_regular(Path(path).stat(follow_symlinks=follow_links))
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
-    descriptor = os.open(path, flags)
+    descriptor = system.open_file(path, _FOLLOW if follow_links else _READ)
     try:
         _check_opened(os.fstat(descriptor), trust)  # it may have changed in between
         return os.fdopen(descriptor, "rb")
@@ -76,7 +77,7 @@ def _check_opened(found: os.stat_result, trust: Trust | None) -> None:
         raise Untrusted(f"it {objection}")
 
 
-_OPEN_FILE = re.compile(r"/proc/[^/]+(?:/task/\d+)?/fd(?:/|\Z)")
+_OPEN_FILE = re.compile(r"(?:/proc/[^/]+(?:/task/\d+)?|/dev)/fd(?:/|\Z)")
 
 
 def _leads_to_open_file(path: str | os.PathLike[str]) -> bool:
@@ -108,9 +109,11 @@ def read_regular(path: str | Path, trust: Trust | None = None, most: int = LARGE
     With `trust`, a file that another user could have written is `Untrusted`.
     """
     try:
-        descriptor = os.open(path, _READ)
+        descriptor = system.open_file(path, _READ)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV):  # a link, a socket, a device
+        # A link, a socket, a device; a folder, where that cannot be opened
+        folder = isinstance(error, PermissionError) and os.path.isdir(path)  # noqa: PTH112
+        if folder or error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV):
             raise Damaged("something that is no file stands where it should be") from error
         raise
     try:
@@ -156,10 +159,13 @@ def make_folder(path: Path) -> None:
 def publish(temporary: Path, path: Path) -> None:
     """Rename a temporary file to its path, so that readers see a whole file or none. A folder in its place is removed."""
     try:
-        temporary.replace(path)
-    except IsADirectoryError:
+        system.replace(temporary, path)
+    except (IsADirectoryError, PermissionError):
+        if not path.is_dir():
+            temporary.unlink(missing_ok=True)
+            raise
         remove(path)
-        temporary.replace(path)
+        system.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -175,14 +181,23 @@ def move(path: Path, target: Path) -> bool:
 
 
 def replace_appended(temporary: Path, path: Path, seen_bytes: int) -> None:
-    """Replace a file that other processes append to. What they added after its first `seen_bytes` is appended to the new one."""
+    """Replace a file that other processes append to. What they added after its first `seen_bytes` is appended to the new one.
+
+    Where an open file cannot be replaced, a line that is added in the last moment is lost.
+    """
+    if not system.REMOVES_OPEN_FILES:
+        with contextlib.suppress(OSError, Damaged):
+            if added := read_regular(path)[0][seen_bytes:]:
+                _append(temporary, added)
+        publish(temporary, path)
+        return
     descriptor = None
     with contextlib.suppress(OSError):
         descriptor = os.open(path, _READ)
     try:
         publish(temporary, path)
         if descriptor is not None and stat.S_ISREG(os.fstat(descriptor).st_mode):
-            added = os.pread(descriptor, max(0, os.fstat(descriptor).st_size - seen_bytes), seen_bytes)
+            added = system.read_at(descriptor, max(0, os.fstat(descriptor).st_size - seen_bytes), seen_bytes)
             if added:
                 _append(path, added)
     finally:
@@ -194,7 +209,7 @@ def create_private(path: Path) -> int:
     """Create a file that only its owner may read, under any umask, and open it to write. It must not exist."""
     descriptor = os.open(path, _CREATE, _PRIVATE_FILE)
     try:
-        os.fchmod(descriptor, _PRIVATE_FILE)
+        system.set_mode(descriptor, _PRIVATE_FILE)
     except BaseException:
         os.close(descriptor)
         path.unlink(missing_ok=True)
@@ -208,14 +223,15 @@ def write_temporary(folder: Path, data: bytes, prefix: str = "") -> Path:
     path = folder / f"{prefix}{os.getpid()}-{os.urandom(8).hex()}"
     descriptor = create_private(path)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+        finally:
+            os.close(descriptor)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    finally:
-        os.close(descriptor)
     return path
 
 
@@ -250,7 +266,7 @@ def fill_and_rename(
             fill(file)
         if before_rename is not None:
             before_rename()
-        temporary.replace(path)
+        system.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError, ValueError):
             temporary.unlink(missing_ok=True)
@@ -267,15 +283,15 @@ def _append(path: Path, data: bytes) -> None:
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(path.lstat().st_mode):
             remove(path)
-    descriptor = os.open(path, _APPEND, _PRIVATE_FILE)
+    descriptor = system.open_file(path, _APPEND, _PRIVATE_FILE)
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "something that is no file stands where it should be")
         if stat.S_IMODE(found.st_mode) != _PRIVATE_FILE:  # the umask took from it
             with contextlib.suppress(OSError):
-                os.fchmod(descriptor, _PRIVATE_FILE)
-        if os.write(descriptor, data) < len(data):
+                system.set_mode(descriptor, _PRIVATE_FILE)
+        if system.append(descriptor, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(descriptor)

@@ -1,23 +1,24 @@
-"""A lock between processes: a file with `flock`.
+"""A lock between processes: a locked file.
 
-The kernel releases the lock when its holder dies. Releasing it removes the file. A waiter that gets the lock of a removed
-file notices that the path leads to another file or none, and starts again.
+The operating system releases the lock when its holder dies. Releasing it removes the file. A waiter that gets the lock of a
+removed file notices that the path leads to another file or none, and starts again. Where an open file cannot be removed, it
+stays until the last waiter closes it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from ..platforms import system
 from .files import Damaged, create_folder, open_regular
 
-_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_OPEN = os.O_RDWR | os.O_CREAT | system.OPEN_FLAGS | system.NO_LINKS | system.NO_WAITING
 _PRIVATE_FILE = 0o600
 _LONGEST_NOTE = 1000
 _TRIES = 10  # to make the folder, while somebody else removes it
@@ -43,7 +44,7 @@ def _close_inherited() -> None:
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_close_inherited)
+system.on_fork(after_in_child=_close_inherited)
 
 
 class FileLock:
@@ -72,14 +73,12 @@ class FileLock:
         descriptor = _open(self.path)
         _held.add(descriptor)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_current(self.path, descriptor):
+            if system.lock(descriptor) and _is_current(self.path, descriptor):
                 self._descriptor = descriptor
                 return True
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EINTR):
-                self._close(descriptor)
-                raise
+        except OSError:
+            self._close(descriptor)
+            raise
         self._close(descriptor)
         return False
 
@@ -88,7 +87,7 @@ class FileLock:
         if self._descriptor is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
-                os.pwrite(self._descriptor, text.encode(), 0)
+                system.write_at(self._descriptor, text.encode(), 0)
 
     def note(self) -> str:
         """The text that the holder of the lock wrote; empty if none."""
@@ -102,15 +101,18 @@ class FileLock:
         """Release the lock and remove its file."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None and descriptor in _held:  # it is the parent's in a process forked meanwhile
+            if not system.REMOVES_OPEN_FILES:
+                self._close(descriptor)
             with contextlib.suppress(OSError):
                 self.path.unlink()
-            self._close(descriptor)
+            if system.REMOVES_OPEN_FILES:
+                self._close(descriptor)
 
     @staticmethod
     def _close(descriptor: int) -> None:
         _held.discard(descriptor)
         with contextlib.suppress(OSError):
-            os.close(descriptor)
+            system.unlock_and_close(descriptor)
 
     @contextlib.contextmanager
     def held(self, timeout_seconds: float) -> Iterator[None]:
@@ -136,14 +138,14 @@ def hold_for_life(path: Path, timeout_seconds: float = 5.0) -> Callable[[], None
         except OSError as error:
             raise LockUnavailable(f"{path}: {error.strerror}") from None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            if _is_current(path, descriptor):
+            if not system.lock(descriptor, shared=True):  # somebody is about to remove it
+                os.close(descriptor)
+                time.sleep(0.001)
+            elif _is_current(path, descriptor):
                 _held.add(descriptor)
                 return lambda: _let_go(descriptor)
-            os.close(descriptor)
-        except BlockingIOError:  # somebody is about to remove it
-            os.close(descriptor)
-            time.sleep(0.001)
+            else:
+                system.unlock_and_close(descriptor)
         except OSError as error:
             os.close(descriptor)
             raise LockUnavailable(f"{path}: {error.strerror}") from None
@@ -175,7 +177,7 @@ def unless_held(path: Path) -> Iterator[bool]:
 def _open(path: Path) -> int:
     for tries in range(_TRIES):
         try:
-            descriptor = os.open(path, _OPEN, _PRIVATE_FILE)
+            descriptor = system.open_file(path, _OPEN, _PRIVATE_FILE)
             break
         except FileNotFoundError:
             if tries == _TRIES - 1:
@@ -187,8 +189,8 @@ def _open(path: Path) -> int:
             raise OSError(errno.EINVAL, "is not a regular file")
         if found.st_nlink > 1:  # a link to another file of ours, which must not be overwritten with the note
             raise OSError(errno.EMLINK, "has other names too")
-        if stat.S_IMODE(found.st_mode) != _PRIVATE_FILE and found.st_uid == os.geteuid():
-            os.fchmod(descriptor, _PRIVATE_FILE)  # whatever the umask is
+        if stat.S_IMODE(found.st_mode) != _PRIVATE_FILE and found.st_uid == system.user_number():
+            system.set_mode(descriptor, _PRIVATE_FILE)  # whatever the umask is
     except BaseException:
         os.close(descriptor)
         raise

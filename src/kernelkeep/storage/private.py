@@ -5,6 +5,8 @@ folder, links included: each step belongs to this user, to root, or to one more 
 its group or by others. A folder further up may be writable if its sticky bit is set, like /tmp: then nobody can replace
 somebody else's folder in it.
 
+On Windows, where a file's mode and number say nothing of this, none of it is checked.
+
 A path is checked step by step. That is safe from races: nobody else can change what lies in a folder that passed, so the
 next step is as it was found. A file is checked by `fstat` once it is open.
 """
@@ -18,8 +20,9 @@ from pathlib import Path
 
 from .. import settings
 from ..errors import ArgumentError
+from ..platforms import system
 
-WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+WRITABLE_BY_OTHERS = system.WRITABLE_BY_OTHERS
 _MOST_LINKS = 40  # as many as Linux follows
 _LONGEST_PATH = 4096
 _PRIVATE_FOLDER = 0o700
@@ -39,7 +42,8 @@ class Trust:
 
     def __init__(self, named: str | int | None = None) -> None:
         self.named = named
-        self.uids = frozenset({os.geteuid(), 0} if named is None else {os.geteuid(), 0, _uid_of(named)})
+        ours = {system.user_number(), 0}
+        self.uids = frozenset(ours if named is None else {*ours, _uid_of(named)})
 
     def objection(self, found: os.stat_result) -> str | None:
         """Why a file or folder with this status must not be used; None if it may be."""
@@ -118,6 +122,9 @@ def _walk(path: str, trust: Trust, *, create: bool) -> None:
         raise FileNotFoundError(errno.ENOENT, "there is no current or home folder that it could be in")
     if len(path) >= _LONGEST_PATH:  # or all that fits would be created first
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    if not system.HAS_OWNERS:
+        _require_folder(path, create=create)
+        return
     at, links = "/", 0
     pending = path.split("/")[::-1]
     found = os.lstat(at)
@@ -150,6 +157,19 @@ def _walk(path: str, trust: Trust, *, create: bool) -> None:
             at = step
         else:
             raise NotADirectoryError(errno.ENOTDIR, f"{step} is not a folder")
+
+
+def _require_folder(path: str, *, create: bool) -> None:
+    """`OSError` where there is no folder and none can be made: nothing says who could write to it."""
+    try:
+        if create:
+            os.makedirs(path, _PRIVATE_FOLDER, exist_ok=True)  # noqa: PTH103
+        elif not stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116
+            raise FileExistsError
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, f"{path} is not a folder") from None
+    except ValueError as error:  # a null character
+        raise OSError(errno.EINVAL, str(error)) from None
 
 
 def _look(step: str, create: bool) -> os.stat_result:
@@ -185,10 +205,8 @@ def _uid_of(owner: str | int) -> int:
         owner = int(owner)
     if isinstance(owner, int) and not isinstance(owner, bool) and 0 <= owner < 1 << 32:
         return owner
-    import pwd  # rarely needed, and start-up counts
-
     try:
-        return pwd.getpwnam(owner).pw_uid  # type: ignore[arg-type]
+        return system.number_of_user(owner)  # type: ignore[arg-type]
     except (KeyError, TypeError, ValueError):
         raise ArgumentError(
             f"trusted_owner must be the name or number of a user of this machine, got {owner!r}"
@@ -196,9 +214,7 @@ def _uid_of(owner: str | int) -> int:
 
 
 def _name_of(uid: int) -> str:
-    import pwd
-
     try:
-        return f"{pwd.getpwuid(uid).pw_name} (user {uid})"
+        return f"{system.name_of_user(uid)} (user {uid})"
     except KeyError:
         return f"user {uid}"

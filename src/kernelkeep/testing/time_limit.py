@@ -4,7 +4,7 @@
 
 At the limit an alarm fails the test, as an assertion would. A test that does not hear it (it waits in a driver's C code)
 ends the whole process a little later; whoever started the process can read in `--test-log` which test that was, and run
-the rest with `--only-tests`.
+the rest with `--only-tests`. On Windows, which has no alarms, every test that is too slow ends the process.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import faulthandler
 import json
 import os
 import signal
+import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -63,15 +64,22 @@ class TimeLimit:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         self._test = item.nodeid
-        before = signal.signal(signal.SIGALRM, self._too_long)
-        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        restore = self._set_alarm()
         # A thread in C that needs no interpreter: it also ends a test that hangs in C and holds the interpreter's lock.
         faulthandler.dump_traceback_later(self._seconds + self._grace_seconds, exit=True, file=self._stacks)
         try:
             return (yield)
         finally:
             self._cancel()
-            signal.signal(signal.SIGALRM, before)
+            restore()
+
+    def _set_alarm(self) -> Callable[[], object]:
+        """Returns what puts the handler back that was there before."""
+        if sys.platform == "win32":
+            return lambda: None
+        before = signal.signal(signal.SIGALRM, self._too_long)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        return lambda: signal.signal(signal.SIGALRM, before)
 
     def pytest_enter_pdb(self) -> None:
         """A person at the debugger has all the time in the world."""
@@ -82,7 +90,8 @@ class TimeLimit:
 
     @staticmethod
     def _cancel() -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        if sys.platform != "win32":
+            signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.cancel_dump_traceback_later()
 
     def _too_long(self, *_: object) -> None:

@@ -12,7 +12,6 @@ What is committed survives a killed process. It is not synced at once: a power c
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import sqlite3
 import threading
@@ -24,6 +23,7 @@ from typing import TypeVar
 
 from ..cache.log import log
 from ..errors import CacheWarning
+from ..platforms import system
 from ..storage.private import NotPrivate, Trust, default_trust
 from ..weak_set import WeakSet
 from .database_file import connect, identity_of, in_memory, locked, move_aside, open_file
@@ -225,4 +225,4 @@ def _in_child() -> None:
     _lock.release()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_lock.release, after_in_child=_in_child)
+system.on_fork(before=_before_fork, after_in_parent=_lock.release, after_in_child=_in_child)

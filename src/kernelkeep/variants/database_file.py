@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from ..platforms import system
 from ..storage.files import create_private, move, remove
 from ..storage.locks import FileLock, LockUnavailable
 from ..storage.private import NotPrivate, Trust, make_private_folder
@@ -97,7 +98,7 @@ def _check(path: Path, trust: Trust) -> None:
         raise NotPrivate(
             f"{path.name} {objection}", "change its owner or mode if its contents are yours, else remove it"
         )
-    if stat.S_IMODE(found.st_mode) != _PRIVATE_FILE and found.st_uid == os.geteuid():
+    if stat.S_IMODE(found.st_mode) != _PRIVATE_FILE and found.st_uid == system.user_number():
         with contextlib.suppress(OSError):
             path.chmod(_PRIVATE_FILE)
 

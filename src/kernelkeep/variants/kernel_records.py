@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..cache.program_cache import ProgramCache
+from ..platforms import system
 from ..storage.private import Trust
 from .record import Choice, Record
 from .records import FILE_NAME, Records
@@ -104,7 +104,7 @@ def _replace_lock_in_child() -> None:
     _creating = threading.Lock()  # a thread that the forked child does not have may hold the other
 
 
-os.register_at_fork(after_in_child=_replace_lock_in_child)
+system.on_fork(after_in_child=_replace_lock_in_child)
 
 
 def records_of(cache: ProgramCache) -> Records:

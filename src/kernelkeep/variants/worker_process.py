@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..platforms import system
 from .trial import FAILURES, Outcome
 from .worker_messages import Begin
 
@@ -34,6 +35,8 @@ class WorkerProcess:
     """
 
     def __init__(self) -> None:
+        if not system.PASSES_DESCRIPTORS:
+            raise NoWorkerError("no pipe can be passed to a child process on this operating system")
         to_child, from_parent = os.pipe()[::-1]
         from_child, to_parent = os.pipe()
         self.usable = True
@@ -68,7 +71,7 @@ class WorkerProcess:
             stdout=self._errors,
             stderr=self._errors,
             env=environment,
-            start_new_session=True,  # Ctrl-C is for this process; a compiler that the worker starts is killed with it
+            **system.NEW_GROUP,  # Ctrl-C is for this process; a compiler that the worker starts is killed with it
         )
 
     def ask(self, request: Any, seconds: float) -> Outcome:
@@ -84,7 +87,7 @@ class WorkerProcess:
             how = self._how_it_ended()
             code = self._process.poll()
             # A process killed from outside, or ended by an exception, says nothing about the candidate.
-            transient = code is not None and (code > 0 or code == -signal.SIGKILL)
+            transient = code is not None and (code > 0 or code == -system.SIGKILL)
             outcome = Outcome("transient" if transient else "crashed", how)
             self.usable = False
         if outcome.failure == "crashed":
@@ -111,7 +114,7 @@ class WorkerProcess:
         """Kill the process and the compilers it started."""
         self.usable = False
         with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+            system.kill_group(self._process.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10.0)  # longer only where it is stuck in a driver
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...errors import ArgumentError, CheckpointError
+from ...platforms import system
 from ...storage.files import Damaged, remove, write_whole
 from ...storage.private import make_private_folder
 from .address import CheckpointAddress, is_address, parse_address
@@ -51,7 +52,7 @@ class WorkingCopy:
         boot = ""
         with contextlib.suppress(OSError):
             boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {os.uname().nodename} {folder.st_dev} {folder.st_ino}"
+        return f"{boot} {system.host_name()} {folder.st_dev} {folder.st_ino}"
 
     def open(self) -> None:
         """Keep other runs out, and bring the copy up to date. `CheckpointError` where that fails: no run begins without it."""
@@ -89,7 +90,7 @@ class WorkingCopy:
             self._submit(here, keep=2)
         else:
             self._clear(here)
-            incoming.replace(self.path)
+            system.replace(incoming, self.path)
             self._note_common(stored)
 
     def _use_older(self, problem: str) -> None:
@@ -104,7 +105,7 @@ class WorkingCopy:
             self._upload_again(here, problem)
             return
         self._clear(here)
-        fetched.replace(older_path(self.path, found.sequence))
+        system.replace(fetched, older_path(self.path, found.sequence))
         self._warn(f"{problem}; the older {self.address}.{found.sequence} is used")
 
     def _clear(self, here: State | None) -> None:

@@ -8,12 +8,12 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
-import signal
 import time
 from collections.abc import Callable
 from typing import Any
 
 from ...errors import ArgumentError
+from ...platforms import system
 from ..heartbeat import RECORD, pause_of
 from .incident import Incident, describe_exit
 from .worker_main import Failed, Message, Started, worker_main
@@ -66,7 +66,7 @@ class WorkerHandle:
             # The worker has its own; the ends here would keep the pipes open after its death.
             channel.close()
             pulse.close()
-        os.set_blocking(self._pulse.fileno(), False)
+        self._read_pulse = system.pipe_reader(self._pulse)
 
     @property
     def never_started(self) -> bool:
@@ -105,7 +105,7 @@ class WorkerHandle:
 
     def _hear(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._pulse.fileno(), RECORD.size * 256):
+            while data := self._read_pulse(RECORD.size * 256):
                 self._beat, iteration = RECORD.unpack(data[-RECORD.size :])
                 self._alive = max(self._alive, self._beat)
                 self._iteration = None if iteration < 0 else iteration
@@ -127,7 +127,7 @@ class WorkerHandle:
         _log.warning("worker %d is asked to stop", self._process.pid)
         deadline = time.monotonic() + _STOP_SECONDS
         with contextlib.suppress(KeyboardInterrupt, OSError):
-            os.kill(self._process.pid or 0, signal.SIGINT)
+            system.interrupt(self._process.pid or 0)
             while self._process.exitcode is None and time.monotonic() < deadline:
                 self._read()  # its message may be larger than the pipe
                 self._process.join(0.02)
@@ -140,7 +140,7 @@ class WorkerHandle:
         if process.exitcode is None:
             if self._started and process.pid:  # it leads a process group, with all that it started, such as a compiler
                 with contextlib.suppress(OSError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                    system.kill_group(process.pid)
             process.kill()
             process.join(
                 _END_SECONDS

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import pickle
 import signal
 import sys
@@ -15,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ...errors import ArgumentError, CheckpointError, CompileError, DeviceError, Unsupported
+from ...platforms import system
 from ...processes import end_with
 from .. import heartbeat
 from ..checkpoints.run_claim import resume_by_default
@@ -87,10 +86,9 @@ def worker_main(
     """
     end_with(supervisor)
     # A terminal sends Ctrl-C to the whole process group; the supervisor forwards it, once.
-    with contextlib.suppress(OSError):
-        os.setpgid(0, 0)
+    system.leave_group()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
-    heartbeat.start_beating(pulse.fileno(), heartbeat_seconds)
+    heartbeat.start_beating(pulse, heartbeat_seconds)
     if replaces is not None:
         resume_by_default(*replaces)
     channel.send(Started())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DeviceError
+from ...platforms import system
 from .. import forks
 from ..base import DeviceInfo
 from .intel import driver_library, is_intel_for_cpus, visible_to_loader
@@ -120,7 +121,7 @@ def _require_descriptors() -> None:
     """The loader looks for drivers once: without free descriptors it would find none until the process ends."""
     held: list[int] = []
     try:
-        held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        held.append(os.open(os.devnull, os.O_RDONLY | system.OPEN_FLAGS))
         held.extend(os.dup(held[0]) for _ in range(_DESCRIPTORS_TO_LOAD - 1))
     except OSError as error:
         hint = "close files, or raise the limit (ulimit -n)"

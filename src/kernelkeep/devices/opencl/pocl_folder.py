@@ -21,7 +21,6 @@ import errno
 import hashlib
 import os
 import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from pathlib import Path
 
 from ... import settings
 from ...errors import ArgumentError, DeviceError
+from ...platforms import system
 from ...storage.foreign_folder import FOREIGN, ForeignFolder
 from ...storage.locks import LockUnavailable
 from ...storage.private import make_private_folder
@@ -142,7 +142,7 @@ def _choose(cache_dir: str | os.PathLike[str] | None) -> Path:
 
 def _make_folder(folder: Path) -> None:
     make_private_folder(folder)
-    if stat.S_IMODE(folder.stat().st_mode) & 0o077:
+    if folder.stat().st_mode & system.OPEN_TO_OTHERS:
         raise PermissionError(errno.EPERM, "others may look into it")
 
 
@@ -154,7 +154,7 @@ def _temporary_folder() -> Path:
     atexit.register(_remove_temporary, folder, os.getpid())
     for old in folder.parent.glob(f"{_TEMPORARY}*-*"):
         with contextlib.suppress(OSError, ValueError):
-            if old.lstat().st_uid == os.geteuid() and not _is_alive(int(old.name.split("-")[2])):
+            if old.lstat().st_uid == system.user_number() and not system.is_alive(int(old.name.split("-")[2])):
                 shutil.rmtree(old, ignore_errors=True)
     return folder
 
@@ -162,16 +162,6 @@ def _temporary_folder() -> Path:
 def _remove_temporary(folder: Path, owner: int) -> None:
     if os.getpid() == owner:  # not a forked child
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _is_loaded() -> bool:
@@ -195,26 +185,25 @@ def _folder_of_pocl() -> Path:
 
 def _probe(folder: Path, thorough: bool) -> None:
     """`OSError` if there is no space or no descriptors, or, if `thorough`, if writing a file fails."""
-    room = os.statvfs(folder)
-    if room.f_bavail * room.f_frsize < _FREE_BYTES or (room.f_files and room.f_favail < 16):
+    free_bytes, free_files = system.free_space(folder)
+    if free_bytes < _FREE_BYTES or (free_files is not None and free_files < 16):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     held: list[int] = []
+    probe = folder / f"probe-{os.getpid()}-{os.urandom(4).hex()}" if thorough else None
     try:
-        if not thorough:
-            held.append(os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
+        if probe is None:
+            held.append(os.open(os.devnull, os.O_RDONLY | system.OPEN_FLAGS))
         else:
-            path = folder / f"probe-{os.getpid()}-{os.urandom(4).hex()}"
-            held.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            try:
-                # Quotas and limits only show when something is written.
-                if os.write(held[0], _PROBE) < len(_PROBE):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            finally:
-                path.unlink()
+            held.append(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | system.OPEN_FLAGS, 0o600))
+            # Quotas and limits only show when something is written.
+            if os.write(held[0], _PROBE) < len(_PROBE):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         held.extend(os.dup(held[0]) for _ in range(_FREE_DESCRIPTORS - 1))
     finally:
         for descriptor in held:
             os.close(descriptor)
+        if probe is not None and held:
+            probe.unlink()
 
 
 def _complaint(folder: Path, error: OSError) -> str:

@@ -21,16 +21,8 @@ import signal
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-_FROM_OUTSIDE = (
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGXCPU,
-    signal.SIGXFSZ,
-)
+from ...platforms import system
+
 _ACTION_BYTES = 512  # more than a `struct sigaction` has
 
 T = TypeVar("T")
@@ -38,28 +30,25 @@ T = TypeVar("T")
 
 def load_undisturbed(work: Callable[[], T]) -> T:
     """Call `work`, which loads drivers. This process keeps its signal handlers, and threads of the drivers get no signals."""
-    return _blocking(_FROM_OUTSIDE, lambda: _keeping_handlers(work))
+    return _blocking(system.OUTSIDE_SIGNALS, lambda: _keeping_handlers(work))
 
 
 def link_undisturbed(work: Callable[[], T]) -> T:
     """Call `work`, in which a driver may start a linker from this thread: no signal that Python handles ends the linker."""
-    return _blocking([number for number in _FROM_OUTSIDE if callable(signal.getsignal(number))], work)
+    return _blocking([number for number in system.OUTSIDE_SIGNALS if callable(signal.getsignal(number))], work)
 
 
 def _blocking(numbers: Iterable[int], work: Callable[[], T]) -> T:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
-        # Inside the `try`: where a signal has just come, this blocks and then raises KeyboardInterrupt.
-        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    with system.signals_blocked(numbers):
         return work()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _keeping_handlers(work: Callable[[], T]) -> T:
+    if not system.OUTSIDE_SIGNALS:
+        return work()
     sigaction = ctypes.CDLL(None).sigaction
     before = []
-    for number in _FROM_OUTSIDE:
+    for number in system.OUTSIDE_SIGNALS:
         action = ctypes.create_string_buffer(_ACTION_BYTES)
         if sigaction(int(number), None, action) == 0:
             before.append((number, signal.getsignal(number), action))

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeviceError
+from ...platforms import system
 from ..base import DeviceInfo
 from ..driver_cache import family_of, must_be_set_first, remember, set_default_folder, set_folder
 from ..fingerprint import Fingerprint, cpu_identity
@@ -58,7 +59,7 @@ def memory_of(gl: Any) -> tuple[int, int | None]:
     if gl.glGetError() or total <= 0:
         while gl.glGetError():
             pass
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), None
+        return system.memory_bytes(), None
     return total * 1024, free * 1024
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import BinaryRejected, CompileError, OutOfMemory
+from ...platforms import system
 from ...programs.signature import KernelSignature
 from ...programs.source import Source
 from ...programs.translation_unit import translation_unit
@@ -32,10 +32,7 @@ _DIGEST_BYTES = 32
 
 def device_info() -> DeviceInfo:
     """How the reference device is listed."""
-    try:
-        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (OSError, ValueError, AttributeError):
-        memory_bytes = 1 << 31
+    memory_bytes = system.memory_bytes() // 2 or 1 << 31
     name = "Reference interpreter (slow: it checks kernels)"
     return DeviceInfo(
         f"{BACKEND}:0", BACKEND, name, "kernelkeep", "Python", False, memory_bytes=memory_bytes, is_interpreter=True

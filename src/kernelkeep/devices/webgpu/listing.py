@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ...errors import ArgumentError, DeviceError
+from ...platforms import system
 from ..base import DeviceInfo
 from ..driver_cache import (
     driver_cache_of,
@@ -32,7 +33,7 @@ def describe(index: int, adapter: Adapter) -> DeviceInfo:
     # wgpu tells the size of the largest buffer only. A CPU and an Apple GPU have the host's memory.
     memory = int(limits_of(adapter).maxBufferSize)
     if not adapter.is_gpu or adapter.backend == "metal":
-        memory = _host_memory() or memory
+        memory = system.memory_bytes() or memory
     return DeviceInfo(
         spec=f"{_BACKEND}:{index}",
         backend=_BACKEND,
@@ -43,13 +44,6 @@ def describe(index: int, adapter: Adapter) -> DeviceInfo:
         index=index,
         memory_bytes=memory,
     )
-
-
-def _host_memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # Windows
-        return 0
 
 
 def fingerprint_of(info: DeviceInfo, adapter: Adapter) -> Fingerprint:

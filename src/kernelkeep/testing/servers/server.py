@@ -28,6 +28,14 @@ class NotInstalled(Exception):
     """This machine lacks the server; the text says what to install."""
 
 
+_ONLY_ON_LINUX = "kernelkeep starts servers on Linux only"
+
+
+def _require_linux() -> None:
+    if sys.platform != "linux":
+        raise NotInstalled(_ONLY_ON_LINUX)
+
+
 def free_port() -> int:
     """A port of 127.0.0.1 on which nobody listens now."""
     with socket.socket() as probe:
@@ -48,6 +56,7 @@ class Server(ABC):
     """A server on a free port with a temporary folder. A context manager. `start` gives it the same port again."""
 
     def __init__(self) -> None:
+        _require_linux()
         self.folder = Path(tempfile.mkdtemp(prefix="kernelkeep-server-"))
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -95,11 +104,15 @@ class Server(ABC):
 
     def pause(self) -> None:
         """SIGSTOP: connections are taken by the kernel, and nobody answers. Returns when it has really stopped."""
+        if sys.platform != "linux":
+            raise NotInstalled(_ONLY_ON_LINUX)
         self._signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """SIGCONT."""
+        if sys.platform != "linux":
+            raise NotInstalled(_ONLY_ON_LINUX)
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:

@@ -1,0 +1,233 @@
+"""Linux and macOS. `windows.py` has the same names."""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("this module is for Linux and macOS")
+
+import contextlib
+import errno
+import fcntl
+import os
+import signal
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+HAS_FORKS = True
+HAS_OWNERS = True  # a file has an owner, and a mode that says who may read and write it
+REMOVES_OPEN_FILES = True
+PASSES_DESCRIPTORS = True  # to a child process, under the same number
+
+OPEN_FLAGS = os.O_CLOEXEC  # for every `open_file`
+NO_LINKS = os.O_NOFOLLOW
+NO_WAITING = os.O_NONBLOCK  # for the other end of a pipe
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+SIGKILL = signal.SIGKILL
+# Those that a terminal, a user or a batch system sends.
+OUTSIDE_SIGNALS: tuple[int, ...] = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGXCPU,
+    signal.SIGXFSZ,
+)
+NEW_GROUP: dict[str, Any] = {"start_new_session": True}  # for `subprocess.Popen`: Ctrl-C at the terminal is not for it
+
+_HELD = (errno.EAGAIN, errno.EACCES, errno.EINTR)
+_PR_SET_PDEATHSIG = 1
+_LOOK_FOR_PARENT_SECONDS = 1.0
+
+# --- files
+
+open_file = os.open
+replace = os.replace  # a file by another, in one step
+set_mode = os.fchmod
+read_at = os.pread
+write_at = os.pwrite
+append = os.write  # to a file opened with O_APPEND, in one piece among several processes
+
+
+def lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Lock an open file without waiting; False where somebody else has it locked. The end of the process unlocks it.
+
+    Another descriptor in the same process is somebody else. `OSError` where the file system has no locks.
+    """
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _HELD:
+            return False
+        raise
+    return True
+
+
+def unlock_and_close(descriptor: int) -> None:
+    """Unlock a file and close it."""
+    os.close(descriptor)  # a forked child that has a copy closes it: see `storage/locks.py`
+
+
+def sync(descriptor: int) -> None:
+    """Have a file's contents survive a power cut."""
+    if sys.platform == "darwin":
+        # fsync leaves them in the drive's memory there. Some file systems know only fsync.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(descriptor)
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Have the names in a folder survive a power cut. `OSError` where the file system cannot."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def free_space(folder: str | os.PathLike[str]) -> tuple[int, int | None]:
+    """How many bytes and how many files a folder's disk still takes; None where it has no limit of files."""
+    room = os.statvfs(folder)
+    return room.f_bavail * room.f_frsize, room.f_favail if room.f_files else None
+
+
+def file_name(name: str) -> str:
+    """A name of letters, digits, dots, dashes and underscores, as a file may have it."""
+    return name
+
+
+def path_of_url(path: str) -> str:
+    """The path of a file:// address, unquoted, as this system writes it."""
+    return path
+
+
+# --- users
+
+
+def user_number() -> int:
+    """Who this process is to the file system."""
+    return os.geteuid()
+
+
+def number_of_user(name: str) -> int:
+    """A user's number; `KeyError` where there is no such user."""
+    import pwd  # rarely needed, and start-up counts
+
+    return pwd.getpwnam(name).pw_uid
+
+
+def name_of_user(number: int) -> str:
+    """A user's name; `KeyError` where there is none."""
+    import pwd
+
+    return pwd.getpwuid(number).pw_name
+
+
+# --- the machine
+
+
+def host_name() -> str:
+    """The name of this machine."""
+    return os.uname().nodename
+
+
+def memory_bytes() -> int:
+    """How much memory the machine has; 0 where it does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return 0
+
+
+# --- processes
+
+on_fork = os.register_at_fork  # its arguments: before=, after_in_parent=, after_in_child=
+
+
+def die_with(parent: int, exit_code: int) -> None:
+    """End this process when its parent ends, however that ends."""
+    if sys.platform == "linux":
+        import ctypes
+
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before that was arranged
+            os._exit(exit_code)
+    else:
+        _watch_parent(parent, exit_code)
+
+
+def _watch_parent(parent: int, exit_code: int) -> None:
+    """Other systems do not tell: look every second."""
+    import threading
+    import time
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_FOR_PARENT_SECONDS)
+        os._exit(exit_code)
+
+    threading.Thread(target=watch, name="kernelkeep parent watch", daemon=True).start()
+
+
+def is_alive(process: int) -> bool:
+    """Whether there is a process with this number."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def leave_group() -> None:
+    """Keep this process from what the terminal sends to its parent's process group, such as Ctrl-C."""
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+
+
+def interrupt(process: int) -> None:
+    """Ctrl-C for another process. `OSError` where it is gone."""
+    os.kill(process, signal.SIGINT)
+
+
+def kill_group(process: int) -> None:
+    """Kill a process that leads a group, with all that it started. `OSError` where it is gone."""
+    os.killpg(process, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def signals_blocked(numbers: Iterable[int]) -> Iterator[None]:
+    """Block signals in this thread for a block; threads and processes that it starts inherit that."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        # Inside the `try`: where a signal has just come, this blocks and then raises KeyboardInterrupt.
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# --- pipes of multiprocessing, for records of a few bytes
+
+
+def pipe_writer(connection: Any) -> Callable[[bytes], object]:
+    """A function that writes a record and never waits: `BlockingIOError` where the pipe is full, `OSError` at its end."""
+    os.set_blocking(connection.fileno(), False)
+    return partial(os.write, connection.fileno())
+
+
+def pipe_reader(connection: Any) -> Callable[[int], bytes]:
+    """A function that reads at most so many bytes: `BlockingIOError` where there are none yet, b"" at the end."""
+    os.set_blocking(connection.fileno(), False)
+    return partial(os.read, connection.fileno())
