@@ -25,6 +25,7 @@ ORDER = (
     "variants",
     "execution",
     "continuous",
+    "resident",
     "kernels",
     "samples",
     "fleet",

@@ -1,0 +1,232 @@
+"""The future of a task: wait for it, await it, or be called when it is done.
+
+    future = resident.submit("axpy", 1.5, 3)
+    future.result(timeout=1.0)        # or: await future; or: future.add_done_callback(print)
+
+A task that is in the ring cannot be taken back, so `cancel` returns False, always.
+
+Who waits calls, about ten times a second, the `on_silence` of the lane's context (see `Waiting`). That looks whether the device
+still lives, and raises what is wrong: so nobody waits for a device that is gone, or for a task that never ends. What
+it raises comes out of `result`, and leaves the future as it is: `result` may be called again. When a device is lost for good, the
+resident sets the `failure` of its lanes; from then on that is the outcome of every future there that is not done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .lane import future_type
+from .waiter import Waiter
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from .python_lane import PythonFuture as Future
+else:
+    Future = future_type()
+
+SLICE_NS = 100_000_000  # signals are handled and the device is looked at between two slices
+SPIN_NS = 50_000
+AWAIT_SPIN_NS = 20_000  # a loop of asyncio stands still that long at most
+LOOP_TURNS = 20  # turns of the loop before an awaiting coroutine begins to sleep
+LEAST_SLEEP, MOST_SLEEP = 50e-6, 1e-3
+
+
+class Waiting:
+    """How the futures of a resident wait; the `context` of its lanes.
+
+    `on_silence(lane)` is called between two slices of a wait, from the thread that waits; it raises to end the wait.
+    """
+
+    def __init__(self, on_silence: Callable[[Any], None] | None = None, *, spin_ns: int = SPIN_NS) -> None:
+        self.on_silence = on_silence
+        self.spin_ns = spin_ns
+        self.waiter = Waiter()
+
+    def look(self, lane: Any) -> None:
+        """Raise what is wrong with the lane's device."""
+        if lane.failure is not None:
+            raise lane.failure
+        if self.on_silence is not None:
+            self.on_silence(lane)
+
+    def close(self) -> None:
+        """End the thread that calls callbacks. Those of futures that are not done are called as they are."""
+        self.waiter.close()
+
+
+_ALONE = Waiting()  # for lanes without a context
+
+
+class FutureWaits:
+    """What all futures do once they can tell whether they are `ready`, and `wait`."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        failure: BaseException | None
+
+        def ready(self) -> bool: ...
+        def wait(self, spin_ns: int, timeout_ns: int) -> bool: ...
+        def outcome(self) -> Any: ...
+        def lanes(self) -> Iterable[Any]: ...
+        def result(self, timeout: float | None = None) -> Any: ...
+        def queue(self) -> int: ...
+
+    def wait_for_result(self, timeout: float | None = None) -> Any:
+        """The result; TimeoutError after `timeout` seconds. `result` comes here when the result is not there at once."""
+        end = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        spin_ns = self.context.spin_ns
+        while not self.settled():
+            self.raise_loss()
+            left = SLICE_NS if end is None else min(SLICE_NS, end - time.monotonic_ns())
+            if left > 0 and self.wait(spin_ns, left):
+                break
+            self.look()
+            if end is not None and time.monotonic_ns() >= end:
+                raise TimeoutError(f"the task is not done after {timeout} s")
+            spin_ns = 0  # what takes longer than a slice is no matter of microseconds
+        if self.failure is not None:
+            raise self.failure
+        return self.outcome()
+
+    def raise_loss(self) -> None:
+        """Raise the failure of a lane whose device is lost."""
+        for lane in self.lanes():
+            if lane.failure is not None and not self.ready():
+                raise lane.failure
+
+    def settled(self) -> bool:
+        """Whether it is ready, or has failed."""
+        return self.failure is not None or self.ready()
+
+    def done(self) -> bool:
+        """Whether there is a result or a failure. Never waits."""
+        return self.settled() or any(lane.failure is not None for lane in self.lanes())
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait as `result` does; the failure of the device that ended it, or None."""
+        try:
+            self.result(timeout)
+        except BaseException as error:
+            if error is self.failure or any(error is lane.failure for lane in self.lanes()):
+                return error
+            raise
+        return None
+
+    def cancel(self) -> bool:
+        """False: a task in the ring cannot be taken back."""
+        return False
+
+    def cancelled(self) -> bool:
+        return False
+
+    def add_done_callback(self, function: Callable[[Self], object]) -> None:
+        """Call `function(future)` when it is done: now if it is, else from the resident's waiter thread."""
+        if self.done():
+            function(self)
+        else:
+            self.context.waiter.add(self, function)
+
+    @property
+    def context(self) -> Waiting:
+        """How the lanes' resident wants futures to wait."""
+        return next((lane.context for lane in self.lanes() if lane.context is not None), _ALONE)
+
+    def look(self) -> None:
+        """Raise what is wrong with the device, if anything is."""
+        context = self.context
+        for lane in self.lanes():
+            context.look(lane)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if not (self.settled() or self.wait(AWAIT_SPIN_NS, AWAIT_SPIN_NS)):
+            yield from self._wait_in_loop().__await__()
+        return self.result()
+
+    async def _wait_in_loop(self) -> None:
+        import asyncio
+
+        looked = time.monotonic_ns()
+        turn, pause = 0, LEAST_SLEEP
+        while not self.settled():
+            if turn < LOOP_TURNS:
+                await asyncio.sleep(0)
+                turn += 1
+            else:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, MOST_SLEEP)
+            if time.monotonic_ns() - looked > SLICE_NS:
+                self.look()
+                looked = time.monotonic_ns()
+
+
+class LaneFuture(FutureWaits):
+    """What futures do that belong to one lane, whichever type they are derived from."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        lane: Any
+        batch: bool
+        code: str
+
+        def value(self) -> Any: ...
+
+    def lanes(self) -> Iterable[Any]:
+        return (self.lane,)
+
+    def queue(self) -> int:
+        """Futures of the same queue are done one after the other."""
+        return id(self.lane)
+
+    def outcome(self) -> Any:
+        """The result, which is there: of a batch a NumPy array, or None for tasks without one."""
+        value = self.value()
+        return value if value is None or not self.batch else np.frombuffer(value, self.code)
+
+
+class TaskFuture(LaneFuture, Future):
+    """The future of one task, or of one `push_many`, whose result is a NumPy array, or None for tasks without results."""
+
+    __slots__ = ()
+
+
+class BatchFuture(FutureWaits):
+    """Several futures as one: a `submit_many` that took several pushes, or went to several lanes."""
+
+    __slots__ = ("failure", "parts")
+
+    def __init__(self, parts: Iterable[Any]) -> None:
+        self.parts: tuple[Any, ...] = tuple(parts)
+        self.failure: BaseException | None = None
+
+    @property
+    def count(self) -> int:
+        """How many tasks these are."""
+        return sum(part.count for part in self.parts)
+
+    def lanes(self) -> Iterable[Any]:
+        return {id(part.lane): part.lane for part in self.parts}.values()
+
+    def queue(self) -> int:
+        return id(self)
+
+    def ready(self) -> bool:
+        return all(part.ready() for part in reversed(self.parts))  # the last one tells soonest that it is not
+
+    def wait(self, spin_ns: int, timeout_ns: int) -> bool:
+        end = time.monotonic_ns() + timeout_ns
+        return all(part.ready() or part.wait(spin_ns, max(0, end - time.monotonic_ns())) for part in self.parts)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The results in the order of the rows, as one NumPy array; None for tasks without results."""
+        return self.wait_for_result(timeout)
+
+    def outcome(self) -> Any:
+        values = [part.outcome() for part in self.parts]
+        return np.concatenate(values) if values and values[0] is not None else None
