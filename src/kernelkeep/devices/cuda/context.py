@@ -5,7 +5,8 @@ after it, so the thread's own context stays as it was. (With current drivers lau
 name a stream; creating and allocating need one.)
 
 Finalisers run at any moment in any thread and make no driver call: they add it to a list, and the next call that allocates,
-synchronises or closes makes it.
+synchronises or closes makes it. While a kernel that never exits runs on the GPU, the list is kept until it has ended or was
+suspended (`residents.py`): most calls that give something back wait for every running kernel.
 """
 
 from __future__ import annotations
@@ -40,30 +41,57 @@ class Current:
 
 
 class Discarded:
-    """Driver calls that finalisers postpone."""
+    """Driver calls that finalisers postpone, and whether calls that wait for every running kernel may be made.
+
+    Such a call is made between `begin` and `end`. Whoever launches a kernel that never exits sets `held`, and then waits until
+    `under_way` is empty.
+    """
 
     _of: ClassVar[dict[int, Discarded]] = {}
 
     def __init__(self) -> None:
         self._calls: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self.held = False  # a kernel that never exits runs
+        self.under_way: list[None] = []  # one for each such call; append and pop are atomic
 
     @classmethod
     def of(cls, index: int) -> Discarded:
         """The calls for one GPU, shared by all its devices: the next device makes those of a collected one."""
         return cls._of.setdefault(index, cls())
 
+    @property
+    def waiting(self) -> int:
+        """How many calls are postponed."""
+        return len(self._calls)
+
+    def begin(self) -> bool:
+        """Whether a call that waits for every running kernel may be made now; if so, `end` follows it."""
+        self.under_way.append(None)  # before `held` is read: a grid is launched only when this is empty
+        if self.held:
+            self.under_way.pop()
+            return False
+        return True
+
+    def end(self) -> None:
+        self.under_way.pop()
+
     def add(self, function: Callable[..., Any], *args: Any) -> None:
         """Postpone a call. For finalisers: takes no lock and never waits."""
         self._calls.append((function, args))
 
     def clear(self) -> None:
-        """Make the postponed calls. The device's context must be current."""
-        while self._calls:
-            try:
-                function, args = self._calls.popleft()
-            except IndexError:  # another thread took it
-                return
-            function(*args)
+        """Make the postponed calls, unless a kernel that never exits runs. The device's context must be current."""
+        if not self._calls or not self.begin():
+            return
+        try:
+            while self._calls:
+                try:
+                    function, args = self._calls.popleft()
+                except IndexError:  # another thread took it
+                    return
+                function(*args)
+        finally:
+            self.end()
 
 
 class Events:

@@ -2,8 +2,8 @@
 
 Other libraries (CuPy, PyTorch, JAX) use the primary context too, so their memory can be used without a copy.
 
-`load` puts all code on the device at once, because loading code at the first launch blocks for ever beside a kernel that never
-exits. A hit in the cache leaves it to the first launch; `preload` does not.
+`load` puts all code on the device at once, because loading code at the first launch waits for every running kernel. A hit in the
+cache leaves it to the first launch; `preload` does not. Beside a kernel that never exits other rules hold: `residents.py`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ import numpy as np
 
 from ...errors import BinaryRejected, DeviceError, KernelKeepError, OutOfMemory
 from ...programs.source import Source
+from ...weak_set import WeakSet
 from ..array import Array, parse_dtype, parse_shape
 from ..base import Binary, Capabilities, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint
 from ..memory import MemoryHandle
 from ..replay import Step
 from .ahead import fingerprints_for
+from .code_loading import load_library
 from .compiler import compile_for, compiler_or_none
 from .context import Current, Discarded, Events
 from .driver import count_devices, info_of, load_driver
@@ -34,6 +36,7 @@ from .lanes import CudaLanes
 from .pinned import PinnedMemory
 from .program import CudaProgram, is_whole_cubin
 from .replay import CudaReplay
+from .residents import Residents
 from .streams import Streams
 from .synchronization import CudaFence, CudaQueue, CudaTimer, stream_of
 
@@ -86,15 +89,18 @@ class CudaDevice(Device):
         self.cu_context = self.call(driver.cuDevicePrimaryCtxRetain, self.cu_device)
         self.current = Current(driver, self.cu_context)
         self.discarded = Discarded.of(info.index)
+        self.residents = Residents.of(info.index)
         # Not CU_EVENT_BLOCKING_SYNC: on a busy host a sleeping thread wakes up too late to keep three stages busy.
         self.events = Events(self, driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
         self.timing_events = Events(self, driver.CUevent_flags.CU_EVENT_DEFAULT)
         with self.current:
             self.cu_stream = self.call(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self._allocations: set[int] = set()
+        self._loaded: WeakSet[CudaProgram] = WeakSet()
         self._empty_address: int | None = None
         self.record, self.stream_wait = driver.cuEventRecord, driver.cuStreamWaitEvent
         self.streams = Streams(driver, self.cu_stream)
+        self.residents.devices.add(self)
 
     @property
     def family(self) -> str:
@@ -146,14 +152,19 @@ class CudaDevice(Device):
         if compiled.form == "cubin" and not is_whole_cubin(compiled.payload):
             # The driver would find out only when the code is first needed, which is too late to compile again.
             raise BinaryRejected(f"the binary of {compiled.name} is not a whole cubin")
-        driver = self.driver
-        with self.current:
-            status, library = driver.cuLibraryLoadData(compiled.payload, [], [], 0, [], [], 0)
-        if status is not self.success:
-            if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-                raise self.translated(status, f"loading {compiled.name}")
-            raise BinaryRejected(f"{self.spec} refuses the binary of {compiled.name}: {status.name}")
-        return CudaProgram(self, compiled, library)
+        program = CudaProgram(self, compiled, load_library(self, compiled))
+        self._loaded.add(program)
+        return program
+
+    def load_all_code(self) -> None:
+        """Have the code of all programs on the device, and local memory for their launches."""
+        for program in list(self._loaded):
+            try:
+                program.prepare_for_residents()
+            except OutOfMemory:
+                raise
+            except DeviceError:  # it was closed meanwhile, or the driver refuses its launches too
+                continue
 
     # --- memory
 
@@ -163,7 +174,7 @@ class CudaDevice(Device):
     def _allocate_address(self, nbytes: int) -> int:
         with self.current:
             self.discarded.clear()
-            pointer = int(self.call(self.driver.cuMemAlloc, nbytes, doing=f"allocating {nbytes:,} bytes"))
+            pointer = int(self.call_freeing(self.driver.cuMemAlloc, nbytes, doing=f"allocating {nbytes:,} bytes"))
         self._allocations.add(pointer)
         return pointer
 
@@ -176,9 +187,12 @@ class CudaDevice(Device):
             return
         with contextlib.suppress(KeyError):
             self._allocations.remove(number)  # KeyError: closing the device has freed it
-            if at_once:
-                with self.current:
-                    self.driver.cuMemFree(number)
+            if at_once and self.discarded.begin():
+                try:
+                    with self.current:
+                        self.driver.cuMemFree(number)
+                finally:
+                    self.discarded.end()
             else:
                 self.discarded.add(self.driver.cuMemFree, number)
 
@@ -244,7 +258,6 @@ class CudaDevice(Device):
             self.streams.synchronize()
 
     def shut_down(self) -> None:
-        driver = self.driver
         self._shutting_down = True
         deadline = time.monotonic() + _CLOSE_TIMEOUT_SECONDS
         while self._calls and time.monotonic() < deadline:  # of other threads, which use the streams
@@ -254,11 +267,24 @@ class CudaDevice(Device):
         with self.current:
             self.streams.synchronize()
             self.discarded.clear()
+        streams = self.streams.take_all()
+        if self.discarded.begin():
+            try:
+                self._give_back(pointers, streams)
+            finally:
+                self.discarded.end()
+        else:  # another device of this GPU has a kernel that never exits
+            self.discarded.add(self._give_back, pointers, streams)
+
+    def _give_back(self, pointers: set[int], streams: list[Any]) -> None:
+        driver = self.driver
+        with self.current:
             for pointer in pointers:
                 driver.cuMemFree(pointer)
             self.events.close()
             self.timing_events.close()
-            self.streams.destroy()
+            for stream in streams:
+                driver.cuStreamDestroy(stream)
         driver.cuDevicePrimaryCtxRelease(self.cu_device)
 
     # --- calls and errors
@@ -266,6 +292,21 @@ class CudaDevice(Device):
     def attribute(self, attribute: Any) -> int:
         """A number the driver states about the device."""
         return int(self.call(self.driver.cuDeviceGetAttribute, attribute, self.cu_device))
+
+    def count_sms(self) -> int:
+        """How many multiprocessors it has."""
+        return self.attribute(self.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+
+    def call_freeing(self, function: Any, *args: Any, doing: str) -> Any:
+        """`call` for an allocation. If there is no memory and frees are postponed, they are made and it is tried once more."""
+        try:
+            return self.call(function, *args, doing=doing)
+        except OutOfMemory:
+            if not self.residents.grids or not self.discarded.waiting:
+                raise
+        with self.residents.out_of_the_way():
+            self.discarded.clear()
+            return self.call(function, *args, doing=doing)
 
     def call(self, function: Any, *args: Any, doing: str = "") -> Any:
         """A driver call's results; its errors are raised as ours."""

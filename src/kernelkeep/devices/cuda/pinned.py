@@ -22,7 +22,8 @@ class PinnedMemory:
         self._device = device
         with device.current:
             device.discarded.clear()
-            self._pointer = int(device.call(device.driver.cuMemHostAlloc, nbytes, flags, doing="pinning host memory"))
+            call = device.driver.cuMemHostAlloc
+            self._pointer = int(device.call_freeing(call, nbytes, flags, doing="pinning host memory"))
         device.call(device.driver.cuDevicePrimaryCtxRetain, device.cu_device)
         self.__array_interface__ = {
             "shape": (nbytes,),
@@ -36,10 +37,15 @@ class PinnedMemory:
             device = self._device
             if device.lost or not hasattr(self, "_pointer"):
                 return
-            if device.closed:  # no later call would do it
-                _unpin(device.driver, device.current, device.cu_device, self._pointer)
+            discarded = device.discarded
+            call = (_unpin, device.driver, device.current, device.cu_device, self._pointer)
+            if device.closed and discarded.begin():  # no later call would do it
+                try:
+                    call[0](*call[1:])
+                finally:
+                    discarded.end()
             else:
-                device.discarded.add(_unpin, device.driver, device.current, device.cu_device, self._pointer)
+                discarded.add(*call)
 
 
 def _unpin(driver: Any, current: Current, cu_device: Any, pointer: int) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ...errors import ArgumentError, BinaryRejected, DeviceError
 from ...programs.signature import KernelSignature, Parameter
 from ..base import Binary, FastLaunch, Kernel, LaunchOptions, Program
+from .code_loading import load_function, reserve_local_memory
 from .guests import guests_wait, wait_for_guests
 from .packing import as_bytes, layout_of
 from .prepared import CudaPrepared, new_prepared
@@ -62,16 +63,26 @@ class CudaProgram(Program):
     def __init__(self, device: CudaDevice, compiled: Binary, library: Any) -> None:
         super().__init__(device, compiled)
         self._library: _Library | None = _Library(device, library)
+        self._functions: dict[int, Any] = {}  # of kernels whose code is on the device
 
     def make_resident(self) -> None:
-        device, driver = self.device, self.device.driver
         for signature in self.compiled.kernels:
-            with device.current:
-                status, _ = driver.cuKernelGetFunction(self._find(signature))
-            if status is not device.success:
-                if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-                    raise device.translated(status, f"loading {self.name}")
-                raise BinaryRejected(f"{device.spec} refuses kernel {signature.name} of {self.name}: {status.name}")
+            self.load_kernel(self._find(signature), signature.name)
+
+    def load_kernel(self, kernel: Any, name: str) -> Any:
+        """The function of a kernel, whose code is on the device from now on."""
+        function = self._functions.get(int(kernel))
+        if function is None:
+            _held = self.hold()
+            function = load_function(self.device, kernel, name, self.name)
+            self._functions[int(kernel)] = function
+        return function
+
+    def prepare_for_residents(self) -> None:
+        """Have every launch of a kernel work beside a kernel that never exits, which is registered but does not run yet."""
+        self.make_resident()
+        for signature in self.compiled.kernels:
+            reserve_local_memory(self.device, self._find(signature))
 
     def hold(self) -> _Library:
         """The library, to be held while a kernel of it is used; `DeviceError` if the program is closed."""
@@ -90,7 +101,10 @@ class CudaProgram(Program):
         return kernel
 
     def make_kernel(self, signature: KernelSignature) -> Kernel:
-        return CudaKernel(self, signature, self._find(signature))
+        kernel = self._find(signature)
+        if self.device.residents.grids:
+            self.load_kernel(kernel, signature.name)  # the first launch would block
+        return CudaKernel(self, signature, kernel)
 
     def unload(self, *, collected: bool = False) -> None:
         self._library = None
@@ -149,6 +163,7 @@ class CudaKernel(Kernel):
         # The driver takes a CUkernel for a CUfunction; the bindings want to be told.
         self.function = self.device.driver.CUfunction(int(kernel))
         self._confirmed: tuple[Parameter, ...] | None = None
+        self._allowed_shared = _DEFAULT_SHARED_BYTES
 
     @property
     def params(self) -> tuple[Parameter, ...]:
@@ -239,14 +254,17 @@ class CudaKernel(Kernel):
         return new_prepared(self, args, values, shape, options)
 
     def count_resident_groups(self, items: int, shared_bytes: int) -> int:
+        return self.count_groups_each(items, shared_bytes) * self.device.count_sms()
+
+    def count_groups_each(self, items: int, shared_bytes: int) -> int:
+        """How many groups of this size run at the same time on one multiprocessor."""
         device, driver = self.device, self.device.driver
         _held = self.program.hold()
         self._allow_shared(shared_bytes)
+        function = self.program.load_kernel(self.cu_kernel, self.name)
         with device.current:
-            function = device.call(driver.cuKernelGetFunction, self.cu_kernel)
             each = device.call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, function, items, shared_bytes)
-        count = device.attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
-        return int(each) * count
+        return int(each)
 
     def _allow_shared(self, shared_bytes: int) -> None:
         """Check an amount of dynamic shared memory, and request it from the driver if it is more than the default."""
@@ -254,11 +272,12 @@ class CudaKernel(Kernel):
         most = device.capabilities.shared_bytes
         if shared_bytes > most:
             raise ArgumentError(f"shared_bytes must be at most {most} on {device.spec}, got {shared_bytes}")
-        if shared_bytes > _DEFAULT_SHARED_BYTES:
+        if shared_bytes > self._allowed_shared:
             _held = self.program.hold()
             which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            with device.current:
+            with device.residents.out_of_the_way(), device.current:
                 device.call(driver.cuKernelSetAttribute, which, shared_bytes, self.cu_kernel, device.cu_device)
+            self._allowed_shared = shared_bytes
 
     def refuse(self, status: Any) -> NoReturn:
         """Raise what a refused launch means."""

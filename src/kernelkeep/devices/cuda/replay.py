@@ -34,7 +34,7 @@ class CudaReplay(Replay):
         self._executable: Any = None
         self._lock = threading.RLock()  # reentrant: a library that is asked for its stream may change the graph
         self._broken = False  # an array or a program of it is closed
-        with device.current:
+        with device.residents.out_of_the_way(), device.current:
             self._build(steps)
         self._note_shared()
         self._watch()
@@ -116,7 +116,8 @@ class CudaReplay(Replay):
         """The parameters of a launch's node. The driver copies the arguments out of them."""
         driver = self.device.driver
         parameters = driver.CUDA_KERNEL_NODE_PARAMS()
-        parameters.func = self.device.call(driver.cuKernelGetFunction, prepared.kernel.cu_kernel)
+        kernel = prepared.kernel
+        parameters.func = kernel.program.load_kernel(kernel.cu_kernel, kernel.name)
         (
             parameters.gridDimX,
             parameters.gridDimY,

@@ -1,0 +1,226 @@
+"""Life beside resident grids: kernels that never exit.
+
+Many driver calls wait until every kernel that runs on the GPU has ended. Beside a resident grid they would wait for ever. So
+while one runs, calls that give something back are postponed (`context.Discarded`), and calls that somebody waits for are made
+with the grids out of the way: each exits at the boundary of a task, the call is made, and the grids are launched again.
+
+| call                                                  | beside a resident grid | so                                        |
+|-------------------------------------------------------|------------------------|-------------------------------------------|
+| cuKernelGetFunction, the first of a kernel            | blocks                 | out of the way: `CudaProgram.load_kernel` |
+| cuLibraryLoadData, with CUDA_MODULE_LOADING=EAGER     | taken to block         | out of the way                            |
+| cuLibraryLoadData, lazily (the default)               | does not block         | made at once                              |
+| a first launch: of code that is not loaded            | blocks                 | the code is loaded before, see below      |
+| a first launch: of a kernel with more local memory    | taken to block         | the memory is reserved before, see below  |
+| cuCtxSetLimit                                         | taken to block         | out of the way                            |
+| cuKernelSetAttribute (more shared memory)             | taken to block         | out of the way                            |
+| cuGraphInstantiate, cuGraphUpload                     | taken to block         | out of the way                            |
+| cuMemFree                                             | blocks                 | postponed                                 |
+| cuLibraryUnload (as cuModuleUnload)                   | blocks                 | postponed                                 |
+| cuMemFreeHost, cuMemHostUnregister                    | taken to block         | postponed                                 |
+| cuGraphExecDestroy, cuGraphDestroy                    | taken to block         | postponed                                 |
+| cuStreamDestroy, cuEventDestroy, cuGreenCtxDestroy    | taken to block         | postponed                                 |
+| cuDevicePrimaryCtxRelease                             | taken to block         | postponed                                 |
+| cuCtxSynchronize                                      | blocks                 | never called                              |
+| cuMemAlloc, cuMemHostAlloc                            | do not block           | made at once; out of memory: see below    |
+| launches of loaded kernels, cuGraphLaunch             | do not block           | made at once                              |
+| copies, cuMemsetD8Async                               | do not block           | made at once                              |
+| cuStreamCreate, cuEventCreate, cuGreenCtxCreate       | do not block           | made at once                              |
+| cuEventRecord, cuEventQuery, cuEventElapsedTime       | do not block           | made at once                              |
+| cuStreamWaitEvent, cuStreamQuery                      | do not block           | made at once                              |
+| cuStreamSynchronize, cuEventSynchronize               | wait for their stream  | the grid's stream is not in `Streams`     |
+| cuGraphCreate, cuGraphAdd…, cuGraphExec…SetParams     | taken not to block     | made at once: they change host memory     |
+| cuOccupancy…, cuKernelGet…, cuLibraryGetKernel        | taken not to block     | made at once: they ask                    |
+| cuDeviceGet…, cuMemGetInfo, cuPointerGetAttribute     | taken not to block     | made at once: they ask                    |
+| cuDevicePrimaryCtxRetain, cuCtxPushCurrent, …Pop…     | taken not to block     | made at once                              |
+
+"Blocks" and "does not block" were seen on an H200; `benchmarks/beside_resident.py` measures each call of this table.
+
+**Code.** Launches check nothing, so every kernel that can be launched has its code on the device: `add` loads what is there, and
+while a grid is registered a kernel is loaded when a program is first asked for it (`program.kernel(…)`). The local memory of all
+threads is one allocation. A launch that needs a larger one waits for every kernel; so it is enlarged when the code is loaded.
+
+**Out of memory.** Memory that is freed beside a grid is postponed with the rest. An allocation that fails while calls are
+postponed is tried once more with the grids out of the way.
+
+**Other libraries.** Their launches and copies go on. Their own loading and freeing blocks, as every such call does: put it into
+`with residents.out_of_the_way():`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from ...weak_set import WeakSet
+from .context import Discarded
+
+if TYPE_CHECKING:
+    from .device import CudaDevice
+
+_POLL_SECONDS = 20e-6
+
+
+class ResidentGrid(Protocol):
+    """A kernel that never exits by itself, and the tasks given to it.
+
+    Both methods are called by any thread, one at a time for all grids of a GPU. Neither may load code or call `Residents.add`.
+    A thread that calls `add` or `out_of_the_way` must hold no lock that these two take.
+    """
+
+    @property
+    def device(self) -> Any:
+        """Its `CudaDevice`."""
+
+    def suspend(self) -> None:
+        """Have the kernel exit at the boundary of a task, and return when it has ended; does nothing if it does not run.
+
+        Raises `DeviceError` with the diagnosis if that takes too long. `resume` is called then as well.
+        """
+
+    def resume(self) -> None:
+        """Launch the kernel; does nothing if it runs, or if its user has paused or stopped it meanwhile."""
+
+
+class Residents:
+    """The resident grids of one GPU in this process, shared by all its devices."""
+
+    _of: ClassVar[dict[int, Residents]] = {}
+
+    def __init__(self, discarded: Discarded) -> None:
+        self.discarded = discarded
+        self.grids: list[ResidentGrid] = []  # append and remove are atomic
+        self.devices: WeakSet[CudaDevice] = WeakSet()
+        self._flag = threading.RLock()  # held for a few instructions: `grids` and `discarded.held` change together
+        self._turn = threading.Condition()  # held while grids are suspended or launched
+        self._blocks = 0  # of `out_of_the_way`, in all threads
+        self._inside: set[int] = set()  # the threads that are in one
+
+    @classmethod
+    def of(cls, index: int) -> Residents:
+        """The grids of one GPU."""
+        return cls._of.setdefault(index, cls(Discarded.of(index)))
+
+    def add(self, grid: ResidentGrid) -> None:
+        """Register a grid and launch it (`grid.resume()`), after all code of the process is on the device.
+
+        In this thread's `out_of_the_way` it is launched at the end of the block. If the launch fails, the grid is not registered.
+        """
+        if threading.get_ident() in self._inside:
+            self._register(grid)
+            return
+        with self._turn:
+            self._turn.wait_for(lambda: not self._blocks)
+            self._suspend_all()
+            try:
+                self._register(grid)
+                self._resume(grid)
+            except BaseException:
+                self._forget(grid)
+                raise
+            finally:
+                self._resume(*self.grids)
+
+    def remove(self, grid: ResidentGrid) -> None:
+        """The kernel of a grid has ended and is not launched again. After the last one, the postponed calls are made.
+
+        Takes no lock that is held while a grid is suspended or launched.
+        """
+        self._forget(grid)
+        if not grid.device.closed:
+            with grid.device.current:
+                self.discarded.clear()
+
+    def _forget(self, grid: ResidentGrid) -> None:
+        with self._flag:
+            with contextlib.suppress(ValueError):
+                self.grids.remove(grid)
+            if not self.grids:
+                self.discarded.held = False
+
+    @contextlib.contextmanager
+    def out_of_the_way(self) -> Iterator[None]:
+        """For a block with calls that wait for every running kernel: no grid runs meanwhile. May be nested.
+
+        Several threads may be in such a block. The first one suspends the grids and makes the postponed calls, the last one
+        launches the grids again. Raises what a grid's `suspend` or `resume` raises.
+        """
+        thread = threading.get_ident()
+        if thread in self._inside:
+            yield
+            return
+        with self._turn:
+            self._suspend_all()
+            self._blocks += 1
+        self._inside.add(thread)
+        try:
+            yield
+        finally:
+            self._inside.discard(thread)
+            with self._turn:
+                self._blocks -= 1
+                if not self._blocks:
+                    self._turn.notify_all()
+                    self._resume(*self.grids)
+
+    def _register(self, grid: ResidentGrid) -> None:
+        """Add a grid while none runs, and load all code."""
+        with self._flag:
+            self.grids.append(grid)  # first: kernels that other threads make from now on are loaded at once
+        thread = threading.get_ident()
+        nested = thread in self._inside
+        self._inside.add(thread)
+        try:
+            for device in list(self.devices):
+                device.load_all_code()
+        except BaseException:
+            self._forget(grid)
+            raise
+        finally:
+            if not nested:
+                self._inside.discard(thread)
+
+    def _suspend_all(self) -> None:
+        """Suspend the grids, unless they are, and make the postponed calls."""
+        if not self.discarded.held:
+            return
+        grids = list(self.grids)
+        for count, grid in enumerate(grids, 1):
+            try:
+                grid.suspend()
+            except BaseException:
+                with contextlib.suppress(Exception):  # what `suspend` said comes first
+                    self._resume(*grids[:count])
+                raise
+        self.discarded.held = False
+        for grid in grids[:1]:
+            with grid.device.current:
+                self.discarded.clear()
+
+    def _resume(self, *grids: ResidentGrid) -> None:
+        """Launch grids, once no call is under way that would wait for them. All are tried; the first error is raised."""
+        with self._flag:
+            self.discarded.held = bool(self.grids)
+        while self.discarded.held and self.discarded.under_way:
+            time.sleep(_POLL_SECONDS)
+        errors = []
+        for grid in grids:
+            try:
+                grid.resume()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+@atexit.register
+def _suspend_at_exit() -> None:
+    """The driver's own exit handlers would wait for the kernels."""
+    for residents in list(Residents._of.values()):
+        for grid in list(residents.grids):
+            with contextlib.suppress(Exception):
+                if not grid.device.lost:
+                    grid.suspend()

@@ -1,0 +1,269 @@
+"""Resident grids and the calls that wait for them, with grids and a driver that only take notes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.devices.cuda.context import Discarded
+from kernelkeep.devices.cuda.residents import Residents
+
+
+class _Device:
+    """As much of a device as the registry uses."""
+
+    closed = False
+    lost = ""
+    current = contextlib.nullcontext()
+
+    def __init__(self, load: Callable[[], None] = lambda: None) -> None:
+        self.load_all_code = load
+
+
+class _Grid:
+    """Takes notes in a list that grids share."""
+
+    def __init__(self, name: str, notes: list[str]) -> None:
+        self.name, self.notes, self.device = name, notes, _Device()
+        self.runs = self.stopped = False
+        self.refuses_to_end = self.refuses_to_start = False
+        self._lock = threading.Lock()
+
+    def stop(self) -> None:
+        """As its user does it: from now on `resume` does nothing."""
+        with self._lock:
+            self.stopped, self.runs = True, False
+
+    def suspend(self) -> None:
+        if self.refuses_to_end:
+            raise kk.DeviceError(f"{self.name} has a task that never ends")
+        if self.runs:
+            self.runs = False
+            self.notes.append(f"{self.name} ends")
+
+    def resume(self) -> None:
+        if self.refuses_to_start:
+            raise kk.DeviceError(f"{self.name} cannot be launched")
+        with self._lock:
+            if self.runs or self.stopped:
+                return
+            self.runs = True
+            self.notes.append(f"{self.name} starts")
+
+
+@pytest.fixture
+def notes() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def residents() -> Residents:
+    return Residents(Discarded())
+
+
+def test_calls_are_postponed_while_a_grid_lives(residents: Residents, notes: list[str]) -> None:
+    grid, discarded = _Grid("a", notes), residents.discarded
+    residents.add(grid)
+    assert grid.runs
+    discarded.add(notes.append, "freed")
+    discarded.clear()
+    assert not discarded.begin()
+    assert notes == ["a starts"]
+    assert discarded.waiting == 1
+    grid.suspend()
+    residents.remove(grid)
+    assert notes == ["a starts", "a ends", "freed"]
+    assert discarded.begin()
+
+
+def test_two_grids_hold_the_calls_until_both_have_ended(residents: Residents, notes: list[str]) -> None:
+    first, second = _Grid("a", notes), _Grid("b", notes)
+    residents.add(first)
+    residents.add(second)
+    residents.discarded.add(notes.append, "freed")
+    residents.remove(first)
+    assert residents.discarded.waiting == 1
+    residents.remove(second)
+    assert residents.discarded.waiting == 0
+
+
+def test_a_block_suspends_all_grids_once_and_makes_the_postponed_calls_first(
+    residents: Residents, notes: list[str]
+) -> None:
+    for name in ("a", "b"):
+        residents.add(_Grid(name, notes))
+    residents.discarded.add(notes.append, "freed")
+    notes.clear()
+    with residents.out_of_the_way(), residents.out_of_the_way():
+        notes.append("loaded")
+        assert residents.discarded.begin()  # any thread may free now
+        residents.discarded.end()
+    assert notes == ["a ends", "b ends", "freed", "loaded", "a starts", "b starts"]
+    assert residents.discarded.held
+
+
+def test_a_block_without_grids_calls_nothing(residents: Residents) -> None:
+    with residents.out_of_the_way():
+        assert residents.discarded.begin()
+        residents.discarded.end()
+    assert not residents.discarded.held
+
+
+def test_an_error_in_the_block_leaves_the_grids_running(residents: Residents, notes: list[str]) -> None:
+    grid = _Grid("a", notes)
+    residents.add(grid)
+    with pytest.raises(kk.BinaryRejected), residents.out_of_the_way():
+        raise kk.BinaryRejected("not code")
+    assert grid.runs
+    assert residents.discarded.held
+
+
+def test_a_grid_that_cannot_be_suspended_is_reported_and_the_others_run_on(
+    residents: Residents, notes: list[str]
+) -> None:
+    first, second = _Grid("a", notes), _Grid("b", notes)
+    residents.add(first)
+    residents.add(second)
+    second.refuses_to_end = True
+    residents.discarded.add(notes.append, "freed")
+    with pytest.raises(kk.DeviceError, match="b has a task that never ends"), residents.out_of_the_way():
+        pytest.fail("the block must not run")
+    assert first.runs
+    assert residents.discarded.held
+    assert "freed" not in notes
+    second.refuses_to_end = False
+    with residents.out_of_the_way():
+        assert "freed" in notes
+
+
+def test_a_grid_that_cannot_be_launched_is_not_registered(residents: Residents, notes: list[str]) -> None:
+    first, second = _Grid("a", notes), _Grid("b", notes)
+    second.refuses_to_start = True
+    with pytest.raises(kk.DeviceError, match="b cannot be launched"):
+        residents.add(second)
+    assert not residents.discarded.held
+    residents.add(first)
+    with pytest.raises(kk.DeviceError, match="b cannot be launched"):
+        residents.add(second)
+    assert residents.grids == [first]
+    assert first.runs
+    assert residents.discarded.held
+
+
+def test_one_grid_that_cannot_be_launched_again_does_not_stop_the_others(
+    residents: Residents, notes: list[str]
+) -> None:
+    first, second = _Grid("a", notes), _Grid("b", notes)
+    residents.add(first)
+    residents.add(second)
+    first.refuses_to_start = True
+    with pytest.raises(kk.DeviceError, match="a cannot be launched"), residents.out_of_the_way():
+        pass
+    assert second.runs
+
+
+def test_a_grid_added_in_a_block_starts_at_its_end(residents: Residents, notes: list[str]) -> None:
+    with residents.out_of_the_way():
+        residents.add(_Grid("a", notes))
+        notes.append("loaded")
+    assert notes == ["loaded", "a starts"]
+
+
+def test_a_grid_removed_in_a_block_is_not_started_again(residents: Residents, notes: list[str]) -> None:
+    first, second = _Grid("a", notes), _Grid("b", notes)
+    residents.add(first)
+    residents.add(second)
+    with residents.out_of_the_way():
+        residents.remove(first)
+    assert (first.runs, second.runs) == (False, True)
+
+
+def test_code_is_loaded_before_the_first_launch(residents: Residents, notes: list[str]) -> None:
+    device: Any = _Device(lambda: notes.append("code"))
+    residents.devices.add(device)
+    residents.add(_Grid("a", notes))
+    assert notes == ["code", "a starts"]
+
+
+def test_code_that_does_not_fit_is_an_error_and_no_grid_runs(residents: Residents, notes: list[str]) -> None:
+    def load() -> None:
+        raise kk.OutOfMemory("no memory for code")
+
+    device: Any = _Device(load)
+    residents.devices.add(device)
+    with pytest.raises(kk.OutOfMemory):
+        residents.add(_Grid("a", notes))
+    assert notes == []
+    assert residents.grids == []
+    assert not residents.discarded.held
+
+
+def test_a_launch_waits_for_a_free_that_is_under_way(residents: Residents, notes: list[str]) -> None:
+    discarded = residents.discarded
+    assert discarded.begin()
+    thread = threading.Thread(target=residents.add, args=(_Grid("a", notes),))
+    thread.start()
+    while not discarded.held:
+        time.sleep(1e-4)
+    assert not discarded.begin()  # no new one meanwhile
+    assert notes == []
+    discarded.end()
+    thread.join()
+    assert notes == ["a starts"]
+
+
+def test_a_launch_waits_for_other_threads_blocks(residents: Residents, notes: list[str]) -> None:
+    with residents.out_of_the_way():
+        thread = threading.Thread(target=residents.add, args=(_Grid("a", notes),))
+        thread.start()
+        thread.join(0.05)
+        assert thread.is_alive()
+        assert notes == []
+    thread.join()
+    assert notes == ["a starts"]
+
+
+def test_no_grid_runs_in_any_threads_block(residents: Residents, notes: list[str]) -> None:
+    """Eight threads come and go, and free in between; one adds and removes a grid."""
+    grids = [_Grid("a", notes), _Grid("b", notes)]
+    wrong: list[str] = []
+
+    def check() -> None:
+        if any(grid.runs for grid in grids):
+            wrong.append("a grid runs")
+
+    def load() -> None:
+        for _ in range(200):
+            with residents.out_of_the_way():
+                check()
+                time.sleep(0)
+                check()
+            residents.discarded.add(check)
+            residents.discarded.clear()
+
+    def come_and_go() -> None:
+        for _ in range(100):
+            grids[1].stopped = False
+            residents.add(grids[1])
+            grids[1].stop()
+            residents.remove(grids[1])
+
+    residents.add(grids[0])
+    threads = [threading.Thread(target=load) for _ in range(7)] + [threading.Thread(target=come_and_go)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert wrong == []
+    assert grids[0].runs
+    grids[0].suspend()
+    residents.remove(grids[0])
+    assert residents.discarded.waiting == 0
+    assert residents.discarded.under_way == []
