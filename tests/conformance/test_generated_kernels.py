@@ -14,7 +14,7 @@ from kernelkeep.testing import open_or_skip
 from kernelkeep.testing.generated_kernels import Found, generated_kernel, search
 from kernelkeep.testing.generated_kernels.execution import combined
 
-BACKENDS = [pytest.param(one, marks=getattr(pytest.mark, one)) for one in ("opencl", "opengl", "cuda")]
+BACKENDS = [pytest.param(one, marks=getattr(pytest.mark, one)) for one in ("opencl", "opengl", "webgpu", "cuda")]
 
 
 def text(found: list[Found]) -> str:

@@ -60,7 +60,7 @@ def check(folder: Path, capsys: pytest.CaptureFixture[str], name: str, *options:
         (["bad", "--run", "--set", "n=10"], 0, "bad: no bugs found"),
         (["bad", "--run", "--size", "y=2000", "--grid", "4"], 0, "bad: no bugs found in a run with the grid (4,)"),
         (["bad", "--run", "--set", "m=10"], 1, "kernel bad has no scalar m: it has n"),
-        (["heat"], 0, "heat: no mistakes (CUDA C, OpenCL C, GLSL)\n"),
+        (["heat"], 0, "heat: no mistakes (CUDA C, OpenCL C, GLSL, WGSL)\n"),
         (["heat", "--run"], 0, "heat: no bugs found in 3 iterations\n"),
         (["leak", "--run"], 1, "line 2: u[40] is out of bounds: u has 40 elements"),
         (["wrong"], 1, "kernel wrong, line 1: unknown name nn\n    y[0] = nn;\n           ^\n"),

@@ -147,7 +147,8 @@ class WgslStatements(WgslNumbers):
         if isinstance(e, (Assign, Update, Increment, Comma)):
             return True
         if isinstance(e, Ternary):
-            return isinstance(e.type, StructType) or any(map(_has_call, (e.then, e.otherwise)))
+            # `select` evaluates its condition last.
+            return isinstance(e.type, StructType) or any(map(_has_call, (e.condition, e.then, e.otherwise)))
         return super().needs_statement(e)
 
     def ternary(self, e: Ternary) -> Text:

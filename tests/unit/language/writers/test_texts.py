@@ -263,6 +263,16 @@ def test_wgsl_compares_with_nan_as_c_does(written: Callable[..., str]) -> None:
     assert "32640" in written("wgsl", "x[0] = (n, 255) << 7;")
 
 
+def test_the_condition_of_a_choice_comes_first_in_wgsl(written: Callable[..., str]) -> None:
+    """`select` evaluates its condition last, so a call in it would come too late for what it writes."""
+    text = written(
+        "wgsl", "int filled(int v[]) { v[0] = 5; return 1; } int v[2] = {n, n}; x[0] = filled(v) ? v[0] : 3;"
+    )
+    assert "if (filled(&v) != 0) {" in text
+    assert "select" not in text
+    assert "select(3i, v[1], v[0] != 0)" in written("wgsl", "int v[2] = {n, n}; x[0] = v[0] ? v[1] : 3;")
+
+
 def test_an_atomic_minimum_in_cuda_replaces_a_nan_as_fmin_does(written: Callable[..., str]) -> None:
     text = written("cuda", "kk_atomic_min(x[0], x[1]);")
     assert "while (__uint_as_float(old) > v || isnan(__uint_as_float(old))) {" in text
