@@ -1,0 +1,66 @@
+"""A resident grid in CUDA C: the text in cuda_resident.cu around the tasks."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+from ..task_program import TaskParts, TaskProgram
+from .base import C_TYPES
+
+_GRID = "cuda_resident.cu"
+_TYPES = C_TYPES | {"i8": "long long", "u8": "unsigned long long", "f2": "unsigned short"}
+# A function in CUDA C is written for blocks that have workers only.
+_AS_KERNEL = """\
+#define __syncthreads() kk_workers_meet()
+#define blockIdx kk_task_block
+#define gridDim kk_task_blocks
+#define blockDim kk_task_threads
+"""
+_AS_GRID = "#undef __syncthreads\n#undef blockIdx\n#undef gridDim\n#undef blockDim\n"
+
+
+def resident_text(program: TaskProgram) -> str:
+    """The whole text but for the comment that declares its kernel."""
+    before, _, after = files(__package__).joinpath(_GRID).read_text("utf-8").partition("// (tasks)\n")
+    constants = "".join(f"#define KK_{name} {value}\n" for name, value in program.constants.items())
+    kinds = [_TYPES[one.dtype] for one in program.arrays]
+    fields = " ".join(f"{kind}* kk_a{i};" for i, kind in enumerate(kinds))
+    passed = "".join(f", kk_a{i}" for i in range(len(kinds)))
+    declared = "".join(f", {kind}* kk_a{i}" for i, kind in enumerate(kinds))
+    lists = (
+        f"#define KK_ARRAYS_STRUCT {fields}\n#define KK_ARRAYS_PASS {passed}\n#define KK_ARRAYS_DECLARE {declared}\n"
+    )
+    tasks = [_task(number, task) for number, task in enumerate(program.tasks)]
+    return "\n".join([constants + lists, before, *tasks, _choice(program), after])
+
+
+def _task(number: int, task: TaskParts) -> str:
+    if task.portable is None:
+        text = f"{_AS_KERNEL}{task.text}\n{_AS_GRID}"
+    else:
+        from ...language.writers.cuda_task import CudaTaskWriter
+
+        unwritten = task.unwritten()
+        text = CudaTaskWriter(unwritten.module, unwritten.entry).write().text
+    return f"// task {re.sub(r'[^ -~]', '?', task.name)}\nnamespace kk_task_{number} {{\n{text}}}\n"
+
+
+def _choice(program: TaskProgram) -> str:
+    places = {one.name: f"kk_a{i}" for i, one in enumerate(program.arrays)}
+    cases = []
+    for number, task in enumerate(program.tasks):
+        offsets = {name: (dtype, at) for name, dtype, at in task.arguments}
+        given = []
+        for one in task.signature.params or ():
+            if one.name == task.result:
+                given.append(f"({_TYPES[one.dtype or 'u8']}*)kk_result")
+            elif one.kind == "buffer":
+                given.append(places[one.name])
+            else:
+                dtype, at = offsets[one.name]
+                given.append(f"*(const {_TYPES[dtype]}*)(kk_record + {at})")
+        function = "kk_run" if task.portable is not None else task.signature.name
+        cases.append(f"    case {number}: kk_task_{number}::{function}({', '.join(given)}); break;")
+    head = "static __device__ __noinline__ void kk_run_task(const unsigned char* kk_record, kk_u64* kk_result KK_ARRAYS_DECLARE) {"
+    return "\n".join([head, "    switch (*(const kk_u32*)kk_record & ~KK_WIDE) {", *cases, "    }", "}", ""])

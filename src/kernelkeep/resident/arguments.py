@@ -1,0 +1,101 @@
+"""What users give to a resident grid, checked: arrays, sizes, rows of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..devices.array import Array
+from ..devices.base import Device
+from ..errors import ArgumentError
+from ..programs.portable import PortableKernel
+from ..programs.signature import DTYPES
+from .protocol import argument_offsets
+from .task import PreparedTask, Task
+
+_DEFAULT_THREADS = 128
+_LEAST_THREADS = 64
+_LEAST_SLOT, _MOST_SLOT = 32, 512
+_GRAPH_BYTES = 16  # of the record that asks for a graph
+_EXTRA_THREADS = 64  # the block's reader and writer
+
+
+def array_dtype(name: str, array: Array) -> str:
+    """The short name of an array's type."""
+    dtype = array.dtype.str[1:]
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith(("kk", "__")):
+        raise ArgumentError(f"the name of an array must be an identifier that does not begin with kk or __, got {name!r}")
+    if dtype not in DTYPES:
+        raise ArgumentError(f"array {name} must have a dtype of {', '.join(DTYPES)}, got {array.dtype}")
+    return str(dtype)
+
+
+def threads_of(tasks: Mapping[str, Any], wanted: int | None, device: Device) -> int:
+    """The number of work-items in a block: as wanted, as the kernels among the tasks have it, or the default."""
+    groups = set()
+    for given in tasks.values():
+        body = given.body if isinstance(given, Task) else given
+        if isinstance(body, PortableKernel):
+            groups.add(body.signature.group)
+    if wanted is None:
+        if len(groups) > 1:
+            raise ArgumentError(f"the tasks have groups of different sizes, {sorted(groups)}: pass threads=")  # type: ignore[type-var]
+        x, y, z = (groups.pop() if groups else None) or (_DEFAULT_THREADS, 1, 1)
+        if (y, z) != (1, 1):
+            raise ArgumentError(f"tasks must have groups of one dimension, got {(x, y, z)}")
+        wanted = x
+    most = device.capabilities.max_group_items - _EXTRA_THREADS
+    if not isinstance(wanted, int) or not _LEAST_THREADS <= wanted <= most or wanted % 32:
+        raise ArgumentError(f"threads must be a multiple of 32 from {_LEAST_THREADS} to {most}, got {wanted!r}")
+    return wanted
+
+
+def slot_bytes(tasks: Iterable[PreparedTask], argument_bytes: int) -> int:
+    """The size of a record that has room for the arguments of each of the tasks."""
+    if not isinstance(argument_bytes, int) or not 0 <= argument_bytes <= _MOST_SLOT - 8:
+        raise ArgumentError(f"argument_bytes must be 0 to {_MOST_SLOT - 8}, got {argument_bytes!r}")
+    needed = max(_LEAST_SLOT, _GRAPH_BYTES, argument_bytes + 8)
+    for task in tasks:
+        _, end = argument_offsets(task.codes)
+        if end > _MOST_SLOT:
+            raise ArgumentError(
+                f"task {task.parts.name} has {end - 8} bytes of arguments, and {_MOST_SLOT - 8} is the most"
+            )
+        needed = max(needed, end, task.row_dtype.itemsize + 8)
+    return 1 << (needed - 1).bit_length()
+
+
+def rows_of(task: PreparedTask, rows: Any) -> np.ndarray[Any, Any]:
+    """Rows of arguments as they lie in the ring."""
+    dtype = task.row_dtype
+    name = task.parts.name
+    if not task.names:
+        if isinstance(rows, int) and not isinstance(rows, bool) and rows >= 0:
+            return np.zeros(rows, "V1")
+        raise ArgumentError(f"task {name} takes no arguments: rows must be the number of tasks, got {rows!r}")
+    if isinstance(rows, np.ndarray) and rows.dtype == dtype and rows.ndim == 1:
+        return np.ascontiguousarray(rows)
+    try:
+        given = np.asarray(rows)
+    except ValueError as error:
+        raise ArgumentError(f"rows for task {name} cannot be read: {error}") from None
+    if given.dtype.names is not None:
+        if given.ndim != 1 or set(given.dtype.names) != set(task.names):
+            raise ArgumentError(f"rows for task {name} must have the fields {', '.join(task.names)}, got {given.dtype.names}")
+        columns = [given[one] for one in task.names]
+    else:
+        if given.ndim == 1 and len(task.names) == 1:
+            given = given[:, None]
+        if given.ndim != 2 or given.shape[1] != len(task.names):
+            raise ArgumentError(f"rows for task {name} must have {len(task.names)} columns, got shape {given.shape}")
+        columns = [given[:, i] for i in range(len(task.names))]
+    found = np.zeros(len(given), dtype)
+    for one, column in zip(task.names, columns, strict=True):
+        field = found[one]
+        with np.errstate(all="ignore"):
+            field[...] = column.astype(field.dtype, casting="unsafe")
+        if column.dtype.kind not in "biuf" or (field.dtype.kind in "iu" and not np.array_equal(field, column)):
+            raise ArgumentError(f"argument {one} of task {name} must be {field.dtype}, and a row does not fit")
+    return found

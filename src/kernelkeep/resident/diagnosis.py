@@ -1,0 +1,99 @@
+"""What a grid that says nothing is doing: which task, with which arguments, on which block, for how long."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ArgumentError
+from .protocol import RingView
+from .task import GRAPH, WIDE, PreparedTask
+
+_MOST_SHOWN = 8
+WAY_OUT = (
+    "It goes on, and result() may be called again; stop(timeout) ends the grid at the next task boundary; a task that never "
+    "ends leaves the GPU only with this process"
+)
+
+
+class Silence:
+    """How long a lane has acknowledged nothing although it has something to do."""
+
+    def __init__(self, seconds: float) -> None:
+        if not isinstance(seconds, int | float) or not seconds > 0:
+            raise ArgumentError(f"silence_seconds must be a number above 0, got {seconds!r}")
+        self.seconds = seconds
+        self._seen: dict[int, tuple[int, float]] = {}  # by lane: what was done, and since when
+        self._lock = threading.Lock()
+
+    def lasts(self, number: int, done: int) -> float:
+        """For how long `done` of a lane is what it is, counted from when somebody first looked."""
+        now = time.monotonic()
+        with self._lock:
+            seen = self._seen.get(number)
+            if seen is None or seen[0] != done:
+                self._seen[number] = (done, now)
+                return 0.0
+            return now - seen[1]
+
+
+def describe(view: RingView, tasks: Mapping[int, PreparedTask], graphs: Mapping[int, str] | None = None) -> str:
+    """What every block that has something to do is doing."""
+    lines = []
+    busy = 0
+    for lane in range(view.layout.lanes):
+        head, done = int(view.head[lane]), int(view.done[lane])
+        if head == done:
+            continue
+        busy += 1
+        if len(lines) < _MOST_SHOWN:
+            lines.append(_of_lane(view, lane, head, done, tasks, graphs or {}))
+    if not lines:
+        return "no block has anything to do"
+    more = f"; and {busy - len(lines)} more blocks" if busy > len(lines) else ""
+    return "; ".join(lines) + more
+
+
+def _of_lane(
+    view: RingView, lane: int, head: int, done: int, tasks: Mapping[int, PreparedTask], graphs: Mapping[int, str]
+) -> str:
+    running, beat, since = int(view.running[lane]), int(view.beat[lane]), int(view.since[lane])
+    waiting = f", {head - done - 1} more wait" if head - done > 1 else ""
+    if not beat:
+        return f"block {lane} has given no sign yet ({head - done} tasks wait)"
+    number = running - 1 if running > done else done
+    what = task_text(bytes(view.slots[lane, number % view.layout.capacity]), tasks, graphs)
+    lasts = f" for {(beat - since) * 1e-9:.3g} s" if running and beat >= since else ""
+    return f"block {lane} runs {what}{lasts} (task {number} of its ring{waiting})"
+
+
+def task_text(record: bytes, tasks: Mapping[int, PreparedTask], graphs: Mapping[int, str]) -> str:
+    """A record as a call."""
+    (number,) = struct.unpack_from("<I", record)
+    if number == GRAPH:
+        (address,) = struct.unpack_from("<Q", record, 8)
+        return graphs.get(address, "a graph")
+    task = tasks.get(number & ~WIDE)
+    if task is None:
+        return f"task number {number}, which is not known"
+    places = zip(task.names, task.codes, (at for _, _, at in task.parts.arguments), strict=True)
+    given = ", ".join(f"{name}={_shown(code, record, at)}" for name, code, at in places)
+    return f"{task.parts.name}({given}){' on all blocks' if number & WIDE else ''}"
+
+
+def _shown(code: str, record: bytes, at: int) -> str:
+    (value,) = struct.unpack_from("<" + code, record, at)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def decode(record: bytes, tasks: Mapping[int, PreparedTask]) -> tuple[str, tuple[Any, ...]] | None:
+    """A record as (name, arguments); None for a graph or a task that is not known."""
+    (number,) = struct.unpack_from("<I", record)
+    task = tasks.get(number & ~WIDE) if number != GRAPH else None
+    if task is None:
+        return None
+    values = (struct.unpack_from("<" + code, record, at)[0] for code, (_, _, at) in zip(task.codes, task.parts.arguments, strict=True))
+    return task.parts.name, tuple(values)

@@ -1,0 +1,173 @@
+"""The grid: the program that a resident's tasks became, launched over a ring, and launched again over the same ring.
+
+There is one way out of the way. The grid ends at a task boundary and another is launched later: to pause, to add tasks, to load
+other code, to free memory. `done` in the ring tells where to go on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..cache.lease import Lease
+from ..cache.program_cache import ProgramCache
+from ..devices.array import Array
+from ..errors import ArgumentError, DeviceError
+from ..programs.task_program import TaskArray, TaskProgram, TaskProgramSource
+from .protocol import EXIT, RUN, Layout, RingView
+from .task import PreparedTask
+
+_GRID_BYTES = 16384  # what blocks share; set to 0 before each start
+_HELD_BYTES = 8192  # records that a block holds
+_READER_AND_WRITER = 64
+
+
+class DeviceGrid:
+    """A grid on a device."""
+
+    emulated = False
+
+    def __init__(self, cache: ProgramCache, *, sms: int | None, timeline: int, spins: int, naps: int) -> None:
+        self.cache, self.device = cache, cache.device
+        self.blocks_place = self.device.open_resident_blocks(sms=sms)
+        self.timeline = timeline
+        self._back_off = (spins, naps)
+        self._lock = threading.RLock()
+        self._lease: Lease | None = None
+        self._running = False
+        self.is_wanted = False
+        self.blocks = 0
+        self.diagnose: Callable[[], str] = lambda: ""
+        self.end_seconds = 10.0
+        self.launches = 0
+
+    # --- the program
+
+    def program_of(
+        self, tasks: Sequence[PreparedTask], arrays: Sequence[TaskArray], slot: int, capacity: int, threads: int
+    ) -> TaskProgramSource:
+        """The source of a program with these tasks."""
+        spins, naps = self._back_off
+        constants = dict(
+            THREADS=threads,
+            SLOT=slot,
+            HELD=max(8, min(256, _HELD_BYTES // slot, capacity)),
+            CAPACITY=capacity,
+            RESULTS=int(any(task.result for task in tasks)),
+            SPINS=spins,
+            NAPS=naps,
+            TIMELINE=self.timeline,
+        )
+        program = TaskProgram(tuple(task.parts for task in tasks), tuple(arrays), constants)
+        return TaskProgramSource(program, self.device.language, "resident")
+
+    def count_blocks(self, lease: Lease, wanted: int | None) -> int:
+        """How many blocks to launch: as wanted, or one for each processor."""
+        most = self.blocks_place.count_blocks(lease.program)
+        if wanted is None:
+            return min(most, self.blocks_place.processors)
+        if not isinstance(wanted, int) or not 1 <= wanted <= most:
+            raise ArgumentError(f"blocks must be 1 to {most}, which fit on {self.device.spec} with these tasks, got {wanted!r}")
+        return wanted
+
+    def new_ring(self, layout: Layout) -> np.ndarray[Any, Any]:
+        """Memory for a ring, empty."""
+        memory = self.blocks_place.host_memory(layout.total_bytes)
+        layout.initialize(memory)
+        return memory
+
+    def place(self, ring: np.ndarray[Any, Any], layout: Layout, arrays: Sequence[Array], blocks: int) -> None:
+        """Fix what does not change from launch to launch."""
+        self.view = RingView(layout, ring)
+        self.blocks = blocks
+        self._grid = self.device.array(np.zeros(_GRID_BYTES, "u1"))
+        bytes_each = 128 + self.timeline * 32
+        self._traces = self.device.array(np.zeros(bytes_each * blocks if self.timeline else 16, "u1"))
+        self._ring_address = self.blocks_place.map_memory(ring)
+        self._arrays = list(arrays)
+
+    def set_arrays(self, arrays: Sequence[Array]) -> None:
+        """Other arrays, from the next launch on."""
+        self._arrays = list(arrays)
+
+    def use(self, lease: Lease) -> None:
+        """The program of the next launch."""
+        old, self._lease = self._lease, lease
+        if old is not None:
+            old.release()
+
+    # --- life
+
+    @property
+    def runs(self) -> bool:
+        """Whether the kernel was launched and has not been seen to end."""
+        return self._running
+
+    def start(self) -> None:
+        """Launch, and have the device's other work respect the grid."""
+        self.is_wanted = True
+        self.blocks_place.add(self)
+
+    def pause(self) -> None:
+        """Have it end, and let the device be as if it were not there."""
+        self.is_wanted = False
+        self.suspend()
+        self.blocks_place.remove(self)
+
+    def suspend(self) -> None:
+        with self._lock:
+            if not self._running:
+                return
+            self.view.command[0] = EXIT
+            deadline = time.monotonic() + self.end_seconds
+            try:
+                while not self.blocks_place.wait(0.05):
+                    if time.monotonic() > deadline:
+                        self.view.command[0] = RUN
+                        raise DeviceError(f"the resident grid does not end: {self.diagnose()}")
+            except DeviceError:
+                self.blocks_place.wait(0)  # raises again where the device failed
+                raise
+            self._running = False
+            self.view.command[0] = RUN
+
+    def resume(self) -> None:
+        with self._lock:
+            if self._running or not self.is_wanted:
+                return
+            assert self._lease is not None
+            self.view.command[0] = RUN
+            self._grid.copy_from(np.zeros(_GRID_BYTES, "u1"))
+            addresses = [self.blocks_place.address_of(one) for one in (self._grid, self._traces, *self._arrays)]
+            self.blocks_place.launch(self._lease.program, self.blocks, (self._ring_address, *addresses))
+            self._running = True
+            self.launches += 1
+
+    @contextmanager
+    def out_of_the_way(self) -> Iterator[None]:
+        """No grid runs meanwhile."""
+        with self.blocks_place.out_of_the_way():
+            yield
+
+    def check(self) -> None:
+        """Raise `DeviceError` if the kernel failed or ended by itself."""
+        if self._running and self.blocks_place.wait(0):
+            with self._lock:
+                if self._running and self.blocks_place.wait(0):
+                    raise DeviceError(f"the resident grid on {self.device.spec} has ended by itself")
+
+    def close(self) -> None:
+        """Free everything. The kernel has ended."""
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+        self.blocks_place.close()
+
+    def read_traces(self) -> np.ndarray[Any, Any]:
+        """The traces of all blocks, as they are now: a row of bytes for each."""
+        return self._traces.numpy().reshape(self.blocks, -1) if self.timeline else np.zeros((0, 0), "u1")
