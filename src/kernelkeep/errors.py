@@ -83,6 +83,10 @@ class DeviceError(KernelKeepError):
     """A driver or device failed, is missing or is closed."""
 
 
+class TaskSilent(DeviceError):
+    """A task of a resident grid takes longer than expected. It goes on; waiting for it again is fine."""
+
+
 class BinaryRejected(DeviceError):
     """The driver refuses this binary; compiling again is the cure."""
 

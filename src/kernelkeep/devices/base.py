@@ -47,7 +47,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ..errors import ArgumentError, DeviceError, OutOfMemory
+from ..errors import ArgumentError, DeviceError, OutOfMemory, Unsupported
 from ..programs.source import Source
 from ..weak_set import WeakSet
 from . import forks
@@ -64,6 +64,7 @@ from .prepared import LaunchOptions
 from .program import Program
 from .recycling import Recycler
 from .replay import Replay, Step
+from .resident_blocks import ResidentBlocks
 from .synchronization import Fence, PassedFence, Queue, Timer
 
 __all__ = [
@@ -234,6 +235,11 @@ class Device(ABC):
         They run on the device's own queue; `queue` names another, for devices with `replays_whole` only.
         """
         return Replay(self, steps)
+
+    def open_resident_blocks(self, *, sms: int | None = None) -> ResidentBlocks:
+        """A place for a kernel that stays, on `sms` of the device's processors only if that is given; `Unsupported` without."""
+        self.check_open()
+        raise Unsupported("resident", f"{self.spec} cannot keep a kernel that never exits: use kk.Resident.emulated")
 
     def exclusive(self) -> AbstractContextManager[Any]:
         """For a `with` block in which this thread has the device to itself.

@@ -26,6 +26,7 @@ from ..base import Binary, Capabilities, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint
 from ..memory import MemoryHandle
 from ..replay import Step
+from ..resident_blocks import ResidentBlocks
 from .ahead import fingerprints_for
 from .code_loading import load_library
 from .compiler import compile_for, compiler_or_none
@@ -240,6 +241,12 @@ class CudaDevice(Device):
 
     def new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> CudaReplay:
         return CudaReplay(self, steps, stream_of(queue, self))
+
+    def open_resident_blocks(self, *, sms: int | None = None) -> ResidentBlocks:
+        self.check_open()
+        from .resident_blocks import CudaResidentBlocks
+
+        return CudaResidentBlocks(self, sms)
 
     def exclusive(self) -> AbstractContextManager[Any]:
         """Only makes our context current in this thread: CUDA serves all threads at once."""

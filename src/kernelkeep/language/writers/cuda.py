@@ -14,7 +14,7 @@ _BITS = {
     (F4, "as_int"): "__float_as_int", (F4, "as_uint"): "__float_as_uint", (I4, "as_float"): "__int_as_float",
     (U4, "as_float"): "__uint_as_float", (I4, "as_uint"): "(unsigned)", (U4, "as_int"): "(int)",
 }  # fmt: skip
-_POSITIONS = {
+POSITIONS = {
     "kk_global_id": "blockIdx.{0} * blockDim.{0} + threadIdx.{0}", "kk_local_id": "threadIdx.{0}",
     "kk_group_id": "blockIdx.{0}", "kk_group_size": "blockDim.{0}", "kk_group_count": "gridDim.{0}",
     "kk_global_size": "blockDim.{0} * gridDim.{0}",
@@ -48,7 +48,9 @@ class CudaWriter(CudaValues):
     aligned = "__align__(16) "
     function_qualifier = "__device__"
     restrict = "__restrict__"
+    barrier = "__syncthreads()"
     target = "cuda"
+    positions: ClassVar[dict[str, str]] = POSITIONS
 
     # --- the module
 
@@ -94,9 +96,9 @@ class CudaWriter(CudaValues):
         if isinstance(dimension, Literal):
             if name == "kk_group_size":
                 return str(self.group[int(dimension.value)]), PRIMARY
-            text = _POSITIONS[name].format("xyz"[int(dimension.value)])
+            text = self.positions[name].format("xyz"[int(dimension.value)])
             return (f"(int)({text})" if " " in text else f"(int){text}"), UNARY
-        x, y, z = (_POSITIONS[name].format(one) for one in "xyz")
+        x, y, z = (self.positions[name].format(one) for one in "xyz")
         self.helper(name, f"{DEVICE} int {name}(int d) {{ return d == 0 ? {x} : d == 1 ? {y} : {z}; }}")
         return f"{name}({self.x(dimension)})", PRIMARY
 
@@ -104,7 +106,7 @@ class CudaWriter(CudaValues):
         dimension = e.arguments[0]
         if not isinstance(dimension, Literal):
             return super().unsigned_position(e)
-        text = _POSITIONS[e.builtin.name].format("xyz"[int(dimension.value)])
+        text = self.positions[e.builtin.name].format("xyz"[int(dimension.value)])
         return text, SUM if " + " in text else PRODUCT if " * " in text else PRIMARY, True
 
     def atomic(self, e: BuiltinCall) -> Text:
@@ -132,7 +134,7 @@ class CudaWriter(CudaValues):
     def function_call(self, e: BuiltinCall) -> Text:
         name, kind = e.builtin.name, e.type
         if name == "kk_barrier":
-            return "__syncthreads()", PRIMARY
+            return self.barrier, PRIMARY
         if name == "kk_fence":
             return "__threadfence()", PRIMARY
         given = self.list_of(e.arguments)

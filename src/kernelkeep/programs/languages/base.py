@@ -10,6 +10,7 @@ from ...errors import Unsupported
 
 if TYPE_CHECKING:
     from ..kernel_parts import UnwrittenKernel, Written
+    from ..task_program import TaskProgram
 
 # NumPy's short names, and how a body spells these types.
 C_TYPES = {
@@ -90,6 +91,12 @@ class Language:
     def write(self, kernel: UnwrittenKernel) -> Written:
         """A portable kernel in this language. Raises `CompileError` and `Unsupported`."""
         raise Unsupported("portable kernels", f"{self.title} has no writer for portable kernels: write a kk.Source")
+
+    # --- resident grids
+
+    def write_resident(self, program: TaskProgram) -> str:
+        """A grid that takes tasks from a ring until it is told to end, with those tasks. Raises `CompileError` and `Unsupported`."""
+        raise Unsupported("resident", f"there is no resident grid in {self.title}: use kk.Resident.emulated")
 
     # --- state programs
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..kernel_parts import UnwrittenKernel, Written
 from .base import Language
+
+if TYPE_CHECKING:
+    from ..task_program import TaskProgram
 
 
 class _Cuda(Language):
@@ -21,6 +26,11 @@ int i = blockIdx.x * blockDim.x + threadIdx.x;
 
     def write(self, kernel: UnwrittenKernel) -> Written:
         return kernel.written_in(self.name)
+
+    def write_resident(self, program: TaskProgram) -> str:
+        from .cuda_resident import resident_text
+
+        return resident_text(program)
 
     # The clock begins when the first work-item of the slice looks. All begin with the same moment, whenever their group does.
     state_helpers = """\
