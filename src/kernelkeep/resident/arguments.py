@@ -26,7 +26,9 @@ def array_dtype(name: str, array: Array) -> str:
     """The short name of an array's type."""
     dtype = array.dtype.str[1:]
     if not isinstance(name, str) or not name.isidentifier() or name.startswith(("kk", "__")):
-        raise ArgumentError(f"the name of an array must be an identifier that does not begin with kk or __, got {name!r}")
+        raise ArgumentError(
+            f"the name of an array must be an identifier that does not begin with kk or __, got {name!r}"
+        )
     if dtype not in DTYPES:
         raise ArgumentError(f"array {name} must have a dtype of {', '.join(DTYPES)}, got {array.dtype}")
     return str(dtype)
@@ -83,7 +85,9 @@ def rows_of(task: PreparedTask, rows: Any) -> np.ndarray[Any, Any]:
         raise ArgumentError(f"rows for task {name} cannot be read: {error}") from None
     if given.dtype.names is not None:
         if given.ndim != 1 or set(given.dtype.names) != set(task.names):
-            raise ArgumentError(f"rows for task {name} must have the fields {', '.join(task.names)}, got {given.dtype.names}")
+            raise ArgumentError(
+                f"rows for task {name} must have the fields {', '.join(task.names)}, got {given.dtype.names}"
+            )
         columns = [given[one] for one in task.names]
     else:
         if given.ndim == 1 and len(task.names) == 1:

@@ -42,7 +42,7 @@ class Silence:
 
 def describe(view: RingView, tasks: Mapping[int, PreparedTask], graphs: Mapping[int, str] | None = None) -> str:
     """What every block that has something to do is doing."""
-    lines = []
+    lines: list[str] = []
     busy = 0
     for lane in range(view.layout.lanes):
         head, done = int(view.head[lane]), int(view.done[lane])
@@ -95,5 +95,8 @@ def decode(record: bytes, tasks: Mapping[int, PreparedTask]) -> tuple[str, tuple
     task = tasks.get(number & ~WIDE) if number != GRAPH else None
     if task is None:
         return None
-    values = (struct.unpack_from("<" + code, record, at)[0] for code, (_, _, at) in zip(task.codes, task.parts.arguments, strict=True))
+    values = (
+        struct.unpack_from("<" + code, record, at)[0]
+        for code, (_, _, at) in zip(task.codes, task.parts.arguments, strict=True)
+    )
     return task.parts.name, tuple(values)

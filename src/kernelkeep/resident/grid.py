@@ -72,7 +72,9 @@ class DeviceGrid:
         if wanted is None:
             return min(most, self.blocks_place.processors)
         if not isinstance(wanted, int) or not 1 <= wanted <= most:
-            raise ArgumentError(f"blocks must be 1 to {most}, which fit on {self.device.spec} with these tasks, got {wanted!r}")
+            raise ArgumentError(
+                f"blocks must be 1 to {most}, which fit on {self.device.spec} with these tasks, got {wanted!r}"
+            )
         return wanted
 
     def new_ring(self, layout: Layout) -> np.ndarray[Any, Any]:

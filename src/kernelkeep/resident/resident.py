@@ -5,8 +5,8 @@
         resident.submit_many("axpy", rows)
         await resident.run("axpy", 2.0, n)
 
-A thread's tasks run one after the other, in the order of submission: they go to one block. `submit_many(…, ordered=False)` spreads
-them over all blocks.
+A thread's tasks run one after the other, in the order of submission: they go to one block. `submit_many(…, ordered=False)`
+spreads them over all blocks.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ class Resident:
     """A grid that stays on the device and runs tasks as they are submitted. A context manager that stops it.
 
     `tasks` has a body, or more (`resident/task.py`), for each name; `arrays` the device arrays that they use by name; NumPy
-    arrays are uploaded. `blocks` is how many blocks stay, by default one on each processor (SM); `sms` keeps the grid to that many
-    processors. `threads` is the number of work-items in a block, 128 by default; `capacity` how many tasks of a block can wait, a
-    power of two; `argument_bytes` makes room for tasks with longer arguments that are added later. Whoever waits for a task that
-    takes longer than `silence_seconds` gets `TaskSilent`, which says what runs where; the task goes on.
+    arrays are uploaded. `blocks` is how many blocks stay, by default one on each processor (SM); `sms` keeps the grid to
+    that many processors. `threads` is the number of work-items in a block, 128 by default; `capacity` how many tasks of a
+    block can wait, a power of two; `argument_bytes` makes room for tasks with longer arguments that are added later.
+    Whoever waits for a task that takes longer than `silence_seconds` gets `TaskSilent`, which says what runs where; the
+    task goes on.
     """
 
     def __init__(
@@ -92,7 +93,9 @@ class Resident:
             self._grid.diagnose = self.describe
             self._set_tasks(self._tasks)
             self._lanes = [
-                open_lane(self.layout, number, self._ring, TaskFuture, context=self._waiting, emulated=self._grid.emulated)
+                open_lane(
+                    self.layout, number, self._ring, TaskFuture, context=self._waiting, emulated=self._grid.emulated
+                )
                 for number in range(count)
             ]
             self._numbers = {id(lane): number for number, lane in enumerate(self._lanes)}
@@ -160,12 +163,13 @@ class Resident:
         return self._submit_slowly(name, lane, plan, args, future)
 
     def _submit_slowly(self, name: str, lane: Any, plan: bytes, args: tuple[Any, ...], future: Any) -> TaskFuture:
-        while True:
+        while future is None:
             self._check_open()
-            if future is not None:
-                return future
             self._wait_for_room(lane)
             future = lane.push(plan, args)
+        self._check_open()
+        found: TaskFuture = future
+        return found
 
     def submit_many(self, name: str, rows: Any, *, ordered: bool = True) -> BatchFuture:
         """Have a task run once for each row of arguments, with one doorbell for as many as fit into the ring.
@@ -175,10 +179,9 @@ class Resident:
         tasks are spread over all blocks, and run in any order. The results come as one array, in the order of the rows.
         """
         self._check_open()
-        task, plan = self._task(name), self._plan(name)
+        task = self._task(name)
         given = rows_of(task, rows)
         number = task.number | (WIDE if task.whole_grid else 0)
-        del plan
         parts: list[Any] = []
         if ordered:
             self._push_all(self._lane(), number, task, given, 0, len(given), parts)
@@ -278,12 +281,12 @@ class Resident:
     def add(self, name: str, body: Any) -> float:
         """Add a task, or replace one, while the grid runs; how long the grid stood still, in seconds.
 
-        The program is compiled, or found in the cache, beside the running grid. Then the grid ends at a task boundary, and one with
-        the new program goes on with the same rings.
+        The program is compiled, or found in the cache, beside the running grid. Then the grid ends at a task boundary, and one
+        with the new program goes on with the same rings.
         """
         with self._control:
             self._check_open()
-            tasks = {key: task for key, task in self._tasks.items()}
+            tasks = dict(self._tasks)
             fresh = self._prepared({name: body}, {})[name]
             number = tasks[name].number if name in tasks else len(tasks)
             tasks[name] = fresh.with_number(number)

@@ -34,7 +34,9 @@ _RESULT = "kkresult"
 _CODES = dict(i1="b", u1="B", i2="h", u2="H", i4="i", u4="I", i8="q", u8="Q", f2="e", f4="f", f8="d")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _ARGUMENT = re.compile(r"\s*(?:const\s+)?(?P<type>[A-Za-z_][\w\s]*?)\s+(?P<name>[A-Za-z_]\w*)\s*\Z", re.ASCII)
-_FUNCTION = re.compile(r"(?:static\s+|inline\s+|__forceinline__\s+)*__device__\s+(?:inline\s+|__forceinline__\s+)*void\s+")
+_FUNCTION = re.compile(
+    r"(?:static\s+|inline\s+|__forceinline__\s+)*__device__\s+(?:inline\s+|__forceinline__\s+)*void\s+"
+)
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -110,7 +112,12 @@ def prepare(
     if result:
         buffers.append(Buffer(_RESULT, result, "w"))
     kernel = PortableKernel(
-        name, (*buffers, *scalars), body, group=threads, functions=_with_result if result else None, first_line=first_line
+        name,
+        (*buffers, *scalars),
+        body,
+        group=threads,
+        functions=_with_result if result else None,
+        first_line=first_line,
     )
     return _made(name, task, kernel, number, threads, language, result, _RESULT if result else "")
 
@@ -181,7 +188,9 @@ def _from_source(
     heads = read_heads(_FUNCTION.sub("__global__ void ", source.text))
     found = heads.get(name) or (next(iter(heads.values())) if len(heads) == 1 else None)
     if found is None or found.params is None:
-        raise ArgumentError(f"task {name} must have a function `__device__ void {name}(…)` whose parameters can be read")
+        raise ArgumentError(
+            f"task {name} must have a function `__device__ void {name}(…)` whose parameters can be read"
+        )
     known = {one.name: one.dtype for one in arrays}
     scalars = []
     result = result_name = ""

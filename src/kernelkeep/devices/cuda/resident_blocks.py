@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ class CudaResidentBlocks(ResidentBlocks):
         self._queue = CudaQueue(device)
         device.streams.queues.discard(self._queue)
         self._fence: CudaFence | None = None
+        self._grid: SuspendableGrid | None = None
 
     def host_memory(self, nbytes: int) -> np.ndarray[Any, Any]:
         return self._device.pinned_empty(nbytes, "u1")
@@ -53,13 +54,22 @@ class CudaResidentBlocks(ResidentBlocks):
         return self._fence is None or self._fence.wait(timeout_seconds)
 
     def add(self, grid: SuspendableGrid) -> None:
+        self._grid = grid
         grid.resume()
 
     def remove(self, grid: SuspendableGrid) -> None:
-        return None
+        self._grid = None
 
-    def out_of_the_way(self) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def out_of_the_way(self) -> Iterator[None]:
+        grid = self._grid
+        if grid is not None:
+            grid.suspend()
+        try:
+            yield
+        finally:
+            if grid is not None:
+                grid.resume()
 
     def close(self) -> None:
         self._fence = None

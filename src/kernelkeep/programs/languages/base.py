@@ -95,7 +95,7 @@ class Language:
     # --- resident grids
 
     def write_resident(self, program: TaskProgram) -> str:
-        """A grid that takes tasks from a ring until it is told to end, with those tasks. Raises `CompileError` and `Unsupported`."""
+        """A grid that takes tasks from a ring until it is told to end. Raises `CompileError` and `Unsupported`."""
         raise Unsupported("resident", f"there is no resident grid in {self.title}: use kk.Resident.emulated")
 
     # --- state programs

@@ -62,5 +62,6 @@ def _choice(program: TaskProgram) -> str:
                 given.append(f"*(const {_TYPES[dtype]}*)(kk_record + {at})")
         function = "kk_run" if task.portable is not None else task.signature.name
         cases.append(f"    case {number}: kk_task_{number}::{function}({', '.join(given)}); break;")
-    head = "static __device__ __noinline__ void kk_run_task(const unsigned char* kk_record, kk_u64* kk_result KK_ARRAYS_DECLARE) {"
+    parameters = "const unsigned char* kk_record, kk_u64* kk_result KK_ARRAYS_DECLARE"
+    head = f"static __device__ __noinline__ void kk_run_task({parameters}) {{"
     return "\n".join([head, "    switch (*(const kk_u32*)kk_record & ~KK_WIDE) {", *cases, "    }", "}", ""])
