@@ -6,24 +6,19 @@ any method; a lock is taken, so none must be called from a finalizer or a signal
 
 from __future__ import annotations
 
-import operator
 import struct
 import threading
 import time
 from collections import deque
 from typing import Any
 
+import numpy as np
+
+from .argument_checks import checked
 from .protocol import CODE_BYTES, HEADER_BYTES, NO_RESULT, RESULT_BYTES, TAG_MASK, code_bytes, unpack_plan
 
 LEAST_SLEEP, MOST_SLEEP = 20e-6, 1e-3
 STRAGGLER_NS = 1_000_000  # how long `value` waits for words of a result that is on its way
-_FLOATS = "efd"
-_RANGES = {
-    code: (-(1 << 8 * CODE_BYTES[code] - 1), (1 << 8 * CODE_BYTES[code] - 1) - 1)
-    if code.islower()
-    else (0, (1 << 8 * CODE_BYTES[code]) - 1)
-    for code in "bBhHiIqQ"
-}
 
 
 class PythonFuture:
@@ -145,6 +140,8 @@ class PythonLane:
         task, code, places = unpack_plan(plan)
         if len(args) != len(places):
             raise TypeError(f"the task takes {len(places)} arguments, got {len(args)}")
+        if code:
+            code_bytes(code)
         record = bytearray(self._slot)
         struct.pack_into("<II", record, 0, task, 0)
         # Before the lock: converting a value may run any code.
@@ -169,7 +166,7 @@ class PythonLane:
         """
         if result_code:
             code_bytes(result_code)
-        raw = memoryview(rows).cast("B")
+        raw = np.frombuffer(rows, np.uint8).data
         if row_bytes < 0 or row_bytes > self._slot - HEADER_BYTES:
             raise ValueError(f"row_bytes must be 0 to {self._slot - HEADER_BYTES}, got {row_bytes}")
         if start < 0 or count < start or raw.nbytes < count * row_bytes:
@@ -202,6 +199,19 @@ class PythonLane:
                 time.sleep(min(pause, (timeout_ns - waited) / 1e9))
                 pause = min(2 * pause, MOST_SLEEP)
         return True
+
+    def wait_for_room(self, spin_ns: int, timeout_ns: int) -> bool:
+        """Wait until a task fits into the ring, at most `timeout_ns`; whether one does."""
+        end = time.perf_counter_ns() + timeout_ns
+        while True:
+            with self._lock:
+                if self._room(1):
+                    return True
+            rest = end - time.perf_counter_ns()
+            if rest <= 0:
+                return False
+            self.wait(self.submitted - self._capacity + 1, spin_ns, rest)
+            time.sleep(0)  # the words of a result may still be on their way
 
     def take(self, future: PythonFuture) -> bool:
         """Take what has arrived of a future's results out of the ring; whether that is all of them."""
@@ -268,25 +278,3 @@ class PythonLane:
             for word in (at, at + 1):
                 if self._results[word] >> 32 == tag:
                     self._results[word] = (tag ^ TAG_MASK) << 32
-
-
-def checked(number: int, code: str, value: Any) -> Any:
-    """An argument as `struct` packs it; OverflowError or TypeError, naming the argument, where it does not fit."""
-    if code == "?":
-        return bool(value)
-    if code in _FLOATS:
-        try:
-            packed = struct.pack("<" + code, float(value) if isinstance(value, int) else value)
-        except struct.error:
-            raise TypeError(f"argument {number} must be a number, got {value!r}") from None
-        except OverflowError:
-            raise OverflowError(f"argument {number} is too large for type {code!r}, got {value!r}") from None
-        return struct.unpack("<" + code, packed)[0]
-    try:
-        whole = operator.index(value)
-    except TypeError:
-        raise TypeError(f"argument {number} must be an integer, got {value!r}") from None
-    least, most = _RANGES[code]
-    if not least <= whole <= most:
-        raise OverflowError(f"argument {number} must be {least} to {most}, got {whole}")
-    return whole

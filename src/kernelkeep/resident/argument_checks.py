@@ -1,0 +1,39 @@
+"""Arguments of a task, checked before they are packed into a record; `_ring.c` does the same and says the same."""
+
+from __future__ import annotations
+
+import operator
+import struct
+from typing import Any
+
+from .protocol import CODE_BYTES
+
+_FLOATS = "efd"
+_RANGES = {
+    code: (-(1 << 8 * CODE_BYTES[code] - 1), (1 << 8 * CODE_BYTES[code] - 1) - 1)
+    if code.islower()
+    else (0, (1 << 8 * CODE_BYTES[code]) - 1)
+    for code in "bBhHiIqQ"
+}
+
+
+def checked(number: int, code: str, value: Any) -> Any:
+    """An argument as `struct` packs it; OverflowError or TypeError, naming the argument, where it does not fit."""
+    if code == "?":
+        return bool(value)
+    if code in _FLOATS:
+        try:
+            packed = struct.pack("<" + code, float(value) if isinstance(value, int) else value)
+        except struct.error:
+            raise TypeError(f"argument {number} must be a number, got {value!r}") from None
+        except OverflowError:
+            raise OverflowError(f"argument {number} is too large for type {code!r}, got {value!r}") from None
+        return struct.unpack("<" + code, packed)[0]
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        raise TypeError(f"argument {number} must be an integer, got {value!r}") from None
+    least, most = _RANGES[code]
+    if not least <= whole <= most:
+        raise OverflowError(f"argument {number} must be {least} to {most}, got {whole}")
+    return whole
