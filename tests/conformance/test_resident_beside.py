@@ -303,6 +303,14 @@ def test_out_of_memory_makes_the_postponed_frees(device: Any, beside: Endless) -
     second.close()
 
 
+def test_what_waits_to_be_freed_does_not_fill_the_device(device: Any, beside: Endless) -> None:
+    most = device.memory_info().free_bytes // 20
+    for _ in range(40):
+        device.empty((most,), "u1").close()
+    assert 1 <= beside.suspensions < 40
+    assert device.memory_info().free_bytes > 10 * most
+
+
 def test_another_device_of_the_gpu_is_opened_used_and_closed(device: Any) -> None:
     with endless_kernel(device) as beside:
         other = kk.open_device(device.spec)

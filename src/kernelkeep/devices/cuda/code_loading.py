@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ...errors import BinaryRejected
+from ...errors import BinaryRejected, DeviceError, OutOfMemory
 from ..binary import Binary
 
 if TYPE_CHECKING:
     from .device import CudaDevice
+    from .program import CudaProgram
 
 
 def load_library(device: CudaDevice, compiled: Binary) -> Any:
     """A library in host memory; its code comes to the device with `load_function` or the first launch."""
     driver = device.driver
-    # CUDA_MODULE_LOADING=EAGER has the driver load the code with the library.
-    eagerly = (device.success, driver.CUmoduleLoadingMode.CU_MODULE_EAGER_LOADING)
-    if device.residents.grids and driver.cuModuleGetLoadingMode() == eagerly:
-        with device.residents.out_of_the_way(), device.current:
-            status, library = driver.cuLibraryLoadData(compiled.payload, [], [], 0, [], [], 0)
-    else:
-        with device.current:
-            status, library = driver.cuLibraryLoadData(compiled.payload, [], [], 0, [], [], 0)
+    # With this setting of the driver, the code comes to the device with the library.
+    eagerly = os.environ.get("CUDA_MODULE_LOADING", "").upper() == "EAGER"
+    with device.residents.out_of_the_way() if eagerly else contextlib.nullcontext(), device.current:
+        status, library = driver.cuLibraryLoadData(compiled.payload, [], [], 0, [], [], 0)
     if status is not device.success:
         if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise device.translated(status, f"loading {compiled.name}")
@@ -54,3 +54,16 @@ def reserve_local_memory(device: CudaDevice, kernel: Any) -> None:
         needed = int(call(driver.cuKernelGetAttribute, which, kernel, device.cu_device))
         if needed > int(call(driver.cuCtxGetLimit, stack)):
             call(driver.cuCtxSetLimit, stack, needed, doing="reserving local memory")
+
+
+def prepare_for_residents(programs: Iterable[CudaProgram]) -> None:
+    """Have every launch of these programs work beside a kernel that never exits, which does not run yet."""
+    for program in programs:
+        try:
+            program.make_resident()
+            for kernel in program.find_kernels():
+                reserve_local_memory(program.device, kernel)
+        except OutOfMemory:
+            raise
+        except DeviceError:  # it was closed meanwhile, or the driver refuses its launches too
+            continue

@@ -11,6 +11,7 @@ suspended (`residents.py`): most calls that give something back wait for every r
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -51,6 +52,8 @@ class Discarded:
 
     def __init__(self) -> None:
         self._calls: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._sizes: deque[int] = deque()  # of memory that was given back since `count_bytes`
+        self._bytes = 0
         self.held = False  # a kernel that never exits runs
         self.under_way: list[None] = []  # one for each such call; append and pop are atomic
 
@@ -75,14 +78,25 @@ class Discarded:
     def end(self) -> None:
         self.under_way.pop()
 
-    def add(self, function: Callable[..., Any], *args: Any) -> None:
-        """Postpone a call. For finalisers: takes no lock and never waits."""
+    def add(self, function: Callable[..., Any], *args: Any, nbytes: int = 0) -> None:
+        """Postpone a call, which frees `nbytes` of device memory. For finalisers: takes no lock and never waits."""
         self._calls.append((function, args))
+        if self.held:
+            self._sizes.append(nbytes)
+
+    def count_bytes(self) -> int:
+        """How much device memory the postponed calls would free, about."""
+        while self._sizes:
+            with contextlib.suppress(IndexError):  # another thread counted it
+                self._bytes += self._sizes.popleft()
+        return self._bytes
 
     def clear(self) -> None:
         """Make the postponed calls, unless a kernel that never exits runs. The device's context must be current."""
         if not self._calls or not self.begin():
             return
+        self._sizes.clear()
+        self._bytes = 0
         try:
             while self._calls:
                 try:

@@ -9,7 +9,6 @@ cache leaves it to the first launch; `preload` does not. Beside a kernel that ne
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
 from collections.abc import Sequence
@@ -21,20 +20,21 @@ import numpy as np
 from ...errors import BinaryRejected, DeviceError, KernelKeepError, OutOfMemory
 from ...programs.source import Source
 from ...weak_set import WeakSet
-from ..array import Array, parse_dtype, parse_shape
-from ..base import Binary, Capabilities, Device, DeviceInfo, MemoryInfo, Queue
+from ..array import Array
+from ..base import Binary, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint
 from ..memory import MemoryHandle
 from ..replay import Step
 from ..resident_blocks import ResidentBlocks
 from .ahead import fingerprints_for
-from .code_loading import load_library
+from .capabilities import read_capabilities
+from .code_loading import load_library, prepare_for_residents
 from .compiler import compile_for, compiler_or_none
 from .context import Current, Discarded, Events
 from .driver import count_devices, info_of, load_driver
 from .guests import CudaGuests
 from .lanes import CudaLanes
-from .pinned import PinnedMemory
+from .pinned import pinned_array
 from .program import CudaProgram, is_whole_cubin
 from .replay import CudaReplay
 from .residents import Residents
@@ -85,7 +85,7 @@ class CudaDevice(Device):
             compiler=compiler_or_none(),
             architecture=self.architecture,
         )
-        super().__init__(info, fingerprint, self._read_capabilities())
+        super().__init__(info, fingerprint, read_capabilities(self))
         self.architecture_fingerprints = fingerprints_for(self.architecture)
         self.cu_context = self.call(driver.cuDevicePrimaryCtxRetain, self.cu_device)
         self.current = Current(driver, self.cu_context)
@@ -96,7 +96,7 @@ class CudaDevice(Device):
         self.timing_events = Events(self, driver.CUevent_flags.CU_EVENT_DEFAULT)
         with self.current:
             self.cu_stream = self.call(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        self._allocations: set[int] = set()
+        self._allocations: dict[int, int] = {}  # bytes by address
         self._loaded: WeakSet[CudaProgram] = WeakSet()
         self._empty_address: int | None = None
         self.record, self.stream_wait = driver.cuEventRecord, driver.cuStreamWaitEvent
@@ -106,32 +106,6 @@ class CudaDevice(Device):
     @property
     def family(self) -> str:
         return f"{self.backend} {self.fingerprint.architecture}"
-
-    def _read_capabilities(self) -> Capabilities:
-        attribute = self.driver.CUdevice_attribute
-
-        def read(name: str) -> int:
-            return self.attribute(getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"))
-
-        cooperative = bool(read("COOPERATIVE_LAUNCH"))
-        return Capabilities(
-            cooperative=cooperative,
-            device_clock=True,
-            mapped_ring=bool(read("CAN_MAP_HOST_MEMORY")),
-            forward_progress=cooperative,
-            float_atomics=True,
-            float64=True,
-            int64=True,
-            int8=True,
-            queues=True,
-            pinned_memory=True,
-            timestamps=True,
-            cheap_polling=True,
-            max_group_items=read("MAX_THREADS_PER_BLOCK"),
-            max_group=(read("MAX_BLOCK_DIM_X"), read("MAX_BLOCK_DIM_Y"), read("MAX_BLOCK_DIM_Z")),
-            max_grid=(read("MAX_GRID_DIM_X"), read("MAX_GRID_DIM_Y"), read("MAX_GRID_DIM_Z")),
-            shared_bytes=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-        )
 
     # --- programs
 
@@ -159,13 +133,7 @@ class CudaDevice(Device):
 
     def load_all_code(self) -> None:
         """Have the code of all programs on the device, and local memory for their launches."""
-        for program in list(self._loaded):
-            try:
-                program.prepare_for_residents()
-            except OutOfMemory:
-                raise
-            except DeviceError:  # it was closed meanwhile, or the driver refuses its launches too
-                continue
+        prepare_for_residents(list(self._loaded))
 
     # --- memory
 
@@ -175,8 +143,10 @@ class CudaDevice(Device):
     def _allocate_address(self, nbytes: int) -> int:
         with self.current:
             self.discarded.clear()
+            if self.discarded.held:
+                self.residents.limit_postponed(self.info.memory_bytes)
             pointer = int(self.call_freeing(self.driver.cuMemAlloc, nbytes, doing=f"allocating {nbytes:,} bytes"))
-        self._allocations.add(pointer)
+        self._allocations[pointer] = nbytes
         return pointer
 
     def is_aligned(self, array: Array, nbytes: int) -> bool:
@@ -187,7 +157,7 @@ class CudaDevice(Device):
         if self.lost:
             return
         with contextlib.suppress(KeyError):
-            self._allocations.remove(number)  # KeyError: closing the device has freed it
+            nbytes = self._allocations.pop(number)  # KeyError: closing the device has freed it
             if at_once and self.discarded.begin():
                 try:
                     with self.current:
@@ -195,7 +165,7 @@ class CudaDevice(Device):
                 finally:
                     self.discarded.end()
             else:
-                self.discarded.add(self.driver.cuMemFree, number)
+                self.discarded.add(self.driver.cuMemFree, number, nbytes=nbytes)
 
     @property
     def empty_address(self) -> int:
@@ -217,14 +187,7 @@ class CudaDevice(Device):
 
     def pinned_empty(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> np.ndarray[Any, Any]:
         self.check_open()
-        parsed_shape, parsed_dtype = parse_shape(shape), parse_dtype(dtype)
-        nbytes = max(16, math.prod(parsed_shape) * parsed_dtype.itemsize)
-        memory = PinnedMemory(self, nbytes)
-        return (
-            np.asarray(memory)[: math.prod(parsed_shape) * parsed_dtype.itemsize]
-            .view(parsed_dtype)
-            .reshape(parsed_shape)
-        )
+        return pinned_array(self, shape, dtype)
 
     def memory_info(self) -> MemoryInfo:
         self.check_open()
@@ -270,7 +233,7 @@ class CudaDevice(Device):
         while self._calls and time.monotonic() < deadline:  # of other threads, which use the streams
             time.sleep(20e-6)
         # First: memory that is collected from now on is not found here, and so not freed twice.
-        pointers, self._allocations = self._allocations, set()
+        pointers, self._allocations = self._allocations, {}
         with self.current:
             self.streams.synchronize()
             self.discarded.clear()
@@ -283,7 +246,7 @@ class CudaDevice(Device):
         else:  # another device of this GPU has a kernel that never exits
             self.discarded.add(self._give_back, pointers, streams)
 
-    def _give_back(self, pointers: set[int], streams: list[Any]) -> None:
+    def _give_back(self, pointers: dict[int, int], streams: list[Any]) -> None:
         driver = self.driver
         with self.current:
             for pointer in pointers:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ..array import parse_dtype, parse_shape
 from .context import Current
 
 if TYPE_CHECKING:
     from .device import CudaDevice
+
+
+def pinned_array(device: CudaDevice, shape: int | tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+    """A NumPy array in page-locked memory."""
+    parsed_shape, parsed_dtype = parse_shape(shape), parse_dtype(dtype)
+    nbytes = math.prod(parsed_shape) * parsed_dtype.itemsize
+    memory = np.asarray(PinnedMemory(device, max(16, nbytes)))
+    return memory[:nbytes].view(parsed_dtype).reshape(parsed_shape)
 
 
 class PinnedMemory:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ...errors import ArgumentError, BinaryRejected, DeviceError
 from ...programs.signature import KernelSignature, Parameter
 from ..base import Binary, FastLaunch, Kernel, LaunchOptions, Program
-from .code_loading import load_function, reserve_local_memory
+from .code_loading import load_function
 from .guests import guests_wait, wait_for_guests
 from .packing import as_bytes, layout_of
 from .prepared import CudaPrepared, new_prepared
@@ -78,11 +78,9 @@ class CudaProgram(Program):
             self._functions[int(kernel)] = function
         return function
 
-    def prepare_for_residents(self) -> None:
-        """Have every launch of a kernel work beside a kernel that never exits, which is registered but does not run yet."""
-        self.make_resident()
-        for signature in self.compiled.kernels:
-            reserve_local_memory(self.device, self._find(signature))
+    def find_kernels(self) -> list[Any]:
+        """The driver's handles of all kernels."""
+        return [self._find(signature) for signature in self.compiled.kernels]
 
     def hold(self) -> _Library:
         """The library, to be held while a kernel of it is used; `DeviceError` if the program is closed."""

@@ -39,8 +39,8 @@ with the grids out of the way: each exits at the boundary of a task, the call is
 while a grid is registered a kernel is loaded when a program is first asked for it (`program.kernel(…)`). The local memory of all
 threads is one allocation. A launch that needs a larger one waits for every kernel; so it is enlarged when the code is loaded.
 
-**Out of memory.** Memory that is freed beside a grid is postponed with the rest. An allocation that fails while calls are
-postponed is tried once more with the grids out of the way.
+**Memory.** Freeing memory is postponed with the rest. When much has come together (an eighth of the device's memory, or 10,000
+calls), the next allocation has the grids go out of the way. So does one that fails while calls are postponed; it is tried again.
 
 **Other libraries.** Their launches and copies go on. Their own loading and freeing blocks, as every such call does: put it into
 `with residents.out_of_the_way():`.
@@ -52,9 +52,11 @@ import atexit
 import contextlib
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from ...errors import DeviceError
 from ...weak_set import WeakSet
 from .context import Discarded
 
@@ -62,6 +64,9 @@ if TYPE_CHECKING:
     from .device import CudaDevice
 
 _POLL_SECONDS = 20e-6
+_WARN_SECONDS = 30.0
+_MAX_CALLS = 10_000  # to be made at once: a few dozen milliseconds
+_SHARE = 8  # at most an eighth of the device's memory waits to be freed
 
 
 class ResidentGrid(Protocol):
@@ -98,6 +103,7 @@ class Residents:
         self._turn = threading.Condition()  # held while grids are suspended or launched
         self._blocks = 0  # of `out_of_the_way`, in all threads
         self._inside: set[int] = set()  # the threads that are in one
+        self._slack = 1  # factor on the limits below, larger after a grid could not be suspended
 
     @classmethod
     def of(cls, index: int) -> Residents:
@@ -166,6 +172,17 @@ class Residents:
                     self._turn.notify_all()
                     self._resume(*self.grids)
 
+    def limit_postponed(self, memory_bytes: int) -> None:
+        """Make the postponed calls if there are many: so what waits to be freed does not fill the device."""
+        calls, nbytes = _MAX_CALLS * self._slack, memory_bytes // _SHARE * self._slack
+        if self.discarded.waiting < calls and self.discarded.count_bytes() < nbytes:
+            return
+        try:
+            with self.out_of_the_way():
+                self._slack = 1
+        except DeviceError:  # a task that takes long: whoever waits for it is told; an allocation need not wait
+            self._slack *= 2
+
     def _register(self, grid: ResidentGrid) -> None:
         """Add a grid while none runs, and load all code."""
         with self._flag:
@@ -204,8 +221,17 @@ class Residents:
         """Launch grids, once no call is under way that would wait for them. All are tried; the first error is raised."""
         with self._flag:
             self.discarded.held = bool(self.grids)
+        warn_at = time.monotonic() + _WARN_SECONDS
         while self.discarded.held and self.discarded.under_way:
             time.sleep(_POLL_SECONDS)
+            if time.monotonic() > warn_at:
+                warn_at = float("inf")
+                warnings.warn(
+                    "a resident kernel waits to be launched until another thread has freed memory or unloaded a program, "
+                    f"which has taken {_WARN_SECONDS:.0f} seconds so far: does a kernel run that long?",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         errors = []
         for grid in grids:
             try:

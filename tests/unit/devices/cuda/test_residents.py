@@ -204,6 +204,39 @@ def test_code_that_does_not_fit_is_an_error_and_no_grid_runs(residents: Resident
     assert not residents.discarded.held
 
 
+def test_what_waits_to_be_freed_is_limited(residents: Residents, notes: list[str]) -> None:
+    grid, discarded = _Grid("a", notes), residents.discarded
+    residents.add(grid)
+    notes.clear()
+    for _ in range(9):
+        discarded.add(notes.append, "freed", nbytes=100)
+        residents.limit_postponed(8000)  # up to an eighth of it
+    assert notes == []
+    discarded.add(notes.append, "freed", nbytes=100)
+    assert discarded.count_bytes() == 1000
+    residents.limit_postponed(8000)
+    assert notes == ["a ends", *["freed"] * 10, "a starts"]
+    assert discarded.count_bytes() == 0
+    for _ in range(10_000):
+        discarded.add(lambda: None)
+    residents.limit_postponed(8000)
+    assert discarded.waiting == 0
+
+
+def test_a_grid_that_cannot_be_suspended_fails_no_allocation(residents: Residents, notes: list[str]) -> None:
+    grid, discarded = _Grid("a", notes), residents.discarded
+    residents.add(grid)
+    grid.refuses_to_end = True
+    discarded.add(notes.append, "freed", nbytes=1000)
+    residents.limit_postponed(8000)
+    grid.refuses_to_end = False
+    residents.limit_postponed(8000)  # not asked again so soon: each time it takes long
+    assert notes == ["a starts"]
+    discarded.add(notes.append, "freed", nbytes=1000)
+    residents.limit_postponed(8000)
+    assert notes == ["a starts", "a ends", "freed", "freed", "a starts"]
+
+
 def test_a_launch_waits_for_a_free_that_is_under_way(residents: Residents, notes: list[str]) -> None:
     discarded = residents.discarded
     assert discarded.begin()
