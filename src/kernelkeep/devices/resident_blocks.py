@@ -16,15 +16,22 @@ from .program import Program
 
 
 class SuspendableGrid(Protocol):
-    """A grid that can leave the device for a moment."""
+    """A grid that can leave the device for a moment.
+
+    Both methods are called by any thread, one at a time for all grids of a device. Neither may load code, or add a grid. A
+    thread that adds a grid or has them go out of the way must hold no lock that these two take.
+    """
 
     device: Any
 
     def suspend(self) -> None:
-        """Have the kernel end at a task boundary, and wait until it has."""
+        """Have the kernel end at a task boundary, and wait until it has; does nothing if it does not run.
+
+        `DeviceError` with the diagnosis if that takes too long. `resume` is called then as well.
+        """
 
     def resume(self) -> None:
-        """Launch it again, if it is still wanted."""
+        """Launch it again, if it is still wanted; does nothing if it runs."""
 
 
 class ResidentBlocks(ABC):

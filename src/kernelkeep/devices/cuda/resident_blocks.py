@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from ...errors import ArgumentError
 from ..array import Array
 from ..program import Program
 from ..resident_blocks import ResidentBlocks, SuspendableGrid
-from .synchronization import CudaFence, CudaQueue
+from .resident_queue import ResidentQueue
 
 if TYPE_CHECKING:
     from .device import CudaDevice
@@ -23,16 +22,23 @@ class CudaResidentBlocks(ResidentBlocks):
 
     def __init__(self, device: CudaDevice, sms: int | None) -> None:
         self._device = device
-        self._queue = CudaQueue(device)
-        device.streams.queues.discard(self._queue)
-        self._fence: CudaFence | None = None
-        self._grid: SuspendableGrid | None = None
+        self._queue = ResidentQueue(device, sms)
+        self._registered: list[np.ndarray[Any, Any]] = []
 
     def host_memory(self, nbytes: int) -> np.ndarray[Any, Any]:
         return self._device.pinned_empty(nbytes, "u1")
 
     def map_memory(self, memory: np.ndarray[Any, Any]) -> int:
-        return int(memory.ctypes.data)
+        device, driver = self._device, self._device.driver
+        address = int(memory.ctypes.data)
+        with device.current:
+            (status, _flags) = driver.cuMemHostGetFlags(address)
+            if status != device.success:  # not page-locked: memory of a mapped file
+                flags = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
+                doing = "giving the device access to host memory"
+                device.call(driver.cuMemHostRegister, address, memory.nbytes, flags, doing=doing)
+                self._registered.append(memory)
+            return int(device.call(driver.cuMemHostGetDevicePointer, address, 0))
 
     def address_of(self, array: Array) -> int:
         if array.device is not self._device:
@@ -41,35 +47,33 @@ class CudaResidentBlocks(ResidentBlocks):
 
     @property
     def processors(self) -> int:
-        return self._device.attribute(self._device.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        return self._queue.sms
 
     def count_blocks(self, program: Program) -> int:
-        return program.kernel().resident_groups()
+        return program.kernel().resident_groups() // self._device.count_sms() * self._queue.sms
 
     def launch(self, program: Program, blocks: int, arguments: tuple[int, ...]) -> None:
         program.kernel().launch(blocks, arguments, queue=self._queue, cooperative=True)
-        self._fence = self._queue.fence()
 
     def wait(self, timeout_seconds: float) -> bool:
-        return self._fence is None or self._fence.wait(timeout_seconds)
+        return self._queue.wait(timeout_seconds)
 
     def add(self, grid: SuspendableGrid) -> None:
-        self._grid = grid
-        grid.resume()
+        self._device.residents.add(grid)
 
     def remove(self, grid: SuspendableGrid) -> None:
-        self._grid = None
+        self._device.residents.remove(grid)
 
-    @contextlib.contextmanager
-    def out_of_the_way(self) -> Iterator[None]:
-        grid = self._grid
-        if grid is not None:
-            grid.suspend()
-        try:
-            yield
-        finally:
-            if grid is not None:
-                grid.resume()
+    def out_of_the_way(self) -> AbstractContextManager[None]:
+        return self._device.residents.out_of_the_way()
 
     def close(self) -> None:
-        self._fence = None
+        if self._device.lost:
+            return
+        while self._registered:
+            self._device.discarded.add(_unregister, self._device.driver, self._registered.pop())
+        self._queue.close()
+
+
+def _unregister(driver: Any, memory: np.ndarray[Any, Any]) -> None:
+    driver.cuMemHostUnregister(int(memory.ctypes.data))

@@ -54,10 +54,11 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import DeviceError
 from ...weak_set import WeakSet
+from ..resident_blocks import SuspendableGrid
 from .context import Discarded
 
 if TYPE_CHECKING:
@@ -69,27 +70,6 @@ _MAX_CALLS = 10_000  # to be made at once: a few dozen milliseconds
 _SHARE = 8  # at most an eighth of the device's memory waits to be freed
 
 
-class ResidentGrid(Protocol):
-    """A kernel that never exits by itself, and the tasks given to it.
-
-    Both methods are called by any thread, one at a time for all grids of a GPU. Neither may load code or call `Residents.add`.
-    A thread that calls `add` or `out_of_the_way` must hold no lock that these two take.
-    """
-
-    @property
-    def device(self) -> Any:
-        """Its `CudaDevice`."""
-
-    def suspend(self) -> None:
-        """Have the kernel exit at the boundary of a task, and return when it has ended; does nothing if it does not run.
-
-        Raises `DeviceError` with the diagnosis if that takes too long. `resume` is called then as well.
-        """
-
-    def resume(self) -> None:
-        """Launch the kernel; does nothing if it runs, or if its user has paused or stopped it meanwhile."""
-
-
 class Residents:
     """The resident grids of one GPU in this process, shared by all its devices."""
 
@@ -97,12 +77,13 @@ class Residents:
 
     def __init__(self, discarded: Discarded) -> None:
         self.discarded = discarded
-        self.grids: list[ResidentGrid] = []  # append and remove are atomic
+        self.grids: list[SuspendableGrid] = []  # append and remove are atomic
         self.devices: WeakSet[CudaDevice] = WeakSet()
         self._flag = threading.RLock()  # held for a few instructions: `grids` and `discarded.held` change together
         self._turn = threading.Condition()  # held while grids are suspended or launched
         self._blocks = 0  # of `out_of_the_way`, in all threads
         self._inside: set[int] = set()  # the threads that are in one
+        self._changing: int | None = None  # the thread that suspends or launches grids
         self._slack = 1  # factor on the limits below, larger after a grid could not be suspended
 
     @classmethod
@@ -110,7 +91,7 @@ class Residents:
         """The grids of one GPU."""
         return cls._of.setdefault(index, cls(Discarded.of(index)))
 
-    def add(self, grid: ResidentGrid) -> None:
+    def add(self, grid: SuspendableGrid) -> None:
         """Register a grid and launch it (`grid.resume()`), after all code of the process is on the device.
 
         In this thread's `out_of_the_way` it is launched at the end of the block. If the launch fails, the grid is not registered.
@@ -130,7 +111,7 @@ class Residents:
             finally:
                 self._resume(*self.grids)
 
-    def remove(self, grid: ResidentGrid) -> None:
+    def remove(self, grid: SuspendableGrid) -> None:
         """The kernel of a grid has ended and is not launched again. After the last one, the postponed calls are made.
 
         Takes no lock that is held while a grid is suspended or launched.
@@ -140,7 +121,7 @@ class Residents:
             with grid.device.current:
                 self.discarded.clear()
 
-    def _forget(self, grid: ResidentGrid) -> None:
+    def _forget(self, grid: SuspendableGrid) -> None:
         with self._flag:
             with contextlib.suppress(ValueError):
                 self.grids.remove(grid)
@@ -158,6 +139,8 @@ class Residents:
         if thread in self._inside:
             yield
             return
+        if thread == self._changing:
+            raise DeviceError("a resident grid must not load code or build graphs while it is suspended or launched")
         with self._turn:
             self._suspend_all()
             self._blocks += 1
@@ -183,7 +166,7 @@ class Residents:
         except DeviceError:  # a task that takes long: whoever waits for it is told; an allocation need not wait
             self._slack *= 2
 
-    def _register(self, grid: ResidentGrid) -> None:
+    def _register(self, grid: SuspendableGrid) -> None:
         """Add a grid while none runs, and load all code."""
         with self._flag:
             self.grids.append(grid)  # first: kernels that other threads make from now on are loaded at once
@@ -206,18 +189,21 @@ class Residents:
             return
         grids = list(self.grids)
         for count, grid in enumerate(grids, 1):
+            self._changing = threading.get_ident()
             try:
                 grid.suspend()
             except BaseException:
                 with contextlib.suppress(Exception):  # what `suspend` said comes first
                     self._resume(*grids[:count])
                 raise
+            finally:
+                self._changing = None
         self.discarded.held = False
         for grid in grids[:1]:
             with grid.device.current:
                 self.discarded.clear()
 
-    def _resume(self, *grids: ResidentGrid) -> None:
+    def _resume(self, *grids: SuspendableGrid) -> None:
         """Launch grids, once no call is under way that would wait for them. All are tried; the first error is raised."""
         with self._flag:
             self.discarded.held = bool(self.grids)
@@ -234,10 +220,13 @@ class Residents:
                 )
         errors = []
         for grid in grids:
+            self._changing = threading.get_ident()
             try:
                 grid.resume()
             except Exception as error:
                 errors.append(error)
+            finally:
+                self._changing = None
         if errors:
             raise errors[0]
 

@@ -30,7 +30,8 @@ class _Grid:
     """Takes notes in a list that grids share."""
 
     def __init__(self, name: str, notes: list[str]) -> None:
-        self.name, self.notes, self.device = name, notes, _Device()
+        self.name, self.notes = name, notes
+        self.device: Any = _Device()
         self.runs = self.stopped = False
         self.refuses_to_end = self.refuses_to_start = False
         self._lock = threading.Lock()
@@ -235,6 +236,17 @@ def test_a_grid_that_cannot_be_suspended_fails_no_allocation(residents: Resident
     discarded.add(notes.append, "freed", nbytes=1000)
     residents.limit_postponed(8000)
     assert notes == ["a starts", "a ends", "freed", "freed", "a starts"]
+
+
+def test_a_grid_may_not_load_code_while_it_is_launched(residents: Residents, notes: list[str]) -> None:
+    class Loads(_Grid):
+        def resume(self) -> None:
+            with residents.out_of_the_way():
+                super().resume()
+
+    with pytest.raises(kk.DeviceError, match="must not load code"):
+        residents.add(Loads("a", notes))
+    assert notes == []
 
 
 def test_a_launch_waits_for_a_free_that_is_under_way(residents: Residents, notes: list[str]) -> None:
