@@ -122,10 +122,14 @@ class Timeline:
         """
         write_whole(Path(path), json.dumps(self.chrome_trace()).encode())
 
-    def chrome_trace(self) -> dict[str, Any]:
-        """The trace as its JSON is: one track for each queue, for each slot, and for the host's part."""
+    def chrome_trace(self, origin: float | None = None) -> dict[str, Any]:
+        """The trace as its JSON is: one track for each queue, for each slot, and for the host's part.
+
+        Times count from `origin`, in seconds of `time.perf_counter`, by default from the first span.
+        """
         spans = self.spans
-        origin = min((span.start for span in spans), default=0.0)
+        if origin is None:
+            origin = min((span.start for span in spans), default=0.0)
         events: list[dict[str, Any]] = []
         groups = {_QUEUES: f"{self._device} queues", _SLOTS: f"{self._device} slots", _HOST: "host"}
         tracks = {(_QUEUES, i): f"{engine} queue" for i, engine in enumerate(ENGINES)}

@@ -12,6 +12,7 @@ spreads them over all blocks.
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,7 @@ from .grid import DeviceGrid
 from .lane import open_lane
 from .protocol import Layout
 from .task import WIDE, PreparedTask, prepare
+from .timeline import ResidentTimeline, clock_offset, read_timeline, save_traces
 
 _SPINS = 2000  # looks at the ring before a block with nothing to do looks less often
 _NAPS = 40  # of half a microsecond: how long it then waits between two looks, at most
@@ -344,6 +346,26 @@ class Resident:
             self.close()
         else:
             self.stop()
+
+    # --- what ran when
+
+    @property
+    def timeline(self) -> ResidentTimeline:
+        """When which task ran on which block, as far back as `timeline=` entries of each block go."""
+        self._check_open()
+        if not self._grid.timeline:
+            raise ArgumentError(
+                "this resident grid keeps no timeline: pass timeline=4096, the entries kept for each block"
+            )
+        offset = clock_offset(self._grid.view) if self._grid.runs else 0.0
+        return read_timeline(self.device.spec, self._grid.read_traces(), self._by_number, offset)
+
+    def save_trace(self, path: str | os.PathLike[str], *others: Any) -> None:
+        """Write the timeline as a Chrome trace, which ui.perfetto.dev and chrome://tracing open.
+
+        `others` may name executors: their timelines go into the same file, on the same clock.
+        """
+        save_traces(path, [self.timeline, *(one.timeline for one in others)])
 
     # --- what goes wrong
 
