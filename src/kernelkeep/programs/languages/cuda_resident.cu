@@ -461,7 +461,7 @@ struct kk_Resident {
             kk_workers_meet();
             const int todo = block.todo;
             const kk_u32 count = block.count;
-            kk_workers_meet();
+            if (todo != KK_TODO_TASKS) kk_workers_meet();  // behind tasks there is one anyway
             if (todo == KK_TODO_END) return;
             if (todo == KK_TODO_WIDE) {
                 answer();
