@@ -104,6 +104,8 @@ print((out == (3 * host) % 64).all(), device.platform.version)
 
 class TestOpenCL(DeviceTests):
     backend = "opencl"
+    leak_rounds = 400  # PoCL links each program with a process of its own
+    leak_bound_bytes = 10 << 20
 
     @pytest.mark.parametrize(
         ("before", "parameter"),

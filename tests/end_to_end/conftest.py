@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from kernelkeep import settings
+from kernelkeep.cli import main
 from kernelkeep.devices.registry import backend_module
 from kernelkeep.errors import DeviceError
 from kernelkeep.testing import note_skipped
@@ -30,3 +33,18 @@ def opencl_device() -> str:
             pytest.fail(f"OpenCL is required and not here: {error}")
         note_skipped("opencl", str(error))
         pytest.skip(f"no OpenCL device: {error}")
+
+
+@pytest.fixture
+def run_here(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a command line in this process, for tests of many: starting Python takes longer than most commands."""
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        words = [str(one) for one in arguments]
+        code = main(words)
+        return subprocess.CompletedProcess(words, code, *capsys.readouterr())
+
+    return run_here

@@ -32,7 +32,7 @@ kernels = [
 # What the program does in its container, as far as a machine without a GPU can: read the folder as another user.
 APP = """
 import os, sys
-import kernelkeep.cli.app, kernelkeep.cache.upkeep, pwd, encodings.ascii, rich.console, rich.table
+import kernelkeep.cache.upkeep, pwd, encodings.ascii, rich.console, rich.table
 if os.geteuid() == 0:
     os.setgid(1000)
     os.setuid(1000)

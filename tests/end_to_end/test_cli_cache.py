@@ -1,4 +1,4 @@
-"""The cache commands as a person runs them: processes, their output and their exit codes."""
+"""The cache commands as a person runs them: their output and their exit codes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ SCALE = """#ifndef FACTOR
 #endif
 __kernel void scale(__global float* x) { x[get_global_id(0)] *= FACTOR; }
 """
+Command = Callable[..., subprocess.CompletedProcess[str]]
 OFFLINE = ("ls", "stats", "verify", "prune", "clear")
 
 
@@ -92,9 +94,9 @@ def damage(path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [*OFFLINE, "show"])
-def test_an_empty_cache_is_fine_and_stays_empty(command: str, tmp_path: Path) -> None:
+def test_an_empty_cache_is_fine_and_stays_empty(run_here: Command, command: str, tmp_path: Path) -> None:
     extra = {"clear": ("--yes",), "show": ("anything",)}.get(command, ())
-    done = kernelkeep(command, *extra, "--cache-dir", tmp_path / "none")
+    done = run_here(command, *extra, "--cache-dir", tmp_path / "none")
     assert done.returncode == (1 if command == "show" else 0), done.stderr
     assert not (tmp_path / "none").exists()
 
@@ -126,26 +128,26 @@ def test_help_names_every_command() -> None:
         ("warm", "--device", "abacus", __file__),
     ],
 )
-def test_wrong_use_is_one_sentence_and_2(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    done = kernelkeep(*arguments, "--cache-dir", tmp_path / "cache")
+def test_wrong_use_is_one_sentence_and_2(run_here: Command, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    done = run_here(*arguments, "--cache-dir", tmp_path / "cache")
     assert done.returncode == 2, done.stdout
     one_sentence(done)
 
 
-def test_a_cache_dir_that_is_a_file(tmp_path: Path) -> None:
+def test_a_cache_dir_that_is_a_file(run_here: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for command in OFFLINE:
-        done = kernelkeep(command, *(("--yes",) if command == "clear" else ()), "--cache-dir", tmp_path / "file")
+        done = run_here(command, *(("--yes",) if command == "clear" else ()), "--cache-dir", tmp_path / "file")
         assert done.returncode == 2, done.stdout
         assert f"{tmp_path / 'file'} is not a folder" in one_sentence(done)
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_clear_leaves_folders_that_are_not_the_cache_s(tmp_path: Path) -> None:
+def test_clear_leaves_folders_that_are_not_the_cache_s(run_here: Command, tmp_path: Path) -> None:
     (tmp_path / "extension").mkdir()
     (tmp_path / "extension" / "manifest.json").write_text("{}")
-    assert kernelkeep("clear", "--yes", "--cache-dir", tmp_path).returncode == 0
-    assert kernelkeep("prune", "--max-age-days", "0", "--max-bytes", "0", "--cache-dir", tmp_path).returncode == 0
+    assert run_here("clear", "--yes", "--cache-dir", tmp_path).returncode == 0
+    assert run_here("prune", "--max-age-days", "0", "--max-bytes", "0", "--cache-dir", tmp_path).returncode == 0
     assert (tmp_path / "extension" / "manifest.json").exists()
 
 
@@ -204,14 +206,14 @@ def test_device_restricts_to_its_folder(warmed: Path, opencl_device: str, copy: 
     assert len(entries(copy)) == 2
 
 
-def test_show_by_name_and_by_key(warmed: Path) -> None:
-    done = kernelkeep("show", "scale", "--cache-dir", warmed / "cache")
+def test_show_by_name_and_by_key(run_here: Command, warmed: Path) -> None:
+    done = run_here("show", "scale", "--cache-dir", warmed / "cache")
     assert done.returncode == 0, done.stderr
     assert "define FACTOR: 2" in done.stdout
     assert "define FACTOR: 3" in done.stdout
-    found = fields(kernelkeep("show", "scale", "--json", "--cache-dir", warmed / "cache"))["entries"]
+    found = fields(run_here("show", "scale", "--json", "--cache-dir", warmed / "cache"))["entries"]
     assert {entry["key"]["define FACTOR"] for entry in found} == {"2", "3"}
-    one = kernelkeep("show", found[0]["digest"][:10], "--json", "--cache-dir", warmed / "cache")
+    one = run_here("show", found[0]["digest"][:10], "--json", "--cache-dir", warmed / "cache")
     assert fields(one)["entries"] == found[:1]
 
 
@@ -304,34 +306,34 @@ def test_warm_that_fails_is_1_names_the_line_and_keeps_the_rest(opencl_device: s
 # --- damage
 
 
-def test_damage_is_shown_found_and_repaired(copy: Path) -> None:
+def test_damage_is_shown_found_and_repaired(run_here: Command, copy: Path) -> None:
     bad, good = entries(copy)
     damage(bad)
-    listed = kernelkeep("ls", "--cache-dir", copy)
+    listed = run_here("ls", "--cache-dir", copy)
     assert listed.returncode == 0
     assert listed.stdout.count("damaged") >= 1
-    assert "damaged" in kernelkeep("show", "scale", "--cache-dir", copy).stdout
+    assert "damaged" in run_here("show", "scale", "--cache-dir", copy).stdout
 
-    found = kernelkeep("verify", "--cache-dir", copy)
+    found = run_here("verify", "--cache-dir", copy)
     assert found.returncode == 1
     assert bad.name in found.stdout
     assert "checksum" in found.stdout
-    as_json = kernelkeep("verify", "--json", "--cache-dir", copy)
+    as_json = run_here("verify", "--json", "--cache-dir", copy)
     assert as_json.returncode == 1
     (damaged,) = fields(as_json)["damaged"]
     assert Path(damaged["path"]) == bad
     assert bad.exists(), "verify alone changes nothing"
 
-    repaired = kernelkeep("verify", "--repair", "--cache-dir", copy)
+    repaired = run_here("verify", "--repair", "--cache-dir", copy)
     assert repaired.returncode == 0, repaired.stderr
     assert "set aside" in repaired.stdout
     assert entries(copy) == [good]
-    assert kernelkeep("verify", "--cache-dir", copy).returncode == 0
-    folder = only_device(fields(kernelkeep("stats", "--json", "--cache-dir", copy)))
+    assert run_here("verify", "--cache-dir", copy).returncode == 0
+    folder = only_device(fields(run_here("stats", "--json", "--cache-dir", copy)))
     assert (folder["entries"], folder["bytes"], folder["set_aside"]) == (1, good.stat().st_size, 1)
 
 
-def test_verify_sees_folders_links_and_foreign_files_in_the_place_of_entries(copy: Path) -> None:
+def test_verify_sees_folders_links_and_foreign_files_in_the_place_of_entries(run_here: Command, copy: Path) -> None:
     first, second = entries(copy)
     first.unlink()
     first.mkdir()
@@ -340,21 +342,23 @@ def test_verify_sees_folders_links_and_foreign_files_in_the_place_of_entries(cop
     second.symlink_to("/etc/hostname")
     (second.parent / "foreign.bin").write_bytes(b"hello")
     (second.parent / f"swapped-{'0' * 64}.bin").write_bytes(data)
-    done = kernelkeep("verify", "--json", "--cache-dir", copy)
+    done = run_here("verify", "--json", "--cache-dir", copy)
     assert done.returncode == 1
     assert len(fields(done)["damaged"]) == 4
-    assert kernelkeep("verify", "--repair", "--cache-dir", copy).returncode == 0
+    assert run_here("verify", "--repair", "--cache-dir", copy).returncode == 0
     assert entries(copy) == []
     assert Path("/etc/hostname").exists()
 
 
-def test_a_damaged_manifest_and_statistics_break_nothing(copy: Path, warmed: Path, opencl_device: str) -> None:
+def test_a_damaged_manifest_and_statistics_break_nothing(
+    run_here: Command, copy: Path, warmed: Path, opencl_device: str
+) -> None:
     (manifest,) = copy.glob("*/manifest.json")
     for text in ("", "[1]", '{"entries": "many", "last_used": "never", "machines": 3, "schema": 1}', "\0" * 50):
         manifest.write_text(text)
         (copy / "cache_stats.json").write_text(text)
         for command in ("ls", "stats", "verify", "prune"):
-            done = kernelkeep(command, "--cache-dir", copy)
+            done = run_here(command, "--cache-dir", copy)
             assert done.returncode == 0, (command, text, done.stderr)
     manifest.write_text("{")
     done = kernelkeep("warm", warmed / "scale.cl", "-DFACTOR=2", "--device", opencl_device, "--cache-dir", copy)
@@ -366,32 +370,32 @@ def test_a_damaged_manifest_and_statistics_break_nothing(copy: Path, warmed: Pat
 # --- removing
 
 
-def test_prune_by_bytes_tries_dry_first(copy: Path) -> None:
+def test_prune_by_bytes_tries_dry_first(run_here: Command, copy: Path) -> None:
     for own in copy.glob("opencl_pocl_*"):  # it counts as well
         shutil.rmtree(own)
     largest = max(path.stat().st_size for path in entries(copy))
-    dry = kernelkeep("prune", "--max-bytes", str(largest), "--dry-run", "--json", "--cache-dir", copy)
+    dry = run_here("prune", "--max-bytes", str(largest), "--dry-run", "--json", "--cache-dir", copy)
     assert fields(dry)["pruned"]["entries"] == 1
     assert len(entries(copy)) == 2
-    done = kernelkeep("prune", "--max-bytes", str(largest), "--json", "--cache-dir", copy)
+    done = run_here("prune", "--max-bytes", str(largest), "--json", "--cache-dir", copy)
     assert fields(done)["pruned"] == fields(dry)["pruned"]
     assert len(entries(copy)) == 1
 
 
-def test_prune_takes_sizes_as_people_write_them(copy: Path) -> None:
+def test_prune_takes_sizes_as_people_write_them(run_here: Command, copy: Path) -> None:
     for text in ("500M", "2G", "1.5GiB", "100mb", "4096k"):
-        done = kernelkeep("prune", "--max-bytes", text, "--cache-dir", copy)
+        done = run_here("prune", "--max-bytes", text, "--cache-dir", copy)
         assert done.returncode == 0, done.stderr
     assert len(entries(copy)) == 2
 
 
-def test_prune_by_age(copy: Path) -> None:
+def test_prune_by_age(run_here: Command, copy: Path) -> None:
     old, young = entries(copy)
     then = time.time() - 40 * 86400
     os.utime(old, (then, then))
-    assert "0 programs" in kernelkeep("prune", "--max-age-days", "60", "--cache-dir", copy).stdout
-    assert "1 program," in kernelkeep("prune", "--dry-run", "--cache-dir", copy).stdout
-    done = kernelkeep("prune", "--cache-dir", copy)
+    assert "0 programs" in run_here("prune", "--max-age-days", "60", "--cache-dir", copy).stdout
+    assert "1 program," in run_here("prune", "--dry-run", "--cache-dir", copy).stdout
+    done = run_here("prune", "--cache-dir", copy)
     assert "1 program," in done.stdout
     assert entries(copy) == [young]
 
@@ -416,8 +420,8 @@ def test_clear_asks(copy: Path) -> None:
     assert (copy / "cache_stats.json").exists()
 
 
-def test_clear_as_json(copy: Path) -> None:
-    done = kernelkeep("clear", "--yes", "--json", "--cache-dir", copy)
+def test_clear_as_json(run_here: Command, copy: Path) -> None:
+    done = run_here("clear", "--yes", "--json", "--cache-dir", copy)
     assert done.returncode == 0, done.stderr
     assert fields(done)["removed"]["entries"] == 2
-    assert fields(kernelkeep("ls", "--json", "--cache-dir", copy))["entries"] == []
+    assert fields(run_here("ls", "--json", "--cache-dir", copy))["entries"] == []

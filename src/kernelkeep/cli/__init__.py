@@ -30,11 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     usage_error: type[Any] = typer.BadParameter.__bases__[0]
     try:
         # Not standalone: typer would print a panel of several lines, and its own exit codes.
-        from .app import app
+        from .app import make_app
 
+        words = sys.argv[1:] if argv is None else list(argv)
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            code = app(args=argv, prog_name="kernelkeep", standalone_mode=False)
+            code = make_app(words)(args=words, prog_name="kernelkeep", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except usage_error as error:
         context = getattr(error, "ctx", None)

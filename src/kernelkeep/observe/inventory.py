@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from .. import settings
-from ..devices.base import Device, DeviceInfo
 from ..devices.registry import backend_module, backend_names, list_devices, open_device, parse_spec
 from ..errors import DeviceError
+
+if TYPE_CHECKING:
+    from ..devices.base import Device, DeviceInfo
 
 
 def backends_of(spec: str | None) -> tuple[str, ...]:

@@ -39,6 +39,12 @@ def _check_figures(report: RunReport) -> None:
     assert f"{report.iterations:,} iterations" in text and f"{report.dispatches:,}" in text
 
 
+def _measured(reason: str, *more: str) -> bool:
+    """Whether a reason has both times of an iteration, or the one that was enough: on a busy machine it may take milliseconds."""
+    wanted = ("µs in dispatches of its own", "µs inside a dispatch", *more)
+    return all(one in reason for one in wanted) or "ms, beside which a dispatch costs nothing" in reason
+
+
 class ReportTests(StrategyPart):
     """A report states exactly what was done."""
 
@@ -72,8 +78,8 @@ class ReportTests(StrategyPart):
     def test_auto_reports_what_it_measured(self, cache: ProgramCache, tmp_path: Path) -> None:
         program = SCRAMBLE.program(SCRAMBLE.size)
         with run(cache, program, 400) as plain, run(cache, program, 400, checkpoint=tmp_path / "a.kkpt") as kept:
-            assert "inside a dispatch" in plain.report.reason and "checkpoint" not in plain.report.reason
-            assert "a checkpoint holds the device up for" in kept.report.reason
+            assert _measured(plain.report.reason) and "checkpoint" not in plain.report.reason
+            assert _measured(kept.report.reason, "a checkpoint holds the device up for")
             check(SCRAMBLE, kept.state, program, 400)
 
     def test_the_report_of_a_queue_counts_tasks(self, device: Device, cache: ProgramCache) -> None:
@@ -195,5 +201,5 @@ class ReportTests(StrategyPart):
                 reasons[f"{sample.name} {iterations}"] = done.report.reason
                 check(sample, done.state, program, iterations)
         assert "too few to measure" in reasons["scramble 100"]
-        assert "µs in dispatches of its own" in reasons["scramble 5000"]
-        assert "µs inside a dispatch" in reasons["collatz 5000"]
+        assert _measured(reasons["scramble 5000"])
+        assert _measured(reasons["collatz 5000"])
