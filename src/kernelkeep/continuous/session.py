@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+from collections.abc import Callable
 
 from ..cache.program_cache import ProgramCache
 from ..devices.lanes import Mark
+from ..devices.prepared import Prepared
 from ..errors import DeviceError
 from .initial_state import InitialState
 from .launches import Launches
@@ -52,6 +54,7 @@ class Session:
         self.launches = Launches(cache, program, self.state, self.lanes, options.condition)
         self.steers = self.launches.steers
         self._mark_seconds: float | None = None
+        self._encoded: tuple[tuple[Prepared, int], Callable[[], None]] | None = None  # what it is, and the call
         self.device.synchronize()
 
     # --- slices
@@ -74,12 +77,23 @@ class Session:
             launch = launches.get(kind, supervised)
         else:
             launch = launches.get(kind, supervised, **self._scalars(kind, budget, deadline_seconds, tasks))
-        if kind in self._copies_before:
-            launches.get("copy")()
-        launch()
+        encoded, self._encoded = self._encoded, None
+        if encoded is not None and encoded[0] == (launch, self.state.current):
+            encoded[1]()
+        else:
+            if kind in self._copies_before:
+                launches.get("copy")()
+            launch()
         self._enqueued += 1
         self.state.current = 1 - self.state.current
         self.measured.dispatches += 1
+
+    def encode_step(self) -> None:
+        """Have the next single iteration encoded while the one before it runs, where the driver encodes something."""
+        step = self.launches.get("step")
+        before = [self.launches.get("copy")] if "step" in self._copies_before else []
+        call = self.device.encode_ahead([*before, step])
+        self._encoded = None if call is None else ((step, self.state.current), call)
 
     def part(self, first: int, count: int) -> None:
         """Enqueue `count` items of an iteration, in order from item 0 on; the last of them commit it. Returns at once."""
@@ -218,6 +232,7 @@ class Session:
             self.measured.overruns += 1
         elif self.stopped is Stopped.OVERFLOW:
             self.state.grow_queue(self.pending_tasks)
+            self._encoded = None
             self.launches.drop()
             self.measured.queue_grown += 1
         self.state.clear(Word.STOPPED, Word.OVERFLOW, Word.OVERRUN)
@@ -236,6 +251,7 @@ class Session:
         if self.lost:
             lost_sessions.append(self)
             return
+        self._encoded = None
         self.launches.close()
         self.state.close()
         self.lanes.close()

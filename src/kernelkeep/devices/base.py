@@ -60,7 +60,7 @@ from .info import Capabilities, DeviceInfo, MemoryInfo
 from .kernel import FastLaunch, Kernel
 from .lanes import Lanes
 from .memory import MemoryHandle
-from .prepared import LaunchOptions
+from .prepared import LaunchOptions, Prepared
 from .program import Program
 from .recycling import Recycler
 from .replay import Replay, Step
@@ -240,6 +240,13 @@ class Device(ABC):
         """A place for a kernel that stays, on `sms` of the device's processors only if that is given; `Unsupported` without."""
         self.check_open()
         raise Unsupported("resident", f"{self.spec} cannot keep a kernel that never exits: use kk.Resident.emulated")
+
+    def encode_ahead(self, launches: Sequence[Prepared]) -> Callable[[], None] | None:
+        """A call that makes these launches, encoded now, so that the call itself costs less. It is used once.
+
+        None where the driver encodes nothing: then the launches themselves are all there is.
+        """
+        return None
 
     def exclusive(self) -> AbstractContextManager[Any]:
         """For a `with` block in which this thread has the device to itself.

@@ -66,11 +66,19 @@ class Strategy(ABC):
         samples.clear()
 
     def stream(
-        self, launch: Callable[[int], None], budget: int, limit: int, until: float, ahead: int, *, whole: bool = False
+        self,
+        launch: Callable[[int], None],
+        budget: int,
+        limit: int,
+        until: float,
+        ahead: int,
+        *,
+        whole: bool = False,
+        prepare_next: Callable[[], None] | None = None,
     ) -> int:
         """Dispatch slices of `budget` iterations, with at most `ahead` waiting behind the one that runs; returns how many.
 
-        `whole`: nothing less than the budget can be launched.
+        `whole`: nothing less than the budget can be launched. `prepare_next` is called while a slice runs.
         """
         session, lane = self.session, self.session.lanes.compute
         under_way: deque[Mark] = deque()
@@ -97,6 +105,8 @@ class Strategy(ABC):
             under_way.append(mark)
             done += size
             number += 1
+            if prepare_next is not None and done < limit:
+                prepare_next()
             while len(under_way) > ahead:
                 session.wait(under_way.popleft())
             if spent > until:

@@ -11,5 +11,6 @@ class Redispatch(Strategy):
     name = "redispatch"
 
     def advance(self, limit: int, until: float) -> int:
-        self.stream(lambda size: self.session.slice("step"), 1, limit, until, ahead=0)
+        session = self.session
+        self.stream(lambda size: session.slice("step"), 1, limit, until, ahead=0, prepare_next=session.encode_step)
         return 1

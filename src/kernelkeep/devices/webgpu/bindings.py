@@ -64,6 +64,7 @@ class ScalarBlocks:
         self._places: dict[bytes, int] = {}
         self._offsets: dict[tuple[int, ...], Any] = {}
         self._end = 0
+        self.rounds = 0  # how often the buffer was started over
 
     def place(self, blocks: Iterable[bytes]) -> None:
         """Have all these blocks in the buffer. A full one starts over: what was submitted before still reads the old blocks."""
@@ -73,6 +74,7 @@ class ScalarBlocks:
         if self._end + sum(map(self._padded, new)) > _BUFFER_BYTES:
             self._places.clear()
             self._end = 0
+            self.rounds += 1
             new = list(blocks)
         data = bytearray()
         for block in new:

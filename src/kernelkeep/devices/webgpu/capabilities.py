@@ -14,7 +14,7 @@ def capabilities_of(context: Context, info: DeviceInfo) -> Capabilities:
         fences=False,
         float_atomics=True,  # by compare-and-swap
         int8=True,  # portable kernels pack them into words
-        timestamps=False,  # timers have them where the adapter does, marks of lanes have not
+        timestamps=context.has_timestamps,
         native_binaries=False,
         max_loop_rounds=None if info.is_gpu else 65_535,  # those of Mesa's software drivers
         max_group_items=int(limits.maxComputeInvocationsPerWorkgroup),

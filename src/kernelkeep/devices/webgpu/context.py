@@ -22,6 +22,7 @@ _SPONTANEOUS = 3  # WGPUCallbackMode_AllowSpontaneous
 _SUCCESS = 1  # of every status
 # Features that are asked for where the adapter has them.
 TIMESTAMPS = 0x00000009  # WGPUFeatureName_TimestampQuery
+IMMEDIATES = 0x00030001  # WGPUNativeFeature_Immediates
 _LONGEST_PAUSE_SECONDS = 200e-6
 
 
@@ -40,8 +41,9 @@ class Context:
         self._notes: dict[int, Callable[[], None]] = {}
         self._mappings: dict[int, bool] = {}  # those that are done, and whether they succeeded
         ffi, lib = native()
-        self.has_timestamps = bool(lib.wgpuAdapterHasFeature(adapter.raw, TIMESTAMPS))
-        features = [TIMESTAMPS] if self.has_timestamps else []
+        features = [one for one in (TIMESTAMPS, IMMEDIATES) if lib.wgpuAdapterHasFeature(adapter.raw, one)]
+        self.has_timestamps = TIMESTAMPS in features
+        self.max_immediate_bytes = int(self.limits.maxImmediateSize) if IMMEDIATES in features else 0
         self._callbacks = self._make_callbacks(ffi)
         self.raw = self._open(adapter, features)
         self.queue = lib.wgpuDeviceGetQueue(self.raw)

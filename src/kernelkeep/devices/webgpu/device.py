@@ -21,23 +21,25 @@ import numpy as np
 
 from ...errors import BinaryRejected, CompileError, OutOfMemory
 from ...programs.source import Source
-from ...programs.translation_unit import translation_unit
 from ..base import Binary, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint, cpu_vectors
 from ..memory import MemoryHandle
+from ..prepared import Prepared
 from ..replay import Step
 from .bindings import COPY_TO, BindGroups, ScalarBlocks, new_buffer
 from .capabilities import capabilities_of
+from .checking import check
+from .commands import EncodedAhead, encode, encode_launches
 from .context import Context
 from .copies import Copies
 from .lanes import WebGPULanes
 from .native import native
-from .pipelines import Module, compile_problem
-from .prepared import WebGPUReplay
+from .pipelines import Module
+from .prepared import WebGPUPrepared, WebGPUReplay
 from .program import Launch, WebGPUProgram
-from .reflection import reflect
 from .staging import words
 from .synchronization import WebGPUFence, WebGPUTimer
+from .timestamps import Stamp, Timestamps
 
 _MAX_BATCH = 64
 _STORAGE = 0x80 | 0x04 | COPY_TO  # WGPUBufferUsage: for kernels, and to be copied from and to
@@ -62,6 +64,8 @@ class WebGPUDevice(Device):
             self.timer_class = WebGPUTimer
         self.memory: dict[int, tuple[Any, int]] = {}  # by the number of a handle: the buffer and its size
         self.waiting: list[Launch] = []
+        self.ready: list[EncodedAhead] = []  # launched, and to be submitted before those that wait
+        self._timestamps: Timestamps | None = None
         self.batch_size = 1
         self._numbers = itertools.count(1)
         self._discarded: deque[int] = deque()
@@ -78,6 +82,15 @@ class WebGPUDevice(Device):
             return super().family
         return f"{self.backend} Mesa llvmpipe {platform.machine()} {cpu_vectors()}"
 
+    @property
+    def timestamps(self) -> Timestamps:
+        """The device's clock, where `capabilities.timestamps` says that it has one."""
+        found = self._timestamps
+        if found is None:
+            with self.context.lock:
+                found = self._timestamps = self._timestamps or Timestamps(self)
+        return found
+
     def new_number(self) -> int:
         """A number that no buffer and no kernel had before."""
         return next(self._numbers)
@@ -89,21 +102,7 @@ class WebGPUDevice(Device):
             return program.binary()
 
     def build_program(self, source: Source) -> WebGPUProgram:
-        text = translation_unit(source)
-        release = native().lib.wgpuShaderModuleRelease
-        with self.context.lock:
-            module = Module(self.context, text, self.buffers_are_writable)
-            error = self.context.take_error()
-        if error is not None:
-            self.discard([(module.raw, release)], ())
-            self.context.raise_if_lost(error[1])
-            raise compile_problem(source, text, error[1])
-        try:
-            signatures = reflect(text, source.name)
-        except BaseException:
-            self.discard([(module.raw, release)], ())
-            raise
-        compiled = Binary("webgpu", "wgsl", signatures, text.encode(), source.name)
+        compiled, text, module = check(self, source)
         try:
             return self._load(compiled, text, module)
         except BinaryRejected as error:
@@ -137,56 +136,56 @@ class WebGPUDevice(Device):
         with self.context.lock:
             self.submit_waiting()
 
-    def submit_waiting(self) -> None:
-        """Encode and submit every waiting launch. The caller has the lock."""
+    def submit_waiting(self, stamp: Stamp | None = None, then: Callable[[Any], None] | None = None) -> None:
+        """Encode and submit every waiting launch, with a timestamp and what else `then` encodes. The caller has the lock."""
         waiting = self.waiting
-        if waiting:
+        if waiting and self.ready:  # encoding those that wait may overwrite scalars of those that are ready
+            self._submit()
+        if waiting or stamp is not None or then is not None:
             self.waiting = []
-            self.encode(lambda encoder: self._encode_launches(encoder, waiting))
+
+            def fill(encoder: Any) -> None:
+                if waiting or stamp is not None:
+                    encode_launches(self, encoder, waiting, stamp)
+                if then is not None:
+                    then(encoder)
+
+            self._submit(encode(self, fill))
+        elif self.ready:
+            self._submit()
+        if waiting:
             waiting.clear()
             self.batch_size = min(self.batch_size * 2, _MAX_BATCH)
         if self._discarded or self._discarded_objects:
             self.release_discarded()
 
-    def _encode_launches(self, encoder: Any, waiting: list[Launch]) -> None:
-        ffi, lib = native()
-        set_pipeline, set_group = lib.wgpuComputePassEncoderSetPipeline, lib.wgpuComputePassEncoderSetBindGroup
-        dispatch, nothing, found = lib.wgpuComputePassEncoderDispatchWorkgroups, ffi.NULL, self.groups.found
-        self.blocks.place({block for _, _, block, _ in waiting if block})
-        begun = lib.wgpuCommandEncoderBeginComputePass(encoder, nothing)
-        used = last_bound = last_block = None
-        for kernel, buffers, block, (x, y, z) in waiting:
-            bound = found.get((kernel.number, *buffers))
-            if bound is None:
-                bound = self.groups.keep((kernel.number, *map(int, buffers)), *kernel.bind(buffers))
-            group, pipeline = bound
-            if pipeline is not used:
-                used = pipeline
-                set_pipeline(begun, pipeline)
-            if bound is not last_bound or block != last_block:
-                last_bound, last_block = bound, block
-                parts = kernel.parts
-                set_group(begun, 0, group, len(parts), self.blocks.offsets(block, parts) if parts else nothing)
-            dispatch(begun, x, y, z)
-        lib.wgpuComputePassEncoderEnd(begun)
-        lib.wgpuComputePassEncoderRelease(begun)
+    def encode_ahead(self, launches: Sequence[Prepared]) -> EncodedAhead:
+        return EncodedAhead(self, [one for one in launches if isinstance(one, WebGPUPrepared)])
+
+    def launch_encoded(self, encoded: EncodedAhead) -> None:
+        """Have a command buffer wait to be submitted, behind all that waits already. The caller has the lock."""
+        if self.waiting:
+            self.submit_waiting()
+        self.ready.append(encoded)
+        if self.batch_size == 1:
+            self.submit_waiting()
 
     def encode(self, fill: Callable[[Any], None]) -> None:
         """Submit a command buffer that `fill` has encoded. The caller has the lock."""
+        self._submit(encode(self, fill))
+
+    def _submit(self, *encoded: Any) -> None:
+        ready, self.ready = self.ready, []
+        commands = [*(one.take() for one in ready), *encoded]
         ffi, lib = native()
-        context = self.context
-        encoder = lib.wgpuDeviceCreateCommandEncoder(context.raw, ffi.NULL)
         try:
-            fill(encoder)
-            commands = lib.wgpuCommandEncoderFinish(encoder, ffi.NULL)
-        finally:
-            lib.wgpuCommandEncoderRelease(encoder)
-        try:
-            context.check("launching")
-            lib.wgpuQueueSubmit(context.queue, 1, ffi.new("WGPUCommandBuffer[]", [commands]))
+            if self.context.lost:
+                self.context.raise_lost()
+            lib.wgpuQueueSubmit(self.context.queue, len(commands), ffi.new("WGPUCommandBuffer[]", commands))
             self.copies.pending_bytes = 0
         finally:
-            lib.wgpuCommandBufferRelease(commands)
+            for one in commands:
+                lib.wgpuCommandBufferRelease(one)
 
     # --- what is not needed any more
 
@@ -289,6 +288,9 @@ class WebGPUDevice(Device):
                 self.submit_waiting()
                 self.context.wait(self.context.note_point())
             self.waiting.clear()
+            self.ready.clear()
+            if self._timestamps is not None:
+                self._timestamps.close()
             self.release_discarded()
             self.groups.forget_all()
         self.context.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..lanes import Block, Lane, Lanes, Mark
@@ -10,18 +11,25 @@ from .staging import Transfer
 
 if TYPE_CHECKING:
     from .device import WebGPUDevice
+    from .timestamps import Stamp
 
 
 class WebGPUMark(Mark):
     """A point in the queue. When it is seen to have passed, the downloads before it are in their blocks."""
 
-    def __init__(self, device: WebGPUDevice, transfers: list[tuple[Transfer, int]]) -> None:
+    stamp: Stamp  # where its time is, on timed lanes
+
+    def __init__(self, device: WebGPUDevice, transfers: list[tuple[Transfer, int]], timed: bool) -> None:
         self._context = device.context
         self._transfers = transfers
         self._finished = False
+        self.made = time.perf_counter()
         self.seen = 0.0
         with device.context.lock:
-            device.submit_waiting()
+            if timed:
+                self.stamp = device.timestamps.submit(bring=bool(transfers))
+            else:
+                device.submit_waiting()
             self._point = device.context.note_point(self._pass)
 
     def _pass(self) -> None:
@@ -47,8 +55,9 @@ class WebGPULane(Lane):
 
     device: WebGPUDevice
 
-    def __init__(self, device: WebGPUDevice) -> None:
-        super().__init__(device)
+    def __init__(self, lanes: WebGPULanes) -> None:
+        super().__init__(lanes.device)
+        self._timed = lanes.timed
         self._transfers: list[tuple[Transfer, int]] = []  # since the last mark
 
     def download(self, handle: int, block: Block) -> Any:
@@ -64,19 +73,22 @@ class WebGPULane(Lane):
     def mark(self) -> WebGPUMark:
         with self.device.context.lock:
             transfers, self._transfers = self._transfers, []
-            return WebGPUMark(self.device, transfers)
+            return WebGPUMark(self.device, transfers, self._timed)
 
     def flush(self) -> None:
         self.device.submit()
 
 
 class WebGPULanes(Lanes):
-    """One lane under three names. Its marks know when the host saw them pass, not when they passed."""
+    """One lane under three names. Without timestamps its marks know when the host saw them pass, not when they passed."""
 
     device: WebGPUDevice
 
     def __init__(self, device: WebGPUDevice, timed: bool) -> None:
-        super().__init__(device, timed=False)
+        super().__init__(device, timed and device.capabilities.timestamps)
 
     def open_lanes(self) -> None:
-        self.upload = self.compute = self.download = WebGPULane(self.device)
+        self.upload = self.compute = self.download = WebGPULane(self)
+
+    def times(self, marks: Sequence[WebGPUMark]) -> list[float]:
+        return self.device.timestamps.host_times(marks) if self.timed else super().times(marks)

@@ -12,7 +12,7 @@ from ...programs.source import Source
 from ...programs.translation_unit import compile_error
 from .context import Context
 from .native import native, view_of
-from .reflection import with_writable_buffers
+from .reflection import with_immediate_scalars, with_writable_buffers
 
 _WGSL = 2  # WGPUSType_ShaderSourceWGSL
 _UNIFORM, _STORAGE, _READ_ONLY = 2, 3, 4  # WGPUBufferBindingType
@@ -25,15 +25,20 @@ _MARKER = re.compile(r"// .*, line (\d+)\Z")
 
 
 class Module:
-    """A shader module; `writable` where its read-only buffers are declared as others are.
+    """A shader module; `writable` where its read-only buffers are declared as others are, `immediate` where its scalars are
+    passed without a buffer.
 
-    Mesa's software Vulkan driver needs that (`device.py`), and so does a launch that passes one array twice.
+    Mesa's software Vulkan driver needs writable buffers (`device.py`), and so does a launch that passes one array twice.
     """
 
-    def __init__(self, context: Context, text: str, writable: bool) -> None:
+    def __init__(self, context: Context, text: str, writable: bool, immediate: bool) -> None:
         ffi, lib = native()
         self.writable = writable
-        view, _memory = view_of(with_writable_buffers(text) if writable else text)
+        if writable:
+            text = with_writable_buffers(text)
+        if immediate:
+            text = with_immediate_scalars(text)
+        view, _memory = view_of(text)
         code = ffi.new("WGPUShaderSourceWGSL *")
         code.chain.sType = _WGSL
         code.code = view
@@ -48,6 +53,7 @@ def make_pipeline(
     symbol: str,
     buffers: Sequence[tuple[int, bool]],
     uniforms: Sequence[tuple[int, int]],
+    immediate_bytes: int,
 ) -> tuple[Any, Any]:
     """The layout of bind groups, and the pipeline of an entry point.
 
@@ -67,9 +73,9 @@ def make_pipeline(
     described = ffi.new("WGPUBindGroupLayoutDescriptor *", {"entryCount": count, "entries": entries})
     layout = lib.wgpuDeviceCreateBindGroupLayout(context.raw, described)
     layouts = ffi.new("WGPUBindGroupLayout[]", [layout])
-    whole = lib.wgpuDeviceCreatePipelineLayout(
-        context.raw, ffi.new("WGPUPipelineLayoutDescriptor *", {"bindGroupLayoutCount": 1, "bindGroupLayouts": layouts})
-    )
+    described = ffi.new("WGPUPipelineLayoutDescriptor *", {"bindGroupLayoutCount": 1, "bindGroupLayouts": layouts})
+    described.immediateSize = immediate_bytes
+    whole = lib.wgpuDeviceCreatePipelineLayout(context.raw, described)
     view, _memory = view_of(symbol)
     descriptor = ffi.new("WGPUComputePipelineDescriptor *")
     descriptor.layout = whole

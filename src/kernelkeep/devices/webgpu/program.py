@@ -31,6 +31,7 @@ class WebGPUProgram(Program):
         super().__init__(device, compiled)
         self.text = text
         self.unloaded = False
+        self.immediate_bytes = immediate_bytes(compiled.kernels, device.context.max_immediate_bytes)
         self._objects: list[tuple[Any, Callable[[Any], None]]] = []
         self._modules: dict[bool, Module] = {}
         self.numbers: list[int] = []  # of its kernels
@@ -45,7 +46,7 @@ class WebGPUProgram(Program):
         writable = aliased or self.device.buffers_are_writable
         found = self._modules.get(writable)
         if found is None:
-            found = self._add(Module(self.device.context, self.text, writable))
+            found = self._add(Module(self.device.context, self.text, writable, self.immediate_bytes > 0))
         return found
 
     def _add(self, module: Module) -> Module:
@@ -82,7 +83,9 @@ class WebGPUKernel(Kernel):
         program.numbers.append(self.number)
         self.symbol = signature.symbol or signature.name
         self.buffers = sorted((p for p in params if p.kind == "buffer"), key=lambda p: p.slot)
-        self.uniforms = _uniforms(params, self.device.blocks.alignment)
+        self._blocks = _uniforms(params, self.device.blocks.alignment)
+        self.immediate_bytes = program.immediate_bytes
+        self.uniforms = [] if self.immediate_bytes else self._blocks
         self.parts = tuple(offset for _, offset, _ in self.uniforms)
         self._layouts: dict[bool, tuple[Any, Any]] = {}
         with self.device.context.lock:
@@ -95,7 +98,9 @@ class WebGPUKernel(Kernel):
             module = self.program.module(aliased)
             bindings = [(p.slot, p.access == "r" and not module.writable) for p in self.buffers]
             sizes = [(binding, nbytes) for binding, _, nbytes in self.uniforms]
-            layout, pipeline = make_pipeline(self.device.context, module, self.symbol, bindings, sizes)
+            layout, pipeline = make_pipeline(
+                self.device.context, module, self.symbol, bindings, sizes, self.immediate_bytes
+            )
             lib = native().lib
             self.program.own(layout, lib.wgpuBindGroupLayoutRelease)
             self.program.own(pipeline, lib.wgpuComputePipelineRelease)
@@ -121,14 +126,14 @@ class WebGPUKernel(Kernel):
         """The indices of buffers by binding and of scalars by place, and the function that packs the scalars."""
         params = self.params or ()
         buffers = sorted((i for i, p in enumerate(params) if p.kind == "buffer"), key=lambda i: params[i].slot)
-        starts = {str(binding): offset for binding, offset, _ in self.uniforms}
+        starts = {str(binding): offset for binding, offset, _ in self._blocks}
         places = {i: starts[p.place] + p.slot for i, p in enumerate(params) if p.kind == "scalar"}
         scalars = sorted(places, key=places.__getitem__)
         layout, at = "<", 0
         for i in scalars:
             layout += "x" * (places[i] - at) + _CODES[params[i].dtype or ""]
             at = places[i] + _SCALAR_BYTES
-        end = max((offset + nbytes for _, offset, nbytes in self.uniforms), default=0)
+        end = max((offset + nbytes for _, offset, nbytes in self._blocks), default=0)
         return buffers, scalars, struct.Struct(layout + "x" * (end - at)).pack
 
     def sort_values(self, values: Sequence[Any]) -> _Values:
@@ -152,6 +157,11 @@ class WebGPUKernel(Kernel):
         names = {"pack": pack, "lock": self.device.context.lock, "kernel": self}
         return FastLaunch(lines, names | {"program": self.program, "raise_closed": self.raise_closed})
 
+    def check_loaded(self) -> None:
+        """Raise `DeviceError` if the program was closed. The caller has the lock."""
+        if self.program.unloaded:
+            self.raise_closed()
+
     def enqueue(self, values: Sequence[Any], shape: Any, options: LaunchOptions) -> None:
         self.add_to_batch((self, *self.sort_values(values), shape))
 
@@ -159,8 +169,7 @@ class WebGPUKernel(Kernel):
         """Have a launch wait in the batch; a full batch is submitted."""
         device = self.device
         with device.context.lock:
-            if self.program.unloaded:
-                self.raise_closed()
+            self.check_loaded()
             device.waiting.append(entry)
             if len(device.waiting) >= device.batch_size:
                 device.submit_waiting()
@@ -180,6 +189,17 @@ class WebGPUKernel(Kernel):
 
 
 Launch = tuple[WebGPUKernel, tuple[int, ...], bytes, tuple[int, int, int]]
+
+
+def immediate_bytes(signatures: Sequence[KernelSignature], most: int) -> int:
+    """The size of the scalars of a text, where all are in one block that needs no buffer; else 0."""
+    sizes = {sum(nbytes for *_, nbytes in blocks) if len(blocks) == 1 else 0 for blocks in _blocks_of(signatures)}
+    found = sizes.pop() if len(sizes) == 1 else 0
+    return found if found <= most else 0
+
+
+def _blocks_of(signatures: Sequence[KernelSignature]) -> list[list[tuple[int, int, int]]]:
+    return [_uniforms(signature.params or (), 16) for signature in signatures]
 
 
 def _uniforms(params: tuple[Parameter, ...], alignment: int) -> list[tuple[int, int, int]]:

@@ -22,6 +22,7 @@ _STRUCT = re.compile(r"\bstruct\s+(\w+)\s*\{([^}]*)\}")
 _ALIAS = re.compile(r"\balias\s+(\w+)\s*=\s*([^;]+);")
 _CONSTANT = re.compile(r"\b(?:const|override)\s+(\w+)\s*(?::[^=;]*)?=\s*\(?\s*(\d+)[iu]?\s*\)?\s*;")
 _ARRAY = re.compile(r"array<\s*(?:atomic<\s*)?(\w+)\s*>*\s*>\Z")
+_UNIFORM = re.compile(r"(?:@(?:group|binding)\s*\([^)]*\)\s*)+var\s*<\s*uniform\s*>")
 _READ_ONLY = re.compile(r"\bvar\s*<\s*storage\s*(?:,\s*read\s*)?>")
 
 
@@ -62,6 +63,11 @@ def reflect(text: str, name: str) -> tuple[KernelSignature, ...]:
 def with_writable_buffers(text: str) -> str:
     """The text with all its storage buffers declared to be written to. Its lines keep their numbers."""
     return _READ_ONLY.sub("var<storage, read_write>", text)
+
+
+def with_immediate_scalars(text: str) -> str:
+    """The text with its uniform struct declared as immediate data. Its lines keep their numbers."""
+    return _UNIFORM.sub(lambda found: "\n" * found[0].count("\n") + "var<immediate>", text)
 
 
 def _parameters(plain: str) -> tuple[Parameter, ...]:

@@ -1,7 +1,8 @@
-"""WebGPU beyond the conformance suite: odd sizes, one array twice, several uniforms, a lost device, specs with a word."""
+"""WebGPU beyond the conformance suite: odd sizes, one array twice, scalars, launches encoded ahead, times, specs with a word."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -70,7 +71,52 @@ def test_several_uniforms_are_passed(device: WebGPUDevice) -> None:
             assert y.numpy().tolist() == [a, b, c]
 
 
-def test_more_blocks_of_scalars_than_the_buffer_holds(device: WebGPUDevice) -> None:
+@pytest.fixture(params=["immediates", "uniforms"])
+def scalars(request: pytest.FixtureRequest, device: WebGPUDevice, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Programs that are built in the test take their scalars in this way."""
+    if request.param == "uniforms":
+        monkeypatch.setattr(device.context, "max_immediate_bytes", 0)
+    elif not device.context.max_immediate_bytes:
+        pytest.skip("this adapter has no immediates")
+    return str(request.param)
+
+
+def test_scalars_are_passed_with_and_without_a_buffer(device: WebGPUDevice, scalars: str) -> None:
+    kernel = kk.PortableKernel(
+        "mixed",
+        params=[
+            kk.Buffer("y", "f4"),
+            kk.Scalar("a", "i4"),
+            kk.Scalar("b", "f4"),
+            kk.Scalar("c", "u4"),
+            kk.Scalar("d", "i2"),
+        ],
+        body="y[0] = a; y[1] = b; y[2] = c; y[3] = d;",
+        group=1,
+    )
+    with device.build(kernel.source(device)) as program:
+        assert (program.immediate_bytes > 0) == (scalars == "immediates")
+        y = device.array(np.zeros(4, "f4"))
+        prepared = program.kernel().prepare(1, (y, -1, 0.5, 7, -8))
+        prepared()
+        assert y.numpy().tolist() == [-1, 0.5, 7, -8]
+        prepared.update("b", 2.5)
+        prepared()
+        assert y.numpy().tolist() == [-1, 2.5, 7, -8]
+
+
+def test_scalars_that_are_too_large_for_immediates_are_in_a_buffer(device: WebGPUDevice) -> None:
+    names = [f"a{at}" for at in range(device.context.max_immediate_bytes // 4 + 1)]
+    params: list[kk.Buffer | kk.Scalar] = [kk.Buffer("y", "i4"), *(kk.Scalar(name, "i4") for name in names)]
+    kernel = kk.PortableKernel("many", params=params, body=f"y[0] = {' + '.join(names)};", group=1)
+    with device.build(kernel.source(device)) as program:
+        assert program.immediate_bytes == 0
+        y = device.array(np.zeros(1, "i4"))
+        program.kernel().launch(1, (y, *range(len(names))))
+        assert y.numpy()[0] == sum(range(len(names)))
+
+
+def test_more_blocks_of_scalars_than_the_buffer_holds(device: WebGPUDevice, scalars: str) -> None:
     body = "kk_atomic_add(y[0], a);"
     kernel = kk.PortableKernel("sum", params=[kk.Buffer("y", "i4"), kk.Scalar("a", "i4")], body=body, group=1)
     with device.build(kernel.source(device)) as program:
@@ -80,6 +126,69 @@ def test_more_blocks_of_scalars_than_the_buffer_holds(device: WebGPUDevice) -> N
         for launch in prepared:
             launch()
         assert y.numpy()[0] == count * (count - 1) // 2
+
+
+@pytest.fixture
+def steps(device: WebGPUDevice, scalars: str) -> Iterator[tuple[Any, list[kk.Prepared]]]:
+    """y = 3 y + 1, then y = 2 y: an array, and two launches whose order is seen in it."""
+    params: list[kk.Buffer | kk.Scalar] = [kk.Buffer("y", "i4"), kk.Scalar("a", "i4"), kk.Scalar("b", "i4")]
+    kernel = kk.PortableKernel("affine", params=params, body="y[0] = a * y[0] + b;", group=1)
+    with device.build(kernel.source(device)) as program:
+        y = device.array(np.zeros(1, "i4"))
+        yield y, [program.kernel().prepare(1, (y, a, b)) for a, b in ((3, 1), (2, 0))]
+
+
+def test_launches_encoded_ahead_run_when_they_are_called(device: WebGPUDevice, steps: Any) -> None:
+    y, (first, second) = steps
+    ahead = device.encode_ahead([first, second])
+    assert y.numpy()[0] == 0
+    first()
+    ahead()  # behind what waits
+    second()  # and before what follows
+    assert y.numpy()[0] == 2 * 2 * (3 * 1 + 1)
+    ahead()  # the buffer is gone, the launches are made all the same
+    assert y.numpy()[0] == 2 * (3 * 16 + 1)
+
+
+def test_launches_encoded_ahead_see_what_was_bound_since(device: WebGPUDevice, steps: Any) -> None:
+    y, (first, _) = steps
+    ahead = device.encode_ahead([first])
+    first.update("b", 5)
+    ahead()
+    assert y.numpy()[0] == 5
+    ahead = device.encode_ahead([first])
+    for b in range(9000):  # more than the buffer of scalars holds
+        first.update("b", b)
+        first()
+    y.copy_from(np.array([1], "i4"))
+    first.update("b", 5)
+    ahead()
+    assert y.numpy()[0] == 8
+
+
+def test_launches_encoded_ahead_of_what_is_closed_are_refused(device: WebGPUDevice, steps: Any) -> None:
+    y, launches = steps
+    ahead, other = device.encode_ahead(launches), device.encode_ahead(launches)
+    del other  # and is never called
+    y.close()
+    with pytest.raises(kk.DeviceError, match="closed"):
+        ahead()
+
+
+def test_marks_tell_the_device_s_time(device: WebGPUDevice, steps: Any) -> None:
+    _, launches = steps
+    lanes = device.open_lanes()
+    assert lanes.timed and device.capabilities.timestamps
+    start = time.perf_counter()
+    marks = []
+    for _ in range(100):  # more than come to the host at once
+        launches[0]()
+        marks.append(lanes.compute.mark())
+    marks[-1].wait()
+    end = time.perf_counter()
+    times = lanes.times(marks)
+    assert times == sorted(times) and start < times[0] < times[-1] < end
+    assert lanes.times(marks[3:5]) == pytest.approx(times[3:5], abs=1e-3)
 
 
 def test_closing_arrays_forgets_their_bind_groups(device: WebGPUDevice) -> None:
