@@ -123,9 +123,10 @@ class Session:
             wanted["kklimit"] = tasks
         return wanted
 
-    def mark(self) -> Mark:
-        """A point after everything that is enqueued so far; flushes it to the device."""
-        mark = self.lanes.compute.mark()
+    def mark(self, *, timed: bool = False) -> Mark:
+        """A point after everything that is enqueued so far; flushes it to the device. `timed`: its time will be asked for."""
+        lane = self.lanes.compute
+        mark = lane.mark() if timed else lane.point()
         self.lanes.compute.flush()
         return mark
 

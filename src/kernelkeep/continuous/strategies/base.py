@@ -98,7 +98,7 @@ class Strategy(ABC):
             start = time.perf_counter()
             launch(size)
             spent = time.perf_counter()
-            mark = session.mark()
+            mark = session.mark(timed=timed)
             if timed:
                 host.append((spent - start) / (size if whole else 1))
                 sampling = [*sampling[-1:], mark]

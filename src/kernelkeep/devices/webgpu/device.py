@@ -138,7 +138,7 @@ class WebGPUDevice(Device):
 
     def submit_waiting(self, stamp: Stamp | None = None, then: Callable[[Any], None] | None = None) -> None:
         """Encode and submit every waiting launch, with a timestamp and what else `then` encodes. The caller has the lock."""
-        waiting = self.waiting
+        waiting, launched = self.waiting, bool(self.waiting or self.ready)
         if waiting and self.ready:  # encoding those that wait may overwrite scalars of those that are ready
             self._submit()
         if waiting or stamp is not None or then is not None:
@@ -153,8 +153,8 @@ class WebGPUDevice(Device):
             self._submit(encode(self, fill))
         elif self.ready:
             self._submit()
-        if waiting:
-            waiting.clear()
+        waiting.clear()
+        if launched:
             self.batch_size = min(self.batch_size * 2, _MAX_BATCH)
         if self._discarded or self._discarded_objects:
             self.release_discarded()

@@ -71,9 +71,15 @@ class WebGPULane(Lane):
         self.device.clear(handle, nbytes)
 
     def mark(self) -> WebGPUMark:
+        return self._mark(self._timed)
+
+    def point(self) -> WebGPUMark:
+        return self._mark(timed=False)
+
+    def _mark(self, timed: bool) -> WebGPUMark:
         with self.device.context.lock:
             transfers, self._transfers = self._transfers, []
-            return WebGPUMark(self.device, transfers, self._timed)
+            return WebGPUMark(self.device, transfers, timed)
 
     def flush(self) -> None:
         self.device.submit()

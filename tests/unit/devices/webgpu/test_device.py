@@ -11,6 +11,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.devices.webgpu.device import WebGPUDevice
+from kernelkeep.devices.webgpu.program import WebGPUProgram
 from kernelkeep.testing import open_or_skip
 
 pytestmark = pytest.mark.webgpu
@@ -95,7 +96,7 @@ def test_scalars_are_passed_with_and_without_a_buffer(device: WebGPUDevice, scal
         group=1,
     )
     with device.build(kernel.source(device)) as program:
-        assert (program.immediate_bytes > 0) == (scalars == "immediates")
+        assert isinstance(program, WebGPUProgram) and (program.immediate_bytes > 0) == (scalars == "immediates")
         y = device.array(np.zeros(4, "f4"))
         prepared = program.kernel().prepare(1, (y, -1, 0.5, 7, -8))
         prepared()
@@ -110,7 +111,7 @@ def test_scalars_that_are_too_large_for_immediates_are_in_a_buffer(device: WebGP
     params: list[kk.Buffer | kk.Scalar] = [kk.Buffer("y", "i4"), *(kk.Scalar(name, "i4") for name in names)]
     kernel = kk.PortableKernel("many", params=params, body=f"y[0] = {' + '.join(names)};", group=1)
     with device.build(kernel.source(device)) as program:
-        assert program.immediate_bytes == 0
+        assert isinstance(program, WebGPUProgram) and program.immediate_bytes == 0
         y = device.array(np.zeros(1, "i4"))
         program.kernel().launch(1, (y, *range(len(names))))
         assert y.numpy()[0] == sum(range(len(names)))
