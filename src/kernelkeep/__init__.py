@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .errors import OutOfMemory as OutOfMemory
     from .errors import RemoteError as RemoteError
     from .errors import SupervisionError as SupervisionError
+    from .errors import TaskSilent as TaskSilent
     from .errors import Unsupported as Unsupported
     from .errors import VariantError as VariantError
     from .execution.executor import Executor as Executor
@@ -76,6 +77,9 @@ if TYPE_CHECKING:
     from .programs.source import Source as Source
     from .remote.address import Remote as Remote
     from .remote.keyring import Keyring as Keyring
+    from .resident.future import TaskFuture as TaskFuture
+    from .resident.resident import Resident as Resident
+    from .resident.task import Task as Task
     from .variants.report import TuneReport as TuneReport
     from .variants.select import Selection as Selection
     from .variants.space import Variant as Variant
@@ -128,6 +132,7 @@ _HOMES = {
     "Progress": "continuous.progress",
     "Remote": "remote.address",
     "RemoteError": "errors",
+    "Resident": "resident.resident",
     "Run": "continuous.run",
     "RunReport": "continuous.report",
     "Scalar": "programs.portable",
@@ -137,6 +142,9 @@ _HOMES = {
     "SupervisedReport": "continuous.supervision.incident",
     "SupervisionError": "errors",
     "SyncReport": "cache.sync",
+    "Task": "resident.task",
+    "TaskFuture": "resident.future",
+    "TaskSilent": "errors",
     "Template": "variants.template",
     "TuneReport": "variants.report",
     "Tuned": "variants.tuned",
@@ -204,6 +212,7 @@ __all__ = [
     "Progress",
     "Remote",
     "RemoteError",
+    "Resident",
     "Run",
     "RunReport",
     "Scalar",
@@ -213,6 +222,9 @@ __all__ = [
     "SupervisedReport",
     "SupervisionError",
     "SyncReport",
+    "Task",
+    "TaskFuture",
+    "TaskSilent",
     "Template",
     "TuneReport",
     "Tuned",

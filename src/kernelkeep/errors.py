@@ -6,7 +6,8 @@
     ├── DeviceError                           a driver or device failed, is missing or is closed
     │   ├── BinaryRejected                    the driver refuses this binary; compile again
     │   ├── KernelFault                       the reference device found a bug in a kernel: .kind, .line, .item
-    │   └── OutOfMemory   (also MemoryError)  the device cannot hold it
+    │   ├── OutOfMemory   (also MemoryError)  the device cannot hold it
+    │   └── TaskSilent                        a task of a resident grid takes long; waiting again is fine
     ├── Unsupported                           the device lacks .capability
     ├── VariantError                          every variant of a tuned kernel is known to fail: .failures
     ├── CheckpointError                       a checkpoint cannot be read or written, or does not fit
@@ -38,6 +39,7 @@ __all__ = [
     "OutOfMemory",
     "RemoteError",
     "SupervisionError",
+    "TaskSilent",
     "Unsupported",
     "VariantError",
 ]

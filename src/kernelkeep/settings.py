@@ -26,6 +26,15 @@ REMOTE_STALLED_SECONDS = 2.0  # how long closing a cache waits for one entry tha
 REMOTE_LONGEST_SECONDS = 100 * 365 * 86400.0  # of every time limit and time to live; more is a mistake
 REMOTE_FLUSH_SECONDS = 30.0  # and for all of them, as long as they are written one after the other
 
+# Resident grids. They are read when a grid is made, so a program may set them: `kernelkeep.settings.RESIDENT_SPINS = 20_000`.
+RESIDENT_SPINS = 2000  # looks at the ring before a block with nothing to do looks less often
+RESIDENT_NAPS = 40  # of half a microsecond: how long it then waits between two looks, at most
+RESIDENT_HOST_SPIN_NS = (
+    50_000  # how long a thread that waits for a result looks without pause; then it sleeps, 20 µs to 1 ms
+)
+RESIDENT_SILENCE_SECONDS = 10.0  # without an acknowledged task, after which whoever waits is told what runs
+RESIDENT_END_SECONDS = 10.0  # for a grid that was told to end
+
 
 def cache_dir(chosen: str | os.PathLike[str] | None = None) -> Path:
     """Where compiled programs are kept: what was chosen, else $KERNELKEEP_CACHE_DIR, else the user's cache folder.

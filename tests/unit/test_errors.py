@@ -17,6 +17,7 @@ PARENTS = {
     "BinaryRejected": (kk.DeviceError,),
     "OutOfMemory": (kk.DeviceError, MemoryError),
     "KernelFault": (kk.DeviceError,),
+    "TaskSilent": (kk.DeviceError,),
     "Unsupported": (kk.KernelKeepError,),
     "VariantError": (kk.KernelKeepError,),
     "CacheWarning": (UserWarning,),

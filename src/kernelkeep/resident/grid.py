@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import settings
 from ..cache.lease import Lease
 from ..cache.program_cache import ProgramCache
 from ..devices.array import Array
@@ -32,18 +33,17 @@ class DeviceGrid:
 
     emulated = False
 
-    def __init__(self, cache: ProgramCache, *, sms: int | None, timeline: int, spins: int, naps: int) -> None:
+    def __init__(self, cache: ProgramCache, *, sms: int | None, timeline: int) -> None:
         self.cache, self.device = cache, cache.device
         self.blocks_place = self.device.open_resident_blocks(sms=sms)
         self.timeline = timeline
-        self._back_off = (spins, naps)
         self._lock = threading.RLock()
         self._lease: Lease | None = None
         self._running = False
         self.is_wanted = False
         self.blocks = 0
         self.diagnose: Callable[[], str] = lambda: ""
-        self.end_seconds = 10.0
+        self.end_seconds = settings.RESIDENT_END_SECONDS
         self.launches = 0
 
     # --- the program
@@ -52,19 +52,24 @@ class DeviceGrid:
         self, tasks: Sequence[PreparedTask], arrays: Sequence[TaskArray], slot: int, capacity: int, threads: int
     ) -> TaskProgramSource:
         """The source of a program with these tasks."""
-        spins, naps = self._back_off
         constants = dict(
             THREADS=threads,
             SLOT=slot,
             HELD=max(8, min(256, _HELD_BYTES // slot, capacity)),
             CAPACITY=capacity,
             RESULTS=int(any(task.result for task in tasks)),
-            SPINS=spins,
-            NAPS=naps,
+            SPINS=settings.RESIDENT_SPINS,
+            NAPS=settings.RESIDENT_NAPS,
             TIMELINE=self.timeline,
         )
         program = TaskProgram(tuple(task.parts for task in tasks), tuple(arrays), constants)
         return TaskProgramSource(program, self.device.language, "resident")
+
+    def get_program(
+        self, tasks: Sequence[PreparedTask], arrays: Sequence[TaskArray], slot: int, capacity: int, threads: int
+    ) -> Lease:
+        """That program, compiled or from the cache."""
+        return self.cache.get(self.program_of(tasks, arrays, slot, capacity, threads))
 
     def count_blocks(self, lease: Lease, wanted: int | None) -> int:
         """How many blocks to launch: as wanted, or one for each processor."""
@@ -93,12 +98,9 @@ class DeviceGrid:
         self._ring_address = self.blocks_place.map_memory(ring)
         self._arrays = list(arrays)
 
-    def set_arrays(self, arrays: Sequence[Array]) -> None:
-        """Other arrays, from the next launch on."""
-        self._arrays = list(arrays)
-
     def use(self, lease: Lease) -> None:
-        """The program of the next launch."""
+        """The program of the next launch. No grid runs, or none was started."""
+        lease.program.make_resident()
         old, self._lease = self._lease, lease
         if old is not None:
             old.release()

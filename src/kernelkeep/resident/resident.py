@@ -11,7 +11,6 @@ spreads them over all blocks.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import time
@@ -21,6 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from .. import settings
 from ..cache.program_cache import ProgramCache
 from ..devices.array import Array
 from ..errors import ArgumentError, DeviceError, TaskSilent
@@ -30,26 +30,20 @@ from .arguments import array_dtype, rows_of, slot_bytes, threads_of
 from .diagnosis import WAY_OUT, Silence, describe
 from .future import BatchFuture, TaskFuture, Waiting
 from .grid import DeviceGrid
-from .lane import open_lane
+from .lanes import Lanes
 from .protocol import Layout
-from .task import WIDE, PreparedTask, prepare
+from .task_table import TaskTable
 from .timeline import ResidentTimeline, clock_offset, read_timeline, save_traces
-
-_SPINS = 2000  # looks at the ring before a block with nothing to do looks less often
-_NAPS = 40  # of half a microsecond: how long it then waits between two looks, at most
-_CHUNK = 256  # rows that go to one block at once, where tasks are spread
-_SLICE_NS = 100_000_000
 
 
 class Resident:
     """A grid that stays on the device and runs tasks as they are submitted. A context manager that stops it.
 
     `tasks` has a body, or more (`resident/task.py`), for each name; `arrays` the device arrays that they use by name; NumPy
-    arrays are uploaded. `blocks` is how many blocks stay, by default one on each processor (SM); `sms` keeps the grid to
-    that many processors. `threads` is the number of work-items in a block, 128 by default; `capacity` how many tasks of a
-    block can wait, a power of two; `argument_bytes` makes room for tasks with longer arguments that are added later.
-    Whoever waits for a task that takes longer than `silence_seconds` gets `TaskSilent`, which says what runs where; the
-    task goes on.
+    arrays are uploaded. `blocks` is how many blocks stay, by default one on each processor (SM); `sms` keeps the grid to that
+    many processors. `threads` is the number of work-items in a block, 128 by default; `capacity` how many tasks of a block can
+    wait, a power of two; `argument_bytes` makes room for tasks with longer arguments that are added later. Whoever waits for a
+    task that takes longer than `silence_seconds` gets `TaskSilent`, which says what runs where; the task goes on.
     """
 
     def __init__(
@@ -64,43 +58,40 @@ class Resident:
         capacity: int = 1024,
         argument_bytes: int = 0,
         timeline: int = 0,
-        silence_seconds: float = 10.0,
+        silence_seconds: float | None = None,
     ) -> None:
         if not isinstance(cache, ProgramCache):
             raise ArgumentError(f"cache must be a kk.ProgramCache, got a {type(cache).__name__}")
         if not isinstance(tasks, Mapping) or not tasks:
             raise ArgumentError("tasks must be a mapping of names to bodies, with at least one")
+        if not isinstance(arrays, Mapping | None):
+            raise ArgumentError(f"arrays must be a mapping of names to arrays, got a {type(arrays).__name__}")
         self.cache, self.device = cache, cache.device
         self.threads = threads_of(tasks, threads, self.device)
         self.last_pause_seconds = 0.0
         self._closed = False
         self._control = threading.RLock()  # held by what starts, pauses, changes and stops the grid
-        self._local = threading.local()
-        self._next_lane = itertools.count()
-        self._silence = Silence(silence_seconds)
+        self._paused_by: int | None = None  # the thread that did
+        self._silence = Silence(settings.RESIDENT_SILENCE_SECONDS if silence_seconds is None else silence_seconds)
         self._failure: BaseException | None = None
-        self._waiting = Waiting(self._on_silence)
-        self.arrays = {name: self._array(name, one) for name, one in (arrays or {}).items()}
-        self._capacity = capacity
-        self._tasks = self._prepared(tasks, {})
-        self._slot = slot_bytes(self._tasks.values(), argument_bytes)
+        self._waiting = Waiting(self._on_silence, spin_ns=settings.RESIDENT_HOST_SPIN_NS)
         self._grid = self._new_grid(sms, timeline)
         try:
-            lease = self.cache.get(self._source(self._tasks))
-            self._grid.use(lease)
-            count = self._grid.count_blocks(lease, blocks)
+            self.arrays = {name: self._array(name, one) for name, one in (arrays or {}).items()}
+            language = find_language(self.device.language)
+            self._table = TaskTable.of(tasks, self._task_arrays(), self.threads, language)
+            self._slot = slot_bytes(self._table.numbered, argument_bytes)
+            Layout(1, capacity, self._slot)  # refuses a capacity that cannot be, before anything is compiled
+            self._capacity = capacity
+            program = self._program(self._table)
+            self._grid.use(program)
+            count = self._grid.count_blocks(program, blocks)
             self.layout = Layout(count, capacity, self._slot)
-            self._ring = self._grid.new_ring(self.layout)
-            self._grid.place(self._ring, self.layout, list(self.arrays.values()), count)
+            ring = self._grid.new_ring(self.layout)
+            self._grid.place(ring, self.layout, list(self.arrays.values()), count)
             self._grid.diagnose = self.describe
-            self._set_tasks(self._tasks)
-            self._lanes = [
-                open_lane(
-                    self.layout, number, self._ring, TaskFuture, context=self._waiting, emulated=self._grid.emulated
-                )
-                for number in range(count)
-            ]
-            self._numbers = {id(lane): number for number, lane in enumerate(self._lanes)}
+            self._lanes = Lanes(self.layout, ring, self._waiting, emulated=self._grid.emulated)
+            self._local, self._plans = self._lanes.local, self._table.plans
             self.device.add_tenant(self)
             self._grid.start()
         except BaseException:
@@ -108,35 +99,34 @@ class Resident:
             self._grid.close()
             raise
 
+    @classmethod
+    def emulated(
+        cls, cache: ProgramCache, tasks: Mapping[str, Any], arrays: Mapping[str, Any] | None = None, **options: Any
+    ) -> Resident:
+        """The same on host threads: no kernel stays, and a task is a launch that its block's thread waits for.
+
+        For tests, and for devices that cannot keep a kernel. Rings, futures, order, graphs and errors are the same; what is
+        fast on a device with resident grids is slow here. `blocks` is 2 by default.
+        """
+        return _EmulatedResident(cache, tasks, arrays, **options)
+
     # --- what it is made of
 
     def _new_grid(self, sms: int | None, timeline: int) -> Any:
-        return DeviceGrid(self.cache, sms=sms, timeline=timeline, spins=_SPINS, naps=_NAPS)
+        return DeviceGrid(self.cache, sms=sms, timeline=timeline)
 
     def _array(self, name: str, given: Any) -> Array:
         array = given if isinstance(given, Array) else self.device.array(given)
         array_dtype(name, array)
+        if array.device is not self.device:
+            raise ArgumentError(f"array {name} must be on {self.device.spec}, and is on {array.device.spec}")
         return array
 
     def _task_arrays(self) -> list[TaskArray]:
         return [TaskArray(name, array_dtype(name, one)) for name, one in self.arrays.items()]
 
-    def _prepared(self, given: Mapping[str, Any], known: Mapping[str, PreparedTask]) -> dict[str, PreparedTask]:
-        language, arrays = find_language(self.device.language), self._task_arrays()
-        found = dict(known)
-        for name, body in given.items():
-            found[name] = prepare(name, body, len(found), arrays, self.threads, language)
-        return found
-
-    def _source(self, tasks: Mapping[str, PreparedTask]) -> Any:
-        return self._grid.program_of(
-            tuple(tasks.values()), self._task_arrays(), self._slot, self._capacity, self.threads
-        )
-
-    def _set_tasks(self, tasks: dict[str, PreparedTask]) -> None:
-        self._tasks = tasks
-        self._by_number = {task.number: task for task in tasks.values()}
-        self._plans = {name: task.plan() for name, task in tasks.items()}
+    def _program(self, table: TaskTable) -> Any:
+        return self._grid.get_program(table.numbered, self._task_arrays(), self._slot, self._capacity, self.threads)
 
     @property
     def blocks(self) -> int:
@@ -146,7 +136,7 @@ class Resident:
     @property
     def tasks(self) -> tuple[str, ...]:
         """The names of the tasks."""
-        return tuple(self._tasks)
+        return tuple(self._table.named)
 
     # --- submitting
 
@@ -155,23 +145,13 @@ class Resident:
         try:
             lane, plan = self._local.lane, self._plans[name]
         except (AttributeError, KeyError, TypeError):
-            lane, plan = self._lane(), self._plan(name)
+            self._check_open()
+            plan, lane = self._table.task(name).plan(), self._lanes.of_thread()
         try:
             future: TaskFuture | None = lane.push(plan, args)
+            return self._lanes.push(lane, plan, args, self._check_open) if future is None else future
         except (TypeError, OverflowError) as error:
             raise ArgumentError(f"task {name}: {error}") from None
-        if future is not None and not self._closed:
-            return future
-        return self._submit_slowly(name, lane, plan, args, future)
-
-    def _submit_slowly(self, name: str, lane: Any, plan: bytes, args: tuple[Any, ...], future: Any) -> TaskFuture:
-        while future is None:
-            self._check_open()
-            self._wait_for_room(lane)
-            future = lane.push(plan, args)
-        self._check_open()
-        found: TaskFuture = future
-        return found
 
     def submit_many(self, name: str, rows: Any, *, ordered: bool = True) -> BatchFuture:
         """Have a task run once for each row of arguments, with one doorbell for as many as fit into the ring.
@@ -181,91 +161,37 @@ class Resident:
         tasks are spread over all blocks, and run in any order. The results come as one array, in the order of the rows.
         """
         self._check_open()
-        task = self._task(name)
-        given = rows_of(task, rows)
-        number = task.number | (WIDE if task.whole_grid else 0)
-        parts: list[Any] = []
-        if ordered:
-            self._push_all(self._lane(), number, task, given, 0, len(given), parts)
-        else:
-            self._spread(number, task, given, parts)
-        return BatchFuture(parts)
+        task = self._table.task(name)
+        return BatchFuture(self._lanes.push_rows(task, rows_of(task, rows), self._check_open, ordered=ordered))
 
     def rows_dtype(self, name: str) -> np.dtype[Any]:
         """The record type of a task's arguments, as `submit_many` takes them fastest."""
-        found: np.dtype[Any] = self._task(name).row_dtype
+        found: np.dtype[Any] = self._table.task(name).row_dtype
         return found
-
-    def _push_all(
-        self, lane: Any, number: int, task: PreparedTask, rows: Any, start: int, end: int, parts: list[Any]
-    ) -> None:
-        while start < end:
-            taken, future = lane.push_many(number, rows, rows.dtype.itemsize, end, task.result_code, start)
-            if taken:
-                parts.append(future)
-                start += taken
-            else:
-                self._check_open()
-                self._wait_for_room(lane)
-
-    def _spread(self, number: int, task: PreparedTask, rows: Any, parts: list[Any]) -> None:
-        """Pieces of the rows to all lanes, in turn; whole rings' worth where there are many."""
-        lanes = self._lanes
-        piece = max(1, min(self._capacity // 2, -(-len(rows) // len(lanes))))
-        start, turn = 0, next(self._next_lane)
-        while start < len(rows):
-            end = min(len(rows), start + piece)
-            self._push_all(lanes[turn % len(lanes)], number, task, rows, start, end, parts)
-            start, turn = end, turn + 1
 
     async def run(self, name: str, *args: Any) -> Any:
         """Submit a task and await its result."""
         return await self.submit(name, *args)
 
-    def _wait_for_room(self, lane: Any) -> None:
-        """Wait until a quarter of a full ring is free: one doorbell for each freed slot would be slow."""
-        lane.wait(max(lane.done + 1, lane.submitted - self._capacity * 3 // 4), 20_000, _SLICE_NS)
-        self._waiting.look(lane)
-
-    def _lane(self) -> Any:
-        self._check_open()
-        lane = getattr(self._local, "lane", None)
-        if lane is None:
-            lane = self._local.lane = self._lanes[next(self._next_lane) % len(self._lanes)]
-        return lane
-
-    def _task(self, name: str) -> PreparedTask:
-        try:
-            return self._tasks[name]
-        except (KeyError, TypeError):
-            raise ArgumentError(f"there is no task {name!r}; the tasks are: {', '.join(self._tasks)}") from None
-
-    def _plan(self, name: str) -> bytes:
-        self._task(name)
-        return self._plans[name]
-
     # --- life
 
     def drain(self, timeout: float | None = None) -> bool:
         """Wait until every task submitted so far is done; whether that is so after `timeout` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for lane, head in [(lane, lane.submitted) for lane in self._lanes]:
-            while not lane.wait(head, 50_000, _SLICE_NS):
-                if deadline is not None and time.monotonic() > deadline:
-                    return False
-                self._waiting.look(lane)
-        return True
+        self._check_open()
+        return self._lanes.drain(timeout)
 
     def pause(self) -> None:
         """Have the grid end at a task boundary: its arrays are at rest. Tasks that wait stay in the ring until `resume`."""
         with self._control:
             self._check_open()
             self._grid.pause()
+            self._paused_by = threading.get_ident()
 
     def resume(self) -> None:
         """Go on where `pause` stopped."""
         with self._control:
             self._check_open()
+            self._paused_by = None
             self._grid.start()
 
     @contextmanager
@@ -284,25 +210,23 @@ class Resident:
         """Add a task, or replace one, while the grid runs; how long the grid stood still, in seconds.
 
         The program is compiled, or found in the cache, beside the running grid. Then the grid ends at a task boundary, and one
-        with the new program goes on with the same rings.
+        with the new program goes on with the same rings. Tasks that wait run the new body if it has the same arguments, result
+        and `whole_grid` as the old one; else they run the old one.
         """
         with self._control:
             self._check_open()
-            tasks = dict(self._tasks)
-            fresh = self._prepared({name: body}, {})[name]
-            number = tasks[name].number if name in tasks else len(tasks)
-            tasks[name] = fresh.with_number(number)
-            if (needed := slot_bytes(tasks.values(), 0)) > self._slot:
+            language = find_language(self.device.language)
+            table = self._table.with_task(name, body, self._task_arrays(), self.threads, language)
+            if (needed := slot_bytes(table.numbered, 0)) > self._slot:
                 raise ArgumentError(
                     f"task {name} needs {needed - 8} bytes for its arguments, and there is room for {self._slot - 8}: pass "
                     f"argument_bytes={needed - 8} to kk.Resident"
                 )
-            lease = self.cache.get(self._source(tasks))
+            program = self._program(table)
             began = time.perf_counter()
             with self._grid.out_of_the_way():
-                lease.program.make_resident()
-                self._grid.use(lease)
-                self._set_tasks(tasks)
+                self._grid.use(program)
+                self._table, self._plans = table, table.plans
             self.last_pause_seconds = time.perf_counter() - began
             return self.last_pause_seconds
 
@@ -358,7 +282,7 @@ class Resident:
                 "this resident grid keeps no timeline: pass timeline=4096, the entries kept for each block"
             )
         offset = clock_offset(self._grid.view) if self._grid.runs else 0.0
-        return read_timeline(self.device.spec, self._grid.read_traces(), self._by_number, offset)
+        return read_timeline(self.device.spec, self._grid.read_traces(), self._table.by_number(), offset)
 
     def save_trace(self, path: str | os.PathLike[str], *others: Any) -> None:
         """Write the timeline as a Chrome trace, which ui.perfetto.dev and chrome://tracing open.
@@ -371,24 +295,25 @@ class Resident:
 
     def describe(self) -> str:
         """What the blocks are doing, in one sentence."""
-        return describe(self._grid.view, self._by_number)
+        return describe(self._grid.view, self._table.by_number())
 
     def _on_silence(self, lane: Any) -> None:
         try:
             self._grid.check()
-        except DeviceError as error:
+        except Exception as error:
             self._fail(error)
             raise
+        if self._paused_by == threading.get_ident():
+            raise DeviceError("this thread paused the resident grid, so nothing is done: call resume() first")
         done = lane.done
-        lasts = self._silence.lasts(self._numbers[id(lane)], done) if lane.submitted > done else 0.0
+        lasts = self._silence.lasts(self._lanes.number_of(lane), done) if lane.submitted > done else 0.0
         if lasts > self._silence.seconds and self._grid.runs:
-            raise TaskSilent(f"nothing was done for {lasts:.0f} s: {self.describe()}. {WAY_OUT}")
+            raise TaskSilent(f"nothing was done for {lasts:.3g} s: {self.describe()}. {WAY_OUT}")
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
-        for lane in getattr(self, "_lanes", ()):
-            if lane.failure is None:
-                lane.failure = error
+        self._plans = {}  # `submit` looks for the reason then
+        self._lanes.fail(error)
 
     def _check_open(self) -> None:
         if self._failure is not None and not self._closed:
@@ -399,4 +324,14 @@ class Resident:
     def __repr__(self) -> str:
         if self._closed:
             return "<Resident, stopped>"
-        return f"<Resident of {', '.join(self._tasks)} in {self.blocks} blocks on {self.device.spec}>"
+        kind = "Resident, emulated," if self._grid.emulated else "Resident"
+        return f"<{kind} of {', '.join(self.tasks)} in {self.blocks} blocks on {self.device.spec}>"
+
+
+class _EmulatedResident(Resident):
+    def _new_grid(self, sms: int | None, timeline: int) -> Any:
+        from .emulated import EmulatedGrid
+
+        if sms is not None:
+            raise ArgumentError("sms must be left out: an emulated grid has no processors of its own")
+        return EmulatedGrid(self.cache, timeline=timeline)

@@ -32,6 +32,7 @@ WIDE = 0x80000000  # in a task's number: for all blocks
 GRAPH = 0xFFFFFFFF  # the number that asks for a graph
 _RESULT = "kkresult"
 _CODES = dict(i1="b", u1="B", i2="h", u2="H", i4="i", u4="I", i8="q", u8="Q", f2="e", f4="f", f8="d")
+_IDENTIFIERS = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _ARGUMENT = re.compile(r"\s*(?:const\s+)?(?P<type>[A-Za-z_][\w\s]*?)\s+(?P<name>[A-Za-z_]\w*)\s*\Z", re.ASCII)
 _FUNCTION = re.compile(
@@ -69,6 +70,11 @@ class PreparedTask(msgspec.Struct, frozen=True):
         """The type of the result; "" for none."""
         return _CODES[self.result] if self.result else ""
 
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """What must be equal for one task to take the place of another: how its records and results look."""
+        return self.names, self.dtypes, self.result, self.whole_grid
+
     def with_number(self, number: int) -> PreparedTask:
         """The same task by another number."""
         return msgspec.structs.replace(self, number=number)
@@ -104,7 +110,8 @@ def prepare(
         raise ArgumentError(f"task {name} names its arguments twice: in its body, and in args=")
     args = _args_in(name, head) if head is not None else task.args or {}
     scalars = [Scalar(one, dtype) for one, dtype in args.items()]
-    buffers = [Buffer(one.name, one.dtype, "rw") for one in arrays]
+    used = set(_IDENTIFIERS.findall(body))
+    buffers = [Buffer(one.name, one.dtype, "rw") for one in arrays if one.name in used]
     for one in scalars:
         if any(one.name == array.name for array in arrays):
             raise ArgumentError(f"task {name} has an argument {one.name}, and so is an array of the grid called")
@@ -213,6 +220,16 @@ def _from_source(
     text = f"{defines}{source.text}\n{undefines}"
     made = TaskParts(name, found, arguments, None, {}, text=text, result=result_name)
     return PreparedTask(number, made, None, tuple(one.name for one in scalars), dtypes, result, task.whole_grid)
+
+
+def as_kernel_text(task: PreparedTask) -> str | None:
+    """A task in the device's own language as a text with a kernel of its name; None where it has no such function."""
+    name = task.parts.signature.name
+    text = task.parts.text
+    head = re.compile(rf"{_FUNCTION.pattern}(?={re.escape(name)}\s*\()")
+    if head.search(text):
+        return head.sub('extern "C" __global__ void ', text)
+    return text if name in read_heads(text) else None
 
 
 def _split(name: str, text: str) -> tuple[str | None, str, int]:

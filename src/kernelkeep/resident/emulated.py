@@ -1,0 +1,199 @@
+"""An emulated grid: the same ring and the same rules with a host thread for each block, on any device.
+
+A block's thread does what a block of `programs/languages/cuda_resident.cu` does. A task is a launch that it waits for, so what is
+emulated is the grid, not the device.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from .. import settings
+from ..cache.program_cache import ProgramCache
+from ..devices.array import Array
+from ..errors import ArgumentError, DeviceError
+from ..platforms import system
+from ..programs.task_program import TaskArray
+from .emulated_block import EmulatedBlock, Shared
+from .emulated_program import EmulatedProgram, open_program
+from .protocol import EXIT, RUN, Layout, RingView
+from .task import PreparedTask
+
+_BLOCKS = 2
+_MOST_BLOCKS = 64
+_BEAT_SECONDS = 0.02
+_running: set[EmulatedGrid] = set()
+
+
+class EmulatedGrid:
+    """Blocks that are threads. See `DeviceGrid`, which has the same methods."""
+
+    emulated = True
+
+    def __init__(self, cache: ProgramCache, *, timeline: int) -> None:
+        self.cache, self.device = cache, cache.device
+        self.timeline = timeline
+        self.is_wanted = False
+        self.blocks = 0
+        self.diagnose: Callable[[], str] = lambda: ""
+        self.end_seconds = settings.RESIDENT_END_SECONDS
+        self.launches = 0
+        self._program: EmulatedProgram | None = None
+        self._threads: list[EmulatedBlock] = []
+        self._lock = threading.RLock()
+        self._graphs: dict[int, Any] = {}
+        self._shared: Shared | None = None
+
+    # --- the program
+
+    def get_program(
+        self, tasks: Sequence[PreparedTask], arrays: Sequence[TaskArray], slot: int, capacity: int, threads: int
+    ) -> EmulatedProgram:
+        """The tasks, compiled or from the cache."""
+        return open_program(self.cache, tasks, arrays, threads)
+
+    def use(self, program: EmulatedProgram) -> None:
+        """The program from the next start on."""
+        old, self._program = self._program, program
+        if old is not None:
+            old.release()
+
+    def count_blocks(self, program: EmulatedProgram, wanted: int | None) -> int:
+        """How many threads to start."""
+        if wanted is None:
+            return _BLOCKS
+        if not isinstance(wanted, int) or isinstance(wanted, bool) or not 1 <= wanted <= _MOST_BLOCKS:
+            raise ArgumentError(f"blocks must be 1 to {_MOST_BLOCKS} for an emulated grid, got {wanted!r}")
+        return wanted
+
+    def new_ring(self, layout: Layout) -> np.ndarray[Any, Any]:
+        """Memory for a ring, empty."""
+        memory = np.zeros(layout.total_bytes + 128, "u1")
+        start = -memory.ctypes.data % 128
+        memory = memory[start : start + layout.total_bytes]
+        layout.initialize(memory)
+        return memory
+
+    def place(self, ring: np.ndarray[Any, Any], layout: Layout, arrays: Sequence[Array], blocks: int) -> None:
+        """Fix what does not change from start to start."""
+        self.view = RingView(layout, ring)
+        self.blocks = blocks
+        self._arrays = list(arrays)
+        self._traces = np.zeros((blocks, 128 + self.timeline * 32 if self.timeline else 0), "u1")
+        has_queues = self.device.capabilities.queues
+        self._queues = [self.device.queue() if has_queues else None for _ in range(blocks)]
+
+    def load_graph(self, number: int, graph: Any) -> None:
+        """Have a graph at a number, by which records ask for it."""
+        self._graphs[number] = graph
+
+    def unload_graph(self, number: int) -> None:
+        """Forget a graph. None of its runs waits."""
+        self._graphs.pop(number, None)
+
+    # --- life
+
+    @property
+    def runs(self) -> bool:
+        """Whether the threads were started and not told to end."""
+        return bool(self._threads)
+
+    def start(self) -> None:
+        self.is_wanted = True
+        self.resume()
+
+    def pause(self) -> None:
+        self.is_wanted = False
+        self.suspend()
+
+    def suspend(self) -> None:
+        """Have the threads end at a task boundary, and wait until they have."""
+        with self._lock:
+            if not self._threads:
+                return
+            self.view.command[0] = EXIT
+            deadline = time.monotonic() + self.end_seconds
+            assert self._shared is not None
+            self._shared.wake()
+            for thread in self._threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+                if thread.is_alive():
+                    self.view.command[0] = RUN
+                    raise DeviceError(f"the resident grid does not end: {self.diagnose()}")
+            self._threads = []
+            _running.discard(self)
+            self.view.command[0] = RUN
+
+    def resume(self) -> None:
+        """Start the threads, if they are wanted."""
+        with self._lock:
+            if self._threads or not self.is_wanted:
+                return
+            assert self._program is not None
+            if self._shared is not None and self._shared.failure is not None:
+                raise self._shared.failure
+            self.device.synchronize()  # the arrays are there before any queue uses them
+            self.view.command[0] = RUN
+            self._shared = Shared(self.device, self.view, self._program, self._arrays, self._graphs)
+            self._threads = [
+                EmulatedBlock(self._shared, number, self._queues[number], self._traces[number])
+                for number in range(self.blocks)
+            ]
+            _running.add(self)
+            for thread in self._threads:
+                thread.start()
+            threading.Thread(target=_beat, args=(list(self._threads),), name="kernelkeep-beats", daemon=True).start()
+            self.launches += 1
+
+    @contextmanager
+    def out_of_the_way(self) -> Iterator[None]:
+        """No task runs meanwhile."""
+        self.suspend()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def check(self) -> None:
+        """Raise what ended a block."""
+        if self._shared is not None and self._shared.failure is not None:
+            raise self._shared.failure
+
+    def close(self) -> None:
+        """Release the program. The threads have ended."""
+        if self._program is not None:
+            self._program.release()
+            self._program = None
+        self._queues = []
+
+    def read_traces(self) -> np.ndarray[Any, Any]:
+        """The traces of all blocks, as they are now: a row of bytes for each."""
+        return self._traces.copy() if self.timeline else np.zeros((0, 0), "u1")
+
+
+def _beat(threads: Sequence[EmulatedBlock]) -> None:
+    """Say for each block that it lives and what it runs, until all have ended."""
+    alive = True
+    while alive:
+        time.sleep(_BEAT_SECONDS)
+        alive = False
+        for thread in threads:
+            alive |= thread.beat()
+
+
+def _end_all() -> None:
+    """A thread that is in a driver while Python ends may crash it."""
+    for grid in list(_running):
+        with suppress(Exception):
+            grid.pause()
+
+
+atexit.register(_end_all)
+system.on_fork(after_in_child=_running.clear)  # the threads do not exist there
