@@ -98,8 +98,10 @@ def rows_of(task: PreparedTask, rows: Any) -> np.ndarray[Any, Any]:
     found = np.zeros(len(given), dtype)
     for one, column in zip(task.names, columns, strict=True):
         field = found[one]
-        with np.errstate(all="ignore"):
-            field[...] = column.astype(field.dtype, casting="unsafe")
-        if column.dtype.kind not in "biuf" or (field.dtype.kind in "iu" and not np.array_equal(field, column)):
+        is_number = column.dtype.kind in "biuf"
+        if is_number:
+            with np.errstate(all="ignore"):
+                field[...] = column.astype(field.dtype, casting="unsafe")
+        if not is_number or (field.dtype.kind in "iu" and not np.array_equal(field, column)):
             raise ArgumentError(f"argument {one} of task {name} must be {field.dtype}, and a row does not fit")
     return found

@@ -18,6 +18,7 @@ from .executor_tests import ExecutorTests
 from .fake import FakeDevice
 from .faulty_tier import FaultyTier
 from .process import run_python
+from .resident_tests import ResidentTests
 from .skipped import note_skipped, open_or_skip, skip_backend, skipped_backends
 from .store_tests import StoreTests
 from .strategy_tests import StrategyTests
@@ -31,6 +32,7 @@ __all__ = [
     "ExecutorTests",
     "FakeDevice",
     "FaultyTier",
+    "ResidentTests",
     "StoreTests",
     "StrategyTests",
     "TierTests",

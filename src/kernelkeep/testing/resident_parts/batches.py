@@ -1,0 +1,111 @@
+"""Many tasks at once: rows of arguments, spread or in order, from one thread or many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ...cache.program_cache import ProgramCache
+from ...errors import ArgumentError
+from ...resident.resident import Resident
+from ..device_parts.common import together
+from .common import TIMEOUT, ResidentPart
+
+__all__ = ["BatchTests"]
+
+
+class BatchTests(ResidentPart):
+    producers = 8
+    tasks_each = 120
+
+    @pytest.mark.parametrize("ordered", [True, False])
+    def test_results_come_in_the_order_of_the_rows(self, resident: Resident, ordered: bool) -> None:
+        rows = np.zeros(300, resident.rows_dtype("twice"))
+        rows["v"] = np.arange(300)
+        found = resident.submit_many("twice", rows, ordered=ordered).result(TIMEOUT)
+        assert found.dtype == np.int32
+        assert found.tolist() == [2 * v for v in range(300)]
+
+    def test_rows_come_in_several_forms(self, resident: Resident) -> None:
+        given = [
+            np.array([(1, 2), (3, 4)], [("at", "i4"), ("by", "i4")]),
+            np.array([(2, 1), (4, 3)], [("by", "i8"), ("at", "u1")]),
+            np.array([[1, 2], [3, 4]], "i8"),
+            np.array([[1.0, 2.0], [3.0, 4.0]]),
+            [(1, 2), (3, 4)],
+            np.array([[1, 2], [9, 9], [3, 4], [9, 9]], "i4")[::2],
+        ]
+        for rows in given:
+            assert resident.submit_many("count", rows).result(TIMEOUT) is None
+        total = self.read(resident, "total")
+        assert (total[1], total[3]) == (2 * len(given), 4 * len(given))
+        assert total.sum() == 6 * len(given)
+        assert resident.submit_many("twice", [4, 5]).result(TIMEOUT).tolist() == [8, 10]
+        assert resident.submit_many("nothing", 7).count == 7
+        assert resident.submit_many("twice", np.zeros((0, 1), "i4")).result(TIMEOUT) is None
+
+    def test_more_rows_than_the_ring_holds(self, cache: ProgramCache) -> None:
+        with self.opened(cache, capacity=16) as resident:
+            for ordered in (True, False):
+                rows = np.stack([np.arange(200) % 8, np.ones(200)], 1)
+                future = resident.submit_many("count", rows, ordered=ordered)
+                assert future.count == 200
+                future.result(TIMEOUT)
+            assert self.read(resident, "total")[:8].tolist() == [50] * 8
+
+    @pytest.mark.parametrize(
+        ("name", "rows", "said"),
+        [
+            ("twice", np.array([1.5]), "argument v of task twice must be int32"),
+            ("twice", np.array([2**31]), "argument v of task twice must be int32"),
+            ("twice", ["a"], "argument v of task twice must be int32"),
+            ("count", [1, 2, 3], "must have 2 columns"),
+            ("count", np.zeros(3, [("at", "i4"), ("to", "i4")]), "must have the fields at, by"),
+            ("nothing", [1, 2], "takes no arguments"),
+            ("missing", [1], "there is no task 'missing'"),
+        ],
+    )
+    def test_rows_that_do_not_fit_are_refused(self, resident: Resident, name: str, rows: object, said: str) -> None:
+        with pytest.raises(ArgumentError, match=said):
+            resident.submit_many(name, rows)
+        assert resident.drain(TIMEOUT)
+
+    def test_the_tasks_of_a_thread_run_in_order(self, resident: Resident) -> None:
+        def produce(producer: int) -> None:
+            for number in range(100):
+                resident.submit("note", producer, number)
+            resident.submit_many("note", [(producer, number) for number in range(100, 200)])
+            resident.submit("note", producer, 200).result(TIMEOUT)
+
+        together(produce, self.producers)
+        log, tail = self.read(resident, "log"), self.read(resident, "tail")
+        assert tail.tolist() == [201] * self.producers
+        for producer in range(self.producers):
+            assert log[producer * 512 :][:201].tolist() == list(range(201))
+
+    def test_many_threads_submit_all_kinds_of_tasks(self, resident: Resident) -> None:
+        """Every future completes once, with its own result, and nothing runs twice or not at all."""
+        each = self.tasks_each
+
+        def produce(producer: int) -> int:
+            completed: list[object] = []
+            futures = []
+            for number in range(each):
+                future = resident.submit("twice", producer * 1000 + number)
+                future.add_done_callback(completed.append)
+                futures.append((future, 2 * (producer * 1000 + number)))
+                resident.submit("count", producer, 1)
+                if number % 40 == 0:
+                    futures.append((resident.submit("everywhere", 1), self.blocks))
+            resident.submit_many("count", [(32 + producer, 2)] * each, ordered=False).result(TIMEOUT)
+            assert [future.result(TIMEOUT) for future, _ in futures] == [wanted for _, wanted in futures]
+            while len(completed) < each:
+                pass
+            assert len({id(one) for one in completed}) == each
+            return sum(1 for number in range(each) if number % 40 == 0)
+
+        wide = sum(together(produce, self.producers))
+        total = self.read(resident, "total")
+        assert total[: self.producers].tolist() == [each] * self.producers
+        assert total[32 : 32 + self.producers].tolist() == [2 * each] * self.producers
+        assert self.read(resident, "part")[: self.blocks].tolist() == [wide] * self.blocks
