@@ -326,16 +326,17 @@ wait_future(Future *future, int64_t spin_ns, int64_t timeout_ns)
     return 1;
 }
 
-/* Until a slot is free: its task acknowledged, its result taken. */
+/* Until that many slots are free: their tasks acknowledged, their results taken. */
 static int
-wait_room(Lane *lane, int64_t spin_ns, int64_t timeout_ns)
+wait_room(Lane *lane, uint64_t slots, int64_t spin_ns, int64_t timeout_ns)
 {
     const int64_t end = timeout_ns < INT64_MAX / 2 ? now_ns() + timeout_ns : INT64_MAX;
-    for (int64_t rest = timeout_ns; !find_room(lane, 1); rest = end - now_ns()) {
+    for (int64_t rest = timeout_ns; find_room(lane, slots) < slots; rest = end - now_ns()) {
         if (rest <= 0)
             return 0;
-        if (wait_done(lane, lane->submitted - lane->capacity + 1, spin_ns, rest) && !find_room(lane, 1)) {
-            /* The words of a result are on their way, or were lost with the device. */
+        const uint64_t all = lane->submitted + slots;
+        if (wait_done(lane, all - lane->capacity, spin_ns, rest) && find_room(lane, slots) < slots) {
+            /* The words of a result are on their way, or were lost with the device; or others took the room. */
             const struct timespec time = {.tv_nsec = LEAST_SLEEP_NS};
             Py_BEGIN_ALLOW_THREADS
             nanosleep(&time, NULL);
@@ -883,10 +884,15 @@ lane_wait(PyObject *self, PyObject *const *args, Py_ssize_t count)
 static PyObject *
 lane_wait_for_room(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    long long values[2];
-    if (integers(args, count, 2, "wait_for_room", values) < 0)
+    Lane *lane = (Lane *)self;
+    long long values[3] = {0, 0, 1};
+    if (integers(args, count, count == 3 ? 3 : 2, "wait_for_room", values) < 0)
         return NULL;
-    return PyBool_FromLong(wait_room((Lane *)self, values[0], values[1]));
+    if (values[2] < 1 || (uint64_t)values[2] > lane->capacity) {
+        PyErr_Format(PyExc_ValueError, "slots must be 1 to %llu, got %lld", (unsigned long long)lane->capacity, values[2]);
+        return NULL;
+    }
+    return PyBool_FromLong(wait_room(lane, (uint64_t)values[2], values[0], values[1]));
 }
 
 static PyObject *
@@ -955,7 +961,7 @@ static PyMethodDef lane_methods[] = {
     {"wait", (PyCFunction)(void (*)(void))lane_wait, METH_FASTCALL,
      "wait(count, spin_ns, timeout_ns): wait until done is at least count, at most timeout_ns; whether it is."},
     {"wait_for_room", (PyCFunction)(void (*)(void))lane_wait_for_room, METH_FASTCALL,
-     "wait_for_room(spin_ns, timeout_ns): wait until a task fits into the ring, at most timeout_ns; whether one does."},
+     "wait_for_room(spin_ns, timeout_ns, slots=1): wait until that many tasks fit into the ring, at most timeout_ns; whether they do."},
     {NULL, NULL, 0, NULL},
 };
 

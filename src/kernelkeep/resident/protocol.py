@@ -43,10 +43,11 @@ Why it is right
     - A result is taken out of the ring before its slot is used again, so a future that is kept never loses its value.
 
 Tags wrap
-    A tag returns after 2^32 tasks. Tasks without a result write no words, so the last result in a slot may be just that old, and
-    fresh memory looks like tag 0. So from task 2^32 - 1 on the host looks, before it stores head, at the words of each task that
-    has a result, and where a tag is already the expected one it stores another. At that time the words are the host's: the
-    task before in that slot is collected, the next one is not submitted. Otherwise only the device writes them.
+    A tag returns after 2^32 tasks. A task without a result need not write words, so the last ones in a slot may be just that
+    old, and fresh memory looks like tag 0. So from task 2^32 - 1 on the host looks, before it stores head, at the words of each
+    task that has a result, and where a tag is already the expected one it stores another. At that time nobody waits for what the
+    words hold: the result of the task before in that slot is collected. If that task had none and its words are still on their
+    way, they have its own tag, which is another one, since there are more tags than slots. Otherwise only the device writes them.
 
 Exit and takeover
     The host stores command = 1. Each block finishes the task that runs, forgets records it has fetched but not begun,

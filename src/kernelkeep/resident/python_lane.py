@@ -200,17 +200,19 @@ class PythonLane:
                 pause = min(2 * pause, MOST_SLEEP)
         return True
 
-    def wait_for_room(self, spin_ns: int, timeout_ns: int) -> bool:
-        """Wait until a task fits into the ring, at most `timeout_ns`; whether one does."""
+    def wait_for_room(self, spin_ns: int, timeout_ns: int, slots: int = 1) -> bool:
+        """Wait until that many tasks fit into the ring, at most `timeout_ns`; whether they do."""
+        if not 1 <= slots <= self._capacity:
+            raise ValueError(f"slots must be 1 to {self._capacity}, got {slots}")
         end = time.perf_counter_ns() + timeout_ns
         while True:
             with self._lock:
-                if self._room(1):
+                if self._room(slots) >= slots:
                     return True
             rest = end - time.perf_counter_ns()
             if rest <= 0:
                 return False
-            self.wait(self.submitted - self._capacity + 1, spin_ns, rest)
+            self.wait(self.submitted - self._capacity + slots, spin_ns, rest)
             time.sleep(0)  # the words of a result may still be on their way
 
     def take(self, future: PythonFuture) -> bool:

@@ -251,6 +251,12 @@ def test_room_is_waited_for(make_ring: MakeRing) -> None:
     assert lane.wait_for_room(1000, 60_000_000_000)
     assert lane.push(LONG, (1,)) is not None
     thread.join()
+    for _ in range(3):
+        finish(ring)
+    assert lane.wait_for_room(0, 0, 3) and not lane.wait_for_room(0, 1000, 4)
+    for slots in (0, 9):
+        with pytest.raises(ValueError, match="slots must be 1 to 8"):
+            lane.wait_for_room(0, 0, slots)
 
 
 def test_only_lanes_make_futures(make_ring: MakeRing) -> None:
