@@ -28,9 +28,7 @@ check:  ## ruff, mypy strict for Linux, Windows and macOS, import direction
 	@scripts/setup check
 	$(PYTHON_IN_VENV) -m ruff check $(CHECKED)
 	$(PYTHON_IN_VENV) -m ruff format --check $(CHECKED)
-	$(PYTHON_IN_VENV) -m mypy $(CHECKED)
-	$(PYTHON_IN_VENV) -m mypy --platform win32 --cache-dir .mypy_cache/win32 src
-	$(PYTHON_IN_VENV) -m mypy --platform darwin --cache-dir .mypy_cache/darwin src
+	@scripts/check-types $(CHECKED)
 	$(PYTHON_IN_VENV) -m pytest -q tests/unit/test_layers.py
 
 format:  ## let ruff fix and format everything

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import signal
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -28,18 +27,7 @@ NO_WAITING = os.O_NONBLOCK  # for the other end of a pipe
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
-SIGKILL = signal.SIGKILL
-# Those that a terminal, a user or a batch system sends.
-OUTSIDE_SIGNALS: tuple[int, ...] = (
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGXCPU,
-    signal.SIGXFSZ,
-)
+SIGKILL = 9
 NEW_GROUP: dict[str, Any] = {"start_new_session": True}  # for `subprocess.Popen`: Ctrl-C at the terminal is not for it
 
 _HELD = (errno.EAGAIN, errno.EACCES, errno.EINTR)
@@ -159,7 +147,7 @@ def die_with(parent: int, exit_code: int) -> None:
         import ctypes
 
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before that was arranged
             os._exit(exit_code)
     else:
@@ -198,17 +186,29 @@ def leave_group() -> None:
 
 def interrupt(process: int) -> None:
     """Ctrl-C for another process. `OSError` where it is gone."""
+    import signal
+
     os.kill(process, signal.SIGINT)
 
 
 def kill_group(process: int) -> None:
     """Kill a process that leads a group, with all that it started. `OSError` where it is gone."""
-    os.killpg(process, signal.SIGKILL)
+    os.killpg(process, SIGKILL)
+
+
+def outside_signals() -> tuple[int, ...]:
+    """Those that a terminal, a user or a batch system sends."""
+    import signal  # takes a millisecond, and start-up counts
+
+    names = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGXFSZ")
+    return tuple(getattr(signal, name) for name in names)
 
 
 @contextlib.contextmanager
 def signals_blocked(numbers: Iterable[int]) -> Iterator[None]:
     """Block signals in this thread for a block; threads and processes that it starts inherit that."""
+    import signal
+
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         # Inside the `try`: where a signal has just come, this blocks and then raises KeyboardInterrupt.

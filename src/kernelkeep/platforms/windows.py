@@ -33,7 +33,6 @@ WRITABLE_BY_OTHERS = 0  # every file has the mode 0666 or 0444
 OPEN_TO_OTHERS = 0
 
 SIGKILL = 9  # a number that no process is ended with
-OUTSIDE_SIGNALS: tuple[int, ...] = ()  # there is nothing to block, and no other process is sent one
 NEW_GROUP: dict[str, Any] = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
 
 # Locked bytes cannot be read by others, so these are beyond the end of every file. There are no shared locks: who shares
@@ -262,6 +261,10 @@ def kill_group(process: int) -> None:
     command = ["taskkill", "/T", "/F", "/PID", str(process)]
     with contextlib.suppress(subprocess.SubprocessError):
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
+
+
+def outside_signals() -> tuple[int, ...]:
+    return ()  # none can be blocked, and a driver's processes are sent none
 
 
 def signals_blocked(numbers: Iterable[int]) -> AbstractContextManager[None]:

@@ -30,12 +30,12 @@ T = TypeVar("T")
 
 def load_undisturbed(work: Callable[[], T]) -> T:
     """Call `work`, which loads drivers. This process keeps its signal handlers, and threads of the drivers get no signals."""
-    return _blocking(system.OUTSIDE_SIGNALS, lambda: _keeping_handlers(work))
+    return _blocking(system.outside_signals(), lambda: _keeping_handlers(work))
 
 
 def link_undisturbed(work: Callable[[], T]) -> T:
     """Call `work`, in which a driver may start a linker from this thread: no signal that Python handles ends the linker."""
-    return _blocking([number for number in system.OUTSIDE_SIGNALS if callable(signal.getsignal(number))], work)
+    return _blocking([number for number in system.outside_signals() if callable(signal.getsignal(number))], work)
 
 
 def _blocking(numbers: Iterable[int], work: Callable[[], T]) -> T:
@@ -44,11 +44,11 @@ def _blocking(numbers: Iterable[int], work: Callable[[], T]) -> T:
 
 
 def _keeping_handlers(work: Callable[[], T]) -> T:
-    if not system.OUTSIDE_SIGNALS:
+    if not system.outside_signals():
         return work()
     sigaction = ctypes.CDLL(None).sigaction
     before = []
-    for number in system.OUTSIDE_SIGNALS:
+    for number in system.outside_signals():
         action = ctypes.create_string_buffer(_ACTION_BYTES)
         if sigaction(int(number), None, action) == 0:
             before.append((number, signal.getsignal(number), action))
