@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_ssize_t, c_uint, c_uint64, c_void_p
 from functools import cache
 from typing import Any
@@ -167,6 +168,9 @@ class Library:
     """libEGL and the GL functions that it finds; each is an attribute with its own name."""
 
     def __init__(self) -> None:
+        if sys.platform != "linux":
+            hint = "on Windows and macOS open a webgpu device (pip install 'kernelkeep[webgpu]')"
+            raise DeviceError(f"OpenGL is used through EGL, and only on Linux; {hint}")
         try:
             egl = ctypes.CDLL("libEGL.so.1")
         except OSError:
