@@ -19,7 +19,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.devices.cuda.resident_queue import ResidentQueue
-from kernelkeep.testing import note_skipped, open_or_skip
+from kernelkeep.testing import CacheTests, DeviceTests, DispatchTests, ExecutorTests, note_skipped, open_or_skip
 
 pytestmark = pytest.mark.cuda
 
@@ -62,11 +62,18 @@ class Endless:
         self.rescued = False
         self._stopped = self._runs = False
         self._lock = threading.Lock()
+        self._rescue: threading.Timer | None = None
+        self.watch()
+        device.add_tenant(self)
+        device.residents.add(self)
+
+    def watch(self) -> None:
+        """Stop it after some time, counted from now: whatever waits for it goes on then."""
+        if self._rescue is not None:
+            self._rescue.cancel()
         self._rescue = threading.Timer(RESCUE_SECONDS, self._stop_it)
         self._rescue.daemon = True
         self._rescue.start()
-        device.add_tenant(self)
-        device.residents.add(self)
 
     def _stop_it(self) -> None:
         self.rescued = True
@@ -102,7 +109,8 @@ class Endless:
             self._stopped = True
             if self._runs:
                 self._end()
-        self._rescue.cancel()
+        if self._rescue is not None:
+            self._rescue.cancel()
         self.device.residents.remove(self)
         self.queue.close()
 
@@ -441,6 +449,60 @@ def test_life_beside_a_kernel_in_a_green_context(device: Any, green: int) -> Non
         assert beside.suspensions == 1
         x.close()
     assert device.discarded.waiting == 0
+
+
+class _Beside:
+    """For a suite that runs as usual, but for the endless kernel beside it."""
+
+    backend = "cuda"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def device(cls) -> Iterator[kk.Device]:
+        with open_or_skip("cuda") as opened:
+            yield opened
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def endless(cls, device: kk.Device) -> Iterator[Endless]:
+        grid = Endless(device)
+        yield grid
+        grid.close()
+
+    @pytest.fixture(autouse=True)
+    def _beside_it(self, endless: Endless) -> Iterator[None]:
+        if endless.rescued:
+            pytest.skip("an earlier test had the endless kernel stopped")
+        endless.watch()
+        yield
+        assert endless.runs, "the endless kernel had to be stopped" if endless.rescued else "the endless kernel ended"
+
+
+class TestDeviceBeside(_Beside, DeviceTests):
+    pass
+
+
+class TestDispatchBeside(_Beside, DispatchTests):
+    turn_in_shared_memory = kk.Source(
+        """extern "C" __global__ void turn(int* y) {
+    extern __shared__ int part[];
+    int l = threadIdx.x, last = blockDim.x - 1;
+    part[last - l] = y[blockIdx.x * blockDim.x + l];
+    __syncthreads();
+    y[blockIdx.x * blockDim.x + l] = part[l];
+}
+""",
+        name="turn",
+        language="cuda",
+    )
+
+
+class TestExecutorBeside(_Beside, ExecutorTests):
+    pass
+
+
+class TestCacheBeside(_Beside, CacheTests):
+    pass
 
 
 def guest(name: str) -> Any:
