@@ -15,7 +15,7 @@ from kernelkeep.programs.portable_source import WRITERS_VERSION
 from kernelkeep.samples.basic import SAMPLES
 from kernelkeep.samples.states import STATE_SAMPLES
 
-RECORDED = (1, "b915c95160f042c1")
+RECORDED = (1, "6caf426c7a167094")
 _EVERYTHING = """
 #define LIMIT 100
 struct pair { float a; int b; };

@@ -37,6 +37,9 @@ from .numbers import literal
 from .small_values import SmallValueWriter, element_of, has_small_field, is_small
 from .texts import PRIMARY, Text, converted
 
+# What a compare-and-swap makes of the float that it has seen, and the value of the call.
+FLOAT_ATOMICS = {"add": "seen + v", "sub": "seen - v", "min": "min(seen, v)", "max": "max(seen, v)", "exchange": "v"}
+
 
 class BindingWriter(SmallValueWriter):
     """A writer for a language without pointers to buffers."""

@@ -251,13 +251,8 @@ class GlslWriter(GlslArrays):
         text = self.type_name(element)
         own = f"kk_{name}"
         self.helper(f"{own} {text}", helper_text(name, text))
-        if isinstance(kind, Vector):
-            vector = self.type_name(kind)
-            names = "abc"[: HELPERS[name].partition(")")[0].partition("(")[2].count("T ")]
-            parts = ", ".join(f"{own}({', '.join(f'{one}.{at}' for one in names)})" for at in "xyzw"[: kind.length])
-            head = f"{vector} {own}({', '.join(f'{vector} {one}' for one in names)})"
-            self.helper(f"{own} {vector}", f"{head} {{ return {vector}({parts}); }}")
-        return own
+        count = HELPERS[name].partition(")")[0].partition("(")[2].count("T ")
+        return self.by_element(own, count, kind) if isinstance(kind, Vector) else own
 
     def _counted_bits(self, name: str, given: str, kind: Type) -> Text:
         result = self.type_name(kind)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ..tree import BuiltinCall, Expression, Variable
 from ..types import F2, F4, I4, Buffer, Scalar
+from .bindings import FLOAT_ATOMICS
 from .effects import root_of
 from .glsl_numbers import GlslNumbers
-from .small_values import element_of
+from .small_values import element_of, packing
 from .texts import PRIMARY, Text
 
 _ATOMICS = {"add": "Add", "sub": "Add", "min": "Min", "max": "Max", "and": "And", "or": "Or", "xor": "Xor",
             "exchange": "Exchange", "cas": "CompSwap"}  # fmt: skip
-_FLOAT_ATOMICS = {"add": "seen + v", "sub": "seen - v", "min": "min(seen, v)", "max": "max(seen, v)", "exchange": "v"}
 
 
 class GlslArrays(GlslNumbers):
@@ -38,7 +38,7 @@ class GlslArrays(GlslNumbers):
         if kind is F2:
             self.helper(name, f"float {name}(int i) {{ return unpackHalf2x16({array}[i >> 1])[i & 1]; }}")
             return self.element_call(name, e), PRIMARY
-        bits, words, shift = _packing(kind)
+        bits, words, shift = packing(kind)
         word = f"{array}[i >> {words}], (i & {shift}) * {bits}, {bits})"
         cut = f"bitfieldExtract(int({word.replace(']', '])', 1)}" if kind.signed else f"int(bitfieldExtract({word})"
         self.helper(name, f"int {name}(int i) {{ return {cut}; }}")
@@ -52,7 +52,7 @@ class GlslArrays(GlslNumbers):
             return f"{self.place_of(target)} = floatBitsToUint({self.x(value)})", 2
         kind = element_of(root.type)
         assert isinstance(kind, Scalar)
-        bits, words, shift = _packing(kind)
+        bits, words, shift = packing(kind)
         array = self.variable(root)
         name = self.name_for("kk_store", root)
         self.helper(
@@ -127,13 +127,8 @@ class GlslArrays(GlslNumbers):
     do {{
         prior = old;
         const float seen = uintBitsToFloat(prior);
-        old = atomicCompSwap({place}, prior, floatBitsToUint({_FLOAT_ATOMICS[operation]}));
+        old = atomicCompSwap({place}, prior, floatBitsToUint({FLOAT_ATOMICS[operation]}));
     }} while (old != prior);
     return uintBitsToFloat(old);
 }}""",
         )
-
-
-def _packing(kind: Scalar) -> tuple[int, int, int]:
-    """Of a small type: its bits, the shift from an element to its word, and the mask of its place there."""
-    return (8, 2, 3) if kind.size == 1 else (16, 1, 1)

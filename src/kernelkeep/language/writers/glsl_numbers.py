@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ..tree import Construct, Expression, Literal
-from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, Type, Vector
+from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, Vector
 from .bindings import BindingWriter
 from .small_values import is_small
 from .texts import PRIMARY, SUM, UNARY, Text, converted
@@ -81,32 +81,15 @@ class GlslNumbers(BindingWriter):
         mask = (1 << bits) - 1
         return self.infix("&", converted(operand, I4), Literal(operand.at, I4, mask))
 
-    def float_to_integer(self, text: str, source: Scalar, target: Scalar) -> Text:
-        wide = target if target.size >= 4 else I4
-        kind = "double" if source is F8 else "float"
-        name = _TO_INTEGER[wide].partition("(")[0].split()[1]
-        self.type_name(wide)
-        self.helper(f"{name} {kind}", _TO_INTEGER[wide].format(kind, "lf" if source is F8 else ""))
-        if wide is target:
-            return f"{name}({text})", PRIMARY
-        bits = 8 * target.size
-        least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if target.signed else (0, (1 << bits) - 1)
-        return f"clamp({name}({text}), {least}, {most})", PRIMARY
-
-    def vector_cast(self, operand: Expression, target: Vector) -> Text:
-        assert isinstance(operand.type, Vector)
-        if operand.type.element is not F4:
-            return f"{self.type_name(target)}({self.x(operand)})", PRIMARY
-        parts = ", ".join(self.float_to_integer(f"v.{one}", F4, target.element)[0] for one in "xyzw"[: target.length])
-        result, source = self.type_name(target), self.type_name(operand.type)
-        name = f"kk_to_{result}"
-        self.helper(name, f"{result} {name}({source} v) {{ return {result}({parts}); }}")
-        return f"{name}({self.x(operand)})", PRIMARY
+    def truncation(self, source: Scalar, target: Scalar) -> str:
+        kind = self.type_name(source)
+        name = _TO_INTEGER[target].partition("(")[0].split()[1]
+        self.type_name(target)
+        self.helper(f"{name} {kind}", _TO_INTEGER[target].format(kind, "lf" if source is F8 else ""))
+        return name
 
     def construct(self, e: Construct) -> Text:
         return f"{self.type_name(e.type)}({self.list_of(e.arguments)})", PRIMARY
 
-    def remainder(self, kind: Type) -> str:
-        text = self.type_name(kind)
-        self.helper(f"kk_remainder {text}", f"{text} kk_remainder({text} a, {text} b) {{ return a - a / b * b; }}")
-        return "kk_remainder"
+    def signature(self, name: str, result: str, parameters: dict[str, str]) -> str:
+        return f"{result} {name}({', '.join(f'{kind} {one}' for one, kind in parameters.items())})"

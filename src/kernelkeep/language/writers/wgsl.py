@@ -198,14 +198,8 @@ class WgslWriter(WgslArrays):
         """A function that WGSL lacks. Vectors get it element by element."""
         own = f"kk_{name}"
         self.helper(own, HELPERS[name])
-        if not isinstance(kind, Vector):
-            return own
-        vector, names = self.type_name(kind), "abc"[: HELPERS[name].partition("{")[0].count(": f32")]
-        parts = ", ".join(f"{own}({', '.join(f'{one}.{at}' for one in names)})" for at in "xyzw"[: kind.length])
-        parameters = ", ".join(f"{one}: {vector}" for one in names)
-        return self.helper(
-            f"{own}_{kind.length}", f"fn {own}_{kind.length}({parameters}) -> {vector} {{ return {vector}({parts}); }}"
-        )
+        count = HELPERS[name].partition("{")[0].count(": f32")
+        return self.by_element(own, count, kind) if isinstance(kind, Vector) else own
 
 
 def _arrays(e: Call) -> list[Expression]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ..tree import BuiltinCall, Expression, Index, Name, Swizzle, Variable
 from ..types import F2, Array, Buffer, Scalar, Type
+from .bindings import FLOAT_ATOMICS
 from .effects import root_of
-from .small_values import element_of
+from .small_values import element_of, packing
 from .texts import PRIMARY, Text
 from .wgsl_statements import WgslStatements
 
 _ATOMICS = {"add": "Add", "sub": "Sub", "min": "Min", "max": "Max", "and": "And", "or": "Or", "xor": "Xor",
             "exchange": "Exchange"}  # fmt: skip
-_FLOAT_ATOMICS = {"add": "seen + v", "sub": "seen - v", "min": "min(seen, v)", "max": "max(seen, v)", "exchange": "v"}
 
 
 class WgslArrays(WgslStatements):
@@ -47,7 +47,7 @@ class WgslArrays(WgslStatements):
         if self.is_packed(root):
             kind = element_of(root.type)
             assert isinstance(kind, Scalar)
-            bits, words, shift = (8, 2, 3) if kind.size == 1 else (16, 1, 1)
+            bits, words, shift = packing(kind)
             word = f"{array}[i >> {words}u]"
             word = f"atomicLoad(&{word})" if self.is_atomic(root) else word
             name = f"kk_load_{array}"
@@ -77,7 +77,7 @@ class WgslArrays(WgslStatements):
             return f"atomicStore(&{place}, {text})", PRIMARY
         kind = element_of(root.type)
         assert isinstance(kind, Scalar)
-        bits, words, shift = (8, 2, 3) if kind.size == 1 else (16, 1, 1)
+        bits, words, shift = packing(kind)
         name = f"kk_store_{array}"
         self.helper(
             name,
@@ -153,7 +153,7 @@ class WgslArrays(WgslStatements):
     var old = atomicLoad(&{place});
     loop {{
         let seen = bitcast<f32>(old);
-        let found = atomicCompareExchangeWeak(&{place}, old, bitcast<u32>({_FLOAT_ATOMICS[operation]}));
+        let found = atomicCompareExchangeWeak(&{place}, old, bitcast<u32>({FLOAT_ATOMICS[operation]}));
         if (found.exchanged) {{ break; }}
         old = found.old_value;
     }}

@@ -29,12 +29,12 @@ from ..tree import (
 )
 from ..types import I4, Array
 from .bindings import BindingWriter
+from .small_values import as_word
 from .texts import ASSIGNMENT, LEVELS, Text, converted
 
 _ARITHMETIC = frozenset(("+", "-", "*", "/", "%", "<<", ">>"))
 # Constant where all of their parts are. No call is: it has an argument that is not.
 _OF_PARTS = frozenset((Unary, Logical, Ternary, Convert, Construct, Field, Index, Swizzle))
-_AS_WORD = {ord("<"): "_", ord(">"): None}
 
 
 class WgslConstants(BindingWriter):
@@ -43,8 +43,7 @@ class WgslConstants(BindingWriter):
     def at_run_time(self, e: Expression) -> str:
         """The text of an expression that WGSL does not take for a constant."""
         kind = self.type_name(e.type)
-        name = f"kk_runtime_{kind.translate(_AS_WORD)}"
-        return f"{self.helper(name, f'fn {name}(x: {kind}) -> {kind} {{ return x; }}')}({self.x(e)})"
+        return f"{self.returning(f'kk_runtime_{as_word(kind)}', kind, 'x', x=kind)}({self.x(e)})"
 
     def infix(self, operator: str, left: Expression, right: Expression) -> Text:
         level = LEVELS[operator]

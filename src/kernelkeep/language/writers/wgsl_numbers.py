@@ -76,27 +76,14 @@ class WgslNumbers(WgslConstants):
             return self.integer(wrapped(int(text), target), target)
         return f"{self.type_name(target)}({text})", PRIMARY
 
-    def float_to_integer(self, text: str, source: Scalar, target: Scalar) -> Text:
-        wide = target if target.size >= 4 else I4
-        if wide.size == 8:
-            raise self.unsupported(*self.lacking(wide))
-        name = "kk_to_i32" if wide is I4 else "kk_to_u32"
-        self.helper(name, TO_INTEGER[name])
-        if wide is target:
-            return f"{name}({text})", PRIMARY
-        bits = 8 * target.size
-        least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if target.signed else (0, (1 << bits) - 1)
-        return f"clamp({name}({text}), {least}, {most})", PRIMARY
+    def truncation(self, source: Scalar, target: Scalar) -> str:
+        if target.size == 8:
+            raise self.unsupported(*self.lacking(target))
+        name = "kk_to_i32" if target is I4 else "kk_to_u32"
+        return self.helper(name, TO_INTEGER[name])
 
-    def vector_cast(self, operand: Expression, target: Vector) -> Text:
-        assert isinstance(operand.type, Vector)
-        if operand.type.element is not F4:
-            return f"{self.type_name(target)}({self.x(operand)})", PRIMARY
-        parts = ", ".join(self.float_to_integer(f"v.{one}", F4, target.element)[0] for one in "xyzw"[: target.length])
-        result, source = self.type_name(target), self.type_name(operand.type)
-        name = f"kk_to_vec{target.length}_{self.type_name(target.element)}"
-        self.helper(name, f"fn {name}(v: {source}) -> {result} {{ return {result}({parts}); }}")
-        return f"{name}({self.x(operand)})", PRIMARY
+    def signature(self, name: str, result: str, parameters: dict[str, str]) -> str:
+        return f"fn {name}({', '.join(f'{one}: {kind}' for one, kind in parameters.items())}) -> {result}"
 
     def unary(self, e: Unary) -> Text:
         element = e.type.element if isinstance(e.type, Vector) else e.type
@@ -113,11 +100,6 @@ class WgslNumbers(WgslConstants):
         if operator == "!=" and left.type in (F2, F4):  # naga takes `NaN != x` for false
             return f"!({super().infix('==', left, right)[0]})", UNARY
         return super().infix(operator, left, right)
-
-    def remainder(self, kind: Type) -> str:
-        name = f"kk_remainder_{kind.length}" if isinstance(kind, Vector) else "kk_remainder"
-        text = self.type_name(kind)
-        return self.helper(name, f"fn {name}(a: {text}, b: {text}) -> {text} {{ return a - a / b * b; }}")
 
     def shift(self, e: Binary) -> Text:
         amount = self.shift_amount(e.right, e.type)
