@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernelkeep.testing import ResidentTests
+from kernelkeep.testing.resident_parts.pausing import PausingTests
+from kernelkeep.testing.resident_parts.wide import WideTests
 
 
 @pytest.mark.opencl
@@ -12,7 +14,18 @@ class TestOpenCL(ResidentTests):
     backend = "opencl"
 
 
+@pytest.mark.opengl
+class TestOpenGL(WideTests, PausingTests):
+    backend = "opengl"
+    blocks = 3
+
+
+class TestReference(WideTests):
+    backend = "reference"
+
+
 @pytest.mark.cuda
 class TestCUDA(ResidentTests):
     backend = "cuda"
     emulated = False
+    tasks_each = 500

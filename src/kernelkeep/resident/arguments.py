@@ -18,6 +18,7 @@ from .task import PreparedTask, Task
 _DEFAULT_THREADS = 128
 _LEAST_THREADS = 64
 _LEAST_SLOT, _MOST_SLOT = 32, 512
+_MOST_ENTRIES = 1 << 20
 _GRAPH_BYTES = 16  # of the record that asks for a graph
 _EXTRA_THREADS = 64  # the block's reader and writer
 
@@ -51,6 +52,13 @@ def threads_of(tasks: Mapping[str, Any], wanted: int | None, device: Device) -> 
     most = device.capabilities.max_group_items - _EXTRA_THREADS
     if not isinstance(wanted, int) or not _LEAST_THREADS <= wanted <= most or wanted % 32:
         raise ArgumentError(f"threads must be a multiple of 32 from {_LEAST_THREADS} to {most}, got {wanted!r}")
+    return wanted
+
+
+def timeline_entries(wanted: int) -> int:
+    """How many entries of its timeline a block keeps."""
+    if not isinstance(wanted, int) or isinstance(wanted, bool) or not 0 <= wanted <= _MOST_ENTRIES:
+        raise ArgumentError(f"timeline must be 0 to {_MOST_ENTRIES} entries for each block, got {wanted!r}")
     return wanted
 
 

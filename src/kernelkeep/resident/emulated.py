@@ -131,6 +131,10 @@ class EmulatedGrid:
             _running.discard(self)
             self.view.command[0] = RUN
 
+    def abandon(self) -> None:
+        """Threads that do not end: when their tasks end after all, they take no others."""
+        self.view.command[0] = EXIT
+
     def resume(self) -> None:
         """Start the threads, if they are wanted."""
         with self._lock:

@@ -140,6 +140,10 @@ class DeviceGrid:
             self._running = False
             self.view.command[0] = RUN
 
+    def abandon(self) -> None:
+        """A kernel that does not end: when its task ends after all, it takes no other."""
+        self.view.command[0] = EXIT
+
     def resume(self) -> None:
         with self._lock:
             if self._running or not self.is_wanted:

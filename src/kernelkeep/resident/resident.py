@@ -26,7 +26,7 @@ from ..devices.array import Array
 from ..errors import ArgumentError, DeviceError, TaskSilent
 from ..programs.languages import find_language
 from ..programs.task_program import TaskArray
-from .arguments import array_dtype, rows_of, slot_bytes, threads_of
+from .arguments import array_dtype, rows_of, slot_bytes, threads_of, timeline_entries
 from .diagnosis import WAY_OUT, Silence, describe
 from .future import BatchFuture, TaskFuture, Waiting
 from .grid import DeviceGrid
@@ -69,13 +69,15 @@ class Resident:
         self.cache, self.device = cache, cache.device
         self.threads = threads_of(tasks, threads, self.device)
         self.last_pause_seconds = 0.0
-        self._closed = False
+        self._closed = False  # for users
+        self._ended = False  # on the device
+        self._said_when_closed = "this resident grid was stopped"
         self._control = threading.RLock()  # held by what starts, pauses, changes and stops the grid
         self._paused_by: int | None = None  # the thread that did
         self._silence = Silence(settings.RESIDENT_SILENCE_SECONDS if silence_seconds is None else silence_seconds)
         self._failure: BaseException | None = None
         self._waiting = Waiting(self._on_silence, spin_ns=settings.RESIDENT_HOST_SPIN_NS)
-        self._grid = self._new_grid(sms, timeline)
+        self._grid = self._new_grid(sms, timeline_entries(timeline))
         try:
             self.arrays = {name: self._array(name, one) for name, one in (arrays or {}).items()}
             language = find_language(self.device.language)
@@ -95,7 +97,7 @@ class Resident:
             self.device.add_tenant(self)
             self._grid.start()
         except BaseException:
-            self._closed = True
+            self._closed = self._ended = True
             self._grid.close()
             raise
 
@@ -236,30 +238,33 @@ class Resident:
         `DeviceError` says what runs if it has not ended after `timeout` seconds.
         """
         with self._control:
-            if self._closed:
+            if self._ended:
                 return
             if timeout is not None:
                 self._grid.end_seconds = timeout
             try:
                 self._grid.pause()
+            except BaseException:
+                self._grid.abandon()
+                raise
             finally:
                 self._closed = True
                 self._fail(DeviceError("the resident grid was stopped before this task"))
                 self._waiting.close()
             self._grid.close()
+            self._ended = True
 
     def close(self) -> None:
         """Wait for the tasks that were submitted, and stop."""
-        if self._closed:
-            return
-        if self._failure is None and self._grid.is_wanted:
+        if not self._closed and self._failure is None and self._grid.is_wanted:
             with suppress(DeviceError):
                 self.drain()
         self.stop()
 
     def mark_lost(self, reason: str) -> None:
         """In a forked child: nothing here is ours."""
-        self._closed = True
+        self._closed = self._ended = True
+        self._said_when_closed = reason
         self._fail(DeviceError(reason))
 
     def __enter__(self) -> Self:
@@ -319,7 +324,7 @@ class Resident:
         if self._failure is not None and not self._closed:
             raise self._failure
         if self._closed:
-            raise DeviceError("this resident grid was stopped")
+            raise DeviceError(self._said_when_closed)
 
     def __repr__(self) -> str:
         if self._closed:

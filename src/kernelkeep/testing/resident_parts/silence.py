@@ -1,0 +1,74 @@
+"""Tasks that take too long are reported, and not waited for."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from ...cache.program_cache import ProgramCache
+from ...devices.base import Device
+from ...errors import DeviceError, TaskSilent
+from ...resident.resident import Resident
+from .common import TIMEOUT, ResidentPart
+
+__all__ = ["SilenceTests"]
+
+# They end when the host changes an element, so they need a device that copies while a kernel runs.
+LOOPS = {
+    "endless": "(int n, float rate) { if (kk_local_id(0) == 0) while (kk_atomic_load(flag[0]) == 0) { } }",
+    "quick": "(int at) { if (kk_local_id(0) == 0) kk_atomic_add(flag[1], at); }",
+}
+
+
+class SilenceTests(ResidentPart):
+    def looping(self, cache: ProgramCache, device: Device, **options: float) -> Resident:
+        if not device.capabilities.queues:
+            pytest.skip(f"{device.spec} has one queue, so nothing ends a task that waits")
+        return self.make(cache, LOOPS, {"flag": np.zeros(4, "i4")}, silence_seconds=0.2, **options)
+
+    @staticmethod
+    def let_go(resident: Resident) -> None:
+        resident.arrays["flag"].copy_from(np.array([1, 0, 0, 0], "i4"))
+
+    def test_a_task_that_takes_long_is_named(self, cache: ProgramCache, device: Device) -> None:
+        resident = self.looping(cache, device)
+        try:
+            future = resident.submit("endless", 42, 0.5)
+            behind = resident.submit("quick", 1)
+            for waiting in (future, behind):
+                with pytest.raises(TaskSilent) as caught:
+                    waiting.result(TIMEOUT)
+                said = str(caught.value)
+                assert re.search(r"nothing was done for 0\.\d+ s: block \d runs endless\(n=42, rate=0\.5\) for ", said)
+                assert "stop(timeout)" in said
+                assert "1 more wait" in said
+            assert not future.done()
+            with pytest.raises((TimeoutError, TaskSilent)):
+                future.result(0.01)
+            assert re.match(r"block \d runs endless\(n=42, rate=0\.5\)", resident.describe())
+        finally:
+            self.let_go(resident)
+        assert future.result(TIMEOUT) is None
+        assert behind.result(TIMEOUT) is None
+        resident.close()
+
+    def test_stop_does_not_wait_for_a_task_that_never_ends(self, cache: ProgramCache, device: Device) -> None:
+        resident = self.looping(cache, device, blocks=1)
+        future, behind = resident.submit("endless", 7, 1.0), resident.submit("quick", 1)
+        try:
+            with pytest.raises(TaskSilent):
+                future.result(TIMEOUT)
+            with pytest.raises(
+                DeviceError, match=r"the resident grid does not end: block 0 runs endless\(n=7, rate=1\)"
+            ):
+                resident.stop(0.3)
+            with pytest.raises(DeviceError, match="stopped before this task"):
+                future.result(TIMEOUT)
+        finally:
+            self.let_go(resident)
+        resident.stop(TIMEOUT)
+        assert resident.arrays["flag"].numpy().tolist() == [1, 0, 0, 0]  # what waited was not run
+        with pytest.raises(DeviceError, match="stopped before this task"):
+            behind.result(TIMEOUT)

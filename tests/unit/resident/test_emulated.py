@@ -1,0 +1,120 @@
+"""What is particular to emulated grids: the devices they run on, tasks that fail, functions of the device's own language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.testing import open_or_skip
+
+TIMEOUT = 60.0
+TASKS = {
+    "get": kk.Task("if (kk_local_id(0) == 0) kk_result(x[i]);", args={"i": "i4"}, result="f4"),
+    "put": "(int i, float v) { if (kk_local_id(0) == 0) x[i] = v; }",
+}
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kk.ProgramCache]:
+    with kk.open_device("reference") as device, kk.ProgramCache(device, tmp_path_factory.mktemp("cache")) as cache:
+        yield cache
+
+
+@pytest.fixture(scope="module")
+def opencl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kk.ProgramCache]:
+    with open_or_skip("opencl") as device, kk.ProgramCache(device, tmp_path_factory.mktemp("cache")) as cache:
+        yield cache
+
+
+def arrays() -> dict[str, Any]:
+    return {"x": np.zeros(8, "f4")}
+
+
+def test_a_device_without_resident_grids_names_the_emulated_ones(reference: kk.ProgramCache) -> None:
+    with pytest.raises(kk.Unsupported, match=r"use kk\.Resident\.emulated") as caught:
+        kk.Resident(reference, TASKS, arrays())
+    assert caught.value.capability == "resident"
+
+
+def test_a_task_that_fails_fails_the_grid(reference: kk.ProgramCache) -> None:
+    with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
+        assert resident.submit("get", 1).result(TIMEOUT) == 0
+        broken = resident.submit("put", 100, 1.0)
+        behind = resident.submit("get", 1)
+        for future in (broken, behind):
+            with pytest.raises(kk.KernelFault, match=r"(?s)x\[100\].*8") as caught:
+                future.result(TIMEOUT)
+            assert caught.value.kind == "out of bounds"
+            assert future.done()
+            assert future.exception() is caught.value
+        for use in (lambda: resident.submit("get", 1), resident.pause, lambda: resident.submit_many("get", [1])):
+            with pytest.raises(kk.KernelFault):
+                use()
+        with pytest.raises(kk.KernelFault):
+            resident.drain(TIMEOUT)
+
+
+def test_an_array_that_is_closed_fails_the_grid(reference: kk.ProgramCache) -> None:
+    with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
+        resident.arrays["x"].close()
+        with pytest.raises(kk.KernelKeepError, match="closed"):
+            resident.submit("get", 1).result(TIMEOUT)
+
+
+def test_kernels_in_the_devices_language_are_tasks(opencl: kk.ProgramCache) -> None:
+    text = """__kernel void scale(__global float* x, float by, __global int* result) {
+        x[get_local_id(0) % 8] *= get_local_id(0) < 8 ? by : 1.0f;
+        if (get_local_id(0) == 0) result[0] = get_local_size(0);
+    }"""
+    tasks = {**TASKS, "scale": kk.Source(text, "scale", language="opencl")}
+    with kk.Resident.emulated(opencl, tasks, {"x": np.ones(8, "f4")}, threads=64, blocks=1) as resident:
+        assert resident.submit("scale", 4.0).result(TIMEOUT) == 64
+        assert resident.submit("get", 7).result(TIMEOUT) == 4
+
+
+def test_functions_that_are_no_kernels_are_refused(opencl: kk.ProgramCache) -> None:
+    source = kk.Source("void helper(__global float* x) { x[0] = 1; }", "helper", language="opencl")
+    with pytest.raises(kk.ArgumentError, match="task helper must have a function"):
+        kk.Resident.emulated(opencl, {"helper": source}, arrays())
+
+
+def test_sms_are_not_emulated(reference: kk.ProgramCache) -> None:
+    with pytest.raises(kk.ArgumentError, match="sms must be left out"):
+        kk.Resident.emulated(reference, TASKS, arrays(), sms=8)
+
+
+def test_the_timeline_shows_every_task(reference: kk.ProgramCache, tmp_path: Path) -> None:
+    tasks = {**TASKS, "all": kk.Task("if (kk_global_id(0) == 0) x[0] = 1.0f;", whole_grid=True)}
+    with kk.Resident.emulated(reference, tasks, arrays(), timeline=16) as resident:
+        for number in range(3):
+            resident.submit("put", number, 1.0)
+        resident.submit("all").result(TIMEOUT)
+        resident.drain(TIMEOUT)
+        spans = resident.timeline.spans
+        assert [span.task for span in spans if span.kind == "task"] == ["put", "put", "put", "all"]
+        assert {span.block for span in spans if span.task == "all"} == {0, 1}
+        assert all(span.start <= span.end for span in spans)
+        resident.save_trace(tmp_path / "trace.json")
+        for _ in range(5):
+            resident.submit_many("put", [(1, 2.0)] * 5).result(TIMEOUT)
+        assert len([span for span in resident.timeline.spans if span.block == spans[0].block]) == 16
+    assert "put" in (tmp_path / "trace.json").read_text()
+
+
+def test_a_process_ends_although_nobody_stopped_the_grid(tmp_path: Path) -> None:
+    from kernelkeep.testing import run_python
+
+    script = """
+import sys, numpy as np, kernelkeep as kk
+device = kk.open_device("reference")
+cache = kk.ProgramCache(device, sys.argv[1])
+resident = kk.Resident.emulated(cache, {"nothing": "() { }"})
+resident.submit_many("nothing", 5)
+print("end")
+"""
+    assert run_python(script, str(tmp_path)).stdout.split() == ["end"]
