@@ -6,6 +6,7 @@ any method; a lock is taken, so none must be called from a finalizer or a signal
 
 from __future__ import annotations
 
+import functools
 import struct
 import threading
 import time
@@ -18,6 +19,7 @@ from .argument_checks import checked
 from .protocol import CODE_BYTES, HEADER_BYTES, NO_RESULT, RESULT_BYTES, TAG_MASK, code_bytes, unpack_plan
 
 LEAST_SLEEP, MOST_SLEEP = 20e-6, 1e-3
+HEADER = struct.Struct("<II")
 STRAGGLER_NS = 1_000_000  # how long `value` waits for words of a result that is on its way
 
 
@@ -137,18 +139,14 @@ class PythonLane:
 
     def push(self, plan: bytes, args: tuple[Any, ...]) -> Any:
         """Submit one task; its future, or None when the ring is full."""
-        task, code, places = unpack_plan(plan)
+        task, code, places = compile_plan(plan, self._slot)
         if len(args) != len(places):
             raise TypeError(f"the task takes {len(places)} arguments, got {len(args)}")
-        if code:
-            code_bytes(code)
         record = bytearray(self._slot)
-        struct.pack_into("<II", record, 0, task, 0)
+        HEADER.pack_into(record, 0, task, 0)
         # Before the lock: converting a value may run any code.
-        for number, (value, (kind, at)) in enumerate(zip(args, places, strict=True), 1):
-            if at < HEADER_BYTES or at + code_bytes(kind) > self._slot:
-                raise ValueError(f"argument {number} at byte {at} does not lie in a slot of {self._slot} bytes")
-            struct.pack_into("<" + kind, record, at, checked(number, kind, value))
+        for number, (value, (kind, at, packer)) in enumerate(zip(args, places, strict=True), 1):
+            packer.pack_into(record, at, checked(number, kind, value))
         with self._lock:
             sequence = self.submitted
             if not self._room(1):
@@ -171,7 +169,7 @@ class PythonLane:
             raise ValueError(f"row_bytes must be 0 to {self._slot - HEADER_BYTES}, got {row_bytes}")
         if start < 0 or count < start or raw.nbytes < count * row_bytes:
             raise ValueError(f"rows {start} to {count} of {row_bytes} bytes do not lie in {raw.nbytes} bytes")
-        header = struct.pack("<II", task, 0)
+        header = HEADER.pack(task, 0)
         with self._lock:
             sequence = self.submitted
             taken = min(count - start, self._room(count - start))
@@ -280,3 +278,15 @@ class PythonLane:
             for word in (at, at + 1):
                 if self._results[word] >> 32 == tag:
                     self._results[word] = (tag ^ TAG_MASK) << 32
+
+
+@functools.lru_cache(1024)
+def compile_plan(plan: bytes, slot: int) -> tuple[int, str, list[tuple[str, int, struct.Struct]]]:
+    """A plan as `push` uses it: task, code of the result, and for each argument its code, offset and packer."""
+    task, code, places = unpack_plan(plan)
+    if code:
+        code_bytes(code)
+    for number, (kind, at) in enumerate(places, 1):
+        if at < HEADER_BYTES or at + code_bytes(kind) > slot:
+            raise ValueError(f"argument {number} at byte {at} does not lie in a slot of {slot} bytes")
+    return task, code, [(kind, at, struct.Struct("<" + kind)) for kind, at in places]
