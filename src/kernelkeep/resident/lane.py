@@ -36,11 +36,11 @@ def future_type() -> Any:
 def _native_types() -> tuple[Any, Any]:
     if native():
         try:
-            from .. import _ring
+            from .._ring import Future, Lane
         except ImportError:  # not built here
             pass
         else:
-            return _ring.Lane, _ring.Future
+            return Lane, Future
     return None, None
 
 

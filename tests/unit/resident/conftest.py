@@ -24,14 +24,14 @@ def twins(request: pytest.FixtureRequest) -> tuple[Any, Any]:
     if request.param == "python":
         return PythonLane, PythonTaskFuture
     try:
-        from kernelkeep import _ring
+        from kernelkeep._ring import Future, Lane
     except ImportError as error:
         pytest.skip(f"kernelkeep._ring was not built here, and its twin in plain Python is used ({error})")
 
-    class NativeTaskFuture(LaneFuture, _ring.Future):
+    class NativeTaskFuture(LaneFuture, Future):
         __slots__ = ()
 
-    return _ring.Lane, NativeTaskFuture
+    return Lane, NativeTaskFuture
 
 
 @pytest.fixture
