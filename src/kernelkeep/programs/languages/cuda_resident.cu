@@ -5,8 +5,9 @@
 // while a task runs. `resident/protocol.py` describes the ring; what blocks share is in `kk_Grid`.
 //
 // Blocks work together in two ways. A wide task is run by all of them at once: the block that has it calls the others, and
-// waits until all have run their part. A graph is run by those that have nothing else to do: they join, take nodes that are
-// ready, and leave at the end. Whoever waits for another block answers calls meanwhile, so waits never form a circle.
+// waits until all have run their part. A graph belongs to the block that was asked to run it; blocks that have nothing else to do
+// help: they join, take chains of nodes that are ready, and leave when it ends or when they get tasks of their own. Whoever waits
+// for another block answers calls meanwhile, and calls come before a block's own tasks, so waits never form a circle.
 
 typedef unsigned int kk_u32;
 typedef unsigned long long kk_u64;
@@ -59,6 +60,19 @@ static __device__ inline uint4 kk_fetch(const uint4* p) {
     asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
     return v;
 }
+// Copy 16 bytes to shared memory, and go on meanwhile. Devices before sm_80 wait.
+static __device__ inline void kk_copy_ahead(void* to, const void* p) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((kk_u32)__cvta_generic_to_shared(to)), "l"(p) : "memory");
+#else
+    *(uint4*)to = kk_fetch((const uint4*)p);
+#endif
+}
+static __device__ inline void kk_wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
 static __device__ inline kk_u64 kk_nanoseconds() {
     kk_u64 v;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(v));
@@ -81,44 +95,61 @@ struct __align__(KK_LINE) kk_Line32 {
 struct __align__(KK_LINE) kk_Line64 {
     kk_u64 value;
 };
+// A graph that is run, offered to blocks that have nothing to do.
+struct __align__(KK_LINE) kk_Run {
+    kk_u64 state;  // offers ever << 32 | open << 31 | most helpers << 16 | helpers
+    kk_Line64 graph;  // its address
+    kk_Line32 lock;  // held by the block that offers it
+};
+#define KK_RUN_OPEN 0x80000000ull
+#define KK_RUNS 8
+#define KK_MOST_HELPERS 0x7fffu
+static __device__ inline bool kk_wants_help(kk_u64 state) {
+    return (state & KK_RUN_OPEN) && (state & 0xffff) < (state >> 16 & KK_MOST_HELPERS);
+}
+
 struct kk_Grid {
     kk_Line32 wide_lock;  // held by the block that calls the others
     kk_Line32 wide_calls;  // calls ever
     kk_Line32 wide_parts;  // parts of this call that were run, without the caller's
-    kk_Line32 run_lock;  // held by the block that runs a graph
-    kk_Line64 run;  // calls ever << 32 | open << 31 | blocks that joined
-    kk_Line64 run_graph;  // the address of the graph
-    kk_Line32 run_number;
-    kk_Line32 run_left;  // blocks that joined and have left
     kk_Line32 leaving;  // blocks that take no more tasks
+    kk_Line32 offers;  // of graphs, ever
+    kk_Run runs[KK_RUNS];
     __align__(KK_LINE) uint4 wide_record[KK_SLOT / 16];
     kk_u64 wide_result;
 };
-#define KK_RUN_OPEN 0x80000000ull
+static_assert(sizeof(kk_Grid) <= 16384, "resident/grid.py has fewer bytes for it");
 
-// A graph in device memory. Behind the head lie the nodes, their successors, how many predecessors of each were run, and the
-// queue of nodes that are ready. Counters of predecessors grow from run to run, so nothing is set back.
+// A graph in device memory, as resident/graph_layout.py lays it out. Behind the head lie its chains, the chains that wait for each
+// of them, a queue of chains that are ready, and the results of the nodes. A chain is a head and the records of nodes that follow
+// one another: one block runs it, and only its last node is waited for by others. Chains are named by where they are: by
+// their distance from the graph's head, in pieces of 16 bytes. Between two runs all counters and the queue are 0.
 struct kk_Graph {
-    kk_u32 nodes;
-    kk_u32 roots;  // the first nodes
-    kk_u32 runs;  // ever
-    kk_u32 unused;
-    kk_u64 node_records;  // addresses
-    kk_u64 successors;
-    kk_u64 arrived;
+    kk_u64 successors;  // distances from here, in bytes
     kk_u64 queue;
-    kk_Line32 pushed;
-    kk_Line32 popped;
-    kk_Line32 run;
+    kk_u64 results;
+    kk_u32 chains;
+    kk_u32 roots;  // the first of the successors: chains that wait for nothing
+    kk_u32 ends;  // chains that nothing waits for
+    kk_u32 helpers;  // how many blocks can have something to do, besides the first
+    kk_u32 number;  // for diagnosis
+    kk_Line32 lock;  // held by the block that runs it
+    kk_Line64 tickets;  // chains queued << 32 | tickets given: the holder of ticket k gets the chain queued as the k-th
+    kk_Line32 ended;  // of those that nothing waits for
 };
-struct kk_Node {
-    kk_u32 wanted;  // predecessors
+struct kk_Chain {
+    kk_u32 length;
+    kk_u32 node;  // the number of the first node
     kk_u32 first;  // of its successors
     kk_u32 successors;
-    kk_u32 next;  // the only successor, where this node is its only predecessor; else KK_NONE
-    // the record of the task follows
+    kk_u32 arrived;  // chains it waits for that were run
+    kk_u32 unused[3];
+    // the records follow
 };
-#define KK_NODE (16 + KK_SLOT)
+static_assert(sizeof(kk_Graph) == 512 && sizeof(kk_Chain) == 32, "resident/graph_layout.py writes them so");
+static_assert(__builtin_offsetof(kk_Graph, chains) == 24 && __builtin_offsetof(kk_Graph, number) == 40, "as there");
+static_assert(__builtin_offsetof(kk_Graph, lock) == 128 && __builtin_offsetof(kk_Graph, ended) == 384, "as there");
+#define KK_CHUNK (KK_SLOT > 256 ? 2 : KK_SLOT > 64 ? 4 : 8)  // records of a chain that are fetched at once
 
 // --- what a block shares
 
@@ -133,19 +164,21 @@ __shared__ kk_u32 kk_block_x, kk_blocks_x;  // the position of this block in the
 
 struct kk_Block {
     __align__(16) unsigned char records[KK_HELD * KK_SLOT];
-    __align__(16) unsigned char node[2][KK_NODE];
+    __align__(16) unsigned char chunk[2][KK_CHUNK * KK_SLOT];
+    __align__(16) kk_Chain chain;
     __align__(16) unsigned char call[KK_SLOT];  // the record of another block's call
     kk_u64 results[KK_HELD];
-    kk_u64 result;  // of a node or a wide task
     volatile kk_u64 ready;  // tasks fetched ever: the reader's
     volatile kk_u64 done;  // tasks run ever: the workers'
     volatile kk_u64 told;  // tasks told to the host: the writer's
-    volatile kk_u32 wide_calls, run_calls;  // seen by the reader
+    volatile kk_u32 wide_calls;  // seen by the reader
+    __align__(8) volatile unsigned char offered[KK_RUNS];  // graphs that want help: the reader's
+    volatile kk_u64 in_node;  // number of the graph << 32 | number of the node + 1, while one runs: the workers'
     volatile kk_u32 leave;  // the host wants the grid to end: the reader's
     volatile kk_u32 ended;  // no more tasks will be run: the workers'
     // the first worker's, for the others
     int todo;
-    kk_u32 count, stop[2], node_at, next_node, seen_wide, seen_run, in_node;
+    kk_u32 count, stop[2], called[2], goes_on, run, next, seen_wide;
     kk_u64 graph;
 };
 #define KK_TODO_TASKS 0
@@ -216,12 +249,16 @@ struct kk_Resident {
         return true;
     }
 
-    // Take a lock of the grid, and answer calls meanwhile. All workers.
-    __device__ void take(kk_u32* lock) {
+    // Whether it has called as far as the reader knows, which sees it somewhat later. The first worker.
+    __device__ bool may_be_called() { return (int)(block.wide_calls - block.seen_wide) > 0; }
+
+    // Wait until something is so, and answer calls meanwhile. All workers; the first one looks.
+    template <class F>
+    __device__ void wait_until(F is_so) {
         for (;;) {
             if (threadIdx.x == 0) {
-                bool called = false, taken = false;
-                while (!(called = is_called()) && !(taken = atomicCAS(lock, 0u, 1u) == 0u)) __nanosleep(100);
+                bool called = false;
+                while (!(called = is_called()) && !is_so()) __nanosleep(40);
                 kk_fence_grid();
                 block.todo = called ? KK_TODO_WIDE : KK_TODO_TASKS;
             }
@@ -233,13 +270,17 @@ struct kk_Resident {
         }
     }
 
+    __device__ void take(kk_u32* lock) {
+        wait_until([lock] { return kk_look(lock) == 0u && atomicCAS(lock, 0u, 1u) == 0u; });
+    }
+
     // Run a task with all blocks. All workers.
     __device__ void call_all(const unsigned char* record, kk_u64* result) {
         take(&grid.wide_lock.value);
         if (threadIdx.x < KK_SLOT / 16) grid.wide_record[threadIdx.x] = ((const uint4*)record)[threadIdx.x];
         kk_workers_meet();
         if (threadIdx.x == 0) {
-            grid.wide_result = 0;
+            kk_tell(&grid.wide_result, 0ull);
             kk_tell(&grid.wide_parts.value, 0u);
             kk_fence_grid();
             block.seen_wide = kk_look(&grid.wide_calls.value) + 1u;
@@ -249,7 +290,8 @@ struct kk_Resident {
         if (threadIdx.x == 0) {
             while (kk_look(&grid.wide_parts.value) != gridDim.x - 1) __nanosleep(20);
             kk_fence_grid();
-            if (result) *result = *(volatile kk_u64*)&grid.wide_result;
+            *result = kk_look(&grid.wide_result);
+            kk_fence_grid();  // before another block's call
             kk_tell(&grid.wide_lock.value, 0u);
         }
         kk_workers_meet();
@@ -257,174 +299,249 @@ struct kk_Resident {
 
     // --- graphs
 
-    // Work on a graph until all of it is run. All workers.
-    __device__ void work_on(kk_Graph* graph) {
-        const kk_u32 nodes = graph->nodes, number = kk_look(&grid.run_number.value);
-        const unsigned char* all = (const unsigned char*)graph->node_records;
-        const kk_u32* successors = (const kk_u32*)graph->successors;
-        kk_u32* arrived = (kk_u32*)graph->arrived;
-        kk_u64* queue = (kk_u64*)graph->queue;
-        kk_u32 mine = 0;  // nodes run and not counted yet
+    // Whether the block has tasks of its own to run. The first worker.
+    __device__ bool has_tasks(kk_u64 done) { return block.ready != done && !block.leave; }
+
+    // Run the nodes of a chain one after the other. All workers.
+    __device__ void run_chain(const kk_Graph* graph, kk_u32 chain) {
+        const unsigned char* from = (const unsigned char*)graph + chain * 16ull;
+        const unsigned char* records = from + sizeof(kk_Chain);
+        kk_u64* results = (kk_u64*)((unsigned char*)graph + graph->results);
+        // The first records are fetched with the head, before it is known how many there are.
+        if (threadIdx.x < sizeof(kk_Chain) / 16) kk_copy_ahead((uint4*)&block.chain + threadIdx.x, (const uint4*)from + threadIdx.x);
+        fetch_records(0, records, KK_CHUNK);
+        kk_wait_for_copies();
+        kk_workers_meet();
+        const kk_u32 length = block.chain.length, first = block.chain.node;
+        const kk_u64 number = (kk_u64)graph->number << 32;
+        kk_u32 side = 0;
+        for (kk_u32 i = 0; i < length; i++) {
+            const kk_u32 at = i % KK_CHUNK;
+            if (at == 0 && length - i > KK_CHUNK)
+                fetch_records(side ^ 1, records + (i + KK_CHUNK) * (kk_u64)KK_SLOT, length - i - KK_CHUNK);
+            const unsigned char* record = block.chunk[side] + at * KK_SLOT;
+            const kk_u32 task = *(const kk_u32*)record;
+            const bool wide = task & KK_WIDE;
+            if (threadIdx.x == 0) {
+                block.in_node = number | (first + i + 1);
+                block.next = 0;
+            }
+            const kk_u64 begun = kk_trace_time();
+            if (wide) {
+                call_all(record, results + first + i);
+            } else {
+                run_task(record, results + first + i);
+            }
+            if (at == KK_CHUNK - 1) {
+                kk_wait_for_copies();
+                side ^= 1;
+            }
+            if (threadIdx.x == 0) block.called[i & 1] = may_be_called();
+            kk_workers_meet();
+            trace(begun, task, KK_IN_GRAPH | wide, number | (first + i));
+            if (block.called[i & 1]) answer_if_called();
+        }
+    }
+
+    __device__ void fetch_records(kk_u32 side, const unsigned char* from, kk_u32 count) {
+        const kk_u32 pieces = (count < KK_CHUNK ? count : KK_CHUNK) * (KK_SLOT / 16);
+        for (kk_u32 i = threadIdx.x; i < pieces; i += KK_THREADS) kk_copy_ahead((uint4*)block.chunk[side] + i, (const uint4*)from + i);
+    }
+
+    __device__ void answer_if_called() {
+        if (threadIdx.x == 0) block.todo = is_called() ? KK_TODO_WIDE : KK_TODO_TASKS;
+        kk_workers_meet();
+        const bool called = block.todo == KK_TODO_WIDE;
+        kk_workers_meet();
+        if (called) answer();
+    }
+
+    // Something was run: count that in the chains that wait for it. Those that wait for nothing more are queued, but for one if
+    // this block goes on: `block.next`, which was 0. All workers; what was run was run before they met.
+    __device__ void signal(kk_Graph* graph, kk_u32 first, kk_u32 count, bool goes_on) {
+        const kk_u64* successors = (const kk_u64*)((unsigned char*)graph + graph->successors) + first;
+        kk_u32* queue = (kk_u32*)((unsigned char*)graph + graph->queue);
+        const kk_u32 lane = threadIdx.x % 32;
+        if (threadIdx.x < count) kk_fence_grid();
+        for (kk_u32 i = threadIdx.x; i - lane < count; i += KK_THREADS) {
+            bool ready = i < count;
+            kk_u32 chain = 0;
+            if (ready) {
+                const kk_u64 successor = kk_look(successors + i);
+                const kk_u32 wanted = (kk_u32)(successor >> 32);
+                chain = (kk_u32)successor;
+                if (wanted > 1) {
+                    kk_u32* arrived = &((kk_Chain*)((unsigned char*)graph + chain * 16ull))->arrived;
+                    ready = atomicAdd(arrived, 1u) + 1u == wanted;
+                    if (ready) {
+                        kk_tell(arrived, 0u);
+                        kk_fence_grid();  // what the others did, for whoever runs it
+                    }
+                }
+                if (ready && goes_on) ready = atomicCAS(&block.next, 0u, chain) != 0u;
+            }
+            const kk_u32 queued = __ballot_sync(KK_ALL, ready);
+            if (queued) {
+                const int leader = __ffs(queued) - 1;
+                kk_u32 at = 0;
+                if ((int)lane == leader) at = (kk_u32)(atomicAdd(&graph->tickets.value, (kk_u64)__popc(queued) << 32) >> 32);
+                at = __shfl_sync(KK_ALL, at, leader) + __popc(queued & ((1u << lane) - 1u));
+                if (ready) kk_tell(&queue[at], chain);
+            }
+        }
+        kk_workers_meet();
+    }
+
+    // Work on a graph, beginning with a chain if it is not 0, until all of it is run. All workers. A block that helps leaves
+    // as well when it has tasks of its own: `done` are run.
+    __device__ void work_on(kk_Graph* graph, kk_u32 chain, bool helps, kk_u64 done) {
         kk_u32 ticket = KK_NONE;
         for (;;) {
-            if (threadIdx.x == 0) {  // wait for a node that is ready
-                if (mine) {
-                    kk_fence_grid();
-                    atomicAdd(&graph->run.value, mine);
-                    mine = 0;
-                }
-                block.node_at = KK_NONE;
-                block.todo = KK_TODO_TASKS;
-                if (ticket == KK_NONE) ticket = atomicAdd(&graph->popped.value, 1u);
-                for (;;) {
-                    if (ticket < nodes) {
-                        const kk_u64 entry = kk_look(&queue[ticket]);
-                        if ((kk_u32)(entry >> 32) == number) {
-                            block.node_at = (kk_u32)entry;
-                            ticket = KK_NONE;
-                            break;
-                        }
+            while (chain) {
+                run_chain(graph, chain);
+                const kk_u32 first = block.chain.first, count = block.chain.successors;
+                if (count) {
+                    if (threadIdx.x == 0) block.goes_on = !helps || !has_tasks(done);
+                    kk_workers_meet();
+                    signal(graph, first, count, block.goes_on);
+                } else {
+                    if (threadIdx.x == 0) {
+                        kk_fence_grid();
+                        atomicAdd(&graph->ended.value, 1u);
                     }
-                    if (kk_look(&graph->run.value) == nodes) break;
-                    if (is_called()) {
-                        block.todo = KK_TODO_WIDE;
-                        break;
-                    }
+                    kk_workers_meet();
                 }
+                chain = block.next;
+                kk_workers_meet();
+            }
+            if (threadIdx.x == 0) {
+                block.in_node = 0;
+                block.todo = find_chain(graph, &ticket, helps, done);
                 kk_fence_grid();
             }
             kk_workers_meet();
-            kk_u32 node = block.node_at;
-            const bool called = block.todo == KK_TODO_WIDE;
+            const int todo = block.todo;
+            chain = block.next;
             kk_workers_meet();
-            if (called) {
-                answer();
-                continue;
+            if (todo == KK_TODO_END) return;
+            if (todo == KK_TODO_WIDE) answer();
+        }
+    }
+
+    // Wait for a chain that is ready: `block.next`. Or for the end, or a call. The first worker.
+    //
+    // Chains go to those who have tickets. A block takes one when it sees, or hopes, that more chains were queued than tickets
+    // given. A ticket for nothing is given back, which only the holder of the last one can do, so they go back one by one.
+    __device__ int find_chain(kk_Graph* graph, kk_u32* ticket, bool helps, kk_u64 done) {
+        kk_u32* queue = (kk_u32*)((unsigned char*)graph + graph->queue);
+        const kk_u32 chains = graph->chains, ends = graph->ends;
+        kk_u32 spins = 0;
+        block.next = 0;
+        if (helps && *ticket == KK_NONE && has_tasks(done)) return KK_TODO_END;
+        if (*ticket == KK_NONE) *ticket = (kk_u32)atomicAdd(&graph->tickets.value, 1ull);
+        for (;;) {
+            const kk_u64 tickets = kk_look(&graph->tickets.value);
+            const kk_u32 chain = *ticket < chains ? kk_look(&queue[*ticket]) : 0u;
+            const kk_u32 ended = kk_look(&graph->ended.value);
+            const kk_u32 calls = kk_look(&grid.wide_calls.value);
+            const kk_u32 queued = (kk_u32)(tickets >> 32), given = (kk_u32)tickets;
+            if (chain) {
+                kk_tell(&queue[*ticket], 0u);
+                *ticket = KK_NONE;
+                block.next = chain;
+                return KK_TODO_TASKS;
             }
-            if (node == KK_NONE) return;
-            int side = 1;
-            load_node(block.node[side], all, node);
-            kk_workers_meet();
-            while (node != KK_NONE) {  // and with what it makes ready, as long as that is something
-                const kk_Node* head = (const kk_Node*)block.node[side];
-                const unsigned char* record = block.node[side] + 16;
-                const kk_u32 next = head->next;
-                const bool wide = *(const kk_u32*)record & KK_WIDE;
-                uint4 ahead;
-                if (next != KK_NONE && !wide && threadIdx.x < KK_NODE / 16)
-                    ahead = kk_fetch((const uint4*)(all + (kk_u64)next * KK_NODE) + threadIdx.x);
-                if (threadIdx.x == 0) {
-                    block.in_node = node + 1;
-                    block.next_node = KK_NONE;
-                }
-                const kk_u64 begun = kk_trace_time();
-                if (wide) {
-                    call_all(record, 0);
-                } else {
-                    run_task(record, &block.result);
-                }
-                mine++;
-                trace(begun, *(const kk_u32*)record, KK_IN_GRAPH | wide, node);
-                if (next != KK_NONE) {
-                    if (!wide && threadIdx.x < KK_NODE / 16) ((uint4*)block.node[side ^ 1])[threadIdx.x] = ahead;
-                    kk_workers_meet();
-                    if (wide) {
-                        load_node(block.node[side ^ 1], all, next);
-                        kk_workers_meet();
-                    }
-                    side ^= 1;
-                    node = next;
-                    continue;
-                }
-                kk_workers_meet();
-                const kk_u32 first = head->first, count = head->successors;
-                if (count) kk_fence_grid();
-                for (kk_u32 i = threadIdx.x; i < count; i += KK_THREADS) {
-                    const kk_u32 one = successors[first + i];
-                    const kk_u32 wanted = ((const kk_Node*)(all + (kk_u64)one * KK_NODE))->wanted;
-                    if (wanted > 1 && atomicAdd(&arrived[one], 1u) + 1u != wanted * number) continue;
-                    if (atomicCAS(&block.next_node, KK_NONE, one) == KK_NONE) continue;  // this block goes on with it
-                    const kk_u32 at = atomicAdd(&graph->pushed.value, 1u);
-                    kk_fence_grid();
-                    kk_tell(&queue[at], (kk_u64)number << 32 | one);
-                }
-                if (count) kk_fence_grid();
-                kk_workers_meet();
-                node = block.next_node;
-                if (node != KK_NONE) {
-                    load_node(block.node[side ^= 1], all, node);
-                    kk_workers_meet();
-                }
+            if (ended == ends) return KK_TODO_END;
+            if (calls != block.seen_wide && is_called()) return KK_TODO_WIDE;
+            if (*ticket != KK_NONE) {
+                if (queued <= *ticket && given == *ticket + 1 && atomicCAS(&graph->tickets.value, tickets, tickets - 1) == tickets)
+                    *ticket = KK_NONE;
+            } else if (given < queued) {
+                *ticket = (kk_u32)atomicAdd(&graph->tickets.value, 1ull);
+            } else if (helps && has_tasks(done)) {
+                return KK_TODO_END;
+            } else if (++spins > 100) {
+                __nanosleep(100);
             }
         }
     }
 
-    __device__ void load_node(unsigned char* into, const unsigned char* all, kk_u32 node) {
-        if (threadIdx.x < KK_NODE / 16)
-            ((uint4*)into)[threadIdx.x] = kk_fetch((const uint4*)(all + (kk_u64)node * KK_NODE) + threadIdx.x);
-    }
-
-    // Run a whole graph, with those blocks that join. All workers.
-    __device__ void run_graph(const unsigned char* record) {
+    // Run a whole graph, with those blocks that help. All workers.
+    __device__ void run_graph(const unsigned char* record, kk_u64 done) {
         kk_Graph* graph = (kk_Graph*)*(const kk_u64*)(record + 8);
-        take(&grid.run_lock.value);
-        const kk_u32 number = kk_look(&graph->runs) + 1u;
-        kk_u64* queue = (kk_u64*)graph->queue;
-        for (kk_u32 i = threadIdx.x; i < graph->roots; i += KK_THREADS) kk_tell(&queue[i], (kk_u64)number << 32 | i);
-        kk_workers_meet();
+        take(&graph->lock.value);
         if (threadIdx.x == 0) {
-            kk_tell(&graph->runs, number);
-            kk_tell(&graph->pushed.value, graph->roots);
-            kk_tell(&graph->popped.value, 0u);
-            kk_tell(&graph->run.value, 0u);
-            kk_tell(&grid.run_number.value, number);
-            kk_tell(&grid.run_graph.value, (kk_u64)graph);
-            kk_tell(&grid.run_left.value, 0u);
-        }
-        kk_fence_grid();
-        kk_workers_meet();
-        if (threadIdx.x == 0) {
-            kk_fence_grid();
-            block.seen_run = (kk_u32)(kk_look(&grid.run.value) >> 32) + 1u;
-            kk_tell(&grid.run.value, (kk_u64)block.seen_run << 32 | KK_RUN_OPEN);
+            block.next = 0;
+            block.run = offer(graph);
         }
         kk_workers_meet();
-        work_on(graph);
+        signal(graph, 0, graph->roots, true);
+        const kk_u32 chain = block.next;
+        kk_workers_meet();
+        work_on(graph, chain, false, done);
+        if (block.run != KK_NONE) {
+            kk_u64* state = &grid.runs[block.run].state;
+            if (threadIdx.x == 0) atomicAdd(state, 0ull - (kk_look(state) & (KK_RUN_OPEN | (kk_u64)KK_MOST_HELPERS << 16)));
+            wait_until([state] { return (kk_look(state) & 0xffff) == 0; });
+        }
         if (threadIdx.x == 0) {
-            const kk_u64 joined = atomicAnd(&grid.run.value, ~KK_RUN_OPEN) & 0x7fffffffu;
-            while (kk_look(&grid.run_left.value) != joined) __nanosleep(20);
+            kk_tell(&graph->tickets.value, 0ull);
+            kk_tell(&graph->ended.value, 0u);
             kk_fence_grid();
-            kk_tell(&grid.run_lock.value, 0u);
+            if (block.run != KK_NONE) kk_tell(&grid.runs[block.run].lock.value, 0u);
+            kk_tell(&graph->lock.value, 0u);
         }
         kk_workers_meet();
     }
 
-    // Join the graph that another block runs, unless it has ended. All workers.
-    __device__ void join() {
-        if (threadIdx.x == 0) {
-            kk_u64 seen = kk_look(&grid.run.value);
-            block.todo = KK_TODO_TASKS;
-            while (seen & KK_RUN_OPEN) {
-                const kk_u64 found = atomicCAS(&grid.run.value, seen, seen + 1);
-                if (found == seen) {
-                    block.todo = KK_TODO_JOIN;
-                    break;
-                }
-                seen = found;
-            }
-            block.seen_run = (kk_u32)(seen >> 32);
+    // Offer a graph to other blocks: as which run, or KK_NONE if it is too narrow or as many are offered as there can be. The first
+    // worker. The words of a run only change by adding and subtracting: a block that comes too late takes back what it added.
+    __device__ kk_u32 offer(kk_Graph* graph) {
+        kk_u32 helpers = graph->helpers < gridDim.x - 1 ? graph->helpers : gridDim.x - 1;
+        if (helpers > KK_MOST_HELPERS) helpers = KK_MOST_HELPERS;
+        for (kk_u32 i = 0; helpers && i < KK_RUNS; i++) {
+            const kk_u32 one = (blockIdx.x + i) % KK_RUNS;
+            kk_Run& run = grid.runs[one];
+            if (kk_look(&run.lock.value) || atomicCAS(&run.lock.value, 0u, 1u)) continue;
             kk_fence_grid();
-            block.graph = kk_look(&grid.run_graph.value);
+            kk_tell(&run.graph.value, (kk_u64)graph);
+            kk_fence_grid();
+            atomicAdd(&run.state, (1ull << 32) + KK_RUN_OPEN + ((kk_u64)helpers << 16));
+            atomicAdd(&grid.offers.value, 1u);
+            return one;
+        }
+        return KK_NONE;
+    }
+
+    // Whether a graph wants help, as far as the reader knows; `block.run` is which. The first worker.
+    __device__ bool find_offer() {
+        if (*(volatile kk_u64*)block.offered == 0) return false;
+        for (kk_u32 i = 0; i < KK_RUNS; i++) {
+            if (!block.offered[i]) continue;
+            block.offered[i] = 0;  // until the reader has looked again
+            block.run = (i + 2 + blockIdx.x) % KK_RUNS;
+            return true;
+        }
+        return false;
+    }
+
+    // Help with a graph that another block runs, unless it has ended. All workers.
+    __device__ void join(kk_u64 done) {
+        kk_Run& run = grid.runs[block.run];
+        if (threadIdx.x == 0) {
+            const bool joined = kk_wants_help(atomicAdd(&run.state, 1ull));
+            kk_fence_grid();
+            block.graph = joined ? kk_look(&run.graph.value) : 0;
+            if (!joined) atomicAdd(&run.state, ~0ull);
         }
         kk_workers_meet();
-        const bool joined = block.todo == KK_TODO_JOIN;
         kk_Graph* graph = (kk_Graph*)block.graph;
         kk_workers_meet();
-        if (!joined) return;
-        work_on(graph);
+        if (!graph) return;
+        work_on(graph, 0, true, done);
         if (threadIdx.x == 0) {
             kk_fence_grid();
-            atomicAdd(&grid.run_left.value, 1u);
+            atomicAdd(&run.state, ~0ull);
         }
         kk_workers_meet();
     }
@@ -439,18 +556,18 @@ struct kk_Resident {
                 while (todo < 0) {
                     const kk_u64 ready = block.ready;
                     const bool leave = block.leave;
-                    if (!leave && ready != done) {
+                    if ((leave || may_be_called()) && is_called()) {
+                        todo = KK_TODO_WIDE;
+                    } else if (!leave && ready != done) {
                         todo = KK_TODO_TASKS;
                         block.count = (kk_u32)(ready - done);
-                    } else if ((leave || (int)(block.wide_calls - block.seen_wide) > 0) && is_called()) {
-                        todo = KK_TODO_WIDE;
+                    } else if (find_offer()) {
+                        todo = KK_TODO_JOIN;
                     } else if (leave) {
                         // All blocks stay until none can call another.
                         if (!leaving) atomicAdd(&grid.leaving.value, 1u);
                         leaving = true;
                         if (kk_look(&grid.leaving.value) == gridDim.x) todo = KK_TODO_END;
-                    } else if ((int)(block.run_calls - block.seen_run) > 0) {
-                        todo = KK_TODO_JOIN;
                     } else if (++spins > 2000) {
                         __nanosleep(200);
                     }
@@ -468,7 +585,7 @@ struct kk_Resident {
                 continue;
             }
             if (todo == KK_TODO_JOIN) {
-                join();
+                join(done);
                 continue;
             }
             for (kk_u32 i = 0; i < count; i++) {
@@ -478,14 +595,14 @@ struct kk_Resident {
                 const bool wide = task & KK_WIDE;
                 const kk_u64 begun = kk_trace_time();
                 if (task == KK_GRAPH) {
-                    run_graph(record);
+                    run_graph(record, done);
                 } else if (wide) {
                     call_all(record, &block.results[at]);
                 } else {
                     run_task(record, &block.results[at]);
                 }
                 done++;
-                if (threadIdx.x == 0) block.stop[i & 1] = block.leave;
+                if (threadIdx.x == 0) block.stop[i & 1] = block.leave || may_be_called();
                 kk_workers_meet();
                 if (threadIdx.x == 0) {
                     kk_fence_block();
@@ -503,21 +620,23 @@ struct kk_Resident {
 static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned char* ring, kk_u64 ready) {
     const kk_u32 lane = threadIdx.x % 32;
     const unsigned char* slots = ring + KK_SLOTS_AT + (kk_u64)blockIdx.x * KK_CAPACITY * KK_SLOT;
-    const kk_u64* words[4] = {(const kk_u64*)(ring + KK_LINE * (1 + 2 * blockIdx.x)), (const kk_u64*)ring, &grid.run.value, 0};
-    const kk_u64* word = words[lane < 3 ? lane : 0];
+    // What each thread looks at: the head, the command, graphs that want help. Blocks begin with different ones.
+    const kk_u32 run = (lane + blockIdx.x) % KK_RUNS;
+    const kk_u64* word = lane == 0 ? (const kk_u64*)(ring + KK_LINE * (1 + 2 * blockIdx.x)) : lane == 1 ? (const kk_u64*)ring : &grid.runs[run].state;
     kk_u32 idle = 0;
     while (!__shfl_sync(KK_ALL, block.ended, 0)) {
         kk_u64 seen = 0;
-        kk_u32 calls = 0;
-        if (lane < 3) seen = kk_look_system(word);
-        if (lane == 3) calls = kk_look(&grid.wide_calls.value);
-        const kk_u64 head = __shfl_sync(KK_ALL, seen, 0), command = __shfl_sync(KK_ALL, seen, 1), run = __shfl_sync(KK_ALL, seen, 2);
-        calls = __shfl_sync(KK_ALL, calls, 3);
+        kk_u32 calls = 0, offers = 0;
+        if (lane < 2 + KK_RUNS) seen = kk_look_system(word);
         if (lane == 0) {
+            calls = kk_look(&grid.wide_calls.value);
+            offers = kk_look(&grid.offers.value);
             if (calls != block.wide_calls) block.wide_calls = calls;
-            if (run & KK_RUN_OPEN) block.run_calls = (kk_u32)(run >> 32);
-            if (command == KK_COMMAND_EXIT) block.leave = 1;
+        } else if (lane >= 2 && lane < 2 + KK_RUNS) {
+            block.offered[lane - 2] = kk_wants_help(seen);
         }
+        const kk_u64 head = __shfl_sync(KK_ALL, seen, 0), command = __shfl_sync(KK_ALL, seen, 1);
+        if (lane == 0 && command == KK_COMMAND_EXIT) block.leave = 1;
         const kk_u64 told = __shfl_sync(KK_ALL, (kk_u64)block.told, 0);
         kk_u64 room = KK_HELD - (ready - told), count = head - ready;
         if (count > room) count = room;
@@ -554,7 +673,7 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
             const kk_u32 naps = idle - KK_SPINS < KK_NAPS ? idle - KK_SPINS : KK_NAPS;
             if (lane == 0) {
                 for (kk_u32 k = 0; k < naps && !block.ended; k++) {
-                    if (kk_look(&grid.wide_calls.value) != calls || kk_look(&grid.run.value) != run) break;
+                    if (kk_look(&grid.wide_calls.value) != calls || kk_look(&grid.offers.value) != offers) break;
                     __nanosleep(500);
                 }
             }
@@ -569,7 +688,7 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
     const kk_u32 lane = threadIdx.x % 32;
     kk_u64* line = (kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x));
     kk_u64* results = (kk_u64*)(ring + KK_RESULTS_AT + (kk_u64)blockIdx.x * KK_CAPACITY * 16);
-    kk_u64 beaten = 0, watched = ~0ull;
+    kk_u64 beaten = 0, watched = ~0ull, watched_node = 0;
     kk_u32 idle = 0;
     for (;;) {
         const bool ended = __shfl_sync(KK_ALL, (kk_u32)block.ended, 0);
@@ -604,8 +723,13 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
                     kk_tell_system(line + 1, now);
                     kk_tell_system(line + 2, busy ? done + 1 : 0);
                     if (done != watched) kk_tell_system(line + 3, now);
-                    if (!busy) watched = ~0ull;
-                    else watched = done;
+                    watched = busy ? done : ~0ull;
+                    const kk_u64 node = block.in_node;
+                    if (node != watched_node) {
+                        kk_tell_system(line + 4, node);
+                        kk_tell_system(line + 5, now);
+                        watched_node = node;
+                    }
                     beaten = now;
                 }
                 if (++idle > 1000) __nanosleep(100);
@@ -622,8 +746,9 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
     kk_Grid& grid = *(kk_Grid*)kk_grid;
     if (threadIdx.x == 0) {
         block.ready = block.done = block.told = kk_look_system((const kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)));
-        block.wide_calls = block.run_calls = block.seen_wide = block.seen_run = block.leave = block.ended = block.in_node = 0;
-        block.count = 0;
+        block.wide_calls = block.seen_wide = block.leave = block.ended = block.count = 0;
+        block.in_node = 0;
+        for (int i = 0; i < KK_RUNS; i++) block.offered[i] = 0;
         kk_block_x = 0;
         kk_blocks_x = 1;
     }
