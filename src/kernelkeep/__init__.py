@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .errors import CheckpointError as CheckpointError
     from .errors import CompileError as CompileError
     from .errors import DeviceError as DeviceError
+    from .errors import GraphError as GraphError
     from .errors import KernelFault as KernelFault
     from .errors import KernelKeepError as KernelKeepError
     from .errors import OutOfMemory as OutOfMemory
@@ -113,6 +114,7 @@ _HOMES = {
     "Fence": "devices.base",
     "Fingerprint": "devices.fingerprint",
     "Graph": "execution.graph",
+    "GraphError": "errors",
     "In": "programs.python_words",
     "InOut": "programs.python_words",
     "Job": "execution.job",
@@ -193,6 +195,7 @@ __all__ = [
     "Fence",
     "Fingerprint",
     "Graph",
+    "GraphError",
     "In",
     "InOut",
     "Job",

@@ -2,6 +2,7 @@
 
     KernelKeepError
     ├── ArgumentError     (also ValueError)   what the caller passed cannot work; nothing was launched
+    │   └── GraphError                        a graph of tasks could not run: .edge
     ├── CompileError                          the compiler said no: .log, .line, .name
     ├── DeviceError                           a driver or device failed, is missing or is closed
     │   ├── BinaryRejected                    the driver refuses this binary; compile again
@@ -34,6 +35,7 @@ __all__ = [
     "CheckpointError",
     "CompileError",
     "DeviceError",
+    "GraphError",
     "KernelFault",
     "KernelKeepError",
     "OutOfMemory",
@@ -51,6 +53,24 @@ class KernelKeepError(Exception):
 
 class ArgumentError(KernelKeepError, ValueError):
     """What the caller passed cannot work."""
+
+
+class GraphError(ArgumentError):
+    """A graph of tasks could not run to its end, so it was not loaded.
+
+    `edge` names the two nodes of the edge that is wrong, or is None where no single edge is.
+    """
+
+    def __init__(self, message: str, *, edge: tuple[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.edge = edge
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_graph_error, (str(self), self.edge))
+
+
+def _rebuild_graph_error(message: str, edge: tuple[str, str] | None) -> GraphError:
+    return GraphError(message, edge=edge)
 
 
 class CompileError(KernelKeepError):

@@ -16,6 +16,7 @@ PARENTS = {
     "DeviceError": (kk.KernelKeepError,),
     "BinaryRejected": (kk.DeviceError,),
     "OutOfMemory": (kk.DeviceError, MemoryError),
+    "GraphError": (kk.ArgumentError,),
     "KernelFault": (kk.DeviceError,),
     "TaskSilent": (kk.DeviceError,),
     "Unsupported": (kk.KernelKeepError,),

@@ -11,7 +11,7 @@ PUBLIC = [
     "Capabilities",
     "CheckReport", "Checkpoint", "CheckpointError", "CheckpointWarning", "CompileError", "DeadlineWarning", "Device",
     "DeviceError", "DeviceInfo", "Executor",
-    "Explanation", "Fence", "Fingerprint", "Graph", "In", "InOut",
+    "Explanation", "Fence", "Fingerprint", "Graph", "GraphError", "In", "InOut",
     "Job", "Kernel", "KernelFault", "KernelKeepError", "Keyring", "Lease",
     "LocalMemory",
     "Out", "OutOfMemory", "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress",

@@ -17,7 +17,7 @@ _RANGES = {
 }
 
 
-def checked(number: int, code: str, value: Any) -> Any:
+def checked(number: int | str, code: str, value: Any) -> Any:
     """An argument as `struct` packs it; OverflowError or TypeError, naming the argument, where it does not fit."""
     if code == "?":
         return bool(value)

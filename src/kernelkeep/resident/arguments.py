@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from ..devices.base import Device
 from ..errors import ArgumentError
 from ..programs.portable import PortableKernel
 from ..programs.signature import DTYPES
-from .protocol import argument_offsets
+from .argument_checks import checked
+from .protocol import argument_offsets, unpack_plan
 from .task import PreparedTask, Task
 
 _DEFAULT_THREADS = 128
@@ -75,6 +77,22 @@ def slot_bytes(tasks: Iterable[PreparedTask], argument_bytes: int) -> int:
             )
         needed = max(needed, end, task.row_dtype.itemsize + 8)
     return 1 << (needed - 1).bit_length()
+
+
+def pack_record(task: PreparedTask, args: Sequence[Any], whole_grid: bool | None, slot: int) -> bytes:
+    """A task with its arguments as it would lie in a ring with slots of that size."""
+    name = task.parts.name
+    if len(args) != len(task.names):
+        raise ArgumentError(f"task {name} takes {len(task.names)} arguments, got {len(args)}")
+    number, _, places = unpack_plan(task.plan(whole_grid))
+    record = bytearray(slot)
+    struct.pack_into("<II", record, 0, number, 0)
+    for argument, (code, at), value in zip(task.names, places, args, strict=True):
+        try:
+            struct.pack_into("<" + code, record, at, checked(argument, code, value))
+        except (TypeError, OverflowError) as error:
+            raise ArgumentError(f"task {name}: {error}") from None
+    return bytes(record)
 
 
 def rows_of(task: PreparedTask, rows: Any) -> np.ndarray[Any, Any]:

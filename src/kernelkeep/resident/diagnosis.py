@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ArgumentError
+from .graph_memory import LoadedGraphs
 from .protocol import RingView
 from .task import GRAPH, WIDE, PreparedTask
 
@@ -40,17 +41,22 @@ class Silence:
             return now - seen[1]
 
 
-def describe(view: RingView, tasks: Mapping[int, PreparedTask], graphs: Mapping[int, str] | None = None) -> str:
+def describe(view: RingView, tasks: Mapping[int, PreparedTask], graphs: LoadedGraphs | None = None) -> str:
     """What every block that has something to do is doing."""
     lines: list[str] = []
     busy = 0
     for lane in range(view.layout.lanes):
         head, done = int(view.head[lane]), int(view.done[lane])
-        if head == done:
+        node = _node_text(view, lane, tasks, graphs)
+        if head == done and not node:
             continue
         busy += 1
-        if len(lines) < _MOST_SHOWN:
-            lines.append(_of_lane(view, lane, head, done, tasks, graphs or {}))
+        if len(lines) >= _MOST_SHOWN:
+            continue
+        if head == done:
+            lines.append(f"block {lane} helps with {node}")
+        else:
+            lines.append(_of_lane(view, lane, head, done, tasks, graphs) + (f": {node}" if node else ""))
     if not lines:
         return "no block has anything to do"
     more = f"; and {busy - len(lines)} more blocks" if busy > len(lines) else ""
@@ -58,7 +64,7 @@ def describe(view: RingView, tasks: Mapping[int, PreparedTask], graphs: Mapping[
 
 
 def _of_lane(
-    view: RingView, lane: int, head: int, done: int, tasks: Mapping[int, PreparedTask], graphs: Mapping[int, str]
+    view: RingView, lane: int, head: int, done: int, tasks: Mapping[int, PreparedTask], graphs: LoadedGraphs | None
 ) -> str:
     running, beat, since = int(view.running[lane]), int(view.beat[lane]), int(view.since[lane])
     waiting = f", {head - done - 1} more wait" if head - done > 1 else ""
@@ -70,12 +76,24 @@ def _of_lane(
     return f"block {lane} runs {what}{lasts} (task {number} of its ring{waiting})"
 
 
-def task_text(record: bytes, tasks: Mapping[int, PreparedTask], graphs: Mapping[int, str]) -> str:
+def _node_text(view: RingView, lane: int, tasks: Mapping[int, PreparedTask], graphs: LoadedGraphs | None) -> str:
+    """The node of a graph that a block runs; "" for none."""
+    word, beat, since = int(view.node[lane]), int(view.beat[lane]), int(view.node_since[lane])
+    graph = graphs.find(word >> 32) if graphs is not None and word else None
+    node = graph.node_at((word & 0xFFFFFFFF) - 1) if graph is not None else None
+    if graph is None or node is None:
+        return ""
+    lasts = f" for {(beat - since) * 1e-9:.3g} s" if beat >= since else ""
+    return f"node {graph.labels[node]} of {graph.name}, {task_text(graph.layout.record(node), tasks, graphs)}{lasts}"
+
+
+def task_text(record: bytes, tasks: Mapping[int, PreparedTask], graphs: LoadedGraphs | None = None) -> str:
     """A record as a call."""
     (number,) = struct.unpack_from("<I", record)
     if number == GRAPH:
         (address,) = struct.unpack_from("<Q", record, 8)
-        return graphs.get(address, "a graph")
+        graph = graphs.at(address) if graphs is not None else None
+        return graph.name if graph is not None else "a graph"
     task = tasks.get(number & ~WIDE)
     if task is None:
         return f"task number {number}, which is not known"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -22,7 +23,9 @@ from ..errors import ArgumentError, DeviceError
 from ..platforms import system
 from ..programs.task_program import TaskArray
 from .emulated_block import EmulatedBlock, Shared
+from .emulated_graph import EmulatedGraph
 from .emulated_program import EmulatedProgram, open_program
+from .graph_layout import GraphLayout
 from .protocol import EXIT, RUN, Layout, RingView
 from .task import PreparedTask
 
@@ -48,7 +51,7 @@ class EmulatedGrid:
         self._program: EmulatedProgram | None = None
         self._threads: list[EmulatedBlock] = []
         self._lock = threading.RLock()
-        self._graphs: dict[int, Any] = {}
+        self._graphs: weakref.WeakValueDictionary[int, EmulatedGraph] = weakref.WeakValueDictionary()
         self._shared: Shared | None = None
 
     # --- the program
@@ -90,13 +93,11 @@ class EmulatedGrid:
         has_queues = self.device.capabilities.queues
         self._queues = [self.device.queue() if has_queues else None for _ in range(blocks)]
 
-    def load_graph(self, number: int, graph: Any) -> None:
-        """Have a graph at a number, by which records ask for it."""
-        self._graphs[number] = graph
-
-    def unload_graph(self, number: int) -> None:
-        """Forget a graph. None of its runs waits."""
-        self._graphs.pop(number, None)
+    def load_graph(self, layout: GraphLayout) -> EmulatedGraph:
+        """A graph as the blocks take it."""
+        graph = EmulatedGraph(layout)
+        self._graphs[graph.address] = graph
+        return graph
 
     # --- life
 

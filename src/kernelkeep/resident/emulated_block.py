@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from ..devices.array import Array
 from ..devices.base import Device
 from ..devices.synchronization import Queue
+from .emulated_graph import EmulatedGraph
 from .emulated_program import EmulatedProgram
 from .protocol import EXIT, RingView, result_words
 from .task import GRAPH, WIDE
@@ -27,14 +27,6 @@ _SPIN_SECONDS = 200e-6  # how long an idle block looks without sleeping
 _LEAST_SLEEP, _MOST_SLEEP = 50e-6, 2e-3
 _PATIENCE = 0.1  # seconds between two looks at what another block should have told
 TRACED_WIDE, TRACED_IN_GRAPH, TRACED_PART = 1, 2, 4
-
-
-class EmulatedNode(msgspec.Struct, frozen=True):
-    """A node of a graph: the record of its task, how many predecessors it has, and its successors."""
-
-    record: bytes
-    wanted: int
-    successors: tuple[int, ...]
 
 
 class _Call:
@@ -49,8 +41,9 @@ class _Call:
 class _Run:
     """A graph that runs."""
 
-    def __init__(self, nodes: Sequence[EmulatedNode]) -> None:
-        self.nodes = nodes
+    def __init__(self, graph: EmulatedGraph) -> None:
+        self.graph, self.nodes = graph, graph.nodes
+        nodes = graph.nodes
         self.ready = deque(number for number, node in enumerate(nodes) if not node.wanted)
         self.arrived = [0] * len(nodes)
         self.left = len(nodes)
@@ -268,10 +261,10 @@ class EmulatedBlock(threading.Thread):
 
     # --- graphs
 
-    def _run_graph(self, nodes: Sequence[EmulatedNode]) -> None:
+    def _run_graph(self, graph: EmulatedGraph) -> None:
         """Run a whole graph, with those blocks that join."""
         shared = self._shared
-        run = _Run(nodes)
+        run = _Run(graph)
 
         def take() -> bool:
             if shared.run is None:
@@ -316,10 +309,13 @@ class EmulatedBlock(threading.Thread):
             node = run.nodes[number]
             begun = time.perf_counter_ns()
             (task,) = struct.unpack_from("<I", node.record)
-            if task & WIDE:
-                self._call_all(node.record)
-            else:
-                self._run_task(node.record, 1)
+            view = self._shared.view
+            view.node_since[self._number] = begun
+            view.node[self._number] = run.graph.number << 32 | number + 1
+            value = self._call_all(node.record) if task & WIDE else self._run_task(node.record, 1)
+            view.node[self._number] = 0
+            if code := self._task(node.record).task.result_code:
+                run.graph.set_result(number, code, value)
             self._trace(begun, task, TRACED_IN_GRAPH | (TRACED_WIDE if task & WIDE else 0), number)
             with changed:
                 for one in node.successors:

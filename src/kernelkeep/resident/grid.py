@@ -20,6 +20,8 @@ from ..cache.program_cache import ProgramCache
 from ..devices.array import Array
 from ..errors import ArgumentError, DeviceError
 from ..programs.task_program import TaskArray, TaskProgram, TaskProgramSource
+from .graph_layout import GraphLayout
+from .graph_memory import DeviceGraphMemory, GraphMemory
 from .protocol import EXIT, RUN, Layout, RingView
 from .task import PreparedTask
 
@@ -104,6 +106,10 @@ class DeviceGrid:
         old, self._lease = self._lease, lease
         if old is not None:
             old.release()
+
+    def load_graph(self, layout: GraphLayout) -> GraphMemory:
+        """Memory with a graph, beside the running grid."""
+        return DeviceGraphMemory(self.blocks_place, self.device, layout)
 
     # --- life
 

@@ -10,7 +10,9 @@ block of the grid is a *lane* with a ring of its own. Tasks of a lane are number
     LINE * (1 + 2 lane)                       host        u64 head: tasks submitted ever
     LINE * (2 + 2 lane)                       device      u64 done: tasks acknowledged ever; u64 beat: device ns of the last beat;
                                                           u64 running: sequence + 1 of the task that runs, 0 when idle;
-                                                          u64 since: device ns when it began
+                                                          u64 since: device ns when it began; u64 node: of a graph that runs,
+                                                          its number << 32 | number of the node + 1, 0 for none; u64 since
+                                                          when that is so
     results_at + (lane * capacity + i) * 16   device      two u64 words, each tag << 32 | 32 bits of the result
     slots_at + (lane * capacity + i) * slot   host        u32 task number, u32 flags, arguments at natural alignment from byte 8
 
@@ -169,6 +171,7 @@ class RingView:
         self.command = self.control[0:1]
         self.head = lanes[:, 0, 0]
         self.done, self.beat, self.running, self.since = (lanes[:, 1, word] for word in range(4))
+        self.node, self.node_since = lanes[:, 1, 4], lanes[:, 1, 5]
         shape = (layout.lanes, layout.capacity)
         self.results = words[layout.results_at // 8 : layout.slots_at // 8].reshape(*shape, 2)
         self.slots = self.bytes[layout.slots_at :].reshape(*shape, layout.slot)

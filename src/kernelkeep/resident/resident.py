@@ -29,9 +29,13 @@ from ..programs.task_program import TaskArray
 from .arguments import array_dtype, rows_of, slot_bytes, threads_of, timeline_entries
 from .diagnosis import WAY_OUT, Silence, describe
 from .future import BatchFuture, TaskFuture, Waiting
+from .graph import TaskGraph
+from .graph_check import GraphLimits
+from .graph_memory import LoadedGraphs
 from .grid import DeviceGrid
 from .lanes import Lanes
 from .protocol import Layout
+from .task import GRAPH_PLAN
 from .task_table import TaskTable
 from .timeline import ResidentTimeline, clock_offset, read_timeline, save_traces
 
@@ -78,6 +82,7 @@ class Resident:
         self._failure: BaseException | None = None
         self._waiting = Waiting(self._on_silence, spin_ns=settings.RESIDENT_HOST_SPIN_NS)
         self._grid = self._new_grid(sms, timeline_entries(timeline))
+        self._graphs = LoadedGraphs(self._grid)
         try:
             self.arrays = {name: self._array(name, one) for name, one in (arrays or {}).items()}
             language = find_language(self.device.language)
@@ -175,6 +180,16 @@ class Resident:
         """Submit a task and await its result."""
         return await self.submit(name, *args)
 
+    def graph(self, *, name: str | None = None, limits: GraphLimits | None = None) -> TaskGraph:
+        """A new graph: tasks with dependencies, which run together with one doorbell. See `resident/graph.py`."""
+        self._check_open()
+        return TaskGraph(
+            lambda task: self._table.task(task), self._run_graph, self._graphs, self._slot, name=name, limits=limits
+        )
+
+    def _run_graph(self, address: int) -> TaskFuture:
+        return self._lanes.push(self._lanes.of_thread(), GRAPH_PLAN, (address,), self._check_open)
+
     # --- life
 
     def drain(self, timeout: float | None = None) -> bool:
@@ -251,6 +266,7 @@ class Resident:
                 self._closed = True
                 self._fail(DeviceError("the resident grid was stopped before this task"))
                 self._waiting.close()
+            self._graphs.clear()
             self._grid.close()
             self._ended = True
 
@@ -300,7 +316,7 @@ class Resident:
 
     def describe(self) -> str:
         """What the blocks are doing, in one sentence."""
-        return describe(self._grid.view, self._table.by_number())
+        return describe(self._grid.view, self._table.by_number(), self._graphs)
 
     def _on_silence(self, lane: Any) -> None:
         try:

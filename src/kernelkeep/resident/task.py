@@ -30,6 +30,7 @@ from .protocol import argument_offsets, pack_plan, row_dtype
 
 WIDE = 0x80000000  # in a task's number: for all blocks
 GRAPH = 0xFFFFFFFF  # the number that asks for a graph
+GRAPH_PLAN = pack_plan(GRAPH, "", "Q")  # its argument is the address
 _RESULT = "kkresult"
 _CODES = dict(i1="b", u1="B", i2="h", u2="H", i4="i", u4="I", i8="q", u8="Q", f2="e", f4="f", f8="d")
 _IDENTIFIERS = re.compile(r"[A-Za-z_]\w*", re.ASCII)

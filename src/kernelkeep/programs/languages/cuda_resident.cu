@@ -338,7 +338,7 @@ struct kk_Resident {
             }
             if (threadIdx.x == 0) block.called[i & 1] = may_be_called();
             kk_workers_meet();
-            trace(begun, task, KK_IN_GRAPH | wide, number | (first + i));
+            trace(begun, task, KK_IN_GRAPH | wide, first + i);
             if (block.called[i & 1]) answer_if_called();
         }
     }
@@ -688,7 +688,7 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
     const kk_u32 lane = threadIdx.x % 32;
     kk_u64* line = (kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x));
     kk_u64* results = (kk_u64*)(ring + KK_RESULTS_AT + (kk_u64)blockIdx.x * KK_CAPACITY * 16);
-    kk_u64 beaten = 0, watched = ~0ull, watched_node = 0;
+    kk_u64 beaten = 0, watched = ~0ull, watched_node = ~0ull;
     kk_u32 idle = 0;
     for (;;) {
         const bool ended = __shfl_sync(KK_ALL, (kk_u32)block.ended, 0);
@@ -715,7 +715,10 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
                 block.told = told;
             }
         } else {
-            if (ended) break;
+            if (ended) {
+                if (lane == 0) kk_tell_system(line + 4, 0);
+                break;
+            }
             if (lane == 0) {
                 const kk_u64 now = kk_nanoseconds();
                 if (now - beaten > KK_BEAT_NANOSECONDS) {
