@@ -67,11 +67,11 @@ class Endless:
         device.add_tenant(self)
         device.residents.add(self)
 
-    def watch(self) -> None:
+    def watch(self, seconds: float = RESCUE_SECONDS) -> None:
         """Stop it after some time, counted from now: whatever waits for it goes on then."""
         if self._rescue is not None:
             self._rescue.cancel()
-        self._rescue = threading.Timer(RESCUE_SECONDS, self._stop_it)
+        self._rescue = threading.Timer(seconds, self._stop_it)
         self._rescue.daemon = True
         self._rescue.start()
 
@@ -389,6 +389,12 @@ def test_threads_load_launch_and_free_beside_it(device: Any, beside: Endless) ->
     assert 1 <= beside.suspensions <= 12
 
 
+def test_launches_that_wait_for_their_kernel_are_refused(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    with pytest.raises(kk.Unsupported, match="CUDA_LAUNCH_BLOCKING"):
+        ResidentQueue(device)
+
+
 def test_two_endless_kernels(device: Any, beside: Endless) -> None:
     with endless_kernel(device) as second:
         suspensions = beside.suspensions
@@ -473,7 +479,7 @@ class _Beside:
     def _beside_it(self, endless: Endless) -> Iterator[None]:
         if endless.rescued:
             pytest.skip("an earlier test had the endless kernel stopped")
-        endless.watch()
+        endless.watch(3 * RESCUE_SECONDS)
         yield
         assert endless.runs, "the endless kernel had to be stopped" if endless.rescued else "the endless kernel ended"
 

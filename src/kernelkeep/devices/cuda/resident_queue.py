@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from ...errors import Unsupported
 from ..synchronization import Queue
 from .green import GreenContext
 from .synchronization import CudaQueue
@@ -29,16 +31,21 @@ class ResidentQueue(CudaQueue):
 
     def __init__(self, device: CudaDevice, sms: int | None = None) -> None:
         Queue.__init__(self, device)  # not CudaQueue's: it adds the stream to `device.streams`
+        self._closed = True  # nothing to destroy yet
+        if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
+            raise Unsupported(
+                "resident kernels", "CUDA_LAUNCH_BLOCKING has a launch wait for the kernel, which never exits: unset it"
+            )
         driver = device.driver
         flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         self._green = None if sms is None else GreenContext(device, sms)
-        self._closed = False
         with device.current:
             _least, greatest = device.call(driver.cuCtxGetStreamPriorityRange)
             if self._green is None:
                 self.cu_stream = device.call(driver.cuStreamCreateWithPriority, flags, greatest)
             else:
                 self.cu_stream = self._green.create_stream(flags, greatest)
+        self._closed = False
         self.sms = device.count_sms() if self._green is None else self._green.sms
 
     def count_groups(self, kernel: CudaKernel, items: int, shared_bytes: int = 0) -> int:
