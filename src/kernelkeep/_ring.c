@@ -399,6 +399,28 @@ future_wait(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return PyBool_FromLong(wait_future((Future *)self, values[0], values[1]));
 }
 
+/* Spin with the interpreter's lock, shortly. */
+static int
+spin_held(Future *future, int64_t nanoseconds)
+{
+    if (nanoseconds <= 0)
+        return 0;
+    const int64_t end = now_ns() + nanoseconds;
+    for (unsigned turn = 1; turn % 8 || now_ns() < end; turn++) {
+        if (take_and_drop(future))
+            return 1;
+        spin_pause();
+    }
+    return 0;
+}
+
+static PyObject *
+future_spin(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    Future *future = (Future *)self;
+    return PyBool_FromLong(take_and_drop(future) || spin_held(future, future->lane->held_ns));
+}
+
 static PyObject *
 future_result(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
@@ -415,15 +437,8 @@ future_result(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject 
         if (take_and_drop(future))
             return future_outcome(future);
         /* Most tasks come back before another thread could have been given the interpreter's lock and have returned it. */
-        const int64_t held = future->lane->held_ns;
-        if (held > 0) {
-            const int64_t end = now_ns() + held;
-            for (unsigned turn = 1; turn % 8 || now_ns() < end; turn++) {
-                if (take_and_drop(future))
-                    return future_outcome(future);
-                spin_pause();
-            }
-        }
+        if (spin_held(future, future->lane->held_ns))
+            return future_outcome(future);
     }
     return PyObject_CallMethod(self, "wait_for_result", "O", timeout);
 }
@@ -476,6 +491,7 @@ static PyMethodDef future_methods[] = {
      "The result, which must be there: a number, for a batch a bytearray of numbers, or None."},
     {"wait", (PyCFunction)(void (*)(void))future_wait, METH_FASTCALL,
      "wait(spin_ns, timeout_ns): wait until ready, at most timeout_ns; whether it is."},
+    {"spin", future_spin, METH_NOARGS, "Whether it is ready, or becomes so within the lane's held_ns. Other threads do not run meanwhile."},
     {"result", (PyCFunction)(void (*)(void))future_result, METH_FASTCALL | METH_KEYWORDS,
      "result(timeout=None): the result; waits for it, at most timeout seconds."},
     {"wait_for_result", future_wait_for_result, METH_O, "What result() calls when the result is not here, and for batches."},

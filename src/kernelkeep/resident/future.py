@@ -31,7 +31,6 @@ else:
 
 SLICE_NS = 100_000_000  # signals are handled and the device is looked at between two slices
 SPIN_NS = 50_000
-AWAIT_SPIN_NS = 20_000  # a loop of asyncio stands still that long at most
 LOOP_TURNS = 20  # turns of the loop before an awaiting coroutine begins to sleep
 LEAST_SLEEP, MOST_SLEEP = 50e-6, 1e-3
 
@@ -76,6 +75,8 @@ class FutureWaits:
         def lanes(self) -> Iterable[Any]: ...
         def result(self, timeout: float | None = None) -> Any: ...
         def queue(self) -> int: ...
+        def is_next(self) -> bool: ...
+        def spin(self) -> bool: ...
 
     def wait_for_result(self, timeout: float | None = None) -> Any:
         """The result; TimeoutError after `timeout` seconds. `result` comes here when the result is not there at once."""
@@ -144,7 +145,8 @@ class FutureWaits:
             context.look(lane)
 
     def __await__(self) -> Generator[Any, None, Any]:
-        if not (self.settled() or self.wait(AWAIT_SPIN_NS, AWAIT_SPIN_NS)):
+        # A few microseconds for a task that is next; a loop that awaits many must not stand still for each of them.
+        if not (self.settled() or (self.is_next() and self.spin())):
             yield from self._wait_in_loop().__await__()
         return self.result()
 
@@ -173,6 +175,7 @@ class LaneFuture(FutureWaits):
     if TYPE_CHECKING:
         lane: Any
         batch: bool
+        sequence: int
         code: str
 
         def value(self) -> Any: ...
@@ -183,6 +186,10 @@ class LaneFuture(FutureWaits):
     def queue(self) -> int:
         """Futures of the same queue are done one after the other."""
         return id(self.lane)
+
+    def is_next(self) -> bool:
+        """Whether it is one task and nothing is before it."""
+        return not self.batch and bool(self.lane.done >= self.sequence)
 
     def outcome(self) -> Any:
         """The result, which is there: of a batch a NumPy array, or None for tasks without one."""
@@ -199,11 +206,12 @@ class TaskFuture(LaneFuture, Future):
 class BatchFuture(FutureWaits):
     """Several futures as one: a `submit_many` that took several pushes, or went to several lanes."""
 
-    __slots__ = ("failure", "parts")
+    __slots__ = ("_lanes", "failure", "parts")
 
     def __init__(self, parts: Iterable[Any]) -> None:
         self.parts: tuple[Any, ...] = tuple(parts)
         self.failure: BaseException | None = None
+        self._lanes = tuple({id(part.lane): part.lane for part in self.parts}.values())
 
     @property
     def count(self) -> int:
@@ -211,10 +219,13 @@ class BatchFuture(FutureWaits):
         return sum(part.count for part in self.parts)
 
     def lanes(self) -> Iterable[Any]:
-        return {id(part.lane): part.lane for part in self.parts}.values()
+        return self._lanes
 
     def queue(self) -> int:
         return id(self)
+
+    def is_next(self) -> bool:
+        return False
 
     def ready(self) -> bool:
         return all(part.ready() for part in reversed(self.parts))  # the last one tells soonest that it is not
@@ -228,5 +239,6 @@ class BatchFuture(FutureWaits):
         return self.wait_for_result(timeout)
 
     def outcome(self) -> Any:
-        values = [part.outcome() for part in self.parts]
-        return np.concatenate(values) if values and values[0] is not None else None
+        if not self.parts or not self.parts[0].code:
+            return None
+        return np.frombuffer(bytearray().join([part.value() for part in self.parts]), self.parts[0].code)

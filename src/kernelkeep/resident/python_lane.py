@@ -66,6 +66,10 @@ class PythonFuture:
             time.sleep(0)
         return True
 
+    def spin(self) -> bool:
+        """Whether it is ready, or becomes so within the lane's `held_ns`."""
+        return self.ready() or (self.lane.held_ns > 0 and self.wait(self.lane.held_ns, self.lane.held_ns))
+
     def result(self, timeout: float | None = None) -> Any:
         """The result; waits for it, at most `timeout` seconds."""
         if self.failure is None and not self.batch and self.ready():

@@ -268,3 +268,20 @@ def test_only_lanes_make_futures(make_ring: MakeRing) -> None:
         TaskFuture()
     with pytest.raises(TypeError):
         copy.copy(lane.push(PLAIN, ()))
+
+
+def test_spinning_is_short_and_only_for_the_next_task(make_ring: MakeRing) -> None:
+    ring, [lane] = make_ring()
+    first, second = lane.push(LONG, (1,)), lane.push(LONG, (2,))
+    assert first.is_next() and not second.is_next() and not lane.push_many(1, b"", 0, 1)[1].is_next()
+    for held_ns in (0, 100_000):
+        lane.held_ns = held_ns
+        assert not first.spin()
+        with pytest.raises(TimeoutError):
+            first.result(0.001)
+    finish(ring, 1)
+    assert first.spin() and second.is_next() and not second.spin()
+    timer = threading.Timer(0.02, finish, (ring, 2))
+    timer.start()
+    assert asyncio.run(gather([second])) == [2]
+    timer.join()
