@@ -4,7 +4,7 @@
     future = lane.push(plan, (1.5, 3))          # None: the ring is full
     future.result()
 
-`lane_type()` and `future_type()` give the types in C (`kernelkeep._ring`), or where that was not built their twins from
+Futures are derived from `future_type()`: a type in C (`kernelkeep._ring`), or where that was not built its twin from
 `python_lane`. `protocol` tells the rules that both keep.
 """
 
@@ -22,36 +22,29 @@ from .python_lane import PythonFuture, PythonLane
 
 
 @functools.cache
-def lane_type() -> Any:
-    """The type of lanes: in C where that was built and may be used, else `PythonLane`."""
-    return _native_types()[0] or PythonLane
-
-
-@functools.cache
 def future_type() -> Any:
-    """The type that futures of `lane_type()` are subclasses of."""
-    return _native_types()[1] or PythonFuture
-
-
-def _native_types() -> tuple[Any, Any]:
+    """The type that futures are derived from: in C where that was built and may be used, else `PythonFuture`."""
     if native():
         try:
-            from .._ring import Future, Lane
+            from .._ring import Future
         except ImportError:  # not built here
             pass
         else:
-            return Lane, Future
-    return None, None
+            return Future
+    return PythonFuture
 
 
 def open_lane(
     layout: Layout, lane: int, buffer: Any, future: Any, *, context: object = None, emulated: bool = False
 ) -> Any:
-    """A lane of the ring in `buffer`, in C where possible. `emulated`: the device is Python threads in this process."""
+    """A lane of the ring in `buffer`, in C where the type `future` is. `emulated`: the device is threads in this process."""
     layout.attach(buffer)
-    cls = PythonLane if issubclass(future, PythonFuture) else lane_type()
-    if cls is PythonLane:
+    cls: Any
+    if issubclass(future, PythonFuture):
         require_order(emulated)
+        cls = PythonLane
+    else:
+        from .._ring import Lane as cls
     opened = cls(buffer, *layout.lane_offsets(lane), layout.slot, layout.capacity, future)
     opened.context = context
     if emulated:
