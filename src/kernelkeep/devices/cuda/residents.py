@@ -53,7 +53,7 @@ import contextlib
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import DeviceError
@@ -80,7 +80,8 @@ class Residents:
         self.grids: list[SuspendableGrid] = []  # append and remove are atomic
         self.devices: WeakSet[CudaDevice] = WeakSet()
         self._flag = threading.RLock()  # held for a few instructions: `grids` and `discarded.held` change together
-        self._turn = threading.Condition()  # held while grids are suspended or launched
+        self._turn = threading.RLock()  # held while grids are suspended or launched
+        self._no_block = threading.Condition(self._turn)
         self._blocks = 0  # of `out_of_the_way`, in all threads
         self._inside: set[int] = set()  # the threads that are in one
         self._changing: int | None = None  # the thread that suspends or launches grids
@@ -94,13 +95,14 @@ class Residents:
     def add(self, grid: SuspendableGrid) -> None:
         """Register a grid and launch it (`grid.resume()`), after all code of the process is on the device.
 
-        In this thread's `out_of_the_way` it is launched at the end of the block. If the launch fails, the grid is not registered.
+        In this thread's `out_of_the_way` it is launched at the end of the block. If this raises, the grid is not registered and
+        does not run.
         """
         if threading.get_ident() in self._inside:
             self._register(grid)
             return
         with self._turn:
-            self._turn.wait_for(lambda: not self._blocks)
+            self._no_block.wait_for(lambda: not self._blocks)
             self._suspend_all()
             try:
                 self._register(grid)
@@ -109,7 +111,10 @@ class Residents:
                 self._forget(grid)
                 raise
             finally:
-                self._resume(*self.grids)
+                try:
+                    self._resume(*self.grids)
+                except Exception as error:  # it does not concern the new one
+                    warnings.warn(f"a resident grid could not be launched again: {error}", RuntimeWarning, stacklevel=2)
 
     def remove(self, grid: SuspendableGrid) -> None:
         """The kernel of a grid has ended and is not launched again. After the last one, the postponed calls are made.
@@ -128,32 +133,36 @@ class Residents:
             if not self.grids:
                 self.discarded.held = False
 
-    @contextlib.contextmanager
-    def out_of_the_way(self) -> Iterator[None]:
+    def out_of_the_way(self) -> AbstractContextManager[None]:
         """For a block with calls that wait for every running kernel: no grid runs meanwhile. May be nested.
 
         Several threads may be in such a block. The first one suspends the grids and makes the postponed calls, the last one
         launches the grids again. Raises what a grid's `suspend` or `resume` raises.
         """
+        return _OutOfTheWay(self)
+
+    def begin_block(self) -> bool:
+        """A block of this thread begins; False if the thread is in one already."""
         thread = threading.get_ident()
         if thread in self._inside:
-            yield
-            return
+            return False
         if thread == self._changing:
             raise DeviceError("a resident grid must not load code or build graphs while it is suspended or launched")
         with self._turn:
-            self._suspend_all()
+            if self.discarded.held:
+                self._suspend_all()
             self._blocks += 1
         self._inside.add(thread)
-        try:
-            yield
-        finally:
-            self._inside.discard(thread)
-            with self._turn:
-                self._blocks -= 1
-                if not self._blocks:
-                    self._turn.notify_all()
-                    self._resume(*self.grids)
+        return True
+
+    def end_block(self) -> None:
+        """The block that `begin_block` began ends."""
+        self._inside.discard(threading.get_ident())
+        with self._turn:
+            self._blocks -= 1
+            self._no_block.notify_all()  # they go on when this lock is free
+            if not self._blocks and self.grids:
+                self._resume(*self.grids)
 
     def limit_postponed(self, memory_bytes: int) -> None:
         """Make the postponed calls if there are many: so what waits to be freed does not fill the device."""
@@ -229,6 +238,22 @@ class Residents:
                 self._changing = None
         if errors:
             raise errors[0]
+
+
+class _OutOfTheWay:
+    """A class of its own rather than a generator: code is loaded often."""
+
+    __slots__ = ("_began", "_residents")
+
+    def __init__(self, residents: Residents) -> None:
+        self._residents = residents
+
+    def __enter__(self) -> None:
+        self._began = self._residents.begin_block()
+
+    def __exit__(self, *exc: object) -> None:
+        if self._began:
+            self._residents.end_block()
 
 
 @atexit.register

@@ -274,6 +274,32 @@ def test_a_launch_waits_for_other_threads_blocks(residents: Residents, notes: li
     assert notes == ["a starts"]
 
 
+def test_a_launch_that_fails_holds_up_no_other(residents: Residents, notes: list[str]) -> None:
+    first, second = _Grid("a", notes), _Grid("b", notes)
+    residents.add(first)
+    waiting = threading.Event()
+
+    def add() -> None:
+        waiting.set()
+        with pytest.warns(RuntimeWarning, match="a cannot be launched"):
+            residents.add(second)
+
+    thread = threading.Thread(target=add)
+
+    def load() -> None:
+        with residents.out_of_the_way():
+            first.refuses_to_start = True
+            thread.start()
+            waiting.wait()
+
+    with pytest.raises(kk.DeviceError, match="a cannot be launched"):
+        load()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert second.runs
+    assert second in residents.grids
+
+
 def test_no_grid_runs_in_any_threads_block(residents: Residents, notes: list[str]) -> None:
     """Eight threads come and go, and free in between; one adds and removes a grid."""
     grids = [_Grid("a", notes), _Grid("b", notes)]
