@@ -205,7 +205,7 @@ def mute(path):
 
 if __name__ == "__main__":
     show(kk.run_supervised(target, checkpoint=PATH, heartbeat_seconds=1.5, start_seconds=60))
-    show(kk.run_supervised(mute, checkpoint=PATH, heartbeat_seconds=30, start_seconds=0.7))
+    show(kk.run_supervised(mute, checkpoint=PATH, heartbeat_seconds=30, start_seconds=3))
 """
     done = supervise(tmp_path, body)
     first, second = (json.loads(line) for line in done.stdout.splitlines())
