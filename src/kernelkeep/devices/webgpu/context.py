@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ...errors import DeviceError, OutOfMemory
-from .native import Adapter, native, text_of
+from .native import Adapter, call_guarded, native, text_of
 
 _OUT_OF_MEMORY = 3  # WGPUErrorType_OutOfMemory
 _DESTROYED, _CANCELLED = 2, 3  # WGPUDeviceLostReason: by us
@@ -35,6 +35,7 @@ class Context:
         self._life_lock = threading.Lock()
         self.limits = limits_of(adapter)
         self.lost = ""  # why the device cannot be used any more
+        self._failed = False  # it was lost by the driver's doing
         self.passed = 0
         self._made = 0
         self._errors: list[tuple[int, str]] = []
@@ -53,7 +54,8 @@ class Context:
             self._errors.append((int(kind), text_of(message)))
 
         def on_lost(_device: Any, reason: int, message: Any, *_: Any) -> None:
-            if reason not in (_DESTROYED, _CANCELLED) or not self.lost:
+            self._failed = self._failed or reason not in (_DESTROYED, _CANCELLED)
+            if self._failed or not self.lost:
                 self.lost = text_of(message) or "the driver gave no reason"
 
         def on_done(_status: int, *rest: Any) -> None:
@@ -129,6 +131,24 @@ class Context:
             raise DeviceError(f"device {self.spec} is closed")
         raise DeviceError(f"{self.spec} is lost: {last_line(self.lost)}")
 
+    def lose(self) -> NoReturn:
+        """The device is lost: wgpu-native panicked instead of saying so."""
+        self._failed = True
+        self.lost = self.lost or "the driver gave no reason"
+        self.raise_lost()
+
+    def submit(self, commands: list[Any]) -> None:
+        """Submit command buffers, and release them. The caller has the lock."""
+        ffi, lib = native()
+        try:
+            if self.lost:
+                self.raise_lost()
+            if not call_guarded("wgpuQueueSubmit", self.queue, len(commands), ffi.new("WGPUCommandBuffer[]", commands)):
+                self.lose()
+        finally:
+            for one in commands:
+                lib.wgpuCommandBufferRelease(one)
+
     # --- waiting
 
     def note_point(self, note: Callable[[], None] | None = None) -> int:
@@ -175,10 +195,9 @@ class Context:
                 self.raise_lost()
             device = self.raw
             lib.wgpuDeviceAddRef(device)  # another thread may close it meanwhile
-        try:
-            lib.wgpuDevicePoll(device, block, ffi.NULL)
-        finally:
-            lib.wgpuDeviceRelease(device)
+        if not call_guarded("wgpuDevicePoll", device, block, ffi.NULL):
+            self.lose()
+        self._release(device)
 
     def is_passed(self, point: int) -> bool:
         """Whether everything before a point is done."""
@@ -210,11 +229,17 @@ class Context:
         _, lib = native()
         with self.lock, self._life_lock:
             device, self.raw = self.raw, None
-            self.lost = self.lost or "it is closed"
             if device:
                 lib.wgpuQueueRelease(self.queue)
-                lib.wgpuDeviceDestroy(device)
-                lib.wgpuDeviceRelease(device)
+                if not self._failed:
+                    lib.wgpuDeviceDestroy(device)
+                self._release(device)
+            self.lost = self.lost or "it is closed"
+
+    def _release(self, device: Any) -> None:
+        """Give a reference back, unless the driver lost the device: releasing the last one would wait, and end the process."""
+        if not self._failed:
+            native().lib.wgpuDeviceRelease(device)
 
 
 def limits_of(adapter: Adapter) -> Any:

@@ -4,12 +4,13 @@ Launches are collected, and encoded and submitted in batches: after a wait the f
 up to 64. Anything that needs the results (a copy, a fence, a timer, `synchronize`) submits the waiting launches first. A launch
 costs the host a bind group that is made once, three calls of wgpu-native, and its share of a command buffer.
 
-wgpu-native ends the process when a command buffer is submitted to a device that is lost. So a command buffer is only submitted
-if it could be finished, which fails on a lost device.
+wgpu-native panics when work is submitted to a device that is lost, or waited for there (`_guard.c`). So a command buffer is only
+submitted if it could be finished, which fails on a device that is known to be lost.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import platform
 from collections import deque
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BinaryRejected, CompileError, OutOfMemory
+from ...errors import BinaryRejected, CompileError, DeviceError, OutOfMemory
 from ...programs.source import Source
 from ..base import Binary, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint, cpu_vectors
@@ -176,16 +177,8 @@ class WebGPUDevice(Device):
 
     def _submit(self, *encoded: Any) -> None:
         ready, self.ready = self.ready, []
-        commands = [*(one.take() for one in ready), *encoded]
-        ffi, lib = native()
-        try:
-            if self.context.lost:
-                self.context.raise_lost()
-            lib.wgpuQueueSubmit(self.context.queue, len(commands), ffi.new("WGPUCommandBuffer[]", commands))
-            self.copies.pending_bytes = 0
-        finally:
-            for one in commands:
-                lib.wgpuCommandBufferRelease(one)
+        self.context.submit([*(one.take() for one in ready), *encoded])
+        self.copies.pending_bytes = 0
 
     # --- what is not needed any more
 
@@ -284,7 +277,7 @@ class WebGPUDevice(Device):
 
     def shut_down(self) -> None:
         with self.context.lock:
-            if not self.context.lost:
+            with contextlib.suppress(DeviceError):  # it is lost
                 self.submit_waiting()
                 self.context.wait(self.context.note_point())
             self.waiting.clear()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -50,6 +50,28 @@ def native() -> Native:
     """The library. `DeviceError` where it is missing, or was loaded before this process was forked."""
     forks.check_driver("webgpu")
     return _load()
+
+
+@cache
+def _guarded(name: str) -> tuple[Callable[[int, int, int, int], bool], int] | None:
+    try:
+        from ..._guard import call
+    except ImportError:
+        return None
+    ffi, lib = native()
+    return call, int(ffi.cast("uintptr_t", ffi.addressof(lib, name)))
+
+
+def call_guarded(name: str, *arguments: Any) -> bool:
+    """Call a function that ends the process when the device is lost; False instead, where the C module is built."""
+    ffi, lib = native()
+    guarded = _guarded(name)
+    if guarded is None:
+        getattr(lib, name)(*arguments)
+        return True
+    call, address = guarded
+    a, b, c = (int(ffi.cast("uintptr_t", one)) for one in arguments)
+    return call(address, a, b, c)
 
 
 def text_of(view: Any) -> str:
