@@ -61,21 +61,23 @@ with device.timer() as timer:
 futures = [executor.submit(job, y=np.zeros(64, "i4"), a=1) for _ in range(3)]
 waits = [fence.wait, lambda: fence.wait(60), mark.wait, device.synchronize, y.numpy, lambda: timer.seconds,
          lambda: kk.run(cache, count, 300, "redispatch"), *(future.result for future in futures)]
-heard = []
+begun, heard = [], []
 def wait(number):
+    begun.append(number)
     lost(waits[number])
     heard.append(number)
 threads = [threading.Thread(target=wait, args=(number,), daemon=True) for number in range(len(waits))]
 for thread in threads:
     thread.start()
-while driver.count_waiting() < 3:
+while len(begun) < len(waits):
     time.sleep(0.01)
+time.sleep(0.2)  # most of them wait by now; those that come later hear of it, too
 assert not heard
 driver.lose(1)
 for thread in threads:
     thread.join(30)
 assert sorted(heard) == list(range(len(waits))), heard
-for call in (lambda: kernel.launch(1, (y, 1)), device.synchronize, device.fence, lambda: device.array(np.zeros(4, "i4")), y.numpy):
+for call in (lambda: kernel.launch(1, (y, 1)), device.synchronize, device.fence, lambda: device.array([1.0]), y.numpy):
     lost(call)
 executor.close()
 cache.close()
@@ -85,6 +87,22 @@ driver.lose(0)
 driver.hang(0)
 with kk.open_device("webgpu", cache_dir=sys.argv[2]) as again:
     assert again.array(np.arange(4, dtype="i4")).numpy().tolist() == [0, 1, 2, 3]
+print("heard")
+"""
+)
+
+ALONE = (
+    SETUP
+    + """
+driver.hang(1)
+kernel.launch(1, (y, 1))
+def lose():
+    while not driver.count_waiting():  # the main thread waits inside wgpu-native
+        time.sleep(0.01)
+    driver.lose(1)
+threading.Thread(target=lose).start()
+lost(device.synchronize)
+device.close()
 print("heard")
 """
 )
@@ -121,7 +139,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
     return library, {"KK_DRIVER": original, "VK_ICD_FILENAMES": str(manifest), "VK_DRIVER_FILES": str(manifest)}
 
 
-@pytest.mark.parametrize("script", [THREADS, SUBMISSION], ids=["while threads wait", "within a submission"])
+@pytest.mark.parametrize(
+    "script", [THREADS, ALONE, SUBMISSION], ids=["while threads wait", "while one waits", "within a submission"]
+)
 def test_everybody_hears_that_the_device_is_lost(
     driver: tuple[Path, dict[str, str]], script: str, tmp_path: Path
 ) -> None:

@@ -3,11 +3,13 @@
 wgpu-native may be called from several threads. Errors of a call are reported to a callback before the call returns, in the
 same thread; so calls that can fail are made with `lock` held, and `check` raises what they reported.
 
-A wait without a timeout blocks in wgpu-native, one with a timeout polls: there is no wait that ends after a time.
+A wait polls, with pauses. While a thread waits inside wgpu-native, which is a little faster, no other thread can submit: that is
+done only as long as one thread alone uses the device, and without a timeout, because there is no wait that ends after a time.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -37,6 +39,8 @@ class Context:
         self.lost = ""  # why the device cannot be used any more
         self._failed = False  # it was lost by the driver's doing
         self.passed = 0
+        self._user: int | None = None  # the thread that uses the device
+        self._shared = False  # more than one did
         self._made = 0
         self._errors: list[tuple[int, str]] = []
         self._notes: dict[int, Callable[[], None]] = {}
@@ -140,6 +144,7 @@ class Context:
     def submit(self, commands: list[Any]) -> None:
         """Submit command buffers, and release them. The caller has the lock."""
         ffi, lib = native()
+        self._note_user()
         try:
             if self.lost:
                 self.raise_lost()
@@ -211,18 +216,24 @@ class Context:
 
     def wait_until(self, is_done: Callable[[], bool], timeout_seconds: float | None = None) -> bool:
         """Wait until something is done that polling brings about; False if the timeout passed first."""
-        if timeout_seconds is None:
-            while not is_done():
-                self.poll(block=True)
-            return True
-        deadline = time.monotonic() + timeout_seconds
+        self._note_user()
+        deadline = math.inf if timeout_seconds is None else time.monotonic() + timeout_seconds
         pause = 20e-6
         while not is_done():
+            if timeout_seconds is None and not self._shared:
+                self.poll(block=True)
+                continue
             if time.monotonic() >= deadline:
                 return False
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
         return True
+
+    def _note_user(self) -> None:
+        thread = threading.get_ident()
+        if thread != self._user:
+            self._shared = self._user is not None
+            self._user = self._user or thread
 
     def close(self) -> None:
         """Give the device back."""
