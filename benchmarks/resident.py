@@ -204,37 +204,43 @@ def beside(cache: kk.ProgramCache) -> None:
     except ImportError:
         print("beside: PyTorch is not here")
         return
-    a = torch.randn(4096, 4096, device="cuda")
-    torch.mm(a, a)
-    torch.cuda.synchronize()
     rows: list[list[Any]] = []
+    busy, over = threading.Event(), threading.Event()
+    ready = threading.Barrier(2)
+
+    def multiply() -> None:
+        """Matrix products, one after the other, while it is busy. The first ones, which load code, come before any grid."""
+        a = torch.randn(4096, 4096, device="cuda")
+        for _ in range(3):
+            torch.mm(a, a)
+        torch.cuda.synchronize()
+        ready.wait()
+        pending: list[Any] = []
+        while not over.is_set():
+            if not busy.wait(0.01):
+                continue
+            torch.mm(a, a)
+            event = torch.cuda.Event()
+            event.record()
+            pending.append(event)
+            if len(pending) > 8:
+                pending.pop(0).synchronize()
+
+    worker = threading.Thread(target=multiply, daemon=True)
+    worker.start()
+    ready.wait()
     for sms in (None, 8):
-        arrays = {"y": np.zeros(1024, "f4")}
-        with Resident(cache, {"tiny": TINY}, arrays, blocks=1, sms=sms) as resident:
-            for busy in (False, True):
-                stop = threading.Event()
-
-                def multiply(stop: threading.Event = stop) -> None:
-                    pending: list[Any] = []
-                    while not stop.is_set():
-                        torch.mm(a, a)
-                        event = torch.cuda.Event()
-                        event.record()
-                        pending.append(event)
-                        if len(pending) > 8:
-                            pending.pop(0).synchronize()
-
-                worker = threading.Thread(target=multiply)
-                if busy:
-                    worker.start()
+        with Resident(cache, {"tiny": TINY}, {"y": np.zeros(1024, "f4")}, blocks=1, sms=sms) as resident:
+            for work in (False, True):
+                if work:
+                    busy.set()
                     time.sleep(0.2)
                 p50, p99 = percentiles(resident.submit, ROUNDS // 2, "tiny", 5, 1.0)
-                stop.set()
-                if busy:
-                    worker.join()
-                    torch.cuda.synchronize()
+                busy.clear()
                 where = "anywhere" if sms is None else f"green context of {sms} SMs"
-                rows.append([where, "busy" if busy else "idle", p50, p99])
+                rows.append([where, "busy" if work else "idle", p50, p99])
+    over.set()
+    worker.join()
     show("beside PyTorch's matrix product", ["where", "GPU", "p50 µs", "p99 µs"], rows)
 
 
