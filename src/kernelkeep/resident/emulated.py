@@ -119,18 +119,18 @@ class EmulatedGrid:
         with self._lock:
             if not self._threads:
                 return
-            self.view.command[0] = EXIT
+            self.view.command[:] = EXIT
             deadline = time.monotonic() + self.end_seconds
             assert self._shared is not None
             self._shared.wake()
             for thread in self._threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
                 if thread.is_alive():
-                    self.view.command[0] = RUN
+                    self.view.command[:] = RUN
                     raise DeviceError(f"the resident grid does not end: {self.diagnose()}")
             self._threads = []
             _running.discard(self)
-            self.view.command[0] = RUN
+            self.view.command[:] = RUN
 
     def abandon(self) -> None:
         """Threads that do not end: when their tasks end after all, they take no others."""
@@ -145,7 +145,7 @@ class EmulatedGrid:
             if self._shared is not None and self._shared.failure is not None:
                 raise self._shared.failure
             self.device.synchronize()  # the arrays are there before any queue uses them
-            self.view.command[0] = RUN
+            self.view.command[:] = RUN
             self._shared = Shared(self.device, self.view, self._program, self._arrays, self._graphs)
             self._threads = [
                 EmulatedBlock(self._shared, number, self._queues[number], self._traces[number])

@@ -133,18 +133,18 @@ class DeviceGrid:
         with self._lock:
             if not self._running:
                 return
-            self.view.command[0] = EXIT
+            self.view.command[:] = EXIT
             deadline = time.monotonic() + self.end_seconds
             try:
                 while not self.blocks_place.wait(0.05):
                     if time.monotonic() > deadline:
-                        self.view.command[0] = RUN
+                        self.view.command[:] = RUN
                         raise DeviceError(f"the resident grid does not end: {self.diagnose()}")
             except DeviceError:
                 self.blocks_place.wait(0)  # raises again where the device failed
                 raise
             self._running = False
-            self.view.command[0] = RUN
+            self.view.command[:] = RUN
 
     def abandon(self) -> None:
         """A kernel that does not end: when its task ends after all, it takes no other."""
@@ -155,7 +155,7 @@ class DeviceGrid:
             if self._running or not self.is_wanted:
                 return
             assert self._lease is not None
-            self.view.command[0] = RUN
+            self.view.command[:] = RUN
             self._grid.copy_from(np.zeros(_GRID_BYTES, "u1"))
             addresses = [self.blocks_place.address_of(one) for one in (self._grid, self._traces, *self._arrays)]
             self.blocks_place.launch(self._lease.program, self.blocks, (self._ring_address, *addresses))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .argument_checks import checked
-from .protocol import CODE_BYTES, HEADER_BYTES, NO_RESULT, RESULT_BYTES, TAG_MASK, code_bytes, unpack_plan
+from .protocol import COPY_AT, CODE_BYTES, HEADER_BYTES, NO_RESULT, RESULT_BYTES, TAG_MASK, code_bytes, unpack_plan
 
 LEAST_SLEEP, MOST_SLEEP = 20e-6, 1e-3
 HEADER = struct.Struct("<II")
@@ -98,7 +98,7 @@ class PythonLane:
         if raw.readonly:
             raise ValueError("the buffer of a lane must be writable")
         for at, size in (
-            (head_at, 8),
+            (head_at, COPY_AT + 8),
             (done_at, 8),
             (results_at, capacity * RESULT_BYTES),
             (slots_at, capacity * slot),
@@ -117,6 +117,7 @@ class PythonLane:
         self.held_ns = 0
         # One store of eight aligned bytes each, which `memoryview` makes of an item of format Q.
         self._head = raw[head_at : head_at + 8].cast("Q")
+        self._copy = raw[head_at + COPY_AT : head_at + COPY_AT + 8].cast("Q")
         self._done = raw[done_at : done_at + 8].cast("Q")
         self._results = raw[results_at : results_at + capacity * RESULT_BYTES].cast("Q")
         self._slots = raw[slots_at : slots_at + capacity * slot]
@@ -271,6 +272,7 @@ class PythonLane:
             self._pending.append(future)
             if sequence + count > TAG_MASK:  # the first tag that may be in the ring already is that of task 2^32 - 1
                 self._spoil_old_tags(sequence, count)
+        self._copy[0] = (self._done[0] & TAG_MASK) << 32  # there is none: no block expects the tag of a task that is done
         self.submitted = sequence + count
         self._head[0] = self.submitted
         return future
