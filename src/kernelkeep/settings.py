@@ -27,7 +27,7 @@ REMOTE_LONGEST_SECONDS = 100 * 365 * 86400.0  # of every time limit and time to 
 REMOTE_FLUSH_SECONDS = 30.0  # and for all of them, as long as they are written one after the other
 
 # Resident grids. They are read when a grid is made, so a program may set them: `kernelkeep.settings.RESIDENT_SPINS = 20_000`.
-RESIDENT_SPINS = 2000  # looks at the ring before a block with nothing to do looks less often
+RESIDENT_SPINS = 500  # looks at the ring before a block with nothing to do looks less often
 RESIDENT_NAPS = 40  # of half a microsecond: how long it then waits between two looks, at most
 RESIDENT_HOST_SPIN_NS = (
     50_000  # how long a thread that waits for a result looks without pause; then it sleeps, 20 µs to 1 ms

@@ -19,7 +19,7 @@ from .task import PreparedTask, Task
 
 _DEFAULT_THREADS = 128
 _LEAST_THREADS = 64
-_LEAST_SLOT, _MOST_SLOT = 32, 512
+_LEAST_SLOT, _MOST_SLOT = 16, 512
 _MOST_ENTRIES = 1 << 20
 _GRAPH_BYTES = 16  # of the record that asks for a graph
 _EXTRA_THREADS = 64  # the block's reader and writer

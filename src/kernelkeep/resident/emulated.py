@@ -134,7 +134,7 @@ class EmulatedGrid:
 
     def abandon(self) -> None:
         """Threads that do not end: when their tasks end after all, they take no others."""
-        self.view.command[0] = EXIT
+        self.view.command[:] = EXIT
 
     def resume(self) -> None:
         """Start the threads, if they are wanted."""

@@ -23,6 +23,7 @@ from ..programs.task_program import TaskArray, TaskProgram, TaskProgramSource
 from .graph_layout import GraphLayout
 from .graph_memory import DeviceGraphMemory, GraphMemory
 from .protocol import EXIT, RUN, Layout, RingView
+from .quick_switches import quick_switches
 from .task import PreparedTask
 
 _GRID_BYTES = 16384  # what blocks share; set to 0 before each start
@@ -148,7 +149,7 @@ class DeviceGrid:
 
     def abandon(self) -> None:
         """A kernel that does not end: when its task ends after all, it takes no other."""
-        self.view.command[0] = EXIT
+        self.view.command[:] = EXIT
 
     def resume(self) -> None:
         with self._lock:
@@ -165,7 +166,7 @@ class DeviceGrid:
     @contextmanager
     def out_of_the_way(self) -> Iterator[None]:
         """No grid runs meanwhile."""
-        with self.blocks_place.out_of_the_way():
+        with quick_switches(), self.blocks_place.out_of_the_way():
             yield
 
     def check(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .argument_checks import checked
-from .protocol import COPY_AT, CODE_BYTES, HEADER_BYTES, NO_RESULT, RESULT_BYTES, TAG_MASK, code_bytes, unpack_plan
+from .protocol import CODE_BYTES, COPY_AT, HEADER_BYTES, NO_RESULT, RESULT_BYTES, TAG_MASK, code_bytes, unpack_plan
 
 LEAST_SLEEP, MOST_SLEEP = 20e-6, 1e-3
 HEADER = struct.Struct("<II")
@@ -272,7 +272,9 @@ class PythonLane:
             self._pending.append(future)
             if sequence + count > TAG_MASK:  # the first tag that may be in the ring already is that of task 2^32 - 1
                 self._spoil_old_tags(sequence, count)
-        self._copy[0] = (self._done[0] & TAG_MASK) << 32  # there is none: no block expects the tag of a task that is done
+        self._copy[0] = (
+            self._done[0] & TAG_MASK
+        ) << 32  # there is none: no block expects the tag of a task that is done
         self.submitted = sequence + count
         self._head[0] = self.submitted
         return future

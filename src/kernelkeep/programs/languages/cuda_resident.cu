@@ -36,6 +36,14 @@ static __device__ inline kk_u64 kk_look_system(const kk_u64* p) {
 static __device__ inline void kk_tell_system(kk_u64* p, kk_u64 v) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
+static __device__ inline kk_u64 kk_acquire_system(const kk_u64* p) {
+    kk_u64 v;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+static __device__ inline void kk_release_system(kk_u64* p, kk_u64 v) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
 static __device__ inline void kk_fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 static __device__ inline kk_u32 kk_look(const kk_u32* p) {
     kk_u32 v;
@@ -176,11 +184,13 @@ struct kk_Block {
     volatile kk_u64 in_node;  // number of the graph << 32 | number of the node + 1, while one runs: the workers'
     volatile kk_u32 leave;  // the host wants the grid to end: the reader's
     volatile kk_u32 ended;  // no more tasks will be run: the workers'
+    volatile kk_u32 stop[3];  // whether to look for something else than the next task: the workers'
     // the first worker's, for the others
     int todo;
-    kk_u32 count, stop[2], called[2], goes_on, run, next, seen_wide;
+    kk_u32 count, called[2], goes_on, run, next, seen_wide;
     kk_u64 graph;
 };
+#define KK_TELLER (KK_THREADS - 32)  // the worker that publishes what was done
 #define KK_TODO_TASKS 0
 #define KK_TODO_WIDE 1
 #define KK_TODO_JOIN 2
@@ -208,7 +218,7 @@ struct kk_Resident {
 #endif
     }
 
-    __device__ void run_task(const unsigned char* record, kk_u64* result) { kk_run_task(record, result KK_ARRAYS_PASS); }
+    __device__ __forceinline__ void run_task(const unsigned char* record, kk_u64* result) { kk_run_task(record, result KK_ARRAYS_PASS); }
 
     // --- wide tasks
 
@@ -548,8 +558,9 @@ struct kk_Resident {
 
     // --- the workers
 
-    __device__ void work(kk_u64 done) {
+    __device__ __forceinline__ void work(kk_u64 done KK_ARRAYS_DECLARE) {
         bool leaving = false;
+        kk_u32 stop = 0;  // the next of three words: one is being set, one was just read, one is cleared
         for (;;) {
             if (threadIdx.x == 0) {
                 int todo = -1, spins = 0;
@@ -594,22 +605,31 @@ struct kk_Resident {
                 const kk_u32 task = *(const kk_u32*)record;
                 const bool wide = task & KK_WIDE;
                 const kk_u64 begun = kk_trace_time();
-                if (task == KK_GRAPH) {
+                if (!wide) {
+                    kk_run_task_here(record, &block.results[at] KK_ARRAYS_PASS);
+                } else if (task == KK_GRAPH) {
                     run_graph(record, done);
-                } else if (wide) {
-                    call_all(record, &block.results[at]);
                 } else {
-                    run_task(record, &block.results[at]);
+                    call_all(record, &block.results[at]);
                 }
                 done++;
-                if (threadIdx.x == 0) block.stop[i & 1] = block.leave || may_be_called();
+                // Every worker looks at its own end, so that the last one, however long it took, has seen what the host wants.
+                if (block.leave) block.stop[stop] = 1;
+                const kk_u32 after = stop == 2 ? 0 : stop + 1;
+                // The last warp tells, so that the first, which has the most to do, can go on with the next task.
+                if (threadIdx.x == KK_TELLER) {
+                    if (may_be_called()) block.stop[stop] = 1;
+                    block.stop[after] = 0;
+                }
                 kk_workers_meet();
-                if (threadIdx.x == 0) {
+                if (threadIdx.x == KK_TELLER) {
                     kk_fence_block();
                     block.done = done;
                 }
                 trace(begun, task, wide, done);
-                if (block.stop[i & 1]) break;
+                const bool stopped = block.stop[stop];
+                stop = after;
+                if (stopped) break;
             }
         }
     }
@@ -617,33 +637,54 @@ struct kk_Resident {
 
 // --- the reader
 
+#define KK_COPY_WORDS (KK_SLOT / 4 < 14 ? KK_SLOT / 4 : 14)
+
 static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned char* ring, kk_u64 ready) {
     const kk_u32 lane = threadIdx.x % 32;
     const unsigned char* slots = ring + KK_SLOTS_AT + (kk_u64)blockIdx.x * KK_CAPACITY * KK_SLOT;
-    // What each thread looks at: the head, the command, graphs that want help. Blocks begin with different ones.
+    // What each thread looks at. The first 16: a word of the host's line, which are the head, the command, and the copy of the newest
+    // record. The others: graphs that want help; blocks begin with different ones.
     const kk_u32 run = (lane + blockIdx.x) % KK_RUNS;
-    const kk_u64* word = lane == 0 ? (const kk_u64*)(ring + KK_LINE * (1 + 2 * blockIdx.x)) : lane == 1 ? (const kk_u64*)ring : &grid.runs[run].state;
+    const kk_u64* word = lane < 16 ? (const kk_u64*)(ring + KK_LINE * (1 + 2 * blockIdx.x)) + lane : &grid.runs[run].state;
+    const bool in_copy = lane >= 2 && lane < 2 + KK_COPY_WORDS;
     kk_u32 idle = 0;
     while (!__shfl_sync(KK_ALL, block.ended, 0)) {
+        const kk_u64 told = __shfl_sync(KK_ALL, (kk_u64)block.told, 0);
+        // While no task runs here, loads acquire, which is fastest. Beside a task they do not: an acquire empties the cache.
+        const bool alone = told == ready && idle <= KK_SPINS;
         kk_u64 seen = 0;
         kk_u32 calls = 0, offers = 0;
-        if (lane < 2 + KK_RUNS) seen = kk_look_system(word);
+        if (lane < 16 + KK_RUNS) seen = alone ? kk_acquire_system(word) : kk_look_system(word);
         if (lane == 0) {
             calls = kk_look(&grid.wide_calls.value);
             offers = kk_look(&grid.offers.value);
             if (calls != block.wide_calls) block.wide_calls = calls;
-        } else if (lane >= 2 && lane < 2 + KK_RUNS) {
-            block.offered[lane - 2] = kk_wants_help(seen);
+        } else if (lane >= 16 && lane < 16 + KK_RUNS) {
+            block.offered[lane - 16] = kk_wants_help(seen);
         }
         const kk_u64 head = __shfl_sync(KK_ALL, seen, 0), command = __shfl_sync(KK_ALL, seen, 1);
         if (lane == 0 && command == KK_COMMAND_EXIT) block.leave = 1;
-        const kk_u64 told = __shfl_sync(KK_ALL, (kk_u64)block.told, 0);
-        kk_u64 room = KK_HELD - (ready - told), count = head - ready;
+        const kk_u64 room = KK_HELD - (ready - told);
+        kk_u64 count = head - ready;
         if (count > room) count = room;
         if (command == KK_COMMAND_EXIT) count = 0;
-        if (count) {
+        const bool is_copy = __all_sync(KK_ALL, !in_copy || (kk_u32)(seen >> 32) == (kk_u32)ready + 1u);
+        if (is_copy && room && command != KK_COMMAND_EXIT) {
+            // The words of the copy say that they are the next record: no need to read it, or to trust the head.
             idle = 0;
-            kk_fence_system();  // the records are read after the head
+            if (!alone) kk_fence_system();
+            if (in_copy) ((kk_u32*)(block.records + ready % KK_HELD * KK_SLOT))[lane - 2] = (kk_u32)seen;
+            ready++;
+            kk_fence_block();
+            __syncwarp();
+            if (lane == 0) {
+                kk_fence_block();
+                block.ready = ready;
+            }
+        } else if (count) {
+            idle = 0;
+            if (!alone) kk_fence_system();  // the records are read after the head
+            __syncwarp();
             const kk_u32 pieces = (kk_u32)count * (KK_SLOT / 16);
             for (kk_u32 base = 0; base < pieces; base += 128) {
                 uint4 got[4];
@@ -689,14 +730,15 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
     kk_u64* line = (kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x));
     kk_u64* results = (kk_u64*)(ring + KK_RESULTS_AT + (kk_u64)blockIdx.x * KK_CAPACITY * 16);
     kk_u64 beaten = 0, watched = ~0ull, watched_node = ~0ull;
-    kk_u32 idle = 0;
+    kk_u32 idle = 0, looks = 0;
     for (;;) {
         const bool ended = __shfl_sync(KK_ALL, (kk_u32)block.ended, 0);
         const kk_u64 done = __shfl_sync(KK_ALL, (kk_u64)block.done, 0);
-        if (done != told) {
-            idle = 0;
-            if (lane == 0) kk_fence_system();  // what the tasks wrote is visible before they count as done
-            __syncwarp();
+        const kk_u64 ready = __shfl_sync(KK_ALL, (kk_u64)block.ready, 0);
+        // Each acknowledgement waits for the memory. While tasks are waiting, several share one, within a microsecond or two.
+        if (done != told && (done == ready || done - told >= KK_HELD / 4 || ++looks > 64)) {
+            idle = looks = 0;
+            kk_fence_block();
 #if KK_RESULTS
             for (kk_u64 i = told + lane; i < done; i += 32) {
                 const kk_u64 value = block.results[i % KK_HELD], tag = (i + 1) << 32;
@@ -710,11 +752,11 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
 #endif
             told = done;
             if (lane == 0) {
-                kk_tell_system(line, done);
-                kk_fence_block();
+                kk_release_system(line, done);  // what the tasks wrote is visible before they count as done
                 block.told = told;
             }
-        } else {
+            __syncwarp();
+        } else if (done == told) {
             if (ended) {
                 if (lane == 0) kk_tell_system(line + 4, 0);
                 break;
@@ -752,6 +794,7 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
         block.wide_calls = block.seen_wide = block.leave = block.ended = block.count = 0;
         block.in_node = 0;
         for (int i = 0; i < KK_RUNS; i++) block.offered[i] = 0;
+        block.stop[0] = block.stop[1] = block.stop[2] = 0;
         kk_block_x = 0;
         kk_blocks_x = 1;
     }
@@ -766,7 +809,7 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
         traced = *(const kk_u64*)(traces + (kk_u64)blockIdx.x * (KK_LINE + KK_TIMELINE * 32ull));
 #endif
         kk_Resident resident = {block, grid, traces, traced KK_ARRAYS_PASS};
-        resident.work(done);
+        resident.work(done KK_ARRAYS_PASS);
         kk_workers_meet();
         if (threadIdx.x == 0) {
             kk_fence_block();

@@ -63,5 +63,17 @@ def _choice(program: TaskProgram) -> str:
         function = "kk_run" if task.portable is not None else task.signature.name
         cases.append(f"    case {number}: kk_task_{number}::{function}({', '.join(given)}); break;")
     parameters = "const unsigned char* kk_record, kk_u64* kk_result KK_ARRAYS_DECLARE"
-    head = f"static __device__ __noinline__ void kk_run_task({parameters}) {{"
-    return "\n".join([head, "    switch (*(const kk_u32*)kk_record & ~KK_WIDE) {", *cases, "    }", "}", ""])
+    # Where most tasks are run they are part of the loop; elsewhere they are called: so they are compiled twice only.
+    return "\n".join(
+        [
+            f"static __device__ __forceinline__ void kk_run_task_here({parameters}) {{",
+            "    switch (*(const kk_u32*)kk_record & ~KK_WIDE) {",
+            *cases,
+            "    }",
+            "}",
+            f"static __device__ __noinline__ void kk_run_task({parameters}) {{",
+            "    kk_run_task_here(kk_record, kk_result KK_ARRAYS_PASS);",
+            "}",
+            "",
+        ]
+    )

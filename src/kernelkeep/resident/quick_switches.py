@@ -1,0 +1,35 @@
+"""Threads that hand the interpreter over soon, for a moment.
+
+A driver call lets go of the interpreter's lock. A thread that then computes keeps the lock for its whole turn, 5 ms, so a few
+driver calls in a row take tens of milliseconds beside busy threads: far longer than the grid needs to be launched again.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SECONDS = 20e-6
+_lock = threading.Lock()
+_inside = 0
+_before = 0.0
+
+
+@contextmanager
+def quick_switches() -> Iterator[None]:
+    """For a block in which a thread's turn is short. The setting is the whole process's; several threads may be in such a block."""
+    global _inside, _before
+    with _lock:
+        if not _inside:
+            _before = sys.getswitchinterval()
+            sys.setswitchinterval(min(_SECONDS, _before))
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside:
+                sys.setswitchinterval(_before)
