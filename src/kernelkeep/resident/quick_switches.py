@@ -19,7 +19,7 @@ _before = 0.0
 
 @contextmanager
 def quick_switches() -> Iterator[None]:
-    """For a block in which a thread's turn is short. The setting is the whole process's; several threads may be in such a block."""
+    """For a block in which a thread's turn is short. It is the whole process's setting; several threads may be in one."""
     global _inside, _before
     with _lock:
         if not _inside:
