@@ -69,6 +69,15 @@ def start_or_skip(name: str, start: Callable[[], S]) -> S:
         skip_backend(name, str(missing))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Skip a test that starts a server of its own where that is not installed."""
+    try:
+        return (yield)
+    except NotInstalled as missing:
+        skip_backend(next((name for name in ("redis", "nginx") if name in str(missing)), "s3"), str(missing))
+
+
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
     """A redis-server that all tests share: use a namespace of your own, and start another one to break it."""

@@ -83,6 +83,8 @@ def test_the_table_has_examples() -> None:
 
 @pytest.mark.parametrize("hidden", [False, True], ids=["constants", "values"])
 def test_every_example_of_the_table_holds(device: kk.Device, hidden: bool) -> None:
+    # NVIDIA's OpenGL makes NaN of a sum divided by a sum that is 0, as the page says.
+    without = "1.0f / 0.0f" if hidden and device.info.is_gpu and device.backend == "opengl" else ""
     body = "\n".join(one.block(at, hidden=hidden) for at, one in enumerate(EXAMPLES))
     ints, floats = run(
         device, body, ints=np.zeros(len(EXAMPLES), "i4"), floats=np.zeros(len(EXAMPLES), "f4"),
@@ -93,6 +95,7 @@ def test_every_example_of_the_table_holds(device: kk.Device, hidden: bool) -> No
         for one, i, f in zip(EXAMPLES, ints.tolist(), floats.tolist(), strict=True)
         if (found := f if one.is_float else i)
         != (float(np.float32(one.value)) if one.is_float else (int(one.value) + 2**31) % 2**32 - 2**31)
+        and one.code != without
     ]
     assert not wrong
 

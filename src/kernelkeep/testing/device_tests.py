@@ -10,6 +10,7 @@ from .device_parts.arithmetic import ArithmeticTests
 from .device_parts.arrays import ArrayTests
 from .device_parts.atomics import AtomicTests
 from .device_parts.closing import ClosingTests
+from .device_parts.compilers import CompilerTests
 from .device_parts.errors import ErrorTests
 from .device_parts.forks import ForkTests
 from .device_parts.halves import HalfTests
@@ -36,6 +37,7 @@ class DeviceTests(
     AtomicTests,
     ArithmeticTests,
     HalfTests,
+    CompilerTests,
     HelperTests,
     ArrayTests,
     VectorTests,

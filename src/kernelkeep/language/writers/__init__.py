@@ -1,6 +1,6 @@
 """Writers: from the typed tree to a text in a target language.
 
-cuda.py opencl.py glsl.py wgsl.py   one target each; cuda_*.py, glsl_*.py and wgsl_*.py are their parts
+cuda.py opencl.py glsl.py wgsl.py   one target each; cuda_*.py, opencl_*.py, glsl_*.py and wgsl_*.py are their parts
 
 base.py         the whole text, functions, the map of its lines
 texts.py        lines, names, numbers, parentheses: what every part of a writer needs

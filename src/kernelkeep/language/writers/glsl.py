@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from ..tree import (
     BuiltinCall,
-    Case,
     Declare,
     DoWhile,
     Expression,
@@ -15,7 +14,6 @@ from ..tree import (
     Function,
     Literal,
     Module,
-    Switch,
     Variable,
     While,
     walk,
@@ -36,8 +34,8 @@ from ..types import (
     Vector,
 )
 from .base import Entry
-from .glsl_arrays import GlslArrays
 from .glsl_functions import DOUBLE_FUNCTIONS, FLOAT_FUNCTIONS, HELPERS, helper_text
+from .glsl_statements import GlslStatements
 from .texts import PRIMARY, SUM, Text, converted
 
 _POSITIONS = {
@@ -47,7 +45,7 @@ _POSITIONS = {
 }  # fmt: skip
 
 
-class GlslWriter(GlslArrays):
+class GlslWriter(GlslStatements):
     """Writes GLSL. A half is kept in a float, rounded after each operation.
 
     `native_float_atomics`: the device has GL_NV_shader_atomic_float, so that adding and exchanging floats need no loop.
@@ -164,10 +162,6 @@ class GlslWriter(GlslArrays):
         word = "uint" if self.is_bits(variable) else self.type_name(kind)
         return f"{word} {self.variable(variable)}{sizes}"
 
-    def declare(self, variable: Variable, value: Expression | None) -> None:
-        if variable.space != "shared":
-            super().declare(variable, value)
-
     def declaration(self, variable: Variable, value: Expression | None) -> str:
         start = f" = {self.x(value, 2)}" if value is not None else ""
         const = "const " if variable.is_const and value is not None else ""
@@ -187,22 +181,6 @@ class GlslWriter(GlslArrays):
                 parameters.append(f"int {self.variable(self.offsets[one])}")
         result = "void" if function.result is VOID else self.type_name(function.result)
         return f"{result} {name}({', '.join(parameters)})"
-
-    def switch(self, s: Switch) -> None:
-        if s.value.type in (I4, U4):
-            return super().switch(s)
-        # GLSL switches on 32 bits only, so the cases are numbered.
-        value = self.x(self.keep(s.value))
-        numbers: dict[int, int] = {}
-        for case in s.cases:
-            for one in case.values:
-                numbers[one] = len(numbers)
-        chosen = "".join(f"{value} == {self.number(one, s.value.type)[0]} ? {at} : " for one, at in numbers.items())
-        self.line(f"switch ({chosen}-1) {{")
-        for case in s.cases:
-            values = tuple(numbers[one] for one in case.values)
-            self.case(Case(case.at, values, case.is_default, case.body, case.falls_through), Literal(s.at, I4, 0))
-        self.line("}")
 
     def shift_amount(self, amount: Expression, kind: Type) -> Expression:
         found = super().shift_amount(amount, kind)

@@ -36,7 +36,9 @@ class GlslArrays(GlslNumbers):
         assert isinstance(kind, Scalar)
         name, array = self.name_for("kk_load", root), self.variable(root)
         if kind is F2:
-            self.helper(name, f"float {name}(int i) {{ return unpackHalf2x16({array}[i >> 1])[i & 1]; }}")
+            # The mask changes nothing; without it NVIDIA's compiler makes 0 of the value where it becomes a double.
+            value = f"floatBitsToUint(unpackHalf2x16({array}[i >> 1])[i & 1]) & 0xffffe000u"
+            self.helper(name, f"float {name}(int i) {{ return uintBitsToFloat({value}); }}")
             return self.element_call(name, e), PRIMARY
         bits, words, shift = packing(kind)
         word = f"{array}[i >> {words}], (i & {shift}) * {bits}, {bits})"

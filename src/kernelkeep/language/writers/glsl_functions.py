@@ -37,7 +37,7 @@ HELPERS = {
     "    return fract(y * T(0.5)) != T(0.0) ? -size : size;\n}",
     # Subtracts the multiples of y by powers of two, the largest first: each step is exact.
     "fmod": "T kk_fmod(T x, T y) {\n    T rest = abs(x);\n    const T size = abs(y);\n"
-    "    if (isinf(x) || !(size > T(0.0))) return T(uintBitsToFloat(0x7fc00000u));\n"
+    "    if (isinf(x) || isnan(x) || isnan(y) || y == T(0.0)) return T(uintBitsToFloat(0x7fc00000u));\n"
     "    if (isinf(y)) return x;\n    int rest_exponent, size_exponent;\n"
     "    frexp(rest, rest_exponent);\n    frexp(size, size_exponent);\n"
     "    for (int k = rest_exponent - size_exponent; k >= 0; k--) {\n        const T part = ldexp(size, k);\n"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from struct import pack, unpack
 from typing import ClassVar
 
-from ..tree import Construct, Expression, Literal
-from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, Vector
+from ..tree import Binary, Construct, Expression, Literal
+from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, Type, Vector
 from .bindings import BindingWriter
 from .small_values import is_small
 from .texts import PRIMARY, SUM, UNARY, Text, converted
@@ -16,11 +17,32 @@ _TO_INTEGER = {
     I4: "int kk_to_int({0} x) {{\n"
     "    return x >= 2147483648.0{1} ? 2147483647 : x > -2147483648.0{1} ? int(x) : isnan(x) ? 0 : -2147483647 - 1;\n}}",
     U4: "uint kk_to_uint({0} x) {{ return x >= 4294967296.0{1} ? 4294967295u : x > 0.0{1} ? uint(x) : 0u; }}",
-    I8: "int64_t kk_to_long({0} x) {{\n    return x >= 9223372036854775808.0{1} ? 9223372036854775807l"
-    " : x > -9223372036854775808.0{1} ? int64_t(x) : isnan(x) ? 0l : -9223372036854775807l - 1l;\n}}",
-    U8: "uint64_t kk_to_ulong({0} x) {{ return x >= 18446744073709551616.0{1} ? 18446744073709551615ul"
-    " : x > 0.0{1} ? uint64_t(x) : 0ul; }}",
+    # By their halves of 32 bits: NVIDIA's compiler makes int(x) of int64_t(x) where x is a float.
+    I8: "int64_t kk_to_long({0} x) {{\n    const {0} size = abs(x), high = floor(size * 2.3283064365386963e-10{1});\n"
+    "    if (isnan(x)) return 0l;\n"
+    "    if (high >= 2147483648.0{1}) return x > 0.0{1} ? 9223372036854775807l : -9223372036854775807l - 1l;\n"
+    "    const int64_t whole = int64_t(packUint2x32(uvec2(uint(size - high * 4294967296.0{1}), uint(high))));\n"
+    "    return x < 0.0{1} ? -whole : whole;\n}}",
+    U8: "uint64_t kk_to_ulong({0} x) {{\n    const {0} high = floor(x * 2.3283064365386963e-10{1});\n"
+    "    if (high >= 4294967296.0{1}) return 18446744073709551615ul;\n"
+    "    return x > 0.0{1} ? packUint2x32(uvec2(uint(x - high * 4294967296.0{1}), uint(high))) : 0ul;\n}}",
 }  # fmt: skip
+# Where the highest bit is set the value is halved, the last bit kept for the rounding: NVIDIA's compiler takes float(x) and
+# float(int64_t(x)) for the same.
+_FROM_ULONG = """{0} kk_ulong_to_{0}(uint64_t x) {{
+    if ((x >> 63) == 0ul) return {0}(int64_t(x));
+    return 2.0{1} * {0}(int64_t((x >> 1) | (x & 1ul)));
+}}"""
+# Reversed twice, which is nothing: NVIDIA's compiler divides by way of floats where it knows both numbers to be small, and
+# takes -1 as an unsigned number for small.
+_UNSIGNED = "uint kk_unsigned(int x) { return bitfieldReverse(bitfieldReverse(uint(x))); }"
+# On the bits: NVIDIA's compiler makes x of unpackHalf2x16(packHalf2x16(vec2(x, 0.0))).x, and 0 where x was a double.
+_ROUND_TO_HALF = """float kk_round_to_half(float x) {
+    const uint bits = floatBitsToUint(x), size = bits & 0x7fffffffu, sign = bits ^ size;
+    if (size >= 0x477ff000u) return size > 0x7f800000u ? x : uintBitsToFloat(sign | 0x7f800000u);
+    if (size >= 0x38800000u) return uintBitsToFloat((bits + 0xfffu + ((bits >> 13) & 1u)) & 0xffffe000u);
+    return uintBitsToFloat(sign | floatBitsToUint(roundEven(abs(x) * 16777216.0) * 5.9604644775390625e-8));
+}"""
 
 
 class GlslNumbers(BindingWriter):
@@ -54,8 +76,7 @@ class GlslNumbers(BindingWriter):
         return f"uintBitsToFloat(0x{bits}u)", PRIMARY
 
     def round_to_half(self, text: str) -> Text:
-        body = "{ return unpackHalf2x16(packHalf2x16(vec2(x, 0.0))).x; }"
-        return f"{self.helper('kk_round_to_half', f'float kk_round_to_half(float x) {body}')}({text})", PRIMARY
+        return f"{self.helper('kk_round_to_half', _ROUND_TO_HALF)}({text})", PRIMARY
 
     def cast(self, operand: Expression, target: Scalar) -> Text:
         source = operand.type
@@ -69,7 +90,38 @@ class GlslNumbers(BindingWriter):
             self.type_name(target)
             self.helper("kk_long", "int64_t kk_long(int x) { return packInt2x32(ivec2(x, x >> 31)); }")
             return f"kk_long({self.x(operand)})", PRIMARY
+        if target is U4 and self._may_be_negative_and_small(operand):
+            return f"{self.helper('kk_unsigned', _UNSIGNED)}({self.x(operand)})", PRIMARY
+        if source is U8 and target.kind == "float" and not isinstance(operand, Literal):
+            kind, suffix = ("double", self.double_suffix) if target is F8 else ("float", "")
+            self.helper(f"kk_ulong_to_{kind}", _FROM_ULONG.format(kind, suffix))
+            return f"kk_ulong_to_{kind}({self.x(operand)})", PRIMARY
         return super().cast(operand, target)
+
+    def _may_be_negative_and_small(self, operand: Expression) -> bool:
+        if operand.type.kind != "integer" or isinstance(operand, Literal):  # type: ignore[attr-defined]
+            return False
+        low, high = self.ranges.of(operand)
+        return -(1 << 24) <= low < 0 and high < 1 << 24
+
+    def number(self, value: bool | int | float | str, kind: Type) -> Text:
+        if kind is F8 and not _is_read_exactly(float(value)):
+            low, high = unpack("<II", pack("<d", float(value)))
+            return f"packDouble2x32(uvec2(0x{low:08x}u, 0x{high:08x}u))", PRIMARY
+        return super().number(value, kind)
+
+    def binary(self, e: Binary) -> Text:
+        left, right = e.left, e.right
+        if (
+            e.operator == "/"
+            and e.type in (F4, F8)
+            and isinstance(left, Literal)
+            and isinstance(right, Literal)
+            and right.value == 0
+        ):
+            # For NVIDIA's compiler 0.0 / 0.0 is no NaN.
+            return self.not_finite(float(left.value) * math.copysign(math.inf, float(right.value)), e.type)
+        return super().binary(e)
 
     def narrowed(self, operand: Expression, target: Scalar) -> Text:
         """The low bits of an integer, in an int."""
@@ -93,3 +145,8 @@ class GlslNumbers(BindingWriter):
 
     def signature(self, name: str, result: str, parameters: dict[str, str]) -> str:
         return f"{result} {name}({', '.join(f'{kind} {one}' for one, kind in parameters.items())})"
+
+
+def _is_read_exactly(value: float) -> bool:
+    """Whether compilers make exactly this number of its digits: NVIDIA's cuts off where others round."""
+    return not math.isfinite(value) or (abs(value) < 1e12 and (value * 1024.0).is_integer())

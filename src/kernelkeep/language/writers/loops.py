@@ -39,6 +39,10 @@ class LoopWriter(StatementWriter):
 
     forever = "while (true) {"
 
+    def condition(self, e: Expression) -> str:
+        """What a loop goes on for."""
+        return self.x(e)
+
     def for_loop(self, s: For) -> None:
         start = self.for_start(s)
         if start is None:
@@ -52,7 +56,7 @@ class LoopWriter(StatementWriter):
         else:
             if s.unroll:
                 self.unroll(s.rounds)
-            condition = "" if s.condition is None or self.emits(s.condition) else " " + self.x(s.condition)
+            condition = "" if s.condition is None or self.emits(s.condition) else " " + self.condition(s.condition)
             step = "" if s.step is None or self.emits(s.step) else " " + self.step(s)
             self.line(f"for ({start};{condition};{step}) {{")
             if s.condition is not None and self.emits(s.condition):
@@ -152,7 +156,7 @@ class LoopWriter(StatementWriter):
             self.line(self.forever)
             self.leave_unless(s.condition)
         else:
-            self.line(f"while ({self.x(s.condition)}) {{")
+            self.line(f"while ({self.condition(s.condition)}) {{")
         self.block(s.body)
         self.line("}")
 
@@ -160,8 +164,13 @@ class LoopWriter(StatementWriter):
         if not self.emits(s.condition):
             self.line("do {")
             self.block(s.body)
-            self.line(f"}} while ({self.x(s.condition)});")
-        elif _continues(s.body):
+            self.line(f"}} while ({self.condition(s.condition)});")
+        else:
+            self.loop_that_breaks(s)
+
+    def loop_that_breaks(self, s: DoWhile) -> None:
+        """A `do … while` without end whose last statement leaves it."""
+        if _continues(s.body):
             self.loop_with_late_step(s)
         else:
             self.line(self.forever)

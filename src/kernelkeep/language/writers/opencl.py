@@ -8,30 +8,26 @@ from functools import cached_property
 from typing import ClassVar
 
 from ..tree import (
-    Binary,
     BuiltinCall,
-    Construct,
     Declare,
     Expression,
-    Index,
     Literal,
     Logical,
     Switch,
     Ternary,
-    Unary,
-    Update,
     Variable,
 )
 from ..types import BOOL, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8, Scalar, StructType, Type, Vector
+from .effects import root_of
+from .opencl_vectors import OpenCLVectors
 from .pocl import LEFT_ALONE, SHOWN, VARIES, Needs, needs, with_reachable_default
-from .pointers import PointerWriter
 from .texts import LEVELS, PRIMARY, TERNARY, UNARY, Text
-from .wrapping import WrappingWriter
 
 _POSITIONS = {
     "kk_global_id": "get_global_id", "kk_local_id": "get_local_id", "kk_group_id": "get_group_id",
     "kk_group_size": "get_local_size", "kk_group_count": "get_num_groups", "kk_global_size": "get_global_size",
 }  # fmt: skip
+_ATOMICS = {"exchange": "xchg", "cas": "cmpxchg"}
 _FLOAT_ATOMICS = {"add": "seen + v", "sub": "seen - v", "min": "fmin(seen, v)", "max": "fmax(seen, v)"}
 # Not vload_half and vstore_half: they take an address, and PoCL 3.0 mixes up the variables of work-items around a barrier.
 _FROM_HALF = """static inline float kk_from_half(ushort bits) {
@@ -61,7 +57,7 @@ _ABS = {
 _ABS_VECTOR = "static inline {1} {0}({1} x) {{ return as_{1}(select(as_u{1}(x), 0u - as_u{1}(x), x)); }}"
 
 
-class OpenCLWriter(PointerWriter):
+class OpenCLWriter(OpenCLVectors):
     """Writes OpenCL C. A half is kept in a float, rounded after each operation: not every device computes with halves."""
 
     title = "OpenCL C"
@@ -173,50 +169,6 @@ class OpenCLWriter(PointerWriter):
         self.helper(name, f"static inline {result} {name}({kind} x) {{ return x == x ? {call}(x) : 0; }}")
         return f"{name}({text})", PRIMARY
 
-    # --- vectors and structs
-
-    def construct(self, e: Construct) -> Text:
-        if isinstance(e.type, Vector):
-            return f"({e.type.title})({self.list_of(e.arguments)})", UNARY
-        if isinstance(e.type, StructType):
-            return f"({self.type_name(e.type)}){{{self.list_of(e.arguments)}}}", UNARY
-        return super().construct(e)
-
-    def splat(self, operand: Expression, target: Vector) -> Text:
-        return f"({target.title})({self.x(operand)})", UNARY
-
-    def vector_cast(self, operand: Expression, target: Vector) -> Text:
-        assert isinstance(operand.type, Vector)
-        if operand.type.element is not F4:
-            return f"convert_{target.title}({self.x(operand)})", PRIMARY
-        text = f"convert_{target.title}_sat_rtz(v)"
-        if target.element is not I4:
-            return f"{text[:-3]}({self.x(operand)})", PRIMARY
-        name = f"kk_to_{target.title}"
-        head = f"static inline {target.title} {name}({operand.type.title} v)"
-        self.helper(name, f"{head} {{ return {text} & (v == v); }}")  # a comparison of vectors gives masks
-        return f"{name}({self.x(operand)})", PRIMARY
-
-    def vector_operation(self, e: Binary | Unary) -> Text:
-        assert isinstance(e.type, Vector)
-        if e.type.element is I4 and e.operator in ("+", "-", "*"):
-            kind, other = e.type.title, f"u{e.type.title}"
-            if isinstance(e, Unary):
-                return f"as_{kind}(-as_{other}({self.x(e.operand)}))", PRIMARY
-            left, right = self.x(e.left), self.x(e.right)
-            return f"as_{kind}(as_{other}({left}) {e.operator} as_{other}({right}))", PRIMARY
-        if isinstance(e, Unary):
-            return super(WrappingWriter, self).unary(e)
-        return self.infix(e.operator, e.left, e.right)
-
-    def plain_update(self, e: Update) -> bool:
-        if isinstance(e.computed, Vector) and e.computed.element in (F4, U4) and e.operator in ("+", "-", "*", "/"):
-            return True
-        return super().plain_update(e)
-
-    def vector_element(self, e: Index) -> Text:
-        return f"{self.x(e.base, PRIMARY)}[{self.index_text(e.index)}]", PRIMARY
-
     # --- built-ins
 
     def position(self, name: str, dimension: Expression) -> Text:
@@ -236,12 +188,9 @@ class OpenCLWriter(PointerWriter):
         given = ", ".join(self.x(value, 2) for value in values)
         if e.type is F4 and operation in _FLOAT_ATOMICS:
             return f"{self._float_atomic(operation, element)}({address}, {given})", PRIMARY
-        native = {"exchange": "xchg", "cas": "cmpxchg"}.get(operation, operation)
-        return f"atomic_{native}({address}, {given})", PRIMARY
+        return f"atomic_{_ATOMICS.get(operation, operation)}({address}, {given})", PRIMARY
 
     def _float_atomic(self, operation: str, element: Expression) -> str:
-        from .effects import root_of
-
         root = root_of(element)
         assert root is not None
         space = self.space_of(root).strip()
