@@ -73,7 +73,7 @@ class Transfer:
         """Wait, and copy the bytes to an address in host memory; once."""
         if self._finished:
             return
-        self._context.wait_until(lambda: self._context.is_mapped(self._mapping))
+        self._context.wait_until(lambda: self.arrived)  # several threads may ask for one page of timestamps
         ffi, lib = native()
         with self._context.lock:
             if self._finished:
