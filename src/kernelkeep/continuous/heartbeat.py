@@ -59,6 +59,11 @@ def beat(iteration: int | None = None) -> None:
         _pulse.beat(iteration)
 
 
+def is_supervised() -> bool:
+    """Whether this process is a supervised worker."""
+    return _pulse is not None
+
+
 def last_iteration() -> int | None:
     """The iteration of the last beat in this worker, whether it was sent or not."""
     return None if _pulse is None or _pulse.iteration < 0 else _pulse.iteration

@@ -22,6 +22,7 @@ import numpy as np
 
 from .. import settings
 from ..cache.program_cache import ProgramCache
+from ..continuous.checkpoints.checkpoint import Checkpoint, Written
 from ..devices.array import Array
 from ..errors import ArgumentError, DeviceError, TaskSilent
 from ..programs.languages import find_language
@@ -33,8 +34,11 @@ from .graph import TaskGraph
 from .graph_check import GraphLimits
 from .graph_memory import LoadedGraphs
 from .grid import DeviceGrid
+from .journal import Journal, Recovered
 from .lanes import Lanes
 from .protocol import Layout
+from .pulse import Pulse
+from .saving import save_arrays
 from .task import GRAPH_PLAN
 from .task_table import TaskTable
 from .timeline import ResidentTimeline, clock_offset, read_timeline, save_traces
@@ -54,7 +58,7 @@ class Resident:
         self,
         cache: ProgramCache,
         tasks: Mapping[str, Any],
-        arrays: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, Any] | Checkpoint | None = None,
         *,
         blocks: int | None = None,
         sms: int | None = None,
@@ -63,12 +67,15 @@ class Resident:
         argument_bytes: int = 0,
         timeline: int = 0,
         silence_seconds: float | None = None,
+        journal: str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(cache, ProgramCache):
             raise ArgumentError(f"cache must be a kk.ProgramCache, got a {type(cache).__name__}")
         if not isinstance(tasks, Mapping) or not tasks:
             raise ArgumentError("tasks must be a mapping of names to bodies, with at least one")
-        if not isinstance(arrays, Mapping | None):
+        checkpoint = arrays if isinstance(arrays, Checkpoint) else None
+        given = arrays.state if isinstance(arrays, Checkpoint) else arrays or {}
+        if not isinstance(given, Mapping):
             raise ArgumentError(f"arrays must be a mapping of names to arrays, got a {type(arrays).__name__}")
         self.cache, self.device = cache, cache.device
         self.threads = threads_of(tasks, threads, self.device)
@@ -80,11 +87,12 @@ class Resident:
         self._paused_by: int | None = None  # the thread that did
         self._silence = Silence(settings.RESIDENT_SILENCE_SECONDS if silence_seconds is None else silence_seconds)
         self._failure: BaseException | None = None
+        self._journal: Journal | None = None
         self._waiting = Waiting(self._on_silence, spin_ns=settings.RESIDENT_HOST_SPIN_NS)
         self._grid = self._new_grid(sms, timeline_entries(timeline))
         self._graphs = LoadedGraphs(self._grid)
         try:
-            self.arrays = {name: self._array(name, one) for name, one in (arrays or {}).items()}
+            self.arrays = {name: self._array(name, one) for name, one in given.items()}
             language = find_language(self.device.language)
             self._table = TaskTable.of(tasks, self._task_arrays(), self.threads, language)
             self._slot = slot_bytes(self._table.numbered, argument_bytes)
@@ -94,16 +102,25 @@ class Resident:
             self._grid.use(program)
             count = self._grid.count_blocks(program, blocks)
             self.layout = Layout(count, capacity, self._slot)
-            ring = self._grid.new_ring(self.layout)
+            self.recovered = Recovered()
+            if journal is None:
+                ring = self._grid.new_ring(self.layout)
+            else:
+                self._journal = Journal(journal, self._table, checkpoint)
+                ring = self._journal.open_ring(self.layout)
+                self.recovered = self._journal.recovered
             self._grid.place(ring, self.layout, list(self.arrays.values()), count)
             self._grid.diagnose = self.describe
             self._lanes = Lanes(self.layout, ring, self._waiting, emulated=self._grid.emulated)
             self._local, self._plans = self._lanes.local, self._table.plans
             self.device.add_tenant(self)
             self._grid.start()
+            self._pulse = Pulse(self._lanes)
         except BaseException:
             self._closed = self._ended = True
             self._grid.close()
+            if self._journal is not None:
+                self._journal.close()
             raise
 
     @classmethod
@@ -144,6 +161,16 @@ class Resident:
     def tasks(self) -> tuple[str, ...]:
         """The names of the tasks."""
         return tuple(self._table.named)
+
+    @property
+    def submitted(self) -> tuple[int, ...]:
+        """How many tasks were submitted to each block, ever: with a journal, also by processes before this one."""
+        return tuple(lane.submitted for lane in self._lanes.all)
+
+    @property
+    def done(self) -> tuple[int, ...]:
+        """How many tasks each block has acknowledged, ever."""
+        return self._lanes.done()
 
     # --- submitting
 
@@ -223,6 +250,16 @@ class Resident:
                 if was_wanted and not self._closed:
                     self.resume()
 
+    def save(self, path: str | os.PathLike[str]) -> Written:
+        """Write the arrays into a checkpoint, at a task boundary; `kk.read_checkpoint(path)` reads it.
+
+        `arrays=checkpoint.state` goes on from it, in another process or on another device. With a journal, `arrays=checkpoint`
+        runs every task again that was submitted since.
+        """
+        with self.paused():
+            journal = self._journal.id if self._journal is not None else ""
+            return save_arrays(path, self.device, self.arrays, self.tasks, self._lanes.done(), journal)
+
     def add(self, name: str, body: Any) -> float:
         """Add a task, or replace one, while the grid runs; how long the grid stood still, in seconds.
 
@@ -243,6 +280,8 @@ class Resident:
             began = time.perf_counter()
             with self._grid.out_of_the_way():
                 self._grid.use(program)
+                if self._journal is not None:
+                    self._journal.set_table(table)
                 self._table, self._plans = table, table.plans
             self.last_pause_seconds = time.perf_counter() - began
             return self.last_pause_seconds
@@ -264,10 +303,14 @@ class Resident:
                 raise
             finally:
                 self._closed = True
-                self._fail(DeviceError("the resident grid was stopped before this task"))
+                stays = "; it stays in the journal" if self._journal is not None else ""
+                self._fail(DeviceError(f"the resident grid was stopped before this task{stays}"))
                 self._waiting.close()
             self._graphs.clear()
             self._grid.close()
+            self._pulse.end()
+            if self._journal is not None:
+                self._journal.close()
             self._ended = True
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ WIDE = 0x80000000  # in a task's number: for all blocks
 GRAPH = 0xFFFFFFFF  # the number that asks for a graph
 GRAPH_PLAN = pack_plan(GRAPH, "", "Q")  # its argument is the address
 _RESULT = "kkresult"
-_CODES = dict(i1="b", u1="B", i2="h", u2="H", i4="i", u4="I", i8="q", u8="Q", f2="e", f4="f", f8="d")
+CODES = dict(i1="b", u1="B", i2="h", u2="H", i4="i", u4="I", i8="q", u8="Q", f2="e", f4="f", f8="d")
 _IDENTIFIERS = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _ARGUMENT = re.compile(r"\s*(?:const\s+)?(?P<type>[A-Za-z_][\w\s]*?)\s+(?P<name>[A-Za-z_]\w*)\s*\Z", re.ASCII)
@@ -64,12 +64,12 @@ class PreparedTask(msgspec.Struct, frozen=True):
     @property
     def codes(self) -> tuple[str, ...]:
         """The types of the arguments, as `struct` spells them."""
-        return tuple(_CODES[dtype] for dtype in self.dtypes)
+        return tuple(CODES[dtype] for dtype in self.dtypes)
 
     @property
     def result_code(self) -> str:
         """The type of the result; "" for none."""
-        return _CODES[self.result] if self.result else ""
+        return CODES[self.result] if self.result else ""
 
     @property
     def form(self) -> tuple[Any, ...]:
@@ -173,7 +173,7 @@ def _made(
     result_name: str,
 ) -> PreparedTask:
     scalars = [one for one in kernel.params if isinstance(one, Scalar)]
-    codes = [_CODES[one.dtype] for one in scalars]
+    codes = [CODES[one.dtype] for one in scalars]
     offsets, _ = argument_offsets(codes)
     arguments = tuple((one.name, one.dtype, at) for one, at in zip(scalars, offsets, strict=True))
     parts = kernel.parts(language, (), ())
@@ -214,7 +214,7 @@ def _from_source(
         else:
             scalars.append(one)
     dtypes = tuple(one.dtype or "" for one in scalars)
-    offsets, _ = argument_offsets([_CODES[dtype] for dtype in dtypes])
+    offsets, _ = argument_offsets([CODES[dtype] for dtype in dtypes])
     arguments = tuple((one.name, dtype, at) for one, dtype, at in zip(scalars, dtypes, offsets, strict=True))
     defines = "".join(f"#define {key} {value}\n" for key, value in source.macros.items())
     undefines = "".join(f"#undef {key}\n" for key in source.macros)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from .resident_parts.batches import BatchTests
 from .resident_parts.changing import ChangingTests
 from .resident_parts.ending import EndingTests
+from .resident_parts.journals import JournalTests
 from .resident_parts.pausing import PausingTests
 from .resident_parts.refusals import RefusalTests
 from .resident_parts.silence import SilenceTests
@@ -27,6 +28,7 @@ __all__ = ["ResidentTests"]
 class ResidentTests(
     EndingTests,
     SilenceTests,
+    JournalTests,
     RefusalTests,
     PausingTests,
     ChangingTests,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.testing import open_or_skip
+from kernelkeep.resident import pulse
+from kernelkeep.testing import open_or_skip, run_python
 
 TIMEOUT = 60.0
 TASKS = {
@@ -107,8 +109,6 @@ def test_the_timeline_shows_every_task(reference: kk.ProgramCache, tmp_path: Pat
 
 
 def test_a_process_ends_although_nobody_stopped_the_grid(tmp_path: Path) -> None:
-    from kernelkeep.testing import run_python
-
     script = """
 import sys, numpy as np, kernelkeep as kk
 device = kk.open_device("reference")
@@ -118,3 +118,14 @@ resident.submit_many("nothing", 5)
 print("end")
 """
     assert run_python(script, str(tmp_path)).stdout.split() == ["end"]
+
+
+def test_a_supervised_worker_beats_while_tasks_are_done(
+    reference: kk.ProgramCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats = threading.Event()
+    monkeypatch.setattr(pulse, "is_supervised", lambda: True)
+    monkeypatch.setattr(pulse, "beat", beats.set)
+    with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
+        while not beats.is_set():
+            resident.submit("put", 1, 1.0).result(TIMEOUT)
