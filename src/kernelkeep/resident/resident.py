@@ -125,7 +125,11 @@ class Resident:
 
     @classmethod
     def emulated(
-        cls, cache: ProgramCache, tasks: Mapping[str, Any], arrays: Mapping[str, Any] | None = None, **options: Any
+        cls,
+        cache: ProgramCache,
+        tasks: Mapping[str, Any],
+        arrays: Mapping[str, Any] | Checkpoint | None = None,
+        **options: Any,
     ) -> Resident:
         """The same on host threads: no kernel stays, and a task is a launch that its block's thread waits for.
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ...cache.program_cache import ProgramCache
+from ...continuous.checkpoints.checkpoint import Checkpoint
 from ...devices.base import Device
 from ...errors import DeviceError
 from ...resident.resident import Resident
@@ -78,7 +79,7 @@ class ResidentPart(DevicePart):
         cls,
         cache: ProgramCache,
         tasks: Mapping[str, Any] = TASKS,
-        arrays: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, Any] | Checkpoint | None = None,
         **options: Any,
     ) -> Iterator[Resident]:
         """A resident grid of the kind under test, stopped at the end."""
@@ -94,7 +95,7 @@ class ResidentPart(DevicePart):
         cls,
         cache: ProgramCache,
         tasks: Mapping[str, Any] = TASKS,
-        arrays: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, Any] | Checkpoint | None = None,
         **options: Any,
     ) -> Resident:
         """A resident grid of the kind under test."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,15 @@ from .common import TASKS, TIMEOUT, ResidentPart
 
 __all__ = ["JournalTests"]
 
+_IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
 
 class JournalTests(ResidentPart):
     @pytest.fixture
-    def journal(self, tmp_path: Path) -> Path:
-        """On the device itself it may have to be in memory: not every file system lets a driver keep its pages."""
-        return tmp_path / "work.kkj"
+    def journal(self) -> Iterator[Path]:
+        """In a folder in memory where there is one: not every file system lets a driver keep its pages."""
+        with tempfile.TemporaryDirectory(dir=None if self.emulated else _IN_MEMORY) as folder:
+            yield Path(folder) / "work.kkj"
 
     def interrupted(self, cache: ProgramCache, journal: Path, **options: Any) -> Resident:
         """A grid that did one task of each kind, and was stopped with ten more in its journal."""
@@ -61,11 +66,12 @@ class JournalTests(ResidentPart):
     def test_the_grid_may_be_another_one(self, cache: ProgramCache, journal: Path, change: str) -> None:
         self.interrupted(cache, journal)
         options: dict[str, Any] = {"capacity": 64, "tasks": TASKS}
-        options |= {
+        changes: dict[str, dict[str, Any]] = {
             "blocks": {"blocks": 1},
             "capacity": {"capacity": 16},
             "tasks": {"tasks": {"other": "() { }", **dict(reversed(TASKS.items()))}},
-        }[change]
+        }
+        options |= changes[change]
         with self.opened(cache, journal=journal, **options) as resident:
             self.check_recovered(resident)
         with self.opened(cache, journal=journal, **options) as resident:
@@ -123,10 +129,10 @@ class JournalTests(ResidentPart):
             resident.submit_many("count", [(0, 1)] * 80).result(TIMEOUT)
         with pytest.raises(ArgumentError, match="holds the last 64 tasks of block 0, and 115 were submitted"):
             self.make(cache, arrays=read_checkpoint(saved), journal=journal, capacity=64, blocks=1)
-        other = self.make(cache, journal=tmp_path / "other.kkj")
-        other.close()
+        another = journal.with_name("another.kkj")
+        self.make(cache, journal=another).close()
         with pytest.raises(ArgumentError, match="the checkpoint was not saved by a resident grid with the journal"):
-            self.make(cache, arrays=read_checkpoint(saved), journal=tmp_path / "other.kkj")
+            self.make(cache, arrays=read_checkpoint(saved), journal=another)
 
     def test_arrays_are_saved_and_read(self, cache: ProgramCache, tmp_path: Path) -> None:
         with self.opened(cache) as resident:
