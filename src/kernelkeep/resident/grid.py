@@ -42,7 +42,8 @@ class DeviceGrid:
         self.timeline = timeline
         self._lock = threading.RLock()
         self._lease: Lease | None = None
-        self._running = False
+        self._running = self._ending = False  # launched; and told to end
+        self._failure: DeviceError | None = None  # of the last launch
         self.is_wanted = False
         self.blocks = 0
         self.diagnose: Callable[[], str] = lambda: ""
@@ -135,17 +136,15 @@ class DeviceGrid:
             if not self._running:
                 return
             self.view.command[:] = EXIT
-            deadline = time.monotonic() + self.end_seconds
-            try:
-                while not self.blocks_place.wait(0.05):
-                    if time.monotonic() > deadline:
-                        self.view.command[:] = RUN
-                        raise DeviceError(f"the resident grid does not end: {self.diagnose()}")
-            except DeviceError:
-                self.blocks_place.wait(0)  # raises again where the device failed
-                raise
-            self._running = False
-            self.view.command[:] = RUN
+            self._ending = True
+            # Where the time runs out the command stands: blocks that have seen it take no more tasks.
+            if not self.blocks_place.wait(self.end_seconds):
+                raise DeviceError(f"the resident grid does not end: {self.diagnose()}")
+            self._has_ended()
+
+    def _has_ended(self) -> None:
+        self._running = self._ending = False
+        self.view.command[:] = RUN
 
     def abandon(self) -> None:
         """A kernel that does not end: when its task ends after all, it takes no other."""
@@ -153,13 +152,19 @@ class DeviceGrid:
 
     def resume(self) -> None:
         with self._lock:
+            if self._ending and self.blocks_place.wait(0):
+                self._has_ended()
             if self._running or not self.is_wanted:
                 return
             assert self._lease is not None
             self.view.command[:] = RUN
-            self._grid.copy_from(np.zeros(_GRID_BYTES, "u1"))
-            addresses = [self.blocks_place.address_of(one) for one in (self._grid, self._traces, *self._arrays)]
-            self.blocks_place.launch(self._lease.program, self.blocks, (self._ring_address, *addresses))
+            try:
+                self._grid.copy_from(np.zeros(_GRID_BYTES, "u1"))
+                addresses = [self.blocks_place.address_of(one) for one in (self._grid, self._traces, *self._arrays)]
+                self.blocks_place.launch(self._lease.program, self.blocks, (self._ring_address, *addresses))
+            except DeviceError as error:
+                self._failure = error  # whoever waits for tasks hears of it
+                raise
             self._running = True
             self.launches += 1
 
@@ -170,11 +175,15 @@ class DeviceGrid:
             yield
 
     def check(self) -> None:
-        """Raise `DeviceError` if the kernel failed or ended by itself."""
+        """Raise `DeviceError` if the kernel failed or ended by itself. One that ended later than it was told to is launched again."""
         if self._running and self.blocks_place.wait(0):
             with self._lock:
-                if self._running and self.blocks_place.wait(0):
+                if self._ending:
+                    self.resume()
+                elif self._running and self.blocks_place.wait(0):
                     raise DeviceError(f"the resident grid on {self.device.spec} has ended by itself")
+        elif self._failure is not None:
+            raise self._failure
 
     def close(self) -> None:
         """Free everything. The kernel has ended."""

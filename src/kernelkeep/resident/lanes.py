@@ -86,7 +86,7 @@ class Lanes:
 
     def _wait_for_room(self, lane: Any) -> None:
         """Wait until a quarter of a full ring is free: one doorbell for each freed slot would be slow."""
-        lane.wait(max(lane.done + 1, lane.submitted - self._capacity * 3 // 4), _ROOM_SPIN_NS, _SLICE_NS)
+        lane.wait_for_room(_ROOM_SPIN_NS, _SLICE_NS, max(1, self._capacity // 4))
         self._waiting.look(lane)
 
     def drain(self, timeout: float | None) -> bool:
