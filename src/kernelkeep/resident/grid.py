@@ -7,7 +7,6 @@ other code, to free memory. `done` in the ring tells where to go on.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -175,7 +174,7 @@ class DeviceGrid:
             yield
 
     def check(self) -> None:
-        """Raise `DeviceError` if the kernel failed or ended by itself. One that ended later than it was told to is launched again."""
+        """Raise `DeviceError` if the kernel failed or ended by itself. One that ended late, when told to, is launched again."""
         if self._running and self.blocks_place.wait(0):
             with self._lock:
                 if self._ending:
