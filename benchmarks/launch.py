@@ -1,6 +1,6 @@
 """What a launch costs through kernelkeep, against the same launch written by hand with the underlying library.
 
-    python benchmarks/launch.py [--json]
+    python benchmarks/launch.py [--device SPEC] [--json]
 
 Every contender launches the same saxpy, rebinding all four arguments each time. Two figures, each the median of
 interleaved rounds:
@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 import kernelkeep as kk
-from common import show
+from common import chosen_devices, show
 from kernelkeep.programs.signature import entry_symbol
-from wgpu_by_hand import wgpu_by_hand
+from wgpu_by_hand import ByHand
 
 LAUNCHES = 200
 ROUNDS = 21
@@ -152,8 +152,12 @@ def moderngl_by_hand(device: Any) -> Contenders:
 
 
 def webgpu_by_hand(device: Any) -> Contenders:
-    made = wgpu_by_hand(SAXPY.source(device).text, SAXPY.name, LARGE, device.info)
-    return {"wgpu-py": (made.launch, made.wait)}
+    by_hand = ByHand(SAXPY.source(device).text, SAXPY.name, LARGE, device.info)
+    one_by_one, batched = by_hand.one_by_one(), by_hand.batched()
+    return {
+        "wgpu-py": (one_by_one.launch, one_by_one.wait),
+        "wgpu-py, 64 in a command buffer": (batched.launch, batched.wait),
+    }
 
 
 BY_HAND = {"opencl": opencl_by_hand, "opengl": opengl_by_hand, "webgpu": webgpu_by_hand, "cuda": cuda_by_hand}
@@ -207,7 +211,7 @@ def measure(contenders: Contenders) -> dict[str, tuple[float, float]]:
 
 def main() -> None:
     rows = []
-    for info in kk.list_devices():
+    for info in chosen_devices():
         if info.backend not in BY_HAND:
             continue
         with kk.open_device(info.spec) as device:

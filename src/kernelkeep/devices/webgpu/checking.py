@@ -12,7 +12,7 @@ from ..base import Binary
 from .native import native
 from .pipelines import Module, compile_problem
 from .program import immediate_bytes
-from .reflection import reflect
+from .reflection import reflect, shared_bytes
 
 if TYPE_CHECKING:
     from .device import WebGPUDevice
@@ -26,6 +26,7 @@ def check(device: WebGPUDevice, source: Source) -> tuple[Binary, str, Module]:
     problem: KernelKeepError | None = None
     try:
         signatures = reflect(text, source.name)
+        _check_shared_bytes(device, text, signatures, source.name)
     except (CompileError, Unsupported) as error:
         problem = error  # what the compiler says of the text comes first
     with context.lock:
@@ -40,3 +41,14 @@ def check(device: WebGPUDevice, source: Source) -> tuple[Binary, str, Module]:
         raise compile_problem(source, text, refused[1])
     assert problem is not None
     raise problem
+
+
+def _check_shared_bytes(device: WebGPUDevice, text: str, signatures: tuple[KernelSignature, ...], name: str) -> None:
+    """Raise `CompileError` where the kernel of a text declares more shared memory than there is: its results would be wrong."""
+    declared, there_are = shared_bytes(text), device.capabilities.shared_bytes
+    if len(signatures) == 1 and declared > there_are:
+        raise CompileError(
+            f"{name} declares {declared:,} bytes of shared memory, and {device.spec} has {there_are:,}",
+            log=text,
+            name=name,
+        )

@@ -1,6 +1,6 @@
 """The WebGPU device: programs, memory, and launches in batches.
 
-Launches are collected, and encoded and submitted in batches: after a wait the first launch at once, then two together, four,
+Launches are collected, and encoded and submitted in batches: after a wait the first launch at once, then four together, 16,
 up to 64. Anything that needs the results (a copy, a fence, a timer, `synchronize`) submits the waiting launches first. A launch
 costs the host a bind group that is made once, three calls of wgpu-native, and its share of a command buffer.
 
@@ -156,7 +156,7 @@ class WebGPUDevice(Device):
             self._submit()
         waiting.clear()
         if launched:
-            self.batch_size = min(self.batch_size * 2, _MAX_BATCH)
+            self.batch_size = min(self.batch_size * 4, _MAX_BATCH)
         if self._discarded or self._discarded_objects:
             self.release_discarded()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ArgumentError, BinaryRejected
 from ...programs.signature import KernelSignature, Parameter
 from ..base import Binary, FastLaunch, Kernel, LaunchOptions, Program
+from .context import last_line
 from .native import native
 from .pipelines import Module, make_bind_group, make_pipeline
 from .prepared import WebGPUPrepared
@@ -107,7 +108,7 @@ class WebGPUKernel(Kernel):
             error = self.device.context.take_error()
             if error is not None:
                 self.device.context.raise_if_lost(error[1])
-                raise BinaryRejected(f"{self.device.spec} refuses {self.name}: {error[1].strip()}")
+                raise BinaryRejected(f"{self.device.spec} refuses {self.name}: {last_line(error[1])}")
             found = self._layouts[aliased] = layout, pipeline
         return found
 

@@ -22,6 +22,9 @@ _STRUCT = re.compile(r"\bstruct\s+(\w+)\s*\{([^}]*)\}")
 _ALIAS = re.compile(r"\balias\s+(\w+)\s*=\s*([^;]+);")
 _CONSTANT = re.compile(r"\b(?:const|override)\s+(\w+)\s*(?::[^=;]*)?=\s*\(?\s*(\d+)[iu]?\s*\)?\s*;")
 _ARRAY = re.compile(r"array<\s*(?:atomic<\s*)?(\w+)\s*>*\s*>\Z")
+_SHARED = re.compile(r"\bvar\s*<\s*workgroup\s*>\s*\w+\s*:\s*([^;=]+);")
+_SHARED_ARRAY = re.compile(r"array<(.+),(\w+)>\Z")
+_SIZES = {"i32": 4, "u32": 4, "f32": 4, "bool": 4, "vec2": 8, "vec3": 16, "vec4": 16}
 _UNIFORM = re.compile(r"(?:@(?:group|binding)\s*\([^)]*\)\s*)+var\s*<\s*uniform\s*>")
 _READ_ONLY = re.compile(r"\bvar\s*<\s*storage\s*(?:,\s*read\s*)?>")
 
@@ -43,7 +46,7 @@ def reflect(text: str, name: str) -> tuple[KernelSignature, ...]:
     plain = without_comments(text)
     params = _parameters(plain)
     known = declared(text)
-    constants = {found[1]: int(found[2]) for found in _CONSTANT.finditer(plain)}
+    constants = _constants(plain)
     signatures = []
     for attributes, symbol in _ENTRY.findall(plain):
         if not re.search(r"@compute\b", attributes):
@@ -58,6 +61,26 @@ def reflect(text: str, name: str) -> tuple[KernelSignature, ...]:
     if not signatures:
         raise CompileError(f"{name}: the text has no kernel, which is a function with @compute", log=text, name=name)
     return tuple(signatures)
+
+
+def shared_bytes(text: str) -> int:
+    """The bytes of shared memory that a text declares, as far as its types are known here. wgpu-native does not count them."""
+    plain = without_comments(text)
+    constants = _constants(plain)
+    texts = _Texts({}, {found[1]: "".join(found[2].split()) for found in _ALIAS.finditer(plain)})
+    total = 0
+    for declared_type in _SHARED.findall(plain):
+        kind, count = texts.resolve("".join(declared_type.split())), 1
+        while array := _SHARED_ARRAY.match(kind):
+            kind = texts.resolve(array[1])
+            word = array[2].rstrip("iu")
+            count *= int(word) if word.isdigit() else constants.get(array[2], 0)
+        total += count * _SIZES.get(kind.removeprefix("atomic<").split("<")[0].rstrip(">"), 0)
+    return total
+
+
+def _constants(plain: str) -> dict[str, int]:
+    return {found[1]: int(found[2]) for found in _CONSTANT.finditer(plain)}
 
 
 def with_writable_buffers(text: str) -> str:

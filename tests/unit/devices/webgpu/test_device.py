@@ -212,6 +212,68 @@ def test_an_array_beyond_the_limit_of_the_adapter_is_refused_with_the_limit(devi
         device.empty(most + 4, "u1")
 
 
+def hand(rows: int = 16, group: int = 1, value: str = "2") -> kk.Source:
+    """A kernel by hand, with shared memory of 32 bytes a row."""
+    text = f"""@group(0) @binding(0) var<storage, read_write> y: array<i32>;
+var<workgroup> part: array<array<atomic<i32>, 8>, rows>;
+const rows = {rows};
+@compute @workgroup_size({group}) fn f() {{
+    atomicStore(&part[0][0], 1);
+    y[0] = {value};
+}}
+"""
+    return kk.Source(text, name="hand", language="wgsl")
+
+
+def test_a_mistake_is_shown_with_its_line(device: WebGPUDevice) -> None:
+    for wrong, said in (("unknown", "unknown"), ("1.5", "AbstractFloat"), ("1 +", "expected expression")):
+        with pytest.raises(kk.CompileError, match=said) as caught:
+            device.build(hand(value=wrong))
+        assert caught.value.line == 6 and f"y[0] = {wrong}" in str(caught.value)
+
+
+def test_a_mistake_that_only_the_driver_finds_is_shown_with_the_line_of_the_body(
+    device: WebGPUDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = kk.PortableKernel(
+        "k", params=[kk.Buffer("y", "i4")], body="int a = y[0];\ny[0] = a + 4321;\ny[1] = a;", group=1
+    )
+    source = kernel.source(device)
+    text = source.text
+    monkeypatch.setattr(type(source), "text", property(lambda self: text.replace("4321", "no_such_name")))
+    with pytest.raises(kk.CompileError, match="no_such_name") as caught:
+        device.build(source)
+    assert caught.value.line == 2
+    assert "k, line 2" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (hand(rows=100_000), "hand declares 3,200,000 bytes of shared memory, and .* has"),
+        (hand(group=2000), "refuses f: .*workgroup size"),
+    ],
+)
+def test_what_is_beyond_a_limit_of_the_adapter_is_refused_in_one_sentence(
+    device: WebGPUDevice, source: kk.Source, said: str
+) -> None:
+    with pytest.raises(kk.CompileError, match=said) as caught:
+        device.build(source)
+    assert "\n" not in str(caught.value)
+
+
+def test_shared_memory_up_to_the_limit_is_used(device: WebGPUDevice) -> None:
+    with device.build(hand(rows=device.capabilities.shared_bytes // 32)) as program:
+        y = device.array(np.zeros(1, "i4"))
+        program.kernel().launch(1, (y,))
+        assert y.numpy()[0] == 2
+
+
+def test_memory_info_says_what_is_known(device: WebGPUDevice) -> None:
+    told = device.memory_info()
+    assert told.total_bytes == device.info.memory_bytes > 0 and told.free_bytes is None
+
+
 def test_what_is_kept_is_a_text(device: WebGPUDevice) -> None:
     assert device.capabilities.program_binaries and not device.capabilities.native_binaries
     assert b"@compute" in device.compile(ADD.source(device))
