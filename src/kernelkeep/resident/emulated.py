@@ -112,7 +112,11 @@ class EmulatedGrid:
 
     def pause(self) -> None:
         self.is_wanted = False
-        self.suspend()
+        try:
+            self.suspend()
+        except BaseException:
+            self.is_wanted = True
+            raise
 
     def suspend(self) -> None:
         """Have the threads end at a task boundary, and wait until they have."""
@@ -134,6 +138,7 @@ class EmulatedGrid:
 
     def abandon(self) -> None:
         """Threads that do not end: when their tasks end after all, they take no others."""
+        self.is_wanted = False
         self.view.command[:] = EXIT
 
     def resume(self) -> None:

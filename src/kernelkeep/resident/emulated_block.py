@@ -135,7 +135,7 @@ class EmulatedBlock(threading.Thread):
         pause, idle_since = _LEAST_SLEEP, time.monotonic()
         while True:
             self._look()
-            leave = int(command[0]) == EXIT
+            leave = int(command[number]) == EXIT
             if shared.calls != self._seen_calls:
                 self._answer()
             elif not leave and int(heads[number]) != done:

@@ -127,7 +127,11 @@ class DeviceGrid:
     def pause(self) -> None:
         """Have it end, and let the device be as if it were not there."""
         self.is_wanted = False
-        self.suspend()
+        try:
+            self.suspend()
+        except BaseException:
+            self.is_wanted = True  # it goes on when its tasks have ended
+            raise
         self.blocks_place.remove(self)
 
     def suspend(self) -> None:
@@ -146,8 +150,14 @@ class DeviceGrid:
         self.view.command[:] = RUN
 
     def abandon(self) -> None:
-        """A kernel that does not end: when its task ends after all, it takes no other."""
+        """A kernel that does not end: when its task ends after all, it takes no other. One that failed is gone."""
+        self.is_wanted = False
         self.view.command[:] = EXIT
+        try:
+            self.blocks_place.wait(0)
+        except DeviceError:
+            self._running = False
+            self.blocks_place.remove(self)
 
     def resume(self) -> None:
         with self._lock:

@@ -167,7 +167,7 @@ def _checked_layout(path: Path, ring: Any) -> Layout:
     try:
         return layout_of(ring)
     except ArgumentError as error:
-        raise ArgumentError(f"the journal {path} is damaged: {error}") from None
+        raise ArgumentError(f"the journal {path} cannot be used: {error}") from None
 
 
 def _not_a_journal(path: Path, why: str) -> ArgumentError:

@@ -109,7 +109,7 @@ class Resident:
                 self._journal = Journal(journal, self._table, checkpoint)
                 ring = self._journal.open_ring(self.layout)
                 self.recovered = self._journal.recovered
-            self._grid.place(ring, self.layout, list(self.arrays.values()), count)
+            self._place(ring)
             self._grid.diagnose = self.describe
             self._lanes = Lanes(self.layout, ring, self._waiting, emulated=self._grid.emulated)
             self._local, self._plans = self._lanes.local, self._table.plans
@@ -149,6 +149,17 @@ class Resident:
         if array.device is not self.device:
             raise ArgumentError(f"array {name} must be on {self.device.spec}, and is on {array.device.spec}")
         return array
+
+    def _place(self, ring: Any) -> None:
+        try:
+            self._grid.place(ring, self.layout, list(self.arrays.values()), self.layout.lanes)
+        except DeviceError as error:
+            if self._journal is not None:
+                error.add_note(
+                    f"the journal {self._journal.path} may be on a file system whose pages the device cannot use: put it into "
+                    "/dev/shm"
+                )
+            raise
 
     def _task_arrays(self) -> list[TaskArray]:
         return [TaskArray(name, array_dtype(name, one)) for name, one in self.arrays.items()]
@@ -295,24 +306,31 @@ class Resident:
 
         `DeviceError` says what runs if it has not ended after `timeout` seconds.
         """
+        try:
+            self._stop(timeout)
+        finally:
+            self._waiting.close()  # without the lock: callbacks may use it
+
+    def _stop(self, timeout: float | None) -> None:
         with self._control:
             if self._ended:
                 return
             if timeout is not None:
                 self._grid.end_seconds = timeout
+            failed = self._failure is not None and not self._closed
             try:
                 self._grid.pause()
             except BaseException:
                 self._grid.abandon()
-                raise
+                if not failed or self._grid.runs:
+                    raise
             finally:
                 self._closed = True
                 stays = "; it stays in the journal" if self._journal is not None else ""
                 self._fail(DeviceError(f"the resident grid was stopped before this task{stays}"))
-                self._waiting.close()
+                self._pulse.end()
             self._graphs.clear()
             self._grid.close()
-            self._pulse.end()
             if self._journal is not None:
                 self._journal.close()
             self._ended = True
@@ -337,7 +355,8 @@ class Resident:
         if kind is None:
             self.close()
         else:
-            self.stop()
+            with suppress(DeviceError):  # what the block raised says more
+                self.stop()
 
     # --- what ran when
 

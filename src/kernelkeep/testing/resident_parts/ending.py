@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -92,6 +93,20 @@ class EndingTests(ResidentPart):
         for use in uses:
             with pytest.raises(DeviceError, match="this resident grid was stopped"):
                 use()
+
+    def test_a_callback_may_stop_it(self, cache: ProgramCache) -> None:
+        with self.opened(cache) as resident:
+            stopped = threading.Event()
+
+            def stop(_: object) -> None:
+                resident.stop(TIMEOUT)
+                stopped.set()
+
+            resident.submit("nothing").add_done_callback(stop)
+            assert stopped.wait(TIMEOUT)
+            resident.stop()
+            with pytest.raises(DeviceError, match="this resident grid was stopped"):
+                resident.submit("nothing")
 
     def test_an_error_in_the_block_stops_at_once(self, cache: ProgramCache) -> None:
         futures = []

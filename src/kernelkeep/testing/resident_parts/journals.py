@@ -165,7 +165,7 @@ class JournalTests(ResidentPart):
         elif damage == "beginning":
             data[: 1 << 18] ^= 0x55
         elif damage == "cut":
-            data, said = data[: (1 << 18) + 4096], "is damaged: the ring is cut short"
+            data, said = data[: (1 << 18) + 4096], "cannot be used: the ring is cut short"
         elif damage == "counters":
             ring[16], said = 1 << 40, "is damaged: .* tasks of block 0 were submitted and .* were done"
         elif damage == "number":

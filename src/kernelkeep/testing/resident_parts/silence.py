@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from ... import settings
 from ...cache.program_cache import ProgramCache
 from ...devices.base import Device
 from ...errors import DeviceError, TaskSilent
@@ -53,6 +54,25 @@ class SilenceTests(ResidentPart):
         assert future.result(TIMEOUT) is None
         assert behind.result(TIMEOUT) is None
         resident.close()
+
+    def test_pause_tells_what_does_not_end_and_the_grid_goes_on(
+        self, cache: ProgramCache, device: Device, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(settings, "RESIDENT_END_SECONDS", 0.3)
+        resident = self.looping(cache, device, blocks=1)
+        future, behind = resident.submit("endless", 7, 1.0), resident.submit("quick", 3)
+        with pytest.raises(TaskSilent):
+            future.result(TIMEOUT)
+        try:
+            with pytest.raises(
+                DeviceError, match=r"the resident grid does not end: block 0 runs endless\(n=7, rate=1\)"
+            ):
+                resident.pause()
+        finally:
+            self.let_go(resident)
+        assert future.result(TIMEOUT) is None
+        assert behind.result(TIMEOUT) is None
+        resident.stop(TIMEOUT)
 
     def test_stop_does_not_wait_for_a_task_that_never_ends(self, cache: ProgramCache, device: Device) -> None:
         resident = self.looping(cache, device, blocks=1)
