@@ -143,9 +143,13 @@ class CudaDevice(Device):
     def _allocate_address(self, nbytes: int) -> int:
         with self.current:
             self.discarded.clear()
+            way: AbstractContextManager[None] = contextlib.nullcontext()
             if self.discarded.held:
                 self.residents.limit_postponed(self.info.memory_bytes)
-            pointer = int(self.call_freeing(self.driver.cuMemAlloc, nbytes, doing=f"allocating {nbytes:,} bytes"))
+                if nbytes > self.call(self.driver.cuMemGetInfo)[0]:  # one that fails waits for every kernel
+                    way = self.residents.out_of_the_way()
+            with way:
+                pointer = int(self.call_freeing(self.driver.cuMemAlloc, nbytes, doing=f"allocating {nbytes:,} bytes"))
         self._allocations[pointer] = nbytes
         return pointer
 

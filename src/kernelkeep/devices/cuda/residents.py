@@ -22,6 +22,7 @@ with the grids out of the way: each exits at the boundary of a task, the call is
 | cuDevicePrimaryCtxRelease                             | taken to block         | postponed                                 |
 | cuCtxSynchronize                                      | blocks                 | never called                              |
 | cuMemAlloc, cuMemHostAlloc                            | do not block           | made at once; out of memory: see below    |
+| cuMemAlloc of more than is free                       | blocks                 | out of the way                            |
 | launches of loaded kernels, cuGraphLaunch             | do not block           | made at once                              |
 | copies, cuMemsetD8Async                               | do not block           | made at once                              |
 | cuStreamCreate, cuEventCreate, cuGreenCtxCreate       | do not block           | made at once                              |

@@ -95,7 +95,12 @@ class OpenCLWriter(OpenCLVectors):
         x, y, z = self.group
         self.line(f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))")
         self.line(f"void {self.entry.symbol}({self.kernel_parameters()}) {{")
+        before = len(self.lines)
         self.kernel_body()
+        if not any(line.strip(" {}") for line in self.lines[before:]):
+            self.line(
+                "    barrier(CLK_LOCAL_MEM_FENCE);  // NVIDIA's compiler refuses a kernel without any instruction"
+            )
         self.line("}")
 
     def switch(self, s: Switch) -> None:

@@ -155,8 +155,6 @@ struct kk_Chain {
     // the records follow
 };
 static_assert(sizeof(kk_Graph) == 512 && sizeof(kk_Chain) == 32, "resident/graph_layout.py writes them so");
-static_assert(__builtin_offsetof(kk_Graph, chains) == 24 && __builtin_offsetof(kk_Graph, number) == 40, "as there");
-static_assert(__builtin_offsetof(kk_Graph, lock) == 128 && __builtin_offsetof(kk_Graph, ended) == 384, "as there");
 #define KK_CHUNK (KK_SLOT > 256 ? 2 : KK_SLOT > 64 ? 4 : 8)  // records of a chain that are fetched at once
 
 // --- what a block shares
