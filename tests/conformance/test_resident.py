@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
+import kernelkeep as kk
 from kernelkeep.testing import ResidentTests
+from kernelkeep.testing.device_parts.common import together
+from kernelkeep.testing.resident_parts.common import ResidentPart
 from kernelkeep.testing.resident_parts.pausing import PausingTests
 from kernelkeep.testing.resident_parts.wide import WideTests
 
@@ -29,3 +35,76 @@ class TestCUDA(ResidentTests):
     backend = "cuda"
     emulated = False
     tasks_each = 500
+
+
+@pytest.mark.cuda
+@pytest.mark.slow
+class TestMillions(ResidentPart):
+    """Large numbers, which take a GPU. Elsewhere they are small."""
+
+    backend = "cuda"
+    emulated = False
+
+    @pytest.mark.parametrize("repetition", range(20))
+    def test_a_million_tasks_of_all_kinds_from_eight_threads(
+        self, cache: kk.ProgramCache, device: kk.Device, repetition: int
+    ) -> None:
+        """Every future completes once, sums are exact, and nothing hangs."""
+        rounds = 125 if device.info.is_gpu else 1
+        if not device.info.is_gpu and repetition:
+            pytest.skip("once is enough without a GPU")
+        with self.opened(cache, blocks=None if device.info.is_gpu else 2) as resident:
+
+            def produce(producer: int) -> tuple[int, int]:
+                done: list[Any] = []
+                wide = 0
+                for number in range(rounds):  # of 1000 tasks
+                    singles = [resident.submit("twice", number * 1000 + k) for k in range(250)]
+                    for k, future in enumerate(singles):
+                        if k % 50 == 0:
+                            future.add_done_callback(done.append)
+                        resident.submit("count", producer, 1)
+                    spread = resident.submit_many("count", [(16 + producer, 1)] * 249, ordered=False)
+                    rows = np.zeros(250, resident.rows_dtype("twice"))
+                    rows["v"] = np.arange(250) + producer
+                    many = resident.submit_many("twice", rows)
+                    assert resident.submit("everywhere", 1).result(60) == resident.blocks
+                    wide += 1
+                    assert many.result(60).tolist() == [2 * (k + producer) for k in range(250)]
+                    assert [one.result(60) for one in singles] == [2 * (number * 1000 + k) for k in range(250)]
+                    assert spread.result(60) is None
+                resident.drain(60)
+                return len(done), wide
+
+            found = together(produce, 8)
+            total = self.read(resident, "total")
+            assert total[:8].tolist() == [250 * rounds] * 8
+            assert total[16:24].tolist() == [249 * rounds] * 8
+            assert self.read(resident, "part")[: resident.blocks].tolist() == [8 * rounds] * resident.blocks
+            assert sum(wide for _, wide in found) == 8 * rounds
+
+    def test_a_task_is_added_under_load_and_none_of_a_million_is_lost(
+        self, cache: kk.ProgramCache, device: kk.Device
+    ) -> None:
+        each = 125_000 if device.info.is_gpu else 500
+        with self.opened(cache, blocks=None if device.info.is_gpu else 2) as resident:
+            pauses: list[float] = []
+
+            def work(number: int) -> None:
+                if number == 8:
+                    for turn in range(10):
+                        pauses.append(resident.add("late", f"() {{ if (kk_local_id(0) == 0) total[40] = {turn}; }}"))
+                        resident.submit("late").result(60)
+                    return
+                for start in range(0, each, 100):
+                    resident.submit_many("count", [(number, 1)] * 99)
+                    resident.submit("count", number, 1)
+                    if start % 10_000 == 0:
+                        resident.drain(60)
+
+            together(work, 9)
+            total = self.read(resident, "total")
+            assert total[:8].tolist() == [each] * 8
+            assert total[40] == 9
+            assert len(pauses) == 10
+            print("pauses in ms:", ", ".join(f"{1e3 * one:.2f}" for one in pauses))

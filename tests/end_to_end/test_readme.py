@@ -42,6 +42,7 @@ _SAYS = {
     "executor.md": " µs of upload",
     "continuous.md": " iterations",
     "variants.md": " µs: ",
+    "resident.md": "0 tasks run again",
     "fleet.md": "warm: 4 of 4 done by 2 processes of this machine",
     "one-compile.md": "1\n0\n",
     "language.md": "error 2 9 unknown name nn; did you mean n?\nkernel scale, line 2: unknown name nn",

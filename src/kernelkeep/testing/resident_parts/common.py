@@ -111,7 +111,7 @@ class ResidentPart(DevicePart):
             "log": np.zeros(LOG, "i4"),
             "tail": np.zeros(8, "i4"),
             "x": np.zeros(256, "f4"),
-            "part": np.zeros(64, "i4"),
+            "part": np.zeros(4096, "i4"),
         }
 
     @staticmethod
