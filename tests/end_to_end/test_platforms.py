@@ -177,6 +177,32 @@ print(process.pid)
         time.sleep(0.05)
 
 
+def test_a_shared_folder_needs_a_key_where_nothing_says_who_may_write_to_it(windows: Machine) -> None:
+    code = f"""
+import kernelkeep as kk
+with kk.open_device("reference") as device:
+    try:
+        kk.ProgramCache(device, {str(windows.folder / "cache")!r}, remote={(windows.folder / "shared").as_uri()!r})
+    except kk.ArgumentError as error:
+        print("allow_unsigned=True" in str(error))
+"""
+    assert windows.python(code) == ["True"]
+
+
+def test_paths_are_short_enough(windows: Machine) -> None:
+    """With a user's name of 20 letters, the most that Windows allows."""
+    code = """
+from pathlib import PureWindowsPath
+from kernelkeep.cache.entry_files import slug
+from kernelkeep.devices.fingerprint import Fingerprint
+long = "long " * 50
+folder = PureWindowsPath("C:/Users", 20 * "u", "AppData/Local/kernelkeep/Cache", Fingerprint("reference", *[long] * 5).folder)
+print(len(str(folder / "programs" / "abc" / f"{slug(long)}-{64 * 'd'}.meta")))
+"""
+    (length,) = windows.python(code)
+    assert int(length) < 260
+
+
 def test_tuning_needs_no_worker_process(windows: Machine) -> None:
     assert windows.run("tune", windows.folder) == ["2 measured"]
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..platforms import system
 from ..storage.files import Damaged, read_regular, remove, size_of
 from ..storage.private import Trust
 from . import entry as entries
@@ -23,7 +24,7 @@ _ENTRY_FILE = re.compile(r".+-([0-9a-f]{64})\.bin\Z")
 @lru_cache(maxsize=1024)
 def slug(name: str) -> str:
     """A program's name as part of a file name: short, plain, and never a path."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:48].strip("-.")
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[: system.LONGEST_NAME].strip("-.")
     return plain or "program"
 
 

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from ..errors import RemoteError
+from ..platforms import system
 from ..remote.address import Remote, parse_remotes
 from ..remote.signing import keys_for
 from ..storage.private import Trust, make_private_folder
@@ -43,11 +44,11 @@ def resolve_remotes(
 
 def _folder_of(remote: Remote) -> Path | None:
     parts = urlsplit(remote.url)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+    return Path(system.path_of_url(unquote(parts.path))) if parts.scheme == "file" else None
 
 
 def _trusting_own_folder(remote: Remote, trust: Trust | None) -> Remote:
-    folder = _folder_of(remote)
+    folder = _folder_of(remote) if system.HAS_OWNERS else None  # without owners, nobody knows whose it is
     if folder is not None and remote.signing_key is None and not remote.allow_unsigned:
         with contextlib.suppress(OSError):
             make_private_folder(folder, trust)

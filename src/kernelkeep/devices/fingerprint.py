@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
+from ..platforms import system
+
 _FILLER = re.compile(
     r"\((?:r|tm|c)\)|\b(corporation|corp|inc|the|co|ltd|project|processor|cpu|gpu|graphics)\b\.?", re.IGNORECASE
 )
@@ -58,6 +60,7 @@ class Fingerprint:
 
 def _slug(text: str, length: int) -> str:
     """Lower case, letters, digits, dots and dashes only."""
+    length = min(length, system.LONGEST_FACT)
     plain = _FILLER.sub(" ", text).lower()
     return re.sub(r"[^a-z0-9.]+", "-", plain).strip("-.")[:length].strip("-.")
 

@@ -26,6 +26,8 @@ NO_LINKS = os.O_NOFOLLOW
 NO_WAITING = os.O_NONBLOCK  # for the other end of a pipe
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+# How many letters of a device's facts and of a program's name go into the names of folders and files.
+LONGEST_FACT, LONGEST_NAME = 40, 48
 
 SIGKILL = 9
 NEW_GROUP: dict[str, Any] = {"start_new_session": True}  # for `subprocess.Popen`: Ctrl-C at the terminal is not for it

@@ -31,6 +31,8 @@ NO_LINKS = 0  # links need a privilege there
 NO_WAITING = 0
 WRITABLE_BY_OTHERS = 0  # every file has the mode 0666 or 0444
 OPEN_TO_OTHERS = 0
+# A whole path has 259 letters at most, unless an administrator allowed more.
+LONGEST_FACT, LONGEST_NAME = 18, 24
 
 SIGKILL = 9  # a number that no process is ended with
 NEW_GROUP: dict[str, Any] = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}

@@ -24,7 +24,8 @@ def names_in(system: str) -> dict[str, list[str] | None]:
             found[node.name] = [argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)]
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found.update({target.id: None for target in targets if isinstance(target, ast.Name)})
+            names = [name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+            found.update({name.id: None for name in names})
     return {name: arguments for name, arguments in found.items() if not name.startswith("_") and name != "T"}
 
 

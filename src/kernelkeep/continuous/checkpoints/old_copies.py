@@ -45,3 +45,5 @@ def _remove_if_stored(folder: Path) -> None:
     with FileLock(folder / f".{newest[0].name}.lock").held(0):
         if states_in_common(folder)[:1] == [state_of(newest[0]).digest]:
             remove(folder)
+    with contextlib.suppress(OSError):  # where the lock's file, which was open, kept it
+        folder.rmdir()
