@@ -1,10 +1,10 @@
 """The program cache against its peers, in the same run.
 
-    python benchmarks/cache.py [section …] [--json]      sections: start parallel disk memory resident scale
+    python benchmarks/cache.py [section …] [--device SPEC] [--json]      sections: start parallel disk memory resident scale
 
 - *start*: ten programs in a fresh process, from the opened device to the first correct results of all ten. Every
   contender is a process of its own; importing and opening the device are left out for all alike. Cold figures have the
-  drivers' own caches emptied first; warm ones have them as the contender's last run left them.
+  drivers' own caches emptied first; warm ones have them as the contender's last run left them, or switched off.
 - *parallel*: ten programs compiled from nothing by one thread and by one for each core.
 - *disk*: one program from disk to a callable kernel in this process (CUDA), verified, against cuda.core's file cache.
 - *memory*: taking and giving back a loaded program, against cuda.core's in-memory cache of bytes; and under threads.
@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 import kernelkeep as kk
-from common import interleaved, show
+from common import chosen_devices, interleaved, show
 from kernelkeep.programs.signature import entry_symbol
 
 PROGRAMS = 10
@@ -137,7 +137,8 @@ def child_raw_binaries(spec: str, folder: str) -> None:
 
 def child_compiling(spec: str, folder: str) -> None:
     """The same programs with the device layer alone: compile, launch, read."""
-    device = kk.open_device(spec, driver_cache_dir=folder) if spec.startswith("opengl") else kk.open_device(spec)
+    own = spec.partition(":")[0] in ("opengl", "webgpu")
+    device = kk.open_device(spec, driver_cache_dir=folder) if own else kk.open_device(spec)
     kernels = [kernel(number) for number in range(PROGRAMS)]
     x = np.linspace(0, 1, N, dtype="f4")
     start = time.perf_counter()
@@ -186,7 +187,7 @@ def median_ms(who: str, spec: str, folder: Path, extra: dict[str, str] | None = 
 
 
 def section_start(rows: list[list[Any]]) -> None:
-    for info in kk.list_devices():
+    for info in chosen_devices():
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             own = {"POCL_CACHE_DIR": f"{name}/pocl", "XDG_CACHE_HOME": f"{name}/xdg"}
@@ -197,6 +198,10 @@ def section_start(rows: list[list[Any]]) -> None:
             ours = median_ms("kernelkeep", info.spec, folder / "kk", own)
             assert run_child("kernelkeep", info.spec, folder / "kk", own)["compiles"] == 0
             rows.append([what, "kernelkeep, warm", ours, "ms", 1.0])
+            if info.backend in ("opengl", "webgpu"):  # whose entries hold no native code
+                off = own | {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
+                without = median_ms("kernelkeep", info.spec, folder / "kk", off)
+                rows.append([what, "kernelkeep, warm, driver's own cache off", without, "ms", ours / without])
             compiling = median_ms("compiling", info.spec, folder / "c", cold=True)
             rows.append([what, "compiling, caches off", compiling, "ms", ours / compiling])
             if info.backend == "opencl":

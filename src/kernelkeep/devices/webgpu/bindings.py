@@ -11,6 +11,7 @@ from typing import Any
 
 from .context import Context
 from .native import native
+from .types import new
 
 _MAX_GROUPS = 4096
 _BUFFER_BYTES = 1 << 18
@@ -93,7 +94,7 @@ class ScalarBlocks:
         key = (at, *parts)
         found = self._offsets.get(key)
         if found is None:
-            found = native().ffi.new("uint32_t[]", [at + part for part in parts])
+            found = new("uint32_t[]", [at + part for part in parts])
             if len(self._offsets) >= _MAX_GROUPS:
                 self._offsets.clear()
             self._offsets[key] = found
@@ -102,5 +103,5 @@ class ScalarBlocks:
 
 def new_buffer(context: Context, nbytes: int, usage: int) -> Any:
     """A buffer of wgpu-native. Whether there was memory for it is to be checked. The caller has the lock."""
-    ffi, lib = native()
-    return lib.wgpuDeviceCreateBuffer(context.raw, ffi.new("WGPUBufferDescriptor *", {"size": nbytes, "usage": usage}))
+    lib = native().lib
+    return lib.wgpuDeviceCreateBuffer(context.raw, new("WGPUBufferDescriptor *", {"size": nbytes, "usage": usage}))

@@ -16,7 +16,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ...errors import DeviceError, OutOfMemory
-from .native import Adapter, call_guarded, native, text_of
+from .adapters import Adapter
+from .guard import call_guarded
+from .native import native
+from .types import address_of, callback, cast, new, text_of
 
 _OUT_OF_MEMORY = 3  # WGPUErrorType_OutOfMemory
 _DESTROYED, _CANCELLED = 2, 3  # WGPUDeviceLostReason: by us
@@ -45,15 +48,15 @@ class Context:
         self._errors: list[tuple[int, str]] = []
         self._notes: dict[int, Callable[[], None]] = {}
         self._mappings: dict[int, bool] = {}  # those that are done, and whether they succeeded
-        ffi, lib = native()
+        lib = native().lib
         features = [one for one in (TIMESTAMPS, IMMEDIATES) if lib.wgpuAdapterHasFeature(adapter.raw, one)]
         self.has_timestamps = TIMESTAMPS in features
         self.max_immediate_bytes = int(self.limits.maxImmediateSize) if IMMEDIATES in features else 0
-        self._callbacks = self._make_callbacks(ffi)
+        self._callbacks = self._make_callbacks()
         self.raw = self._open(adapter, features)
         self.queue = lib.wgpuDeviceGetQueue(self.raw)
 
-    def _make_callbacks(self, ffi: Any) -> dict[str, Any]:
+    def _make_callbacks(self) -> dict[str, Any]:
         def on_error(_device: Any, kind: int, message: Any, *_: Any) -> None:
             self._errors.append((int(kind), text_of(message)))
 
@@ -64,14 +67,14 @@ class Context:
 
         def on_done(_status: int, *rest: Any) -> None:
             # The rest is a message, in some versions, and the two values that were passed on.
-            point = int(ffi.cast("uintptr_t", rest[-2]))
+            point = address_of(rest[-2])
             self.passed = max(self.passed, point)
             note = self._notes.pop(point, None)
             if note is not None:
                 note()
 
         def on_mapped(status: int, *rest: Any) -> None:
-            self._mappings[int(ffi.cast("uintptr_t", rest[-2]))] = status == _SUCCESS
+            self._mappings[address_of(rest[-2])] = status == _SUCCESS
 
         kinds = {
             "mapped": ("WGPUBufferMapCallback", on_mapped),
@@ -79,25 +82,25 @@ class Context:
             "lost": ("WGPUDeviceLostCallback", on_lost),
             "done": ("WGPUQueueWorkDoneCallback", on_done),
         }
-        return {name: ffi.callback(ffi.typeof(kind), function) for name, (kind, function) in kinds.items()}
+        return {name: callback(kind, function) for name, (kind, function) in kinds.items()}
 
     def _open(self, adapter: Adapter, features: list[int]) -> Any:
-        ffi, lib = native()
+        lib = native().lib
         answer: list[Any] = []
 
         def on_device(status: int, device: Any, message: Any, *_: Any) -> None:
             answer.append(device if status == _SUCCESS else text_of(message))
 
-        callback = ffi.callback(ffi.typeof("WGPURequestDeviceCallback"), on_device)
-        wanted = ffi.new("WGPUFeatureName[]", features)
-        descriptor = ffi.new("WGPUDeviceDescriptor *")
+        answered = callback("WGPURequestDeviceCallback", on_device)
+        wanted = new("WGPUFeatureName[]", features)
+        descriptor = new("WGPUDeviceDescriptor *")
         descriptor.requiredFeatureCount = len(features)
         descriptor.requiredFeatures = wanted
         descriptor.requiredLimits = self.limits
         descriptor.deviceLostCallbackInfo.mode = _SPONTANEOUS
         descriptor.deviceLostCallbackInfo.callback = self._callbacks["lost"]
         descriptor.uncapturedErrorCallbackInfo.callback = self._callbacks["error"]
-        info = ffi.new("WGPURequestDeviceCallbackInfo *", {"mode": _SPONTANEOUS, "callback": callback})
+        info = new("WGPURequestDeviceCallbackInfo *", {"mode": _SPONTANEOUS, "callback": answered})
         lib.wgpuAdapterRequestDevice(adapter.raw, descriptor, info[0])
         if not answer or isinstance(answer[0], str):
             raise DeviceError(f"{self.spec} cannot be opened: {answer[0] if answer else 'the driver gave no answer'}")
@@ -143,12 +146,12 @@ class Context:
 
     def submit(self, commands: list[Any]) -> None:
         """Submit command buffers, and release them. The caller has the lock."""
-        ffi, lib = native()
+        lib = native().lib
         self._note_user()
         try:
             if self.lost:
                 self.raise_lost()
-            if not call_guarded("wgpuQueueSubmit", self.queue, len(commands), ffi.new("WGPUCommandBuffer[]", commands)):
+            if not call_guarded("wgpuQueueSubmit", self.queue, len(commands), new("WGPUCommandBuffer[]", commands)):
                 self.lose()
         finally:
             for one in commands:
@@ -158,27 +161,27 @@ class Context:
 
     def note_point(self, note: Callable[[], None] | None = None) -> int:
         """The number of a point after all that was submitted; `note` is called when it is passed. The caller has the lock."""
-        ffi, lib = native()
+        lib = native().lib
         if self.lost:
             self.raise_lost()
         self._made += 1
         if note is not None:
             self._notes[self._made] = note
-        info = ffi.new("WGPUQueueWorkDoneCallbackInfo *")
+        info = new("WGPUQueueWorkDoneCallbackInfo *")
         info.mode = _SPONTANEOUS
         info.callback = self._callbacks["done"]
-        info.userdata1 = ffi.cast("void *", self._made)
+        info.userdata1 = cast("void *", self._made)
         lib.wgpuQueueOnSubmittedWorkDone(self.queue, info[0])
         return self._made
 
     def map_buffer(self, buffer: Any, mode: int, nbytes: int) -> int:
         """Have a buffer mapped once the work before is done. The caller has the lock."""
-        ffi, lib = native()
+        lib = native().lib
         self._made += 1
-        info = ffi.new("WGPUBufferMapCallbackInfo *")
+        info = new("WGPUBufferMapCallbackInfo *")
         info.mode = _SPONTANEOUS
         info.callback = self._callbacks["mapped"]
-        info.userdata1 = ffi.cast("void *", self._made)
+        info.userdata1 = cast("void *", self._made)
         lib.wgpuBufferMapAsync(buffer, mode, 0, nbytes, info[0])
         return self._made
 
@@ -255,8 +258,8 @@ class Context:
 
 def limits_of(adapter: Adapter) -> Any:
     """The limits of an adapter, as a WGPULimits."""
-    ffi, lib = native()
-    limits = ffi.new("WGPULimits *")
+    lib = native().lib
+    limits = new("WGPULimits *")
     lib.wgpuAdapterGetLimits(adapter.raw, limits)
     return limits
 

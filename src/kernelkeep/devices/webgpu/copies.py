@@ -10,6 +10,7 @@ import numpy as np
 from .context import Context
 from .native import native
 from .staging import Staging, Transfer, words
+from .types import cast
 
 _MAX_PENDING_BYTES = 64 << 20
 Buffer = tuple[Any, int]  # a buffer of wgpu-native and its size
@@ -38,8 +39,8 @@ class Copies:
         self._context.check("copying to the device")
 
     def _write(self, buffer: Any, offset: int, address: int, nbytes: int) -> None:
-        ffi, lib = native()
-        lib.wgpuQueueWriteBuffer(self._context.queue, buffer, offset, ffi.cast("void *", address), nbytes)
+        lib = native().lib
+        lib.wgpuQueueWriteBuffer(self._context.queue, buffer, offset, cast("void *", address), nbytes)
         self.pending_bytes += nbytes
         if self.pending_bytes > _MAX_PENDING_BYTES:
             self._encode(lambda encoder: None)

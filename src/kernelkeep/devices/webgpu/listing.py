@@ -18,7 +18,8 @@ from ..driver_cache import (
     set_folder,
 )
 from ..fingerprint import Fingerprint, cpu_identity
-from .native import BACKENDS, Adapter, Instance, version
+from .adapters import BACKENDS, Adapter, Instance
+from .native import version
 
 if TYPE_CHECKING:
     from .device import WebGPUDevice

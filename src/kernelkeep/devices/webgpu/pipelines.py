@@ -11,8 +11,9 @@ from ...errors import CompileError
 from ...programs.source import Source
 from ...programs.translation_unit import compile_error
 from .context import Context
-from .native import native, view_of
+from .native import native
 from .reflection import with_immediate_scalars, with_writable_buffers
+from .types import cast, new, view_of
 
 _WGSL = 2  # WGPUSType_ShaderSourceWGSL
 _UNIFORM, _STORAGE, _READ_ONLY = 2, 3, 4  # WGPUBufferBindingType
@@ -32,18 +33,18 @@ class Module:
     """
 
     def __init__(self, context: Context, text: str, writable: bool, immediate: bool) -> None:
-        ffi, lib = native()
+        lib = native().lib
         self.writable = writable
         if writable:
             text = with_writable_buffers(text)
         if immediate:
             text = with_immediate_scalars(text)
         view, _memory = view_of(text)
-        code = ffi.new("WGPUShaderSourceWGSL *")
+        code = new("WGPUShaderSourceWGSL *")
         code.chain.sType = _WGSL
         code.code = view
-        descriptor = ffi.new("WGPUShaderModuleDescriptor *")
-        descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", code)
+        descriptor = new("WGPUShaderModuleDescriptor *")
+        descriptor.nextInChain = cast("WGPUChainedStruct *", code)
         self.raw = lib.wgpuDeviceCreateShaderModuleTrusted(context.raw, descriptor, _BOUNDS_CHECKS)
 
 
@@ -59,8 +60,8 @@ def make_pipeline(
 
     `buffers` are bindings, and whether they are read only; `uniforms` are bindings and their sizes.
     """
-    ffi, lib = native()
-    entries = ffi.new("WGPUBindGroupLayoutEntry[]", max(1, len(buffers) + len(uniforms)))
+    lib = native().lib
+    entries = new("WGPUBindGroupLayoutEntry[]", max(1, len(buffers) + len(uniforms)))
     for at, (binding, read_only) in enumerate(buffers):
         entries[at].binding, entries[at].visibility = binding, _COMPUTE
         entries[at].buffer.type = _READ_ONLY if read_only else _STORAGE
@@ -70,14 +71,14 @@ def make_pipeline(
         entries[at].buffer.hasDynamicOffset = 1
         entries[at].buffer.minBindingSize = nbytes
     count = len(buffers) + len(uniforms)
-    described = ffi.new("WGPUBindGroupLayoutDescriptor *", {"entryCount": count, "entries": entries})
+    described = new("WGPUBindGroupLayoutDescriptor *", {"entryCount": count, "entries": entries})
     layout = lib.wgpuDeviceCreateBindGroupLayout(context.raw, described)
-    layouts = ffi.new("WGPUBindGroupLayout[]", [layout])
-    described = ffi.new("WGPUPipelineLayoutDescriptor *", {"bindGroupLayoutCount": 1, "bindGroupLayouts": layouts})
+    layouts = new("WGPUBindGroupLayout[]", [layout])
+    described = new("WGPUPipelineLayoutDescriptor *", {"bindGroupLayoutCount": 1, "bindGroupLayouts": layouts})
     described.immediateSize = immediate_bytes
     whole = lib.wgpuDeviceCreatePipelineLayout(context.raw, described)
     view, _memory = view_of(symbol)
-    descriptor = ffi.new("WGPUComputePipelineDescriptor *")
+    descriptor = new("WGPUComputePipelineDescriptor *")
     descriptor.layout = whole
     descriptor.compute.module = module.raw
     descriptor.compute.entryPoint = view
@@ -88,12 +89,12 @@ def make_pipeline(
 
 def make_bind_group(context: Context, layout: Any, entries: Sequence[tuple[int, Any, int]]) -> Any:
     """A bind group of buffers with their bindings and sizes."""
-    ffi, lib = native()
-    given = ffi.new("WGPUBindGroupEntry[]", max(1, len(entries)))
+    lib = native().lib
+    given = new("WGPUBindGroupEntry[]", max(1, len(entries)))
     for at, (binding, buffer, nbytes) in enumerate(entries):
         given[at].binding, given[at].buffer, given[at].size = binding, buffer, nbytes
     descriptor = {"layout": layout, "entryCount": len(entries), "entries": given}
-    return lib.wgpuDeviceCreateBindGroup(context.raw, ffi.new("WGPUBindGroupDescriptor *", descriptor))
+    return lib.wgpuDeviceCreateBindGroup(context.raw, new("WGPUBindGroupDescriptor *", descriptor))
 
 
 def compile_problem(source: Source, text: str, log: str) -> CompileError:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import DeviceError
 from .bindings import COPY_TO, new_buffer
 from .native import native
+from .types import address_of
 
 if TYPE_CHECKING:
     from .context import Context
@@ -74,7 +75,7 @@ class Transfer:
         if self._finished:
             return
         self._context.wait_until(lambda: self.arrived)  # several threads may ask for one page of timestamps
-        ffi, lib = native()
+        lib = native().lib
         with self._context.lock:
             if self._finished:
                 return
@@ -84,6 +85,6 @@ class Transfer:
             if not self._context.take_mapping(self._mapping):
                 raise DeviceError(f"{self._context.spec}: memory cannot be mapped for the host")
             mapped = lib.wgpuBufferGetConstMappedRange(self._buffer, 0, words(self._nbytes))
-            ctypes.memmove(address, int(ffi.cast("uintptr_t", mapped)), self._nbytes)
+            ctypes.memmove(address, address_of(mapped), self._nbytes)
             lib.wgpuBufferUnmap(self._buffer)
             self._staging.give(self._buffer, self._size)

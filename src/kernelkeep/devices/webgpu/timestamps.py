@@ -15,6 +15,7 @@ from ..lanes import DeviceClock
 from .bindings import new_buffer
 from .native import native
 from .staging import Transfer
+from .types import new
 
 if TYPE_CHECKING:
     from .device import WebGPUDevice
@@ -61,9 +62,9 @@ class Timestamps:
 
     def __init__(self, device: WebGPUDevice) -> None:
         self._device = device
-        ffi, lib = native()
+        lib = native().lib
         with device.context.lock:
-            described = ffi.new("WGPUQuerySetDescriptor *", {"type": _TIMESTAMP, "count": _PAGE})
+            described = new("WGPUQuerySetDescriptor *", {"type": _TIMESTAMP, "count": _PAGE})
             self._queries = lib.wgpuDeviceCreateQuerySet(device.context.raw, described)
             self._resolved = new_buffer(device.context, 8 * _PAGE, _QUERY_RESOLVE | _COPY_FROM)
             device.context.check("opening the device's clock")
@@ -131,8 +132,7 @@ class Timestamps:
 
 def describe_pass(stamp: Stamp) -> tuple[Any, Any]:
     """The descriptor of a compute pass whose end gets a timestamp, and the memory to be kept alive while it is used."""
-    ffi = native().ffi
-    writes = ffi.new("WGPUPassTimestampWrites *")
+    writes = new("WGPUPassTimestampWrites *")
     writes.querySet = stamp.page.queries
     writes.beginningOfPassWriteIndex, writes.endOfPassWriteIndex = _UNDEFINED, stamp.slot
-    return ffi.new("WGPUComputePassDescriptor *", {"timestampWrites": writes}), writes
+    return new("WGPUComputePassDescriptor *", {"timestampWrites": writes}), writes

@@ -1,0 +1,92 @@
+"""The types of webgpu.h that are used here, and its strings.
+
+cffi reads the text of a type among everything that the header declares, which takes 20 ms for each. So one text names them all.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from .native import native
+
+_NAMES = (
+    "WGPUAdapterInfo *",
+    "WGPUAdapter[]",
+    "WGPUBindGroupDescriptor *",
+    "WGPUBindGroupEntry[]",
+    "WGPUBindGroupLayoutDescriptor *",
+    "WGPUBindGroupLayoutEntry[]",
+    "WGPUBindGroupLayout[]",
+    "WGPUBufferDescriptor *",
+    "WGPUBufferMapCallback",
+    "WGPUBufferMapCallbackInfo *",
+    "WGPUChainedStruct *",
+    "WGPUCommandBuffer[]",
+    "WGPUComputePassDescriptor *",
+    "WGPUComputePipelineDescriptor *",
+    "WGPUDeviceDescriptor *",
+    "WGPUDeviceLostCallback",
+    "WGPUFeatureName[]",
+    "WGPUInstanceDescriptor *",
+    "WGPUInstanceExtras *",
+    "WGPULimits *",
+    "WGPUPassTimestampWrites *",
+    "WGPUPipelineLayoutDescriptor *",
+    "WGPUQuerySetDescriptor *",
+    "WGPUQueueWorkDoneCallback",
+    "WGPUQueueWorkDoneCallbackInfo *",
+    "WGPURequestDeviceCallback",
+    "WGPURequestDeviceCallbackInfo *",
+    "WGPUShaderModuleDescriptor *",
+    "WGPUShaderSourceWGSL *",
+    "WGPUStringView *",
+    "WGPUUncapturedErrorCallback",
+    "char[]",
+    "uint32_t[]",
+    "uintptr_t",
+    "void *",
+)
+
+
+@cache
+def _types() -> dict[str, Any]:
+    # An array cannot be an argument; a pointer to one can.
+    arguments = ", ".join(name.replace("[]", "(*)[]") for name in _NAMES)
+    found = native().ffi.typeof(f"void(*)({arguments})").args
+    return {name: kind.item if name.endswith("[]") else kind for name, kind in zip(_NAMES, found, strict=True)}
+
+
+def new(name: str, value: Any = None) -> Any:
+    """New memory of a type."""
+    return native().ffi.new(_types()[name], value)
+
+
+def cast(name: str, value: Any) -> Any:
+    """A value as another type."""
+    return native().ffi.cast(_types()[name], value)
+
+
+def address_of(value: Any) -> int:
+    """A pointer, or what a callback was passed on, as a number."""
+    return int(cast("uintptr_t", value))
+
+
+def callback(name: str, function: Any) -> Any:
+    """A function that C can call; it must be kept alive meanwhile."""
+    return native().ffi.callback(_types()[name], function)
+
+
+def text_of(view: Any) -> str:
+    """A WGPUStringView as a str."""
+    if not view.data or not view.length:
+        return ""
+    raw: bytes = native().ffi.buffer(view.data, view.length)[:]
+    return raw.decode("utf-8", "replace")
+
+
+def view_of(text: str) -> tuple[Any, Any]:
+    """A WGPUStringView of a text, and the memory to be kept alive while it is used."""
+    raw = text.encode()
+    memory = new("char[]", raw)
+    return new("WGPUStringView *", {"data": memory, "length": len(raw)})[0], memory
