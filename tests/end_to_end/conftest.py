@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import kernelkeep as kk
 from kernelkeep import settings
 from kernelkeep.cli import main
 from kernelkeep.devices.registry import backend_module
@@ -33,6 +34,19 @@ def opencl_device() -> str:
             pytest.fail(f"OpenCL is required and not here: {error}")
         note_skipped("opencl", str(error))
         pytest.skip(f"no OpenCL device: {error}")
+
+
+@pytest.fixture
+def devices_for(opencl_device: str) -> Callable[[int], list[str]]:
+    """For each of many scripts, by its number, the devices to run it on: OpenCL, every GPU, and the other drivers in turn."""
+    found = [info for info in kk.list_devices() if not info.is_interpreter and info.spec != opencl_device]
+    gpus = [info.spec for info in found if info.is_gpu]
+    others = [info.spec for info in found if not info.is_gpu]
+
+    def devices_for(number: int) -> list[str]:
+        return [opencl_device, *gpus, *others[number % len(others) :][:1]] if others else [opencl_device, *gpus]
+
+    return devices_for
 
 
 @pytest.fixture
