@@ -184,7 +184,7 @@ struct kk_Block {
     volatile kk_u32 ended;  // no more tasks will be run: the workers'
     volatile kk_u32 stop[3];  // whether to look for something else than the next task: the workers'
     // the first worker's, for the others
-    int todo;
+    int todo, turn;  // `turn` is read while the first worker may be in a wide task already, which changes `todo`
     kk_u32 count, called[2], goes_on, run, next, seen_wide;
     kk_u64 graph;
 };
@@ -582,10 +582,10 @@ struct kk_Resident {
                     }
                 }
                 kk_fence_block();
-                block.todo = todo;
+                block.turn = todo;
             }
             kk_workers_meet();
-            const int todo = block.todo;
+            const int todo = block.turn;
             const kk_u32 count = block.count;
             if (todo != KK_TODO_TASKS) kk_workers_meet();  // behind tasks there is one anyway
             if (todo == KK_TODO_END) return;
