@@ -527,7 +527,7 @@ struct kk_Resident {
         for (kk_u32 i = 0; i < KK_RUNS; i++) {
             if (!block.offered[i]) continue;
             block.offered[i] = 0;  // until the reader has looked again
-            block.run = (i + 2 + blockIdx.x) % KK_RUNS;
+            block.run = (i + blockIdx.x) % KK_RUNS;
             return true;
         }
         return false;
@@ -642,7 +642,7 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
     const unsigned char* slots = ring + KK_SLOTS_AT + (kk_u64)blockIdx.x * KK_CAPACITY * KK_SLOT;
     // What each thread looks at. The first 16: a word of the host's line, which are the head, the command, and the copy of the newest
     // record. The others: graphs that want help; blocks begin with different ones.
-    const kk_u32 run = (lane + blockIdx.x) % KK_RUNS;
+    const kk_u32 run = (lane - 16 + blockIdx.x) % KK_RUNS;  // as `find_offer` has it
     const kk_u64* word = lane < 16 ? (const kk_u64*)(ring + KK_LINE * (1 + 2 * blockIdx.x)) + lane : &grid.runs[run].state;
     const bool in_copy = lane >= 2 && lane < 2 + KK_COPY_WORDS;
     kk_u32 idle = 0;

@@ -26,7 +26,7 @@ class GraphTests(ResidentPart):
     graph_producers: ClassVar[int] = 3
 
     def folding(self, cache: ProgramCache, made: MadeGraphs, **options: Any) -> Resident:
-        return self.make(cache, FOLD_TASKS, made.arrays, **options)
+        return self.make(cache, FOLD_TASKS, made.arrays, silence_seconds=TIMEOUT, **options)
 
     def settle(self, resident: Resident, made: MadeGraphs) -> None:
         """Compare what ran with what must have."""
