@@ -23,24 +23,18 @@ import numpy as np
 from .. import settings
 from ..cache.program_cache import ProgramCache
 from ..continuous.checkpoints.checkpoint import Checkpoint, Written
-from ..devices.array import Array
 from ..errors import ArgumentError, DeviceError, TaskSilent
-from ..programs.languages import find_language
-from ..programs.task_program import TaskArray
-from .arguments import array_dtype, rows_of, slot_bytes, threads_of, timeline_entries
+from .arguments import rows_of, timeline_entries
+from .assembly import Assembly
 from .diagnosis import WAY_OUT, Silence, describe
 from .future import BatchFuture, TaskFuture, Waiting
 from .graph import TaskGraph
 from .graph_check import GraphLimits
 from .graph_memory import LoadedGraphs
 from .grid import DeviceGrid
-from .journal import Journal, Recovered
-from .lanes import Lanes
-from .protocol import Layout
 from .pulse import Pulse
 from .saving import save_arrays
 from .task import GRAPH_PLAN
-from .task_table import TaskTable
 from .timeline import ResidentTimeline, clock_offset, read_timeline, save_traces
 
 
@@ -51,7 +45,9 @@ class Resident:
     arrays are uploaded. `blocks` is how many blocks stay, by default one on each processor (SM); `sms` keeps the grid to that
     many processors. `threads` is the number of work-items in a block, 128 by default; `capacity` how many tasks of a block can
     wait, a power of two; `argument_bytes` makes room for tasks with longer arguments that are added later. Whoever waits for a
-    task that takes longer than `silence_seconds` gets `TaskSilent`, which says what runs where; the task goes on.
+    task that takes longer than `silence_seconds` gets `TaskSilent`, which says what runs where; the task goes on. `timeline` is
+    how many tasks each block remembers for `save_trace`. With `journal`, a file, the tasks that an earlier process did not see
+    acknowledged run first (`resident/journal.py`).
     """
 
     def __init__(
@@ -71,14 +67,7 @@ class Resident:
     ) -> None:
         if not isinstance(cache, ProgramCache):
             raise ArgumentError(f"cache must be a kk.ProgramCache, got a {type(cache).__name__}")
-        if not isinstance(tasks, Mapping) or not tasks:
-            raise ArgumentError("tasks must be a mapping of names to bodies, with at least one")
-        checkpoint = arrays if isinstance(arrays, Checkpoint) else None
-        given = arrays.state if isinstance(arrays, Checkpoint) else arrays or {}
-        if not isinstance(given, Mapping):
-            raise ArgumentError(f"arrays must be a mapping of names to arrays, got a {type(arrays).__name__}")
         self.cache, self.device = cache, cache.device
-        self.threads = threads_of(tasks, threads, self.device)
         self.last_pause_seconds = 0.0
         self._closed = False  # for users
         self._ended = False  # on the device
@@ -87,41 +76,26 @@ class Resident:
         self._paused_by: int | None = None  # the thread that did
         self._silence = Silence(settings.RESIDENT_SILENCE_SECONDS if silence_seconds is None else silence_seconds)
         self._failure: BaseException | None = None
-        self._journal: Journal | None = None
         self._waiting = Waiting(self._on_silence, spin_ns=settings.RESIDENT_HOST_SPIN_NS)
         self._grid = self._new_grid(sms, timeline_entries(timeline))
         self._graphs = LoadedGraphs(self._grid)
+        self._parts = Assembly(
+            self._grid, self.device, tasks, arrays, threads=threads, blocks=blocks, capacity=capacity,
+            argument_bytes=argument_bytes, journal=journal, waiting=self._waiting,
+        )  # fmt: skip
+        self.arrays, self.threads, self.layout = self._parts.arrays, self._parts.threads, self._parts.layout
+        self.recovered = self._parts.recovered
+        self._lanes = self._parts.lanes
+        self._local, self._plans = self._lanes.local, self._parts.table.plans  # for `submit`
+        self._grid.diagnose = self.describe
         try:
-            self.arrays = {name: self._array(name, one) for name, one in given.items()}
-            language = find_language(self.device.language)
-            self._table = TaskTable.of(tasks, self._task_arrays(), self.threads, language)
-            self._slot = slot_bytes(self._table.numbered, argument_bytes)
-            Layout(1, capacity, self._slot)  # refuses a capacity that cannot be, before anything is compiled
-            self._capacity = capacity
-            program = self._program(self._table)
-            self._grid.use(program)
-            count = self._grid.count_blocks(program, blocks)
-            self.layout = Layout(count, capacity, self._slot)
-            self.recovered = Recovered()
-            if journal is None:
-                ring = self._grid.new_ring(self.layout)
-            else:
-                self._journal = Journal(journal, self._table, checkpoint)
-                ring = self._journal.open_ring(self.layout)
-                self.recovered = self._journal.recovered
-            self._place(ring)
-            self._grid.diagnose = self.describe
-            self._lanes = Lanes(self.layout, ring, self._waiting, emulated=self._grid.emulated)
-            self._local, self._plans = self._lanes.local, self._table.plans
             self.device.add_tenant(self)
             self._grid.start()
-            self._pulse = Pulse(self._lanes)
         except BaseException:
             self._closed = self._ended = True
-            self._grid.close()
-            if self._journal is not None:
-                self._journal.close()
+            self._parts.close()
             raise
+        self._pulse = Pulse(self._lanes)
 
     @classmethod
     def emulated(
@@ -143,30 +117,6 @@ class Resident:
     def _new_grid(self, sms: int | None, timeline: int) -> Any:
         return DeviceGrid(self.cache, sms=sms, timeline=timeline)
 
-    def _array(self, name: str, given: Any) -> Array:
-        array = given if isinstance(given, Array) else self.device.array(given)
-        array_dtype(name, array)
-        if array.device is not self.device:
-            raise ArgumentError(f"array {name} must be on {self.device.spec}, and is on {array.device.spec}")
-        return array
-
-    def _place(self, ring: Any) -> None:
-        try:
-            self._grid.place(ring, self.layout, list(self.arrays.values()), self.layout.lanes)
-        except DeviceError as error:
-            if self._journal is not None:
-                error.add_note(
-                    f"the journal {self._journal.path} may be on a file system whose pages the device cannot use: put it into "
-                    "/dev/shm"
-                )
-            raise
-
-    def _task_arrays(self) -> list[TaskArray]:
-        return [TaskArray(name, array_dtype(name, one)) for name, one in self.arrays.items()]
-
-    def _program(self, table: TaskTable) -> Any:
-        return self._grid.get_program(table.numbered, self._task_arrays(), self._slot, self._capacity, self.threads)
-
     @property
     def blocks(self) -> int:
         """How many blocks stay on the device."""
@@ -175,7 +125,7 @@ class Resident:
     @property
     def tasks(self) -> tuple[str, ...]:
         """The names of the tasks."""
-        return tuple(self._table.named)
+        return tuple(self._parts.table.named)
 
     @property
     def submitted(self) -> tuple[int, ...]:
@@ -195,7 +145,7 @@ class Resident:
             lane, plan = self._local.lane, self._plans[name]
         except (AttributeError, KeyError, TypeError):
             self._check_open()
-            plan, lane = self._table.task(name).plan(), self._lanes.of_thread()
+            plan, lane = self._parts.table.task(name).plan(), self._lanes.of_thread()
         try:
             future: TaskFuture | None = lane.push(plan, args)
             return self._lanes.push(lane, plan, args, self._check_open) if future is None else future
@@ -210,12 +160,12 @@ class Resident:
         tasks are spread over all blocks, and run in any order. The results come as one array, in the order of the rows.
         """
         self._check_open()
-        task = self._table.task(name)
+        task = self._parts.table.task(name)
         return BatchFuture(self._lanes.push_rows(task, rows_of(task, rows), self._check_open, ordered=ordered))
 
     def rows_dtype(self, name: str) -> np.dtype[Any]:
         """The record type of a task's arguments, as `submit_many` takes them fastest."""
-        found: np.dtype[Any] = self._table.task(name).row_dtype
+        found: np.dtype[Any] = self._parts.table.task(name).row_dtype
         return found
 
     async def run(self, name: str, *args: Any) -> Any:
@@ -226,7 +176,12 @@ class Resident:
         """A new graph: tasks with dependencies, which run together with one doorbell. See `resident/graph.py`."""
         self._check_open()
         return TaskGraph(
-            lambda task: self._table.task(task), self._run_graph, self._graphs, self._slot, name=name, limits=limits
+            lambda task: self._parts.table.task(task),
+            self._run_graph,
+            self._graphs,
+            self.layout.slot,
+            name=name,
+            limits=limits,
         )
 
     def _run_graph(self, address: int) -> TaskFuture:
@@ -272,7 +227,7 @@ class Resident:
         runs every task again that was submitted since.
         """
         with self.paused():
-            journal = self._journal.id if self._journal is not None else ""
+            journal = self._parts.journal.id if self._parts.journal is not None else ""
             return save_arrays(path, self.device, self.arrays, self.tasks, self._lanes.done(), journal)
 
     def add(self, name: str, body: Any) -> float:
@@ -284,20 +239,11 @@ class Resident:
         """
         with self._control:
             self._check_open()
-            language = find_language(self.device.language)
-            table = self._table.with_task(name, body, self._task_arrays(), self.threads, language)
-            if (needed := slot_bytes(table.numbered, 0)) > self._slot:
-                raise ArgumentError(
-                    f"task {name} needs {needed - 8} bytes for its arguments, and there is room for {self._slot - 8}: pass "
-                    f"argument_bytes={needed - 8} to kk.Resident"
-                )
-            program = self._program(table)
+            table, program = self._parts.with_task(name, body)
             began = time.perf_counter()
             with self._grid.out_of_the_way():
-                self._grid.use(program)
-                if self._journal is not None:
-                    self._journal.set_table(table)
-                self._table, self._plans = table, table.plans
+                self._parts.use(table, program)
+                self._plans = table.plans
             self.last_pause_seconds = time.perf_counter() - began
             return self.last_pause_seconds
 
@@ -326,13 +272,11 @@ class Resident:
                     raise
             finally:
                 self._closed = True
-                stays = "; it stays in the journal" if self._journal is not None else ""
+                stays = "; it stays in the journal" if self._parts.journal is not None else ""
                 self._fail(DeviceError(f"the resident grid was stopped before this task{stays}"))
                 self._pulse.end()
             self._graphs.clear()
-            self._grid.close()
-            if self._journal is not None:
-                self._journal.close()
+            self._parts.close()
             self._ended = True
 
     def close(self) -> None:
@@ -369,7 +313,7 @@ class Resident:
                 "this resident grid keeps no timeline: pass timeline=4096, the entries kept for each block"
             )
         offset = clock_offset(self._grid.view) if self._grid.runs else 0.0
-        return read_timeline(self.device.spec, self._grid.read_traces(), self._table.by_number(), offset)
+        return read_timeline(self.device.spec, self._grid.read_traces(), self._parts.table.by_number(), offset)
 
     def save_trace(self, path: str | os.PathLike[str], *others: Any) -> None:
         """Write the timeline as a Chrome trace, which ui.perfetto.dev and chrome://tracing open.
@@ -382,7 +326,7 @@ class Resident:
 
     def describe(self) -> str:
         """What the blocks are doing, in one sentence."""
-        return describe(self._grid.view, self._table.by_number(), self._graphs)
+        return describe(self._grid.view, self._parts.table.by_number(), self._graphs)
 
     def _on_silence(self, lane: Any) -> None:
         try:
