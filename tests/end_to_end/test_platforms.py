@@ -144,11 +144,11 @@ for _ in range(2):
 
 
 def test_a_run_goes_on_from_its_checkpoint(machine: Machine) -> None:
-    """The second run finds the file open in another program for a moment when it wants to replace it."""
-    (first,) = machine.run("advance", machine.folder, 3)
-    assert first == f"None {heat(3)}"
-    (second,) = machine.run("advance", machine.folder, 6, "reader")
-    assert second == f"{machine.folder / 'heat.kkpt'} at iteration 3 {heat(6)}"
+    """The second run finds the file open in another program when it first wants to replace it."""
+    assert machine.run("advance", machine.folder, 3) == [f"None {heat(3)}", "refused 0"]
+    again = machine.run("advance", machine.folder, 6, "reader")
+    refused = 1 if machine.platform == "win32" else 0
+    assert again == [f"{machine.folder / 'heat.kkpt'} at iteration 3 {heat(6)}", f"refused {refused}"]
 
 
 def test_a_worker_that_dies_is_replaced(machine: Machine) -> None:

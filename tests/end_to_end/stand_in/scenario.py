@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import threading
 import time
 import warnings
 from pathlib import Path
@@ -107,14 +106,25 @@ def hold(folder: str) -> None:
 
 
 def advance(folder: str, iterations: str, reader: str = "") -> None:
-    """Go on with a run from its checkpoint. With a reader, the file is open for a while when it is to be replaced."""
+    """Go on with a run from its checkpoint. With a reader, the file is open until it could not be replaced once."""
     path = Path(folder, "heat.kkpt")
+    refused = []
+    if reader:
+        opened, real = path.open("rb"), os.replace
+
+        def replace(source: Any, target: Any) -> None:
+            try:
+                real(source, target)
+            except PermissionError:
+                refused.append(target)
+                opened.close()
+                raise
+
+        os.replace = replace  # type: ignore[assignment]
     with kk.open_device("reference", cache_dir=folder) as device, kk.ProgramCache(device, folder) as cache:
-        opened: Any = path.open("rb") if reader else None
-        if opened:
-            threading.Timer(0.3, opened.close).start()
-        run = kk.run(cache, HEAT, iterations=int(iterations), checkpoint=path, checkpoint_every=1e-6, resume=True)
+        run = kk.run(cache, HEAT, iterations=int(iterations), checkpoint=path, resume=True)
         print(run.report.resumed_from, run.state["u"].numpy().tobytes().hex())
+    print(f"refused {len(refused)}")
     saved = kk.read_checkpoint(path)
     assert saved.iteration == int(iterations), saved
 
