@@ -58,7 +58,7 @@ class DeviceGrid:
         constants = dict(
             THREADS=threads,
             SLOT=slot,
-            HELD=max(8, min(256, _HELD_BYTES // slot, capacity)),
+            HELD=max(8, min(512, _HELD_BYTES // slot, capacity)),
             CAPACITY=capacity,
             RESULTS=int(any(task.result for task in tasks)),
             SPINS=settings.RESIDENT_SPINS,

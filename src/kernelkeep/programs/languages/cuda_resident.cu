@@ -178,6 +178,7 @@ struct kk_Block {
     volatile kk_u64 done;  // tasks run ever: the workers'
     volatile kk_u64 told;  // tasks told to the host: the writer's
     volatile kk_u32 wide_calls;  // seen by the reader
+    volatile kk_u32 busy;  // with what others asked for: the workers'
     __align__(8) volatile unsigned char offered[KK_RUNS];  // graphs that want help: the reader's
     volatile kk_u64 in_node;  // number of the graph << 32 | number of the node + 1, while one runs: the workers'
     volatile kk_u32 leave;  // the host wants the grid to end: the reader's
@@ -589,12 +590,11 @@ struct kk_Resident {
             const kk_u32 count = block.count;
             if (todo != KK_TODO_TASKS) kk_workers_meet();  // behind tasks there is one anyway
             if (todo == KK_TODO_END) return;
-            if (todo == KK_TODO_WIDE) {
-                answer();
-                continue;
-            }
-            if (todo == KK_TODO_JOIN) {
-                join(done);
+            if (todo != KK_TODO_TASKS) {
+                if (threadIdx.x == 0) block.busy = 1;
+                if (todo == KK_TODO_WIDE) answer();
+                if (todo == KK_TODO_JOIN) join(done);
+                if (threadIdx.x == 0) block.busy = 0;
                 continue;
             }
             for (kk_u32 i = 0; i < count; i++) {
@@ -635,6 +635,7 @@ struct kk_Resident {
 
 // --- the reader
 
+#define KK_REST_CYCLES 5000  // two or three microseconds
 #define KK_COPY_WORDS (KK_SLOT / 4 < 14 ? KK_SLOT / 4 : 14)
 
 static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned char* ring, kk_u64 ready) {
@@ -646,10 +647,25 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
     const kk_u64* word = lane < 16 ? (const kk_u64*)(ring + KK_LINE * (1 + 2 * blockIdx.x)) + lane : &grid.runs[run].state;
     const bool in_copy = lane >= 2 && lane < 2 + KK_COPY_WORDS;
     kk_u32 idle = 0;
+    long long looked = 0;  // when, by the processor's clock
     while (!__shfl_sync(KK_ALL, block.ended, 0)) {
         const kk_u64 told = __shfl_sync(KK_ALL, (kk_u64)block.told, 0);
-        // While no task runs here, loads acquire, which is fastest. Beside a task they do not: an acquire empties the cache.
-        const bool alone = told == ready && idle <= KK_SPINS;
+        const bool busy = __shfl_sync(KK_ALL, block.busy, 0) || told != ready;
+        // A fence of the workers or the writer waits for loads of this warp that are on the way, and a load over the bus takes a
+        // microsecond. So while something runs here it looks now and then only, and not at all while many records are waiting.
+        if (busy) {
+            int rests = 0;
+            if (lane == 0) {
+                const long long since = clock64() - looked;
+                rests = since < KK_REST_CYCLES || (since < 64 * KK_REST_CYCLES && ready - block.done >= KK_HELD / 2);
+            }
+            if (__shfl_sync(KK_ALL, rests, 0)) {
+                __nanosleep(50);
+                continue;
+            }
+        }
+        // While nothing runs, loads acquire, which is fastest. Beside a task they do not: an acquire empties the cache.
+        const bool alone = !busy && idle <= KK_SPINS;
         kk_u64 seen = 0;
         kk_u32 calls = 0, offers = 0;
         if (lane < 16 + KK_RUNS) seen = alone ? kk_acquire_system(word) : kk_look_system(word);
@@ -679,6 +695,7 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
                 kk_fence_block();
                 block.ready = ready;
             }
+            looked = clock64();
         } else if (count) {
             idle = 0;
             if (!alone) kk_fence_system();  // the records are read after the head
@@ -707,6 +724,9 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
                 kk_fence_block();
                 block.ready = ready;
             }
+            looked = clock64();
+        } else if (busy) {
+            looked = clock64();
         } else if (head == ready && ++idle > KK_SPINS) {
             // Nothing for a while: look less often, but notice calls of other blocks.
             const kk_u32 naps = idle - KK_SPINS < KK_NAPS ? idle - KK_SPINS : KK_NAPS;
@@ -733,8 +753,9 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
         const bool ended = __shfl_sync(KK_ALL, (kk_u32)block.ended, 0);
         const kk_u64 done = __shfl_sync(KK_ALL, (kk_u64)block.done, 0);
         const kk_u64 ready = __shfl_sync(KK_ALL, (kk_u64)block.ready, 0);
-        // Each acknowledgement waits for the memory. While tasks are waiting, several share one, within a microsecond or two.
-        if (done != told && (done == ready || done - told >= KK_HELD / 4 || ++looks > 64)) {
+        const bool leave = __shfl_sync(KK_ALL, (kk_u32)block.leave, 0);
+        // Each acknowledgement waits for the memory. While tasks are waiting, several share one, within some microseconds.
+        if (done != told && (done == ready || leave || done - told >= KK_HELD / 4 || ++looks > 200)) {
             idle = looks = 0;
             kk_fence_block();
 #if KK_RESULTS
@@ -792,7 +813,7 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
         block.wide_calls = block.seen_wide = block.leave = block.ended = block.count = 0;
         block.in_node = 0;
         for (int i = 0; i < KK_RUNS; i++) block.offered[i] = 0;
-        block.stop[0] = block.stop[1] = block.stop[2] = 0;
+        block.stop[0] = block.stop[1] = block.stop[2] = block.busy = 0;
         kk_block_x = 0;
         kk_blocks_x = 1;
     }
