@@ -89,13 +89,13 @@ count_next[i] = count[i] + 1u;""",
 
 
 def _scramble_reference(program: StateProgram, iterations: int | None) -> _Arrays:
-    word, count = program.state["word"].copy(), program.state["count"].copy()
+    ring = np.pad(program.state["word"], 1, mode="wrap")  # each word has its neighbours beside it
+    left, word, right = ring[:-2], ring[1:-1], ring[2:]
     for iteration in range(iterations or 0):
-        left, right = np.roll(word, 1), np.roll(word, -1)
         mixed = word * np.uint32(1664525) + (left ^ (right >> np.uint32(3))) + np.uint32(iteration)
-        word = mixed ^ (mixed >> np.uint32(15))
-        count += np.uint32(1)
-    return {"word": word, "count": count}
+        word[:] = mixed ^ (mixed >> np.uint32(15))
+        ring[0], ring[-1] = word[-1], word[0]
+    return {"word": word.copy(), "count": program.state["count"] + np.uint32(iterations or 0)}
 
 
 # --- independent: how many steps of Collatz's rule lead from n to 1

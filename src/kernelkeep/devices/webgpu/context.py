@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from ...errors import DeviceError, OutOfMemory
 from .adapters import Adapter
-from .guard import call_guarded
+from .guard import guarded
 from .native import native
 from .types import address_of, callback, cast, new, text_of
 
@@ -55,6 +55,7 @@ class Context:
         self._callbacks = self._make_callbacks()
         self.raw = self._open(adapter, features)
         self.queue = lib.wgpuDeviceGetQueue(self.raw)
+        self._address, self._queue_address = address_of(self.raw), address_of(self.queue)
 
     def _make_callbacks(self) -> dict[str, Any]:
         def on_error(_device: Any, kind: int, message: Any, *_: Any) -> None:
@@ -151,7 +152,8 @@ class Context:
         try:
             if self.lost:
                 self.raise_lost()
-            if not call_guarded("wgpuQueueSubmit", self.queue, len(commands), new("WGPUCommandBuffer[]", commands)):
+            array = new("WGPUCommandBuffer[]", commands)
+            if not guarded("wgpuQueueSubmit")(self._queue_address, len(commands), address_of(array)):
                 self.lose()
         finally:
             for one in commands:
@@ -197,13 +199,13 @@ class Context:
 
     def poll(self, *, block: bool = False) -> None:
         """Have the callbacks called of what is done; with `block` of all that was submitted before, once it is done."""
-        ffi, lib = native()
+        lib = native().lib
         with self._life_lock:
             if self.lost:
                 self.raise_lost()
             device = self.raw
             lib.wgpuDeviceAddRef(device)  # another thread may close it meanwhile
-        if not call_guarded("wgpuDevicePoll", device, block, ffi.NULL):
+        if not guarded("wgpuDevicePoll")(self._address, block, 0):
             self.lose()
         self._release(device)
 

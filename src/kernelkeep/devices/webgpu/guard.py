@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 from .native import native
-from .types import address_of
+from .types import address_of, cast
 
 
 @cache
-def _guarded(name: str) -> tuple[Callable[[int, int, int, int], bool], int] | None:
+def guarded(name: str) -> Callable[[int, int, int], bool]:
+    """A function that takes three numbers or addresses, and says False where it would end the process.
+
+    Where the module in C is not built, it ends the process.
+    """
+    ffi, lib = native()
     try:
         from ..._guard import call
     except ImportError:
-        return None
-    ffi, lib = native()
-    return call, address_of(ffi.addressof(lib, name))
+        function = getattr(lib, name)
+        kinds = [kind.cname for kind in ffi.typeof(function).args]
 
+        def call_plainly(*arguments: int) -> bool:
+            function(
+                *(
+                    cast("void *", one) if kind.endswith("*") else one
+                    for kind, one in zip(kinds, arguments, strict=True)
+                )
+            )
+            return True
 
-def call_guarded(name: str, *arguments: Any) -> bool:
-    """Call a function that ends the process when the device is lost; False instead, where the C module is built."""
-    lib = native().lib
-    guarded = _guarded(name)
-    if guarded is None:
-        getattr(lib, name)(*arguments)
-        return True
-    call, address = guarded
-    a, b, c = (address_of(one) for one in arguments)
-    return call(address, a, b, c)
+        return call_plainly
+    address = address_of(ffi.addressof(lib, name))
+    return lambda a, b, c: call(address, a, b, c)

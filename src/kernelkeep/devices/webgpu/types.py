@@ -6,7 +6,7 @@ cffi reads the text of a type among everything that the header declares, which t
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from .native import native
 
@@ -49,22 +49,31 @@ _NAMES = (
 )
 
 
+class _Types(NamedTuple):
+    ffi: Any
+    by_name: dict[str, Any]
+
+
 @cache
-def _types() -> dict[str, Any]:
+def _types() -> _Types:
     # An array cannot be an argument; a pointer to one can.
     arguments = ", ".join(name.replace("[]", "(*)[]") for name in _NAMES)
-    found = native().ffi.typeof(f"void(*)({arguments})").args
-    return {name: kind.item if name.endswith("[]") else kind for name, kind in zip(_NAMES, found, strict=True)}
+    ffi = native().ffi
+    found = ffi.typeof(f"void(*)({arguments})").args
+    pairs = zip(_NAMES, found, strict=True)
+    return _Types(ffi, {name: kind.item if name.endswith("[]") else kind for name, kind in pairs})
 
 
 def new(name: str, value: Any = None) -> Any:
     """New memory of a type."""
-    return native().ffi.new(_types()[name], value)
+    ffi, types = _types()
+    return ffi.new(types[name], value)
 
 
 def cast(name: str, value: Any) -> Any:
     """A value as another type."""
-    return native().ffi.cast(_types()[name], value)
+    ffi, types = _types()
+    return ffi.cast(types[name], value)
 
 
 def address_of(value: Any) -> int:
@@ -74,7 +83,8 @@ def address_of(value: Any) -> int:
 
 def callback(name: str, function: Any) -> Any:
     """A function that C can call; it must be kept alive meanwhile."""
-    return native().ffi.callback(_types()[name], function)
+    ffi, types = _types()
+    return ffi.callback(types[name], function)
 
 
 def text_of(view: Any) -> str:
