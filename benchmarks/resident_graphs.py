@@ -175,7 +175,7 @@ def runs(graph: Any) -> Callable[[int], None]:
 
 def compare(cache: kk.ProgramCache, shape: str) -> None:
     """A table: both kinds of CUDA graphs, and resident grids of one block and of all."""
-    device = cache.device
+    device: Any = cache.device
     rows: list[list[Any]] = []
     lease = cache.get(KERNELS)
     y = device.array(np.zeros(NODES, "f4"))
