@@ -166,6 +166,16 @@ class PreparedTests(DispatchPart):
             with pytest.raises(ArgumentError, match="queue"):
                 affine.prepare(GRID, (y, 3, 1, ITEMS), queue=theirs)
 
+    def test_launches_encoded_ahead_run_when_they_are_called(self, device: Device, affine: Kernel) -> None:
+        y = device.array(HOST)
+        launches = [affine.prepare(GRID, (y, a, b, ITEMS)) for a, b in ((2, 1), (3, 0))]
+        ahead = device.encode_ahead(launches)
+        np.testing.assert_array_equal(y.numpy(), HOST)
+        if ahead is None:  # the driver encodes nothing
+            return
+        ahead()
+        np.testing.assert_array_equal(y.numpy(), (HOST * np.uint32(2) + np.uint32(1)) * np.uint32(3))
+
     def test_a_prepared_launch_is_measured_by_a_timer(self, device: Device, affine: Kernel) -> None:
         y = device.array(HOST)
         prepared = affine.prepare(GRID, (y, 2, 1, ITEMS))
