@@ -10,7 +10,7 @@ import pytest
 import kernelkeep as kk
 from kernelkeep.testing import ResidentTests
 from kernelkeep.testing.device_parts.common import together
-from kernelkeep.testing.resident_parts.common import ResidentPart
+from kernelkeep.testing.resident_parts.common import TASKS, ResidentPart
 from kernelkeep.testing.resident_parts.pausing import PausingTests
 from kernelkeep.testing.resident_parts.wide import WideTests
 
@@ -30,11 +30,38 @@ class TestReference(WideTests):
     backend = "reference"
 
 
+FUNCTION = """
+__device__ int one_more(int v) { return v + 1; }
+__device__ void NAME(int* total, int at, int* result) {
+    __shared__ int all[64];
+    all[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    if (threadIdx.x == blockDim.x - 1) {
+        atomicAdd(&total[at], one_more(all[5]));
+        if (blockIdx.x == gridDim.x - 1) *result = blockDim.x * 100 + gridDim.x * 10 + blockIdx.x;
+    }
+}
+"""
+
+
 @pytest.mark.cuda
 class TestCUDA(ResidentTests):
     backend = "cuda"
     emulated = False
     tasks_each = 500
+
+    @pytest.mark.parametrize("make", [kk.Resident, kk.Resident.emulated], ids=["device", "emulated"])
+    def test_functions_in_cuda_c_are_tasks(self, cache: kk.ProgramCache, make: Any) -> None:
+        tasks = {
+            "one": kk.Source(FUNCTION.replace("NAME", "one"), "one", language="cuda"),
+            "all": kk.Task(kk.Source(FUNCTION.replace("NAME", "all"), "all", language="cuda"), whole_grid=True),
+            "count": TASKS["count"],
+        }
+        with make(cache, tasks, {"total": np.zeros(8, "i4")}, blocks=2, threads=64) as resident:
+            assert resident.submit("one", 3).result(60) == 6410
+            assert resident.submit("all", 4).result(60) == 6421
+            resident.submit("count", 5, 1).result(60)
+            assert self.read(resident, "total").tolist() == [0, 0, 0, 6, 12, 1, 0, 0]
 
 
 @pytest.mark.cuda

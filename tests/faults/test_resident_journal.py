@@ -134,3 +134,57 @@ def check_arrays(folder: Path) -> None:
     state = kk.read_checkpoint(folder / "arrays.kkpt").state
     assert (state["runs"] == 1).all()
     assert state["sum"].tolist() == [sum(range(start, TOTAL, 16)) for start in range(16)]
+
+
+# The first worker's task number 57 writes to an address that is not mapped.
+FAULT = """
+import json, sys
+from pathlib import Path
+import numpy as np
+import kernelkeep as kk
+
+HERE, SPEC = Path(sys.argv[1]), sys.argv[2]
+
+def work():
+    attempt = sum(1 for _ in HERE.glob("attempt*"))
+    (HERE / f"attempt{attempt}").touch()
+    fault = "" if attempt else "if (k == 57) *(volatile int*)8 = 1;"
+    text = f"__device__ void step(int* runs, int k) {{ if (threadIdx.x == 0) {{ {fault} runs[k] += 1; }} }}"
+    with kk.open_device(SPEC, cache_dir=HERE) as device, kk.ProgramCache(device, HERE / "cache") as cache:
+        tasks, arrays = {"step": kk.Source(text, "step", language="cuda")}, {"runs": np.zeros(100, "i4")}
+        with kk.Resident(cache, tasks, arrays, blocks=2, journal=HERE / "work.kkj") as resident:
+            futures = [resident.submit("step", k) for k in range(sum(resident.submitted), 100)]
+            for future in futures:
+                future.result(60)
+            resident.drain(60)
+            with resident.paused():
+                return [args[0] for _, args in resident.recovered.tasks], resident.arrays["runs"].numpy().tolist()
+
+if __name__ == "__main__":
+    report = kk.run_supervised(work, checkpoint=None, heartbeat_seconds=60)
+    print(json.dumps([report.restarts, *report.result]))
+"""
+
+
+@pytest.mark.cuda
+def test_after_a_fault_of_the_device_exactly_the_unacknowledged_tasks_run_again() -> None:
+    with open_or_skip("cuda") as device:
+        spec = device.spec
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        path = Path(folder) / "script.py"
+        path.write_text(FAULT)
+        done = subprocess.run(
+            [sys.executable, str(path), folder, spec],
+            env={**os.environ, "PYTHONPATH": str(Path(kk.__file__).parents[1])},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        restarts, recovered, runs = json.loads(done.stdout)
+    assert restarts == 1
+    first = recovered[0]
+    assert first <= 57
+    assert recovered == list(range(first, 100))
+    assert runs == [0] * first + [1] * (100 - first)

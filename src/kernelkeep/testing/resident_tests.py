@@ -16,6 +16,7 @@ from .resident_parts.batches import BatchTests
 from .resident_parts.changing import ChangingTests
 from .resident_parts.ending import EndingTests
 from .resident_parts.journals import JournalTests
+from .resident_parts.mixed import MixedTests
 from .resident_parts.pausing import PausingTests
 from .resident_parts.refusals import RefusalTests
 from .resident_parts.silence import SilenceTests
@@ -29,6 +30,7 @@ class ResidentTests(
     EndingTests,
     SilenceTests,
     JournalTests,
+    MixedTests,
     RefusalTests,
     PausingTests,
     ChangingTests,

@@ -11,13 +11,16 @@ from .base import C_TYPES
 _GRID = "cuda_resident.cu"
 _TYPES = C_TYPES | {"i8": "long long", "u8": "unsigned long long", "f2": "unsigned short"}
 # A function in CUDA C is written for blocks that have workers only.
-_AS_KERNEL = """\
-#define __syncthreads() kk_workers_meet()
-#define blockIdx kk_task_block
-#define gridDim kk_task_blocks
-#define blockDim kk_task_threads
-"""
-_AS_GRID = "#undef __syncthreads\n#undef blockIdx\n#undef gridDim\n#undef blockDim\n"
+_AS_WORKERS = {
+    "__syncthreads": "() kk_workers_meet()",
+    "blockIdx": " dim3(kk_block_x, 0, 0)",
+    "gridDim": " dim3(kk_blocks_x, 1, 1)",
+    "blockDim": " dim3(KK_THREADS, 1, 1)",
+}
+_AS_KERNEL = "".join(
+    f'#pragma push_macro("{name}")\n#undef {name}\n#define {name}{text}\n' for name, text in _AS_WORKERS.items()
+)
+_AS_GRID = "".join(f'#undef {name}\n#pragma pop_macro("{name}")\n' for name in _AS_WORKERS)
 
 
 def resident_text(program: TaskProgram) -> str:
