@@ -93,6 +93,20 @@ class JournalTests(ResidentPart):
             assert resident.recovered.tasks == (("late", (3,)),)
             assert self.read(resident, "total")[3] == 77
 
+    def test_runs_of_graphs_are_counted_and_not_repeated(self, cache: ProgramCache, journal: Path) -> None:
+        with self.opened(cache, journal=journal) as resident:
+            graph = resident.graph()
+            graph.task("count", 1, 1)
+            graph.run().result(TIMEOUT)
+            resident.pause()
+            resident.submit("count", 0, 5)
+            graph.run()
+            resident.submit("count", 0, 7)
+        with self.opened(cache, journal=journal) as resident:
+            assert resident.recovered.graphs == 1
+            assert resident.recovered.tasks == (("count", (0, 5)), ("count", (0, 7)))
+            assert self.read(resident, "total")[:2].tolist() == [12, 0]
+
     def test_too_small_a_ring_is_refused_and_nothing_is_lost(self, cache: ProgramCache, journal: Path) -> None:
         self.interrupted(cache, journal)
         before = journal.read_bytes()
