@@ -311,8 +311,8 @@ struct kk_Resident {
     // Whether the block has tasks of its own to run. The first worker.
     __device__ bool has_tasks(kk_u64 done) { return block.ready != done && !block.leave; }
 
-    // Run the nodes of a chain one after the other. All workers.
-    __device__ void run_chain(const kk_Graph* graph, kk_u32 chain) {
+    // Run the nodes of a chain one after the other. All workers; each gets one of the chain's successors, for `signal`.
+    __device__ kk_u64 run_chain(const kk_Graph* graph, kk_u32 chain) {
         const unsigned char* from = (const unsigned char*)graph + chain * 16ull;
         const unsigned char* records = from + sizeof(kk_Chain);
         kk_u64* results = (kk_u64*)((unsigned char*)graph + graph->results);
@@ -323,6 +323,8 @@ struct kk_Resident {
         kk_workers_meet();
         const kk_u32 length = block.chain.length, first = block.chain.node;
         const kk_u64 number = (kk_u64)graph->number << 32;
+        kk_u64 successor = 0;
+        if (threadIdx.x < block.chain.successors) successor = kk_look(successors_of(graph) + block.chain.first + threadIdx.x);
         kk_u32 side = 0;
         for (kk_u32 i = 0; i < length; i++) {
             const kk_u32 at = i % KK_CHUNK;
@@ -350,6 +352,11 @@ struct kk_Resident {
             trace(begun, task, KK_IN_GRAPH | wide, first + i);
             if (block.called[i & 1]) answer_if_called();
         }
+        return successor;
+    }
+
+    __device__ static const kk_u64* successors_of(const kk_Graph* graph) {
+        return (const kk_u64*)((const unsigned char*)graph + graph->successors);
     }
 
     __device__ void fetch_records(kk_u32 side, const unsigned char* from, kk_u32 count) {
@@ -366,9 +373,8 @@ struct kk_Resident {
     }
 
     // Something was run: count that in the chains that wait for it. Those that wait for nothing more are queued, but for one if
-    // this block goes on: `block.next`, which was 0. All workers; what was run was run before they met.
-    __device__ void signal(kk_Graph* graph, kk_u32 first, kk_u32 count, bool goes_on) {
-        const kk_u64* successors = (const kk_u64*)((unsigned char*)graph + graph->successors) + first;
+    // this block goes on: `block.next`, which was 0. All workers, each with its first successor; what was run was run before they met.
+    __device__ void signal(kk_Graph* graph, kk_u32 first, kk_u32 count, bool goes_on, kk_u64 successor) {
         kk_u32* queue = (kk_u32*)((unsigned char*)graph + graph->queue);
         const kk_u32 lane = threadIdx.x % 32;
         if (threadIdx.x < count) kk_fence_grid();
@@ -376,7 +382,7 @@ struct kk_Resident {
             bool ready = i < count;
             kk_u32 chain = 0;
             if (ready) {
-                const kk_u64 successor = kk_look(successors + i);
+                if (i >= KK_THREADS) successor = kk_look(successors_of(graph) + first + i);
                 const kk_u32 wanted = (kk_u32)(successor >> 32);
                 chain = (kk_u32)successor;
                 if (wanted > 1) {
@@ -407,12 +413,16 @@ struct kk_Resident {
         kk_u32 ticket = KK_NONE;
         for (;;) {
             while (chain) {
-                run_chain(graph, chain);
+                const kk_u64 successor = run_chain(graph, chain);
                 const kk_u32 first = block.chain.first, count = block.chain.successors;
                 if (count) {
-                    if (threadIdx.x == 0) block.goes_on = !helps || !has_tasks(done);
-                    kk_workers_meet();
-                    signal(graph, first, count, block.goes_on);
+                    bool goes_on = true;
+                    if (helps) {
+                        if (threadIdx.x == 0) block.goes_on = !has_tasks(done);
+                        kk_workers_meet();
+                        goes_on = block.goes_on;
+                    }
+                    signal(graph, first, count, goes_on, successor);
                 } else {
                     if (threadIdx.x == 0) {
                         kk_fence_grid();
@@ -421,7 +431,7 @@ struct kk_Resident {
                     kk_workers_meet();
                 }
                 chain = block.next;
-                kk_workers_meet();
+                if (!chain) kk_workers_meet();  // else there is one before it changes
             }
             if (threadIdx.x == 0) {
                 block.in_node = 0;
@@ -484,7 +494,7 @@ struct kk_Resident {
             block.run = offer(graph);
         }
         kk_workers_meet();
-        signal(graph, 0, graph->roots, true);
+        signal(graph, 0, graph->roots, true, threadIdx.x < graph->roots ? kk_look(successors_of(graph) + threadIdx.x) : 0);
         const kk_u32 chain = block.next;
         kk_workers_meet();
         work_on(graph, chain, false, done);
