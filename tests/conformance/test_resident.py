@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.resident.arguments import pack_record
 from kernelkeep.testing import ResidentTests
 from kernelkeep.testing.device_parts.common import together
-from kernelkeep.testing.resident_parts.common import TASKS, ResidentPart
+from kernelkeep.testing.executor_parts.common import eventually
+from kernelkeep.testing.resident_parts.common import TASKS, TIMEOUT, ResidentPart
 from kernelkeep.testing.resident_parts.pausing import PausingTests
 from kernelkeep.testing.resident_parts.wide import WideTests
 
@@ -62,6 +64,22 @@ class TestCUDA(ResidentTests):
             assert resident.submit("all", 4).result(60) == 6421
             resident.submit("count", 5, 1).result(60)
             assert self.read(resident, "total").tolist() == [0, 0, 0, 6, 12, 1, 0, 0]
+
+    def test_a_copy_that_comes_before_its_head_is_one_task(self, cache: kk.ProgramCache) -> None:
+        """A host that is interrupted between the two stores: the record runs, and nothing behind it does."""
+        with self.opened(cache, blocks=1) as resident:
+            resident.submit("count", 0, 1).result(TIMEOUT)
+            view = resident._grid.view
+            packed = pack_record(resident._parts.table.task("count"), (0, 10), None, resident.layout.slot)
+            record = np.frombuffer(packed, "u4")
+            view.slots[0, 1] = record.view("u1")
+            view.bytes.view("u8")[18 : 18 + len(record)] = record | np.uint64(2 << 32)
+            assert eventually(lambda: resident.done[0] >= 2)
+            beat = int(view.beat[0])  # one in a millisecond: the reader looks again and again meanwhile
+            assert eventually(lambda: int(view.beat[0]) > beat + 3_000_000)
+            assert resident.done == (2,)
+            view.head[0] = 2
+            assert self.read(resident, "total")[0] == 11
 
 
 @pytest.mark.cuda

@@ -689,7 +689,7 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
         const kk_u64 head = __shfl_sync(KK_ALL, seen, 0), command = __shfl_sync(KK_ALL, seen, 1);
         if (lane == 0 && command == KK_COMMAND_EXIT) block.leave = 1;
         const kk_u64 room = KK_HELD - (ready - told);
-        kk_u64 count = head - ready;
+        kk_u64 count = head > ready ? head - ready : 0;  // it may be behind: a record came as a copy, and its head is on the way
         if (count > room) count = room;
         if (command == KK_COMMAND_EXIT) count = 0;
         const bool is_copy = __all_sync(KK_ALL, !in_copy || (kk_u32)(seen >> 32) == (kk_u32)ready + 1u);
