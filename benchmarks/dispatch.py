@@ -1,11 +1,12 @@
 """What a launch costs once everything is bound, against the same launch by hand with the driver and with the peers.
 
-    python benchmarks/dispatch.py [section …] [--device SPEC] [--json]      sections: launch graph switch
+    python benchmarks/dispatch.py [section …] [--device SPEC] [--json]      sections: launch graph switch ahead
 
 - *launch*: what the caller pays for a launch while earlier ones are under way. 200 launches are timed, the wait for them
   is not, so the driver's queue never fills. Nothing is rebound, except where the contender knows no other way.
 - *graph*: 1,000 dispatches, from the launch until the last one is done, divided by 1,000.
 - *switch*: two prepared launches of different programs in turn, less two of the same program.
+- *ahead*: one launch on an idle device, from the call until it is submitted, and the same with the command buffer encoded before.
 
 Every contender adds a half to each of its elements with each launch, and the sum is checked at the end: none was lost.
 The C++ loop is compiled beside the script with g++ and called in this process, in the same rounds as the others.
@@ -51,6 +52,7 @@ OTHER = kk.PortableKernel(
     "other", params=PARAMS, body="int i = kk_global_id(0); if (i >= n) return; y[i] += x[i] * a;", group=GROUP
 )
 A = np.float32(0.5)
+AHEAD = "kernelkeep, encoded ahead"
 NATIVE, PLAIN, LAUNCH = "kernelkeep, prepared", "kernelkeep, prepared, plain Python", "kernelkeep, launch"
 WGPU = "wgpu-py, everything bound once"
 WGPU_BATCH = "wgpu-py, everything bound once, 64 in a command buffer"
@@ -440,7 +442,29 @@ def section_switch(ours: Ours, rows: list[list[Any]], goals: Goals) -> None:
         goal(goals, spec, f"switching programs, µs, {what}", more, 1.0)
 
 
-SECTIONS = {"launch": section_launch, "graph": section_graph, "switch": section_switch}
+def section_ahead(ours: Ours, rows: list[list[Any]], goals: Goals) -> None:
+    device, args = ours.device, ours.args()
+    prepared = ours.kernel.prepare(ours.groups, args)
+    if ours.last is None or device.encode_ahead([prepared]) is None:
+        return
+    seconds: dict[str, list[float]] = {AHEAD: [], NATIVE: []}
+    for at in range(4000):
+        encoded = device.encode_ahead([prepared])
+        assert encoded is not None
+        device.synchronize()
+        name, launch = (AHEAD, encoded) if at % 2 else (NATIVE, prepared)
+        start = time.perf_counter()
+        launch()
+        ours.last()
+        seconds[name].append(time.perf_counter() - start)
+    assert (args[1].numpy() == 1 + 0.5 * 4000).all()
+    mine = statistics.median(seconds[AHEAD])
+    for name, times in seconds.items():
+        paid = statistics.median(times)
+        rows.append(["one launch on an idle device", device.spec, name, paid * 1e6, mine / paid])
+
+
+SECTIONS = {"launch": section_launch, "graph": section_graph, "switch": section_switch, "ahead": section_ahead}
 
 
 def main() -> None:

@@ -166,7 +166,7 @@ class DeadlineTests(StrategyPart):
             assert done.report.tasks_done == tasks
             assert done.state["visits"].numpy().sum() == tasks
             # A slice of a few milliseconds that another process interrupts is followed by smaller ones.
-            several = tasks / 8 if device.info.is_gpu else tasks / 4 if cuts_loops(device) else 0.9 * tasks
+            several = tasks / 8 if device.info.is_gpu else tasks / 2 if cuts_loops(device) else 0.9 * tasks
             assert done.report.dispatches < several, str(done.report)
 
     def test_a_dispatch_that_outlives_its_deadline_is_reported(
