@@ -14,8 +14,8 @@ from ..errors import ArgumentError
 from ..programs.portable import PortableKernel
 from ..programs.signature import DTYPES
 from .argument_checks import checked
-from .protocol import argument_offsets, unpack_plan
-from .task import PreparedTask, Task
+from .protocol import argument_offsets
+from .task import WIDE, PreparedTask, Task
 
 _DEFAULT_THREADS = 128
 _LEAST_THREADS = 64
@@ -84,10 +84,10 @@ def pack_record(task: PreparedTask, args: Sequence[Any], whole_grid: bool | None
     name = task.parts.name
     if len(args) != len(task.names):
         raise ArgumentError(f"task {name} takes {len(task.names)} arguments, got {len(args)}")
-    number, _, places = unpack_plan(task.plan(whole_grid))
+    wide = task.whole_grid if whole_grid is None else whole_grid
     record = bytearray(slot)
-    struct.pack_into("<II", record, 0, number, 0)
-    for argument, (code, at), value in zip(task.names, places, args, strict=True):
+    struct.pack_into("<II", record, 0, task.number | (WIDE if wide else 0), 0)
+    for (argument, _, at), code, value in zip(task.parts.arguments, task.codes, args, strict=True):
         try:
             struct.pack_into("<" + code, record, at, checked(argument, code, value))
         except (TypeError, OverflowError) as error:

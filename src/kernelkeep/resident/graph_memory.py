@@ -13,6 +13,8 @@ from ..devices.resident_blocks import ResidentBlocks
 from .future import TaskFuture
 from .graph_layout import NUMBER_AT, RESULTS_AT, GraphLayout
 
+_FEW = 16
+
 
 class GraphMemory(Protocol):
     """Where a grid has a graph. `address` is what a record names it by."""
@@ -78,11 +80,13 @@ class LoadedGraphs:
         self._numbers = itertools.count(1)
         self._loaded: dict[int, LoadedGraph] = {}
         self._retired: list[LoadedGraph] = []
+        self._sweep_at = _FEW  # so many retired graphs: looking at all of them before each load would be slow
         self._lock = threading.RLock()  # a graph may be collected, and retired, at any moment
 
     def load(self, name: str, layout: GraphLayout, labels: tuple[str, ...]) -> LoadedGraph:
         """Load a graph into the device's memory."""
-        self.sweep()
+        if len(self._retired) <= _FEW or len(self._retired) >= self._sweep_at:
+            self.sweep()
         loaded = LoadedGraph(next(self._numbers), name, layout, labels)
         layout.image[NUMBER_AT : NUMBER_AT + 4] = np.array([loaded.number], "<u4").view("u1")
         loaded.memory = self._grid.load_graph(layout)
@@ -97,11 +101,15 @@ class LoadedGraphs:
 
     def sweep(self) -> None:
         """Free the graphs that are not needed any more."""
+        freed = []  # until the lock is free: freeing memory may take a while
         with self._lock:
-            idle = [one for one in self._retired if one.is_idle()]
-            for one in idle:
-                self._retired.remove(one)
-                self._loaded.pop(one.number, None)
+            retired, self._retired = self._retired, []
+            for one in retired:
+                if one.is_idle():
+                    freed.append(self._loaded.pop(one.number, None))
+                else:
+                    self._retired.append(one)
+            self._sweep_at = 2 * len(self._retired)
 
     def find(self, number: int) -> LoadedGraph | None:
         """By its number."""
