@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -51,6 +51,17 @@ class TestCUDA(ResidentTests):
     backend = "cuda"
     emulated = False
     tasks_each = 500
+
+    def test_the_device_knows_of_a_grid_until_it_is_paused_or_ends(self, cache: kk.ProgramCache) -> None:
+        residents = cast(Any, cache.device).residents
+        before = list(residents.grids)
+        with self.opened(cache) as resident:
+            resident.resume()
+            assert len(residents.grids) == len(before) + 1
+            with resident.paused():
+                assert residents.grids == before
+            resident.resume()
+        assert residents.grids == before
 
     @pytest.mark.parametrize("make", [kk.Resident, kk.Resident.emulated], ids=["device", "emulated"])
     def test_functions_in_cuda_c_are_tasks(self, cache: kk.ProgramCache, make: Any) -> None:

@@ -44,6 +44,7 @@ class DeviceGrid:
         self._running = self._ending = False  # launched; and told to end
         self._failure: DeviceError | None = None  # of the last launch
         self.is_wanted = False
+        self._registered = False  # at `blocks_place`, once
         self.blocks = 0
         self.diagnose: Callable[[], str] = lambda: ""
         self.end_seconds = settings.RESIDENT_END_SECONDS
@@ -122,7 +123,11 @@ class DeviceGrid:
     def start(self) -> None:
         """Launch, and have the device's other work respect the grid."""
         self.is_wanted = True
+        if self._registered:
+            self.resume()
+            return
         self.blocks_place.add(self)
+        self._registered = True
 
     def pause(self) -> None:
         """Have it end, and let the device be as if it were not there."""
@@ -132,6 +137,10 @@ class DeviceGrid:
         except BaseException:
             self.is_wanted = True  # it goes on when its tasks have ended
             raise
+        self._unregister()
+
+    def _unregister(self) -> None:
+        self._registered = False
         self.blocks_place.remove(self)
 
     def suspend(self) -> None:
@@ -157,7 +166,7 @@ class DeviceGrid:
             self.blocks_place.wait(0)
         except DeviceError:
             self._running = False
-            self.blocks_place.remove(self)
+            self._unregister()
 
     def resume(self) -> None:
         with self._lock:
