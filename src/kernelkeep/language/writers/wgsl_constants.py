@@ -75,20 +75,20 @@ class WgslConstants(BindingWriter):
 
 def is_constant(e: Expression) -> bool:
     """Whether WGSL may take the text of an expression for a constant."""
+    if isinstance(e, Name):
+        return e.variable.space == "constant"
     kind = type(e)
     if kind is Literal:
         return True
-    if isinstance(e, Name):
-        return e.variable.space == "constant"
-    if isinstance(e, Comma):
-        return is_constant(e.last)
-    if isinstance(e, BuiltinCall):
-        return e.builtin.name == "kk_group_size"  # a number
+    if kind in _OF_PARTS:
+        return all(map(is_constant, children(e)))  # type: ignore[arg-type]
     if isinstance(e, Binary):
         if e.operator in _ARITHMETIC:
             return constant_value(e) is not None  # else an operand is no constant
         return is_constant(e.right) and is_constant(e.left)
-    return kind in _OF_PARTS and all(map(is_constant, children(e)))  # type: ignore[arg-type]
+    if isinstance(e, Comma):
+        return is_constant(e.last)
+    return isinstance(e, BuiltinCall) and e.builtin.name == "kk_group_size"  # a number
 
 
 def is_finite(value: Expression) -> bool:
