@@ -279,8 +279,9 @@ wait_done(const Lane *lane, uint64_t count, int64_t spin_ns, int64_t timeout_ns)
     int arrived = 0;
     Py_BEGIN_ALLOW_THREADS
     const int64_t began = now_ns();
-    int64_t pause = LEAST_SLEEP_NS;
-    for (unsigned turn = 1; !(arrived = load_acquire(lane->done) >= count); turn++) {
+    int64_t pause = LEAST_SLEEP_NS, since = 0;
+    uint64_t seen = 0, done;
+    for (unsigned turn = 1; !(arrived = (done = load_acquire(lane->done)) >= count); turn++) {
         if (turn % 8 && spin_ns > 0) { /* the clock takes longer than a look */
             spin_pause();
             continue;
@@ -288,7 +289,11 @@ wait_done(const Lane *lane, uint64_t count, int64_t spin_ns, int64_t timeout_ns)
         const int64_t waited = now_ns() - began;
         if (waited >= timeout_ns)
             break;
-        if (waited < spin_ns) {
+        if (done != seen) { /* tasks are being done: what is waited for will not take long either */
+            seen = done;
+            since = waited;
+        }
+        if (waited - since < spin_ns) {
             spin_pause();
             continue;
         }

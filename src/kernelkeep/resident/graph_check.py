@@ -15,7 +15,7 @@ class GraphLimits(msgspec.Struct, frozen=True):
     """How much fits into a graph.
 
     A million nodes of the smallest size take 64 MB of device memory. A node of the whole grid has all blocks wait for
-    each other, and every other task waits as well: 65,536 of them take about half a second.
+    each other, and every other task waits as well: 65,536 of them take 0.65 s on an H200.
     """
 
     nodes: int = 1 << 20

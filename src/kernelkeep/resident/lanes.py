@@ -86,8 +86,9 @@ class Lanes:
 
     def _wait_for_room(self, lane: Any) -> None:
         """Wait until a quarter of a full ring is free: one doorbell for each freed slot would be slow."""
-        lane.wait_for_room(_ROOM_SPIN_NS, _SLICE_NS, max(1, self._capacity // 4))
-        self._waiting.look(lane)
+        has_room = lane.wait_for_room(_ROOM_SPIN_NS, _SLICE_NS, max(1, self._capacity // 4))
+        if not has_room or lane.failure is not None:
+            self._waiting.look(lane)  # asks the driver: not each time
 
     def drain(self, timeout: float | None) -> bool:
         """Wait until every task submitted so far is done; whether that is so after `timeout` seconds."""

@@ -62,6 +62,15 @@ static __device__ inline void kk_tell(kk_u64* p, kk_u64 v) {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 static __device__ inline void kk_fence_grid() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+// Words in shared memory. To acquire costs nothing, to release waits for what this thread wrote.
+static __device__ inline kk_u64 kk_acquire_block(const volatile kk_u64* p) {
+    kk_u64 v;
+    asm volatile("ld.acquire.cta.shared.u64 %0, [%1];" : "=l"(v) : "r"((kk_u32)__cvta_generic_to_shared((const void*)p)) : "memory");
+    return v;
+}
+static __device__ inline void kk_release_block(volatile kk_u64* p, kk_u64 v) {
+    asm volatile("st.release.cta.shared.u64 [%0], %1;" ::"r"((kk_u32)__cvta_generic_to_shared((void*)p)), "l"(v) : "memory");
+}
 static __device__ inline void kk_fence_block() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
 static __device__ inline uint4 kk_fetch(const uint4* p) {
     uint4 v;
@@ -574,7 +583,7 @@ struct kk_Resident {
             if (threadIdx.x == 0) {
                 int todo = -1, spins = 0;
                 while (todo < 0) {
-                    const kk_u64 ready = block.ready;
+                    const kk_u64 ready = kk_acquire_block(&block.ready);
                     const bool leave = block.leave;
                     if ((leave || may_be_called()) && is_called()) {
                         todo = KK_TODO_WIDE;
@@ -592,7 +601,6 @@ struct kk_Resident {
                         __nanosleep(200);
                     }
                 }
-                kk_fence_block();
                 block.turn = todo;
             }
             kk_workers_meet();
@@ -631,8 +639,7 @@ struct kk_Resident {
                 }
                 kk_workers_meet();
                 if (threadIdx.x == KK_TELLER) {
-                    kk_fence_block();
-                    block.done = done;
+                    kk_release_block(&block.done, done);
                 }
                 trace(begun, task, wide, done);
                 const bool stopped = block.stop[stop];
@@ -686,27 +693,25 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
         } else if (lane >= 16 && lane < 16 + KK_RUNS) {
             block.offered[lane - 16] = kk_wants_help(seen);
         }
-        const kk_u64 head = __shfl_sync(KK_ALL, seen, 0), command = __shfl_sync(KK_ALL, seen, 1);
-        if (lane == 0 && command == KK_COMMAND_EXIT) block.leave = 1;
         const kk_u64 room = KK_HELD - (ready - told);
-        kk_u64 count = head > ready ? head - ready : 0;  // it may be behind: a record came as a copy, and its head is on the way
-        if (count > room) count = room;
-        if (command == KK_COMMAND_EXIT) count = 0;
-        const bool is_copy = __all_sync(KK_ALL, !in_copy || (kk_u32)(seen >> 32) == (kk_u32)ready + 1u);
-        if (is_copy && room && command != KK_COMMAND_EXIT) {
+        const bool fits = in_copy ? (kk_u32)(seen >> 32) == (kk_u32)ready + 1u : lane != 1 || seen != KK_COMMAND_EXIT;
+        if (__all_sync(KK_ALL, fits) && room) {
             // The words of the copy say that they are the next record: no need to read it, or to trust the head.
             idle = 0;
             if (!alone) kk_fence_system();
             if (in_copy) ((kk_u32*)(block.records + ready % KK_HELD * KK_SLOT))[lane - 2] = (kk_u32)seen;
             ready++;
-            kk_fence_block();
             __syncwarp();
-            if (lane == 0) {
-                kk_fence_block();
-                block.ready = ready;
-            }
+            if (lane == 0) kk_release_block(&block.ready, ready);
             looked = clock64();
-        } else if (count) {
+            continue;
+        }
+        const kk_u64 head = __shfl_sync(KK_ALL, seen, 0), command = __shfl_sync(KK_ALL, seen, 1);
+        if (lane == 0 && command == KK_COMMAND_EXIT) block.leave = 1;
+        kk_u64 count = head > ready ? head - ready : 0;  // it may be behind: a record came as a copy, and its head is on the way
+        if (count > room) count = room;
+        if (command == KK_COMMAND_EXIT) count = 0;
+        if (count) {
             idle = 0;
             if (!alone) kk_fence_system();  // the records are read after the head
             __syncwarp();
@@ -728,12 +733,8 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
                 }
             }
             ready += count;
-            kk_fence_block();
             __syncwarp();
-            if (lane == 0) {
-                kk_fence_block();
-                block.ready = ready;
-            }
+            if (lane == 0) kk_release_block(&block.ready, ready);
             looked = clock64();
         } else if (busy) {
             looked = clock64();
@@ -760,37 +761,17 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
     kk_u64 beaten = 0, watched = ~0ull, watched_node = ~0ull;
     kk_u32 idle = 0, looks = 0;
     for (;;) {
-        const bool ended = __shfl_sync(KK_ALL, (kk_u32)block.ended, 0);
-        const kk_u64 done = __shfl_sync(KK_ALL, (kk_u64)block.done, 0);
-        const kk_u64 ready = __shfl_sync(KK_ALL, (kk_u64)block.ready, 0);
-        const bool leave = __shfl_sync(KK_ALL, (kk_u32)block.leave, 0);
-        // Each acknowledgement waits for the memory. While tasks are waiting, several share one, within some microseconds.
-        if (done != told && (done == ready || leave || done - told >= KK_HELD / 4 || ++looks > 200)) {
-            idle = looks = 0;
-            kk_fence_block();
-#if KK_RESULTS
-            for (kk_u64 i = told + lane; i < done; i += 32) {
-                const kk_u64 value = block.results[i % KK_HELD], tag = (i + 1) << 32;
-                block.results[i % KK_HELD] = 0;
-                kk_u64* words = results + i % KK_CAPACITY * 2;
-                asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(words), "l"(tag | (kk_u32)value), "l"(tag | value >> 32)
-                             : "memory");
-            }
-            kk_fence_block();
-            __syncwarp();
-#endif
-            told = done;
-            if (lane == 0) {
-                kk_release_system(line, done);  // what the tasks wrote is visible before they count as done
-                block.told = told;
-            }
-            __syncwarp();
-        } else if (done == told) {
-            if (ended) {
-                if (lane == 0) kk_tell_system(line + 4, 0);
-                break;
-            }
-            if (lane == 0) {
+        kk_u64 done = told;
+        if (lane == 0) {  // the others wait
+            for (;;) {
+                const bool ended = block.ended;
+                done = kk_acquire_block(&block.done);
+                if (done != told) {
+                    // Each acknowledgement waits for the memory. While tasks are waiting, several share one, within microseconds.
+                    if (done == block.ready || block.leave || done - told >= KK_HELD / 4 || ++looks > 200) break;
+                    continue;
+                }
+                if (ended) break;
                 const kk_u64 now = kk_nanoseconds();
                 if (now - beaten > KK_BEAT_NANOSECONDS) {
                     const bool busy = block.ready != done;
@@ -808,9 +789,28 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
                 }
                 if (++idle > 1000) __nanosleep(100);
             }
-            __syncwarp();
+            idle = looks = 0;
+        }
+        done = __shfl_sync(KK_ALL, done, 0);
+        if (done == told) break;
+        __syncwarp();
+#if KK_RESULTS
+        for (kk_u64 i = told + lane; i < done; i += 32) {
+            const kk_u64 value = block.results[i % KK_HELD], tag = (i + 1) << 32;
+            block.results[i % KK_HELD] = 0;
+            kk_u64* words = results + i % KK_CAPACITY * 2;
+            asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(words), "l"(tag | (kk_u32)value), "l"(tag | value >> 32)
+                         : "memory");
+        }
+        __syncwarp();
+#endif
+        told = done;
+        if (lane == 0) {
+            kk_release_system(line, done);  // what the tasks wrote is visible before they count as done
+            block.told = told;
         }
     }
+    if (lane == 0) kk_tell_system(line + 4, 0);
 }
 
 extern "C" __global__ void __launch_bounds__(KK_THREADS + 64, 1)
