@@ -76,6 +76,16 @@ class TestCUDA(ResidentTests):
             resident.submit("count", 5, 1).result(60)
             assert self.read(resident, "total").tolist() == [0, 0, 0, 6, 12, 1, 0, 0]
 
+    def test_a_grid_whose_array_was_closed_is_not_launched_again(self, cache: kk.ProgramCache) -> None:
+        with self.opened(cache, blocks=1) as resident:
+            resident.pause()
+            resident.arrays["total"].close()
+            future = resident.submit("twice", 1)
+            with pytest.raises(kk.DeviceError):
+                resident.resume()
+            with pytest.raises(kk.DeviceError, match="an array of the resident grid was closed"):
+                future.result(TIMEOUT)
+
     def test_a_copy_that_comes_before_its_head_is_one_task(self, cache: kk.ProgramCache) -> None:
         """A host that is interrupted between the two stores: the record runs, and nothing behind it does."""
         with self.opened(cache, blocks=1) as resident:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import operator
 import struct
+from numbers import Real
 from typing import Any
 
+from ..errors import ArgumentError
 from .protocol import CODE_BYTES
 
 _FLOATS = "efd"
@@ -15,6 +17,18 @@ _RANGES = {
     else (0, (1 << 8 * CODE_BYTES[code]) - 1)
     for code in "bBhHiIqQ"
 }
+
+
+_LONG_SECONDS = 1e9
+
+
+def timeout_seconds(given: Any) -> float | None:
+    """A timeout that can be reckoned with: None waits as long as it takes, and so does one of decades."""
+    if given is None:
+        return None
+    if not isinstance(given, Real) or given != given:
+        raise ArgumentError(f"timeout must be a number of seconds or None, got {given!r}")
+    return None if given > _LONG_SECONDS else max(0.0, float(given))
 
 
 def checked(number: int | str, code: str, value: Any) -> Any:

@@ -66,7 +66,7 @@ def timeline_entries(wanted: int) -> int:
 
 def slot_bytes(tasks: Iterable[PreparedTask], argument_bytes: int) -> int:
     """The size of a record that has room for the arguments of each of the tasks."""
-    if not isinstance(argument_bytes, int) or not 0 <= argument_bytes <= _MOST_SLOT - 8:
+    if type(argument_bytes) is not int or not 0 <= argument_bytes <= _MOST_SLOT - 8:
         raise ArgumentError(f"argument_bytes must be 0 to {_MOST_SLOT - 8}, got {argument_bytes!r}")
     needed = max(_LEAST_SLOT, _GRAPH_BYTES, argument_bytes + 8)
     for task in tasks:
@@ -128,6 +128,11 @@ def rows_of(task: PreparedTask, rows: Any) -> np.ndarray[Any, Any]:
         if is_number:
             with np.errstate(all="ignore"):
                 field[...] = column.astype(field.dtype, casting="unsafe")
-        if not is_number or (field.dtype.kind in "iu" and not np.array_equal(field, column)):
+        fits = is_number and (
+            np.array_equal(field, column)
+            if field.dtype.kind in "iu"
+            else np.array_equal(np.isinf(field), np.isinf(column))
+        )
+        if not fits:
             raise ArgumentError(f"argument {one} of task {name} must be {field.dtype}, and a row does not fit")
     return found

@@ -48,6 +48,9 @@ class Assembly:
             self.threads = threads_of(tasks, threads, device)
             self._language = find_language(device.language)
             self.arrays = {name: _to_device(name, one, device) for name, one in given.items()}
+            self._given = list(
+                given.values()
+            )  # tensors of other libraries live as long as the grid, even if the array is closed
             self.table = TaskTable.of(tasks, self._task_arrays(), self.threads, self._language)
             self._slot = slot_bytes(self.table.numbered, argument_bytes)
             Layout(1, capacity, self._slot)  # refuses a capacity that cannot be, before anything is compiled
@@ -118,4 +121,5 @@ def _to_device(name: str, given: Any, device: Device) -> Array:
     array_dtype(name, array)
     if array.device is not device:
         raise ArgumentError(f"array {name} must be on {device.spec}, and is on {array.device.spec}")
+    array.stop_recycling()  # the grid may write to it after it was closed
     return array

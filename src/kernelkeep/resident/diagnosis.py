@@ -24,7 +24,7 @@ class Silence:
     """How long a lane has acknowledged nothing although it has something to do."""
 
     def __init__(self, seconds: float) -> None:
-        if not isinstance(seconds, int | float) or not seconds > 0:
+        if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
             raise ArgumentError(f"silence_seconds must be a number above 0, got {seconds!r}")
         self.seconds = seconds
         self._seen: dict[int, tuple[int, float]] = {}  # by lane: what was done, and since when

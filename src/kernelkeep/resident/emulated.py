@@ -50,6 +50,7 @@ class EmulatedGrid:
         self.launches = 0
         self._program: EmulatedProgram | None = None
         self._threads: list[EmulatedBlock] = []
+        self._ending = False  # told to end
         self._lock = threading.RLock()
         self._graphs: weakref.WeakValueDictionary[int, EmulatedGraph] = weakref.WeakValueDictionary()
         self._shared: Shared | None = None
@@ -124,17 +125,22 @@ class EmulatedGrid:
             if not self._threads:
                 return
             self.view.command[:] = EXIT
+            self._ending = True
             deadline = time.monotonic() + self.end_seconds
             assert self._shared is not None
             self._shared.wake()
             for thread in self._threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
                 if thread.is_alive():
-                    self.view.command[:] = RUN
+                    # The command stands: blocks that have seen it take no more tasks, and end when all can.
                     raise DeviceError(f"the resident grid does not end: {self.diagnose()}")
-            self._threads = []
-            _running.discard(self)
-            self.view.command[:] = RUN
+            self._have_ended()
+
+    def _have_ended(self) -> None:
+        self._threads = []
+        self._ending = False
+        _running.discard(self)
+        self.view.command[:] = RUN
 
     def abandon(self) -> None:
         """Threads that do not end: when their tasks end after all, they take no others."""
@@ -144,6 +150,8 @@ class EmulatedGrid:
     def resume(self) -> None:
         """Start the threads, if they are wanted."""
         with self._lock:
+            if self._ending and not any(thread.is_alive() for thread in self._threads):
+                self._have_ended()
             if self._threads or not self.is_wanted:
                 return
             assert self._program is not None
@@ -172,9 +180,11 @@ class EmulatedGrid:
             self.resume()
 
     def check(self) -> None:
-        """Raise what ended a block."""
+        """Raise what ended a block. Blocks that ended late, when told to, are started again."""
         if self._shared is not None and self._shared.failure is not None:
             raise self._shared.failure
+        if self._ending:
+            self.resume()
 
     def close(self) -> None:
         """Release the program. The threads have ended."""

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import ArgumentError
+from .argument_checks import timeout_seconds
 from .lane import future_type
 from .waiter import Waiter
 
@@ -80,7 +82,8 @@ class FutureWaits:
 
     def wait_for_result(self, timeout: float | None = None) -> Any:
         """The result; TimeoutError after `timeout` seconds. `result` comes here when the result is not there at once."""
-        end = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        limit = timeout_seconds(timeout)
+        end = None if limit is None else time.monotonic_ns() + int(limit * 1e9)
         spin_ns = self.context.spin_ns
         while not self.settled():
             self.raise_loss()
@@ -128,6 +131,8 @@ class FutureWaits:
 
     def add_done_callback(self, function: Callable[[Self], object]) -> None:
         """Call `function(future)` when it is done: now if it is, else from the resident's waiter thread."""
+        if not callable(function):
+            raise ArgumentError(f"function must be callable, got {function!r}")
         if self.done():
             function(self)
         else:
@@ -206,10 +211,11 @@ class TaskFuture(LaneFuture, Future):
 class BatchFuture(FutureWaits):
     """Several futures as one: a `submit_many` that took several pushes, or went to several lanes."""
 
-    __slots__ = ("_lanes", "failure", "parts")
+    __slots__ = ("_code", "_lanes", "failure", "parts")
 
-    def __init__(self, parts: Iterable[Any]) -> None:
+    def __init__(self, parts: Iterable[Any], code: str = "") -> None:
         self.parts: tuple[Any, ...] = tuple(parts)
+        self._code = self.parts[0].code if self.parts else code
         self.failure: BaseException | None = None
         self._lanes = tuple({id(part.lane): part.lane for part in self.parts}.values())
 
@@ -239,6 +245,8 @@ class BatchFuture(FutureWaits):
         return self.wait_for_result(timeout)
 
     def outcome(self) -> Any:
-        if not self.parts or not self.parts[0].code:
+        if not self._code:
             return None
-        return np.frombuffer(bytearray().join([part.value() for part in self.parts]), self.parts[0].code)
+        if not self.parts:
+            return np.zeros(0, self._code)
+        return np.frombuffer(bytearray().join([part.value() for part in self.parts]), self._code)

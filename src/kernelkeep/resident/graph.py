@@ -109,6 +109,8 @@ class TaskGraph:
             raise ArgumentError(f"whole_grid must be True, False or None, got {whole_grid!r}")
         prepared = self._find_task(task)
         pack_record(prepared, args, whole_grid, self._slot)
+        if not isinstance(after, TaskNode | str | Iterable):
+            raise ArgumentError(f"after must be nodes of this graph, or their names, got {after!r}")
         places = [after] if isinstance(after, TaskNode | str) else list(after)
         with self._lock:
             if name is not None and (not isinstance(name, str) or not name or name in self._names):
@@ -141,6 +143,8 @@ class TaskGraph:
 
     def set_arguments(self, node: TaskNode, args: tuple[Any, ...]) -> None:
         """Other arguments for a node, from the next run on."""
+        if not isinstance(node, TaskNode) or node.graph is not self or not isinstance(args, tuple):
+            raise ArgumentError(f"a node of this graph and a tuple of arguments are needed, got {node!r} and {args!r}")
         prepared = self._find_task(node.task)
         pack_record(prepared, args, node.whole_grid, self._slot)
         with self._lock:

@@ -80,7 +80,7 @@ class DeviceGrid:
         most = self.blocks_place.count_blocks(lease.program)
         if wanted is None:
             return min(most, self.blocks_place.processors)
-        if not isinstance(wanted, int) or not 1 <= wanted <= most:
+        if not isinstance(wanted, int) or isinstance(wanted, bool) or not 1 <= wanted <= most:
             raise ArgumentError(
                 f"blocks must be 1 to {most}, which fit on {self.device.spec} with these tasks, got {wanted!r}"
             )
@@ -180,10 +180,12 @@ class DeviceGrid:
                 self._grid.copy_from(np.zeros(_GRID_BYTES, "u1"))
                 addresses = [self.blocks_place.address_of(one) for one in (self._grid, self._traces, *self._arrays)]
                 self.blocks_place.launch(self._lease.program, self.blocks, (self._ring_address, *addresses))
-            except DeviceError as error:
-                self._failure = error  # whoever waits for tasks hears of it
+            except Exception as error:  # whoever waits for tasks hears of it
+                known = isinstance(error, DeviceError)
+                self._failure = error if known else DeviceError(f"the resident grid cannot be launched: {error}")
                 raise
             self._running = True
+            self._failure = None
             self.launches += 1
 
     @contextmanager

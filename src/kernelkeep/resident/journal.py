@@ -87,10 +87,13 @@ class Journal:
         capacity = found.layout.capacity
         counts = [(int(view.done[lane]), int(view.head[lane])) for lane in range(found.layout.lanes)]
         for lane, (done, head) in enumerate(counts):
-            if not 0 <= head - done <= capacity:
+            if done == head + 1:  # killed between the copy of a record, which the device ran, and its head
+                head, counts[lane] = done, (done, done)
+            if not 0 <= head - done <= capacity or head >> 62:
                 raise ArgumentError(
                     f"the journal {self.path} is damaged: {head} tasks of block {lane} were submitted and {done} were done"
                 )
+        self._heads = [head for _, head in counts]
         self._since = [done for done, _ in counts] if checkpoint is None else self._done_at(checkpoint, counts)
         for lane, ((_, head), since) in enumerate(zip(counts, self._since, strict=True)):
             if head - since > capacity:
@@ -130,7 +133,7 @@ class Journal:
             self._file = found
             self.recovered = self._told(self._numbered(found))
             view = RingView(layout, found.ring)
-            view.done[:] = self._since
+            view.head[:], view.done[:] = self._heads, self._since
             view.beat[:], view.running[:], view.since[:] = 0, 0, 0
             found.describe(_described(self._table))
         else:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .argument_checks import timeout_seconds
 from .future import TaskFuture, Waiting
 from .lane import open_lane
 from .protocol import Layout
@@ -92,7 +93,8 @@ class Lanes:
 
     def drain(self, timeout: float | None) -> bool:
         """Wait until every task submitted so far is done; whether that is so after `timeout` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        limit = timeout_seconds(timeout)
+        deadline = None if limit is None else time.monotonic() + limit
         for lane, head in [(lane, lane.submitted) for lane in self.all]:
             while not lane.wait(head, _DRAIN_SPIN_NS, _slice(deadline)):
                 if deadline is not None and time.monotonic() >= deadline:

@@ -119,8 +119,8 @@ class Layout(msgspec.Struct, frozen=True):
             raise ArgumentError(f"lanes must be 1 to {MAX_LANES}, got {self.lanes}")
         for name, least, most in (("capacity", 8, MAX_CAPACITY), ("slot", 16, MAX_SLOT)):
             value = getattr(self, name)
-            if not least <= value <= most or value & (value - 1):
-                raise ArgumentError(f"{name} must be a power of two from {least} to {most}, got {value}")
+            if type(value) is not int or not least <= value <= most or value & (value - 1):
+                raise ArgumentError(f"{name} must be a power of two from {least} to {most}, got {value!r}")
 
     @property
     def results_at(self) -> int:

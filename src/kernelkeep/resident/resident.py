@@ -24,6 +24,7 @@ from .. import settings
 from ..cache.program_cache import ProgramCache
 from ..continuous.checkpoints.checkpoint import Checkpoint, Written
 from ..errors import ArgumentError, DeviceError, TaskSilent
+from .argument_checks import timeout_seconds
 from .arguments import rows_of, timeline_entries
 from .assembly import Assembly
 from .diagnosis import WAY_OUT, Silence, describe
@@ -161,7 +162,8 @@ class Resident:
         """
         self._check_open()
         task = self._parts.table.task(name)
-        return BatchFuture(self._lanes.push_rows(task, rows_of(task, rows), self._check_open, ordered=ordered))
+        parts = self._lanes.push_rows(task, rows_of(task, rows), self._check_open, ordered=ordered)
+        return BatchFuture(parts, task.result_code)
 
     def rows_dtype(self, name: str) -> np.dtype[Any]:
         """The record type of a task's arguments, as `submit_many` takes them fastest."""
@@ -252,8 +254,9 @@ class Resident:
 
         `DeviceError` says what runs if it has not ended after `timeout` seconds.
         """
+        limit = timeout_seconds(timeout)
         try:
-            self._stop(timeout)
+            self._stop(limit)
         finally:
             self._waiting.close()  # without the lock: callbacks may use it
 
@@ -261,6 +264,7 @@ class Resident:
         with self._control:
             if self._ended:
                 return
+            usual = self._grid.end_seconds
             if timeout is not None:
                 self._grid.end_seconds = timeout
             failed = self._failure is not None and not self._closed
@@ -271,6 +275,7 @@ class Resident:
                 if not failed or self._grid.runs:
                     raise
             finally:
+                self._grid.end_seconds = usual
                 self._closed = True
                 stays = "; it stays in the journal" if self._parts.journal is not None else ""
                 self._fail(DeviceError(f"the resident grid was stopped before this task{stays}"))

@@ -98,6 +98,10 @@ def prepare(
     if not isinstance(name, str) or not _IDENTIFIER.match(name):
         raise ArgumentError(f"a task's name must be a letter followed by letters, digits and _, got {name!r}")
     task = given if isinstance(given, Task) else Task(given)
+    if not isinstance(task.whole_grid, bool):
+        raise ArgumentError(f"whole_grid of task {name} must be True or False, got {task.whole_grid!r}")
+    if task.args is not None and not isinstance(task.args, Mapping):
+        raise ArgumentError(f"args of task {name} must be a mapping of names to dtypes, got {task.args!r}")
     if isinstance(task.body, PortableKernel):
         return _from_kernel(name, task, task.body, number, arrays, threads, language)
     if isinstance(task.body, Source):

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from ..errors import TaskSilent
+
 LEAST_SLEEP, MOST_SLEEP = 20e-6, 1e-3
 LOOK_SECONDS = 0.1
 IDLE_SECONDS = 1.0  # a thread without futures ends after that, and a new one is started when needed
@@ -30,6 +32,7 @@ class Waiter:
         self._queues: dict[int, deque[Watched]] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._silent: Any = None  # the future whose task was last found to take long
 
     def add(self, future: Any, function: Callable[[Any], object]) -> None:
         """Call `function(future)` from the waiter's thread when the future is done."""
@@ -79,26 +82,29 @@ class Waiter:
         """Take the futures that are done out of the queues; all of them when the waiter is being closed."""
         finished: list[Watched] = []
         for key, queue in list(self._queues.items()):
-            while queue and (self._closed or is_over(queue[0][0], look)):
+            while queue and (self._closed or self._is_over(queue[0][0], look)):
                 finished.append(queue.popleft())
             if not queue:
                 del self._queues[key]
         return finished
 
-
-def is_over(future: Any, look: bool) -> bool:
-    """Whether a future is done; `look` whether its device still answers, and if not make that its failure."""
-    if look and not future.done():
-        try:
-            future.look()
-        except Exception as error:
-            future.failure = error
-    return bool(future.done())
+    def _is_over(self, future: Any, look: bool) -> bool:
+        """Whether a future is done; `look` whether its device still answers, and if not make that its failure."""
+        if look and not future.done():
+            try:
+                future.look()
+            except TaskSilent as error:  # the task goes on, so this is no outcome; nobody waits here, so it is logged
+                if self._silent is not future:
+                    self._silent = future
+                    _log.warning("%s", error)
+            except Exception as error:
+                future.failure = error
+        return bool(future.done())
 
 
 def call(function: Callable[[Any], object], future: Any) -> None:
     """Call a callback; what it raises is logged, for there is nobody to raise it to."""
     try:
         function(future)
-    except Exception:
+    except BaseException:  # the thread goes on: others wait for it
         _log.exception("a callback of %r raised", future)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, DeviceError
 from ..array import Array
 from ..program import Program
 from ..resident_blocks import ResidentBlocks, SuspendableGrid
@@ -43,7 +43,9 @@ class CudaResidentBlocks(ResidentBlocks):
     def address_of(self, array: Array) -> int:
         if array.device is not self._device:
             raise ArgumentError(f"array must be on {self._device.spec}")
-        return int(array.handle)
+        if (handle := array.handle) is None:
+            raise DeviceError("an array of the resident grid was closed, so it cannot be launched again: stop it first")
+        return int(handle)
 
     @property
     def processors(self) -> int:

@@ -44,7 +44,7 @@ class BatchTests(ResidentPart):
         assert total.sum() == 6 * len(given)
         assert resident.submit_many("twice", [4, 5]).result(TIMEOUT).tolist() == [8, 10]
         assert resident.submit_many("nothing", 7).count == 7
-        assert resident.submit_many("twice", np.zeros((0, 1), "i4")).result(TIMEOUT) is None
+        assert resident.submit_many("twice", np.zeros((0, 1), "i4")).result(TIMEOUT).tolist() == []
 
     def test_more_rows_than_the_ring_holds(self, cache: ProgramCache) -> None:
         with self.opened(cache, capacity=16) as resident:
@@ -61,6 +61,7 @@ class BatchTests(ResidentPart):
             ("twice", np.array([1.5]), "argument v of task twice must be int32"),
             ("twice", np.array([2**31]), "argument v of task twice must be int32"),
             ("twice", ["a"], "argument v of task twice must be int32"),
+            ("fill", [(0, 1, 1e39)], "argument value of task fill must be float32"),
             ("count", [1, 2, 3], "must have 2 columns"),
             ("count", np.zeros(3, [("at", "i4"), ("to", "i4")]), "must have the fields at, by"),
             ("nothing", [1, 2], "takes no arguments"),

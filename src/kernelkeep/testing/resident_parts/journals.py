@@ -62,6 +62,18 @@ class JournalTests(ResidentPart):
             assert len(resident.recovered) == 0
             assert sum(resident.submitted) == 13
 
+    def test_a_process_that_was_killed_before_it_stored_a_head(self, cache: ProgramCache, journal: Path) -> None:
+        """The device had run the task by then, from the copy of its record."""
+        with self.opened(cache, journal=journal, capacity=64, blocks=1) as resident:
+            resident.submit_many("count", [(0, 1)] * 5).result(TIMEOUT)
+        data = np.frombuffer(journal.read_bytes(), "u1").copy()
+        data[1 << 18 :].view("u8")[16] -= 1
+        journal.write_bytes(data.tobytes())
+        with self.opened(cache, journal=journal, capacity=64, blocks=1) as resident:
+            assert len(resident.recovered) == 0
+            assert resident.submit("twice", 4).result(TIMEOUT) == 8
+            assert resident.submitted == resident.done == (6,)
+
     @pytest.mark.parametrize("change", ["blocks", "capacity", "tasks"])
     def test_the_grid_may_be_another_one(self, cache: ProgramCache, journal: Path, change: str) -> None:
         self.interrupted(cache, journal)

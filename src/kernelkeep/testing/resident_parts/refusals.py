@@ -51,6 +51,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "blocks": ({"blocks": 0}, "blocks must be 1 to .*, got 0"),
     "many blocks": ({"blocks": 1 << 20}, "blocks must be 1 to .*, got 1048576"),
     "capacity": ({"capacity": 100}, "capacity must be a power of two from 8 to .*, got 100"),
+    "no number": ({"capacity": "many"}, "capacity must be a power of two from 8 to .*, got 'many'"),
+    "no integer": ({"capacity": 1024.0}, r"capacity must be a power of two from 8 to .*, got 1024\.0"),
+    "a truth": ({"blocks": True}, "blocks must be 1 to .*, got True"),
+    "args": ({"tasks": {"a": Task("", args=5)}}, "args of task a must be a mapping of names to dtypes, got 5"),  # type: ignore[arg-type]
+    "wide": ({"tasks": {"a": Task("", whole_grid=1)}}, "whole_grid of task a must be True or False, got 1"),  # type: ignore[arg-type]
     "argument_bytes": ({"argument_bytes": -1}, "argument_bytes must be 0 to .*, got -1"),
     "silence": ({"silence_seconds": 0}, "silence_seconds must be a number above 0, got 0"),
     "timeline": ({"timeline": -1}, "timeline must be 0 to .*, got -1"),
@@ -100,6 +105,13 @@ class RefusalTests(ResidentPart):
         with pytest.raises(ArgumentError, match=said):
             resident.submit(name, *args)
         assert resident.submit("twice", 1).result(TIMEOUT) == 2
+
+    @pytest.mark.parametrize("timeout", ["5", float("nan"), [1]])
+    def test_timeouts_are_numbers(self, resident: Resident, timeout: Any) -> None:
+        for wait in (resident.submit_many("twice", [1]).wait_for_result, resident.drain, resident.stop):
+            with pytest.raises(ArgumentError, match="timeout must be a number of seconds or None, got"):
+                wait(timeout)
+        assert resident.submit("twice", 1).result(float("inf")) == 2
 
     def test_a_body_with_a_mistake_names_the_line(self, cache: ProgramCache) -> None:
         with pytest.raises(CompileError, match="missing") as caught:

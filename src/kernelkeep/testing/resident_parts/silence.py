@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from ...cache.program_cache import ProgramCache
 from ...devices.base import Device
 from ...errors import DeviceError, TaskSilent
 from ...resident.resident import Resident
+from ..executor_parts.common import eventually
 from .common import TIMEOUT, ResidentPart
 
 __all__ = ["SilenceTests"]
@@ -55,6 +57,25 @@ class SilenceTests(ResidentPart):
         assert behind.result(TIMEOUT) is None
         resident.close()
 
+    def test_a_callback_waits_for_a_task_that_takes_long(
+        self, cache: ProgramCache, device: Device, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        resident = self.looping(cache, device)
+        called = threading.Event()
+        try:
+            future = resident.submit("endless", 42, 0.5)
+            future.add_done_callback(lambda future: called.set())
+            with pytest.raises(TaskSilent):
+                future.result(TIMEOUT)
+            assert eventually(lambda: "runs endless(n=42" in caplog.text)
+            assert not called.is_set()
+        finally:
+            self.let_go(resident)
+        assert called.wait(TIMEOUT)
+        assert future.result(TIMEOUT) is None
+        assert caplog.text.count("runs endless(n=42") == 1
+        resident.close()
+
     def test_pause_tells_what_does_not_end_and_the_grid_goes_on(
         self, cache: ProgramCache, device: Device, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -71,6 +92,9 @@ class SilenceTests(ResidentPart):
         finally:
             self.let_go(resident)
         assert future.result(TIMEOUT) is None
+        assert behind.result(TIMEOUT) is None
+        with resident.paused():  # it is whole again
+            behind = resident.submit("quick", 4)
         assert behind.result(TIMEOUT) is None
         resident.stop(TIMEOUT)
 
