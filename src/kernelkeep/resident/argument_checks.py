@@ -28,7 +28,8 @@ def timeout_seconds(given: Any) -> float | None:
         return None
     if not isinstance(given, Real) or given != given:
         raise ArgumentError(f"timeout must be a number of seconds or None, got {given!r}")
-    return None if given > _LONG_SECONDS else max(0.0, float(given))
+    found: float = min(given, _LONG_SECONDS)  # type: ignore[assignment]
+    return None if found == _LONG_SECONDS else max(0.0, float(found))
 
 
 def checked(number: int | str, code: str, value: Any) -> Any:

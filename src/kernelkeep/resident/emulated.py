@@ -130,8 +130,7 @@ class EmulatedGrid:
             assert self._shared is not None
             self._shared.wake()
             for thread in self._threads:
-                thread.join(max(0.0, deadline - time.monotonic()))
-                if thread.is_alive():
+                if not thread.ended.wait(max(0.0, deadline - time.monotonic())):
                     # The command stands: blocks that have seen it take no more tasks, and end when all can.
                     raise DeviceError(f"the resident grid does not end: {self.diagnose()}")
             self._have_ended()
@@ -150,7 +149,7 @@ class EmulatedGrid:
     def resume(self) -> None:
         """Start the threads, if they are wanted."""
         with self._lock:
-            if self._ending and not any(thread.is_alive() for thread in self._threads):
+            if self._ending and all(thread.ended.is_set() for thread in self._threads):
                 self._have_ended()
             if self._threads or not self.is_wanted:
                 return
@@ -165,10 +164,20 @@ class EmulatedGrid:
                 for number in range(self.blocks)
             ]
             _running.add(self)
-            for thread in self._threads:
-                thread.start()
+            self._start_threads(self._shared)
             threading.Thread(target=_beat, args=(list(self._threads),), name="kernelkeep-beats", daemon=True).start()
             self.launches += 1
+
+    def _start_threads(self, shared: Shared) -> None:
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError as error:  # the system has no more threads
+            shared.fail(DeviceError(f"the emulated grid cannot start: {error}"))
+            for thread in self._threads:
+                if thread.ident is None:
+                    thread.ended.set()
+            raise DeviceError(f"the emulated grid cannot start: {error}") from None
 
     @contextmanager
     def out_of_the_way(self) -> Iterator[None]:

@@ -95,6 +95,7 @@ class EmulatedBlock(threading.Thread):
 
     def __init__(self, shared: Shared, number: int, queue: Queue | None, traces: np.ndarray[Any, Any]) -> None:
         super().__init__(name=f"kernelkeep-block-{number}", daemon=True)
+        self.ended = threading.Event()  # `join` that is interrupted takes a thread that runs for one that has ended
         self._shared, self._number, self._queue = shared, number, queue
         self._results: dict[str, Array] = {}
         self._seen_calls = 0
@@ -112,10 +113,11 @@ class EmulatedBlock(threading.Thread):
         finally:
             for array in self._results.values():
                 array.close()
+            self.ended.set()
 
     def beat(self) -> bool:
         """Tell the host that the block lives, and what it runs; whether it does."""
-        if not self.is_alive():
+        if self.ended.is_set():
             return False
         view, number = self._shared.view, self._number
         running = self._running

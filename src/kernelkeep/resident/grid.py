@@ -181,8 +181,10 @@ class DeviceGrid:
                 addresses = [self.blocks_place.address_of(one) for one in (self._grid, self._traces, *self._arrays)]
                 self.blocks_place.launch(self._lease.program, self.blocks, (self._ring_address, *addresses))
             except Exception as error:  # whoever waits for tasks hears of it
-                known = isinstance(error, DeviceError)
-                self._failure = error if known else DeviceError(f"the resident grid cannot be launched: {error}")
+                if isinstance(error, DeviceError):
+                    self._failure = error
+                else:
+                    self._failure = DeviceError(f"the resident grid cannot be launched: {error}")
                 raise
             self._running = True
             self._failure = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,23 @@ def test_an_array_that_is_closed_fails_the_grid(reference: kk.ProgramCache) -> N
         resident.arrays["x"].close()
         with pytest.raises(kk.KernelKeepError, match="closed"):
             resident.submit("get", 1).result(TIMEOUT)
+
+
+def test_a_stop_that_is_interrupted_takes_no_block_for_ended(opencl: kk.ProgramCache) -> None:
+    loop = {"endless": "() { if (kk_local_id(0) == 0) while (kk_atomic_load(flag[0]) == 0) { } }"}
+    resident = kk.Resident.emulated(opencl, loop, {"flag": np.zeros(4, "i4")}, silence_seconds=0.1)
+    try:
+        with pytest.raises(kk.TaskSilent):
+            resident.submit("endless").result(TIMEOUT)
+        threading.Timer(0.1, _thread.interrupt_main).start()
+        with pytest.raises(KeyboardInterrupt):
+            resident.stop(TIMEOUT)
+        with pytest.raises(kk.DeviceError, match="does not end: block 0 runs endless"):
+            resident.stop(0)
+    finally:
+        resident.arrays["flag"].copy_from(np.ones(4, "i4"))
+    resident.stop(TIMEOUT)
+    assert resident.done == (1, 0)
 
 
 def test_kernels_in_the_devices_language_are_tasks(opencl: kk.ProgramCache) -> None:
