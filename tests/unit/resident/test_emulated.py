@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,13 +69,15 @@ def test_an_array_that_is_closed_fails_the_grid(reference: kk.ProgramCache) -> N
             resident.submit("get", 1).result(TIMEOUT)
 
 
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals of threads are for Unix")
 def test_a_stop_that_is_interrupted_takes_no_block_for_ended(opencl: kk.ProgramCache) -> None:
     loop = {"endless": "() { if (kk_local_id(0) == 0) while (kk_atomic_load(flag[0]) == 0) { } }"}
     resident = kk.Resident.emulated(opencl, loop, {"flag": np.zeros(4, "i4")}, silence_seconds=0.1)
     try:
         with pytest.raises(kk.TaskSilent):
             resident.submit("endless").result(TIMEOUT)
-        threading.Timer(0.1, _thread.interrupt_main).start()
+        main = threading.main_thread().ident
+        threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             resident.stop(TIMEOUT)
         with pytest.raises(kk.DeviceError, match="does not end: block 0 runs endless"):
