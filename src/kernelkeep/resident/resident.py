@@ -292,7 +292,9 @@ class Resident:
         self.stop()
 
     def mark_lost(self, reason: str) -> None:
-        """In a forked child: nothing here is ours."""
+        """In a forked child: nothing here is ours, and locks may be held by threads that do not exist here."""
+        self._control = threading.RLock()
+        self._waiting.waiter.mark_lost()
         self._closed = self._ended = True
         self._said_when_closed = reason
         self._fail(DeviceError(reason))

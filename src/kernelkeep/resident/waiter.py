@@ -55,6 +55,11 @@ class Waiter:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
+    def mark_lost(self) -> None:
+        """In a forked child: the thread does not exist here, and may have held the lock."""
+        self._changed = threading.Condition()
+        self._queues, self._thread, self._closed = {}, None, True
+
     def _watch(self) -> None:
         pause, looked = LEAST_SLEEP, time.monotonic()
         while True:

@@ -192,6 +192,19 @@ def test_a_waiter_that_is_closed_calls_what_is_left(make_ring: MakeRing) -> None
     assert called == [future, future]
 
 
+def test_a_forked_child_does_not_wait_for_the_waiters_thread(make_ring: MakeRing) -> None:
+    _, [lane] = make_ring(context=(context := Waiting()))
+    waiter = context.waiter
+    holder = threading.Thread(target=waiter._changed.acquire)  # as the child finds it
+    holder.start()
+    holder.join()
+    waiter.mark_lost()
+    context.close()
+    called: list[Any] = []
+    lane.push(PLAIN, ()).add_done_callback(called.append)
+    assert len(called) == 1
+
+
 def test_a_callback_learns_that_the_device_is_silent(make_ring: MakeRing) -> None:
     def on_silence(lane: Any) -> None:
         raise DeviceError("gone")
