@@ -117,6 +117,10 @@ def prepare(
     scalars = [Scalar(one, dtype) for one, dtype in args.items()]
     used = set(_IDENTIFIERS.findall(body))
     buffers = [Buffer(one.name, one.dtype, "rw") for one in arrays if one.name in used]
+    if (
+        not buffers and not scalars
+    ):  # NVIDIA's OpenCL compiler refuses a kernel without parameters and with next to nothing in it
+        buffers = [Buffer(one.name, one.dtype, "rw") for one in arrays[:1]]
     for one in scalars:
         if any(one.name == array.name for array in arrays):
             raise ArgumentError(f"task {name} has an argument {one.name}, and so is an array of the grid called")

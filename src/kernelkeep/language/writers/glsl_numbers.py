@@ -99,7 +99,13 @@ class GlslNumbers(BindingWriter):
         return super().cast(operand, target)
 
     def _may_be_negative_and_small(self, operand: Expression) -> bool:
-        if operand.type.kind != "integer" or isinstance(operand, Literal):  # type: ignore[attr-defined]
+        source = operand.type
+        if (
+            not isinstance(source, Scalar)
+            or source.kind != "integer"
+            or source.size > 4
+            or isinstance(operand, Literal)
+        ):
             return False
         low, high = self.ranges.of(operand)
         return -(1 << 24) <= low < 0 and high < 1 << 24

@@ -94,7 +94,7 @@ class OpenCLWriter(OpenCLVectors):
     def kernel(self) -> None:
         x, y, z = self.group
         self.line(f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))")
-        self.line(f"void {self.entry.symbol}({self.kernel_parameters()}) {{")
+        self.line(f"void {self.entry.symbol}({self.kernel_parameters() or 'void'}) {{")
         before = len(self.lines)
         self.kernel_body()
         if not any(line.strip(" {}") for line in self.lines[before:]):
