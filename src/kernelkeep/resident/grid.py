@@ -192,9 +192,12 @@ class DeviceGrid:
 
     @contextmanager
     def out_of_the_way(self) -> Iterator[None]:
-        """No grid runs meanwhile."""
+        """No grid runs meanwhile. `DeviceError` if this one cannot be launched afterwards."""
+        before = self._failure
         with quick_switches(), self.blocks_place.out_of_the_way():
             yield
+        if self._failure is not None and self._failure is not before:
+            raise self._failure
 
     def check(self) -> None:
         """Raise `DeviceError` if the kernel failed or ended by itself. One that ended late, when told to, is launched again."""

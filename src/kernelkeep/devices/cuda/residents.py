@@ -112,10 +112,7 @@ class Residents:
                 self._forget(grid)
                 raise
             finally:
-                try:
-                    self._resume(*self.grids)
-                except Exception as error:  # it does not concern the new one
-                    warnings.warn(f"a resident grid could not be launched again: {error}", RuntimeWarning, stacklevel=2)
+                self._resume_all()  # an error of another does not concern the new one
 
     def remove(self, grid: SuspendableGrid) -> None:
         """The kernel of a grid has ended and is not launched again. After the last one, the postponed calls are made.
@@ -138,7 +135,8 @@ class Residents:
         """For a block with calls that wait for every running kernel: no grid runs meanwhile. May be nested.
 
         Several threads may be in such a block. The first one suspends the grids and makes the postponed calls, the last one
-        launches the grids again. Raises what a grid's `suspend` or `resume` raises.
+        launches the grids again. Raises what a grid's `suspend` raises. A grid that cannot be launched again is a
+        `RuntimeWarning`: this thread may have nothing to do with it, and whoever waits for its tasks gets the error.
         """
         return _OutOfTheWay(self)
 
@@ -163,7 +161,7 @@ class Residents:
             self._blocks -= 1
             self._no_block.notify_all()  # they go on when this lock is free
             if not self._blocks and self.grids:
-                self._resume(*self.grids)
+                self._resume_all()
 
     def limit_postponed(self, memory_bytes: int) -> None:
         """Make the postponed calls if there are many: so what waits to be freed does not fill the device."""
@@ -212,6 +210,13 @@ class Residents:
         for grid in grids[:1]:
             with grid.device.current:
                 self.discarded.clear()
+
+    def _resume_all(self) -> None:
+        """Launch all grids. One that cannot be launched is a warning: its `resume` tells whoever waits for its tasks."""
+        try:
+            self._resume(*self.grids)
+        except Exception as error:
+            warnings.warn(f"a resident grid could not be launched again: {error}", RuntimeWarning, stacklevel=4)
 
     def _resume(self, *grids: SuspendableGrid) -> None:
         """Launch grids, once no call is under way that would wait for them. All are tried; the first error is raised."""
