@@ -25,13 +25,15 @@ The counters have 64 bits and only grow. No operation reads and writes a word in
 
 Who does what, in which order
     Host, to submit task s:   1. wait until done > s - capacity, and the result of s - capacity is collected;
-                              2. write the record;  3. write its copy beside head, which may be left out: then the first
-                              word of the copy gets a tag that no block expects;  4. store head = s + 1, release.
+                              2. write the record, and see to old tags (below);  3. write its copy beside head, each word a
+                              release, which may be left out: then the words of the copy get a tag that no block
+                              expects, that of a task that is done;  4. store head = s + 1, release.
                               Many tasks: write all their records, no copy, then store head once.
     Device, reader:           load head, acquire at system scope; then read the records below it. Where one thread of a warp loads
                               head and others read records, a `__syncwarp` between them passes the order on. Where all
                               words of the copy (as many as a slot has, at most 14) carry the tag of the next task, low 32
-                              bits of s + 1, they are its record, whatever head is: this saves the second read.
+                              bits of s + 1, and there is room for it in the block, they are its record, whatever head is: this
+                              saves the second read. So head may be behind what the block has: then it says nothing.
     Device, worker:           run the tasks of the lane one after the other.
     Device, writer:           1. after the worker's part of task s: fence at system scope;
                               2. store the result words and done = s + 1, relaxed, in any order. Several tasks may share one fence
@@ -43,8 +45,13 @@ Why it is right
     - A record is complete when its number is below head: the host's release and the reader's acquire order them. On x86 a plain
       store is a release and a plain load an acquire; on ARM the host uses barriers of the outer shareable domain, since the
       device is an observer outside the processors. A reader that kept an old copy of a slot drops it with the acquire.
-    - A copy needs no order: each of its words is stored and loaded as a whole and says itself whose it is. It is written anew, or
-      its first word spoilt, by every submission, so a tag in it is never older than one submission and cannot return.
+    - The words of a copy need no order among themselves: each is stored and loaded as a whole and says itself whose it is. All
+      are written anew, or spoilt, by every submission, so a tag in them is never older than one submission and cannot return. To
+      spoil the first word only is not enough: 2^32 tasks later the others pass for words of the next copy.
+    - A copy comes after all that was stored before it. From then on the task may run, and its result arrive: a tag that is spoilt
+      later is that of the result itself. And done is never more than one ahead of head.
+    - A copy after head would be right too, and recovery would not have to know of it; but a block that sees the head first reads
+      the slot. A host that never writes copies may spoil the first word only.
     - A slot is written again only after the task in it was acknowledged, so the reader has read it: the read comes before the
       run, the run before the fence, the fence before done.
     - What a task wrote is visible when done passes it: the fence stands between. Tasks of one lane see each other's writes
@@ -55,10 +62,11 @@ Why it is right
 
 Tags wrap
     A tag returns after 2^32 tasks. A task without a result need not write words, so the last ones in a slot may be just that
-    old, and fresh memory looks like tag 0. So from task 2^32 - 1 on the host looks, before it stores head, at the words of each
-    task that has a result, and where a tag is already the expected one it stores another. At that time nobody waits for what the
-    words hold: the result of the task before in that slot is collected. If that task had none and its words are still on their
-    way, they have its own tag, which is another one, since there are more tags than slots. Otherwise only the device writes them.
+    old, and fresh memory looks like tag 0. So from task 2^32 - 1 on the host looks, before it writes the copy, at the words of
+    each task that has a result, and where a tag is already the expected one it stores another. At that time nobody waits for what
+    the words hold: the result of the task before in that slot is collected. If that task had none and its words are still on
+    their way, they have its own tag, which is another one, since there are more tags than slots. Otherwise only the device writes
+    them.
 
 Exit and takeover
     The host stores command = 1 in the line of each lane. Each block finishes the task that runs, forgets records it has
@@ -72,6 +80,13 @@ After a crash
     may be missing. In both cases the tasks done … head - 1 are the unacknowledged ones, and exactly they run again. One of them
     may have run, wholly or in part: what a task must do once only, it must be able to repeat, or the arrays must come from a
     checkpoint made at the same `done`. A task below done does not run again; its result may be lost, which its tags tell.
+    Where the process died between a copy and its head, the task was not submitted, but may have run. If it is acknowledged, done
+    is head + 1, and is taken for head. Otherwise its number goes to another task. So before a grid starts, all words of the copy
+    get a tag that no block expects, and so do the result words of task `head` where they have its tag.
+
+Not kept yet
+    `_ring.c` looks for old tags after it has written the copy, and spoils the first word of a copy only: both matter from task
+    2^32 - 1 of a lane on. `journal.py` takes done = head + 1, but leaves the copy and the result words as they are.
 
 `tests/unit/resident/test_protocol_model.py` checks all this by exhaustive interleaving, and that leaving any part out is noticed.
 """
