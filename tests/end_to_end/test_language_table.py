@@ -1,4 +1,4 @@
-"""Every example in the table of docs/language.md is true on the reference device, OpenCL, OpenGL and CUDA.
+"""Every example in the table of docs/language.md is true on the reference device, OpenCL, OpenGL, WebGPU and CUDA.
 
 Each is computed twice: as it is written, where a compiler may compute it, and with its constants hidden from the compiler.
 """
@@ -59,7 +59,7 @@ def examples() -> Iterator[Example]:
 EXAMPLES = list(examples())
 
 
-@pytest.fixture(scope="module", params=["reference", "opencl", "opengl", "cuda"])
+@pytest.fixture(scope="module", params=["reference", "opencl", "opengl", "webgpu", "cuda"])
 def device(request: pytest.FixtureRequest, opencl_device: str) -> Iterator[kk.Device]:
     with open_or_skip(request.param, opencl_device if request.param == "opencl" else None) as device:
         yield device

@@ -30,11 +30,13 @@ def unknown_name(name: str) -> str | None:
 
 
 def unknown_function(name: str) -> str | None:
-    """The sentence for a function that another language has; None for others."""
+    """The sentence for a function that another language or another kind of body has; None for others."""
     if name in _FUNCTIONS:
         return f"{name} is OpenCL's: write {_FUNCTIONS[name]}"
     if name == "printf":
         return 'there is no printf: write kk_print("label", value)'
+    if name == "kk_result":
+        return 'kk_result is for tasks that have a result: write kk.Task(…, result="f4")'
     return None
 
 

@@ -83,7 +83,9 @@ def pack_record(task: PreparedTask, args: Sequence[Any], whole_grid: bool | None
     """A task with its arguments as it would lie in a ring with slots of that size."""
     name = task.parts.name
     if len(args) != len(task.names):
-        raise ArgumentError(f"task {name} takes {len(task.names)} arguments, got {len(args)}")
+        plural = "" if len(task.names) == 1 else "s"
+        names = f" ({', '.join(task.names)})" if task.names else ""
+        raise ArgumentError(f"task {name} takes {len(task.names)} argument{plural}{names}, got {len(args)}")
     wide = task.whole_grid if whole_grid is None else whole_grid
     record = bytearray(slot)
     struct.pack_into("<II", record, 0, task.number | (WIDE if wide else 0), 0)
@@ -93,6 +95,15 @@ def pack_record(task: PreparedTask, args: Sequence[Any], whole_grid: bool | None
         except (TypeError, OverflowError) as error:
             raise ArgumentError(f"task {name}: {error}") from None
     return bytes(record)
+
+
+def argument_error(task: PreparedTask, args: Sequence[Any], error: Exception) -> ArgumentError:
+    """Why a ring refused the arguments of a task. The ring counts arguments; the error says their names."""
+    try:
+        pack_record(task, args, None, _MOST_SLOT)
+    except ArgumentError as named:
+        return named
+    return ArgumentError(f"task {task.parts.name}: {error}")
 
 
 def rows_of(task: PreparedTask, rows: Any) -> np.ndarray[Any, Any]:

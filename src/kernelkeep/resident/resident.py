@@ -25,7 +25,7 @@ from ..cache.program_cache import ProgramCache
 from ..continuous.checkpoints.checkpoint import Checkpoint, Written
 from ..errors import ArgumentError, DeviceError, TaskSilent
 from .argument_checks import timeout_seconds
-from .arguments import rows_of, timeline_entries
+from .arguments import argument_error, rows_of, timeline_entries
 from .assembly import Assembly
 from .diagnosis import WAY_OUT, Silence, describe
 from .future import BatchFuture, TaskFuture, Waiting
@@ -151,7 +151,7 @@ class Resident:
             future: TaskFuture | None = lane.push(plan, args)
             return self._lanes.push(lane, plan, args, self._check_open) if future is None else future
         except (TypeError, OverflowError) as error:
-            raise ArgumentError(f"task {name}: {error}") from None
+            raise argument_error(self._parts.table.task(name), args, error) from None
 
     def submit_many(self, name: str, rows: Any, *, ordered: bool = True) -> BatchFuture:
         """Have a task run once for each row of arguments, with one doorbell for as many as fit into the ring.
@@ -278,7 +278,7 @@ class Resident:
                 self._grid.end_seconds = usual
                 self._closed = True
                 stays = "; it stays in the journal" if self._parts.journal is not None else ""
-                self._fail(DeviceError(f"the resident grid was stopped before this task{stays}"))
+                self._fail(DeviceError(f"the resident grid was stopped before this task was done{stays}"))
                 self._pulse.end()
             self._graphs.clear()
             self._parts.close()

@@ -133,7 +133,7 @@ def open_device(
     try:
         index = index or 0
         if index >= len(adapters):
-            raise DeviceError(f"there is no device {_BACKEND}:{index}; wgpu has {len(adapters)} adapters here")
+            raise DeviceError(f"there is no device {_BACKEND}:{index}; adapters that wgpu has here: {len(adapters)}")
         adapter = adapters[index]
         note_started(adapter.vendor, probing=False)
         info = describe(index, adapter)

@@ -42,6 +42,7 @@ import kernelkeep as kk
         ("template <typename T> T f(T v) { return v; }", (1, 1), "there are no templates"),
         ("z[get_global_id(0)] = 1;", (1, 3), "get_global_id is OpenCL's: write kk_global_id(0)"),
         ('printf("%d", n);', (1, 1), 'there is no printf: write kk_print("label", value)'),
+        ("kk_result(n);", (1, 1), 'kk_result is for tasks that have a result: write kk.Task(…, result="f4")'),
         ("int half = 1;\nhalf h = 2;", (2, 1), "half is a variable here, since line 1"),
         # indices
         ("float t[4][4]; t[n] = 1;", (1, 21), "t has 2 dimensions, and this gives 1 index"),
