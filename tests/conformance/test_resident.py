@@ -86,6 +86,23 @@ class TestCUDA(ResidentTests):
             with pytest.raises(kk.DeviceError, match="an array of the resident grid was closed"):
                 future.result(TIMEOUT)
 
+    def test_a_grid_that_does_not_fit_beside_another_is_refused(self, cache: kk.ProgramCache) -> None:
+        with self.opened(cache, blocks=1) as small, self.opened(cache, blocks=1) as second:
+            grid = small._grid
+            most = grid.blocks_place.count_blocks(grid._lease.program)
+            with pytest.raises(
+                kk.ArgumentError, match=r"beside 2 other resident grids with 2 blocks .* blocks= or sms="
+            ):
+                self.make(cache, blocks=most)
+            assert small.submit("twice", 1).result(TIMEOUT) == second.submit("twice", 1).result(TIMEOUT) == 2
+        with self.opened(cache, blocks=most) as large:
+            with pytest.raises(kk.ArgumentError, match=f"at most 0 beside another resident grid with {most} blocks"):
+                self.make(cache, blocks=1)
+            assert large.submit("twice", 2).result(TIMEOUT) == 4
+            with large.paused(), self.opened(cache, blocks=1) as small:
+                assert small.submit("twice", 3).result(TIMEOUT) == 6
+            assert large.submit("twice", 4).result(TIMEOUT) == 8
+
     def test_a_copy_that_comes_before_its_head_is_one_task(self, cache: kk.ProgramCache) -> None:
         """A host that is interrupted between the two stores: the record runs, and nothing behind it does."""
         with self.opened(cache, blocks=1) as resident:

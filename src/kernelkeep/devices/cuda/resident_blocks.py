@@ -12,6 +12,7 @@ from ..array import Array
 from ..program import Program
 from ..resident_blocks import ResidentBlocks, SuspendableGrid
 from .resident_queue import ResidentQueue
+from .resident_room import Share
 
 if TYPE_CHECKING:
     from .device import CudaDevice
@@ -52,18 +53,29 @@ class CudaResidentBlocks(ResidentBlocks):
         return self._queue.sms
 
     def count_blocks(self, program: Program) -> int:
-        return program.kernel().resident_groups() // self._device.count_sms() * self._queue.sms
+        return self._count_each(program) * self._queue.sms
+
+    def _count_each(self, program: Program) -> int:
+        """How many blocks of the program's kernel fit on one processor."""
+        return program.kernel().resident_groups() // self._device.count_sms()
 
     def launch(self, program: Program, blocks: int, arguments: tuple[int, ...]) -> None:
+        share = Share(blocks, self._count_each(program), self._queue.sms)
+        self._device.residents.room.take(self, share, self._device.spec)
         program.kernel().launch(blocks, arguments, queue=self._queue, cooperative=True)
 
     def wait(self, timeout_seconds: float) -> bool:
         return self._queue.wait(timeout_seconds)
 
     def add(self, grid: SuspendableGrid) -> None:
-        self._device.residents.add(grid)
+        try:
+            self._device.residents.add(grid)
+        except BaseException:
+            self._device.residents.room.give_back(self)
+            raise
 
     def remove(self, grid: SuspendableGrid) -> None:
+        self._device.residents.room.give_back(self)
         self._device.residents.remove(grid)
 
     def out_of_the_way(self) -> AbstractContextManager[None]:

@@ -61,6 +61,7 @@ from ...errors import DeviceError
 from ...weak_set import WeakSet
 from ..resident_blocks import SuspendableGrid
 from .context import Discarded
+from .resident_room import Room
 
 if TYPE_CHECKING:
     from .device import CudaDevice
@@ -80,6 +81,7 @@ class Residents:
         self.discarded = discarded
         self.grids: list[SuspendableGrid] = []  # append and remove are atomic
         self.devices: WeakSet[CudaDevice] = WeakSet()
+        self.room = Room()
         self._flag = threading.RLock()  # held for a few instructions: `grids` and `discarded.held` change together
         self._turn = threading.RLock()  # held while grids are suspended or launched
         self._no_block = threading.Condition(self._turn)
@@ -105,14 +107,16 @@ class Residents:
         with self._turn:
             self._no_block.wait_for(lambda: not self._blocks)
             self._suspend_all()
+            others = list(self.grids)
             try:
                 self._register(grid)
+            finally:
+                self._resume_all(*others)  # first, so that they have room; their errors do not concern the new one
+            try:
                 self._resume(grid)
             except BaseException:
                 self._forget(grid)
                 raise
-            finally:
-                self._resume_all()  # an error of another does not concern the new one
 
     def remove(self, grid: SuspendableGrid) -> None:
         """The kernel of a grid has ended and is not launched again. After the last one, the postponed calls are made.
@@ -161,7 +165,7 @@ class Residents:
             self._blocks -= 1
             self._no_block.notify_all()  # they go on when this lock is free
             if not self._blocks and self.grids:
-                self._resume_all()
+                self._resume_all(*self.grids)
 
     def limit_postponed(self, memory_bytes: int) -> None:
         """Make the postponed calls if there are many: so what waits to be freed does not fill the device."""
@@ -211,10 +215,10 @@ class Residents:
             with grid.device.current:
                 self.discarded.clear()
 
-    def _resume_all(self) -> None:
-        """Launch all grids. One that cannot be launched is a warning: its `resume` tells whoever waits for its tasks."""
+    def _resume_all(self, *grids: SuspendableGrid) -> None:
+        """Launch grids. One that cannot be launched is a warning: its `resume` tells whoever waits for its tasks."""
         try:
-            self._resume(*self.grids)
+            self._resume(*grids)
         except Exception as error:
             warnings.warn(f"a resident grid could not be launched again: {error}", RuntimeWarning, stacklevel=4)
 
