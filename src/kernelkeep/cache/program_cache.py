@@ -424,12 +424,14 @@ class ProgramCache:
             return
         self.closed = True
         discard_open_cache(self)
-        for tenant in list(self._tenants):
-            tenant.close()
-        self.saver.close()
-        self.chain.close()
-        self.loaded.clear()
-        self._lifetime.save()
+        try:
+            for tenant in list(self._tenants):
+                tenant.close()
+        finally:
+            self.saver.close()
+            self.chain.close()
+            self.loaded.clear()
+            self._lifetime.save()
 
     def __enter__(self) -> Self:
         return self

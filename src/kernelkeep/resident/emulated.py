@@ -6,12 +6,11 @@ emulated is the grid, not the device.
 
 from __future__ import annotations
 
-import atexit
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from .task import PreparedTask
 _BLOCKS = 2
 _MOST_BLOCKS = 64
 _BEAT_SECONDS = 0.02
-_running: set[EmulatedGrid] = set()
+_running: set[EmulatedGrid] = set()  # they live until they are stopped, as on a device
 
 
 class EmulatedGrid:
@@ -217,12 +216,4 @@ def _beat(threads: Sequence[EmulatedBlock]) -> None:
             alive |= thread.beat()
 
 
-def _end_all() -> None:
-    """A thread that is in a driver while Python ends may crash it."""
-    for grid in list(_running):
-        with suppress(Exception):
-            grid.pause()
-
-
-atexit.register(_end_all)
 system.on_fork(after_in_child=_running.clear)  # the threads do not exist there

@@ -33,6 +33,7 @@ from .graph import TaskGraph
 from .graph_check import GraphLimits
 from .graph_memory import LoadedGraphs
 from .grid import DeviceGrid
+from .open_residents import add_open_resident, discard_open_resident, warn_unclosed
 from .pulse import Pulse
 from .saving import save_arrays
 from .task import GRAPH_PLAN
@@ -71,7 +72,7 @@ class Resident:
         self.cache, self.device = cache, cache.device
         self.last_pause_seconds = 0.0
         self._closed = False  # for users
-        self._ended = False  # on the device
+        self._ended = True  # on the device; nothing has begun there yet
         self._said_when_closed = "this resident grid was stopped"
         self._control = threading.RLock()  # held by what starts, pauses, changes and stops the grid
         self._paused_by: int | None = None  # the thread that did
@@ -90,13 +91,16 @@ class Resident:
         self._local, self._plans = self._lanes.local, self._parts.table.plans  # for `submit`
         self._grid.diagnose = self.describe
         try:
+            self._ended = False
             self.device.add_tenant(self)
+            self.cache.add_tenant(self)
             self._grid.start()
         except BaseException:
             self._closed = self._ended = True
             self._parts.close()
             raise
         self._pulse = Pulse(self._lanes)
+        add_open_resident(self)
 
     @classmethod
     def emulated(
@@ -283,6 +287,7 @@ class Resident:
             self._graphs.clear()
             self._parts.close()
             self._ended = True
+            discard_open_resident(self)
 
     def close(self) -> None:
         """Wait for the tasks that were submitted, and stop."""
@@ -290,6 +295,25 @@ class Resident:
             with suppress(DeviceError):
                 self.drain()
         self.stop()
+
+    def end_at_exit(self) -> bool:
+        """The interpreter ends, and so does the grid, without the tasks that wait; whether nobody had closed it.
+
+        Does not take the lock, which another thread may hold for ever.
+        """
+        was_open = not self._closed
+        with suppress(Exception):
+            try:
+                self._grid.pause()
+            except DeviceError:
+                self._grid.end_seconds = 0.0  # nobody else waits for it
+                self._grid.abandon()
+        self._closed = self._ended = True
+        return was_open
+
+    def __del__(self) -> None:
+        if not getattr(self, "_ended", True) and not self._closed:
+            warn_unclosed(repr(self))
 
     def mark_lost(self, reason: str) -> None:
         """In a forked child: nothing here is ours, and locks may be held by threads that do not exist here."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +48,24 @@ with resident.paused():
 assert waiting.result(60) == 6
 assert resident.submit("twice", 4).result(60) == 8
 resident.close()
+print("fine")
+"""
+
+_UNCLOSED = """
+import faulthandler, gc, sys, warnings
+import kernelkeep as kk
+
+faulthandler.dump_traceback_later(50, exit=True)
+warnings.simplefilter("ignore")
+warnings.filterwarnings("default", "<Resident", ResourceWarning)
+spec, folder, emulated = sys.argv[1:4]
+device = kk.open_device(spec, cache_dir=folder)
+cache = kk.ProgramCache(device, folder)
+make = kk.Resident.emulated if emulated == "True" else kk.Resident
+resident = make(cache, {"twice": kk.Task("if (kk_local_id(0) == 0) kk_result(2 * v);", args={"v": "i4"}, result="i4")}, blocks=2)
+assert resident.submit("twice", 2).result(60) == 4
+del resident
+gc.collect()
 print("fine")
 """
 
@@ -130,12 +147,16 @@ class EndingTests(ResidentPart):
             future = resident.submit("count", 1)
             closed: dict[str, Any] = {"resident": resident, "cache": cache, "device": own}
             closed[first].close()
-            if first == "cache":  # its programs are closed with it, leased or not
-                with suppress(DeviceError):
-                    future.result(TIMEOUT)
-            else:
-                assert future.result(TIMEOUT) is None
+            assert future.result(TIMEOUT) is None
+            with pytest.raises(DeviceError, match="this resident grid was stopped"):
+                resident.submit("nothing")
             resident.close()
+
+    def test_a_grid_that_nobody_closes_ends_with_the_interpreter(self, device: Device, tmp_path: Path) -> None:
+        done = run_python(_UNCLOSED, device.spec, str(tmp_path), str(self.emulated))
+        assert done.stdout.split() == ["fine"], done.stderr
+        assert done.stderr.count("was never closed") == 1, done.stderr
+        assert "ResourceWarning: <Resident" in done.stderr
 
     def test_a_forked_child_has_no_grid(self, device: Device, tmp_path: Path) -> None:
         done = run_python(_FORKED, device.spec, str(tmp_path), str(self.emulated))
