@@ -38,11 +38,15 @@ Options = Annotated[
 ]
 _File = Annotated[
     str,
-    typer.Argument(metavar="FILE", help="A source (.cu, .cl, .comp, .glsl), or FILE.py or FILE.py:NAME with kernels."),
+    typer.Argument(
+        metavar="FILE", help="A source (.cu, .cl, .comp, .glsl, .wgsl), or FILE.py or FILE.py:NAME with kernels."
+    ),
 ]
 Files = Annotated[
     list[str],
-    typer.Argument(metavar="FILE", help="Sources (.cu, .cl, .comp, .glsl), or FILE.py or FILE.py:NAME with kernels."),
+    typer.Argument(
+        metavar="FILE", help="Sources (.cu, .cl, .comp, .glsl, .wgsl), or FILE.py or FILE.py:NAME with kernels."
+    ),
 ]
 
 
