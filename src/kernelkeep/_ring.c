@@ -606,6 +606,21 @@ new_future(Lane *lane, char code, char batch)
     return future;
 }
 
+/* Tags return: spoil those that are expected and there already. Before the copy is written, since from then on the task may run. */
+static inline void
+spoil_old_tags(Lane *lane, char code, uint64_t count)
+{
+    if (!code || likely(!((lane->submitted + count) >> 32)))
+        return;
+    for (uint64_t sequence = lane->submitted; sequence < lane->submitted + count; sequence++) {
+        uint64_t *words = lane->results + 2 * (sequence & (lane->capacity - 1));
+        const uint32_t tag = (uint32_t)(sequence + 1);
+        for (int word = 0; word < 2; word++)
+            if ((uint32_t)(__atomic_load_n(words + word, __ATOMIC_RELAXED) >> 32) == tag)
+                __atomic_store_n(words + word, (uint64_t)~tag << 32, __ATOMIC_RELAXED);
+    }
+}
+
 /* The copy of the newest record beside the head: one read gives the device both. `record` is NULL where there is none. */
 static inline void
 write_copy(Lane *lane, const char *record, uint64_t end)
@@ -614,12 +629,13 @@ write_copy(Lane *lane, const char *record, uint64_t end)
 #ifdef __aarch64__
     __asm__ volatile("dmb osh" ::: "memory");
 #endif
+    const uint64_t count = lane->slot / 4 < COPY_WORDS ? lane->slot / 4 : COPY_WORDS;
     if (record == NULL || end > 4 * COPY_WORDS) { /* the tag of a task that is done: no block expects it */
-        __atomic_store_n(words, (uint64_t)(uint32_t)lane->known_done << 32, __ATOMIC_RELAXED);
+        for (uint64_t i = 0; i < count; i++)
+            __atomic_store_n(words + i, (uint64_t)(uint32_t)lane->known_done << 32, __ATOMIC_RELAXED);
         return;
     }
     const uint64_t tag = (uint64_t)(uint32_t)(lane->submitted + 1) << 32;
-    const uint64_t count = lane->slot / 4 < COPY_WORDS ? lane->slot / 4 : COPY_WORDS;
     for (uint64_t i = 0; i < count; i++) {
         uint32_t part = 0;
         if (4 * i < end)
@@ -634,18 +650,8 @@ publish(Lane *lane, Future *future, uint64_t count)
 {
     future->sequence = lane->submitted;
     future->count = future->left = count;
-    if (future->code) {
+    if (future->code)
         lane->pending[lane->next++ & (lane->capacity - 1)] = (Future *)Py_NewRef(future);
-        if (unlikely((lane->submitted + count) >> 32)) { /* tags return: spoil those that are expected and there already */
-            for (uint64_t sequence = lane->submitted; sequence < lane->submitted + count; sequence++) {
-                uint64_t *words = lane->results + 2 * (sequence & (lane->capacity - 1));
-                const uint32_t tag = (uint32_t)(sequence + 1);
-                for (int word = 0; word < 2; word++)
-                    if ((uint32_t)(__atomic_load_n(words + word, __ATOMIC_RELAXED) >> 32) == tag)
-                        __atomic_store_n(words + word, (uint64_t)~tag << 32, __ATOMIC_RELAXED);
-            }
-        }
-    }
     lane->submitted += count;
     store_release(lane->head, lane->submitted);
 }
@@ -810,6 +816,7 @@ lane_push(PyObject *self, PyObject *const *args, Py_ssize_t count)
         Py_RETURN_NONE;
     }
     memcpy(lane->slots + (lane->submitted & (lane->capacity - 1)) * lane->slot, record, end);
+    spoil_old_tags(lane, code, 1);
     write_copy(lane, record, end);
     publish(lane, future, 1);
     return (PyObject *)future;
@@ -911,6 +918,7 @@ lane_push_many(PyObject *self, PyObject *const *args, Py_ssize_t given)
     const char *from = (const char *)rows.buf + start * bytes;
     copy_piece(lane->slots + begin * lane->slot, lane->slot, from, (size_t)bytes, one, (uint32_t)task);
     copy_piece(lane->slots, lane->slot, from + one * (uint64_t)bytes, (size_t)bytes, taken - one, (uint32_t)task);
+    spoil_old_tags(lane, code, taken);
     write_copy(lane, NULL, 0);
     publish(lane, future, taken);
 end:

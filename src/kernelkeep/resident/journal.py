@@ -134,6 +134,7 @@ class Journal:
             self.recovered = self._told(self._numbered(found))
             view = RingView(layout, found.ring)
             view.head[:], view.done[:] = self._heads, self._since
+            view.forget_copies()
             view.beat[:], view.running[:], view.since[:] = 0, 0, 0
             found.describe(_described(self._table))
         else:

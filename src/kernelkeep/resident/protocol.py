@@ -84,10 +84,6 @@ After a crash
     is head + 1, and is taken for head. Otherwise its number goes to another task. So before a grid starts, all words of the copy
     get a tag that no block expects, and so do the result words of task `head` where they have its tag.
 
-Not kept yet
-    `_ring.c` looks for old tags after it has written the copy, and spoils the first word of a copy only: both matter from task
-    2^32 - 1 of a lane on. `journal.py` takes done = head + 1, but leaves the copy and the result words as they are.
-
 `tests/unit/resident/test_protocol_model.py` checks all this by exhaustive interleaving, and that leaving any part out is noticed.
 """
 
@@ -193,12 +189,21 @@ class RingView:
         line = LINE // 8
         lanes = words[line : layout.results_at // 8].reshape(layout.lanes, 2, line)
         self.control = words[:line]
-        self.head, self.command = lanes[:, 0, 0], lanes[:, 0, 1]
+        self.head, self.command, self.copy = lanes[:, 0, 0], lanes[:, 0, 1], lanes[:, 0, COPY_AT // 8 :]
         self.done, self.beat, self.running, self.since = (lanes[:, 1, word] for word in range(4))
         self.node, self.node_since = lanes[:, 1, 4], lanes[:, 1, 5]
         shape = (layout.lanes, layout.capacity)
         self.results = words[layout.results_at // 8 : layout.slots_at // 8].reshape(*shape, 2)
         self.slots = self.bytes[layout.slots_at :].reshape(*shape, layout.slot)
+
+    def forget_copies(self) -> None:
+        """Make sure that no block takes a copy which an earlier process left, nor the host its result. No grid may run."""
+        for lane in range(self.layout.lanes):
+            head, done = int(self.head[lane]), int(self.done[lane])
+            self.copy[lane] = (done & TAG_MASK) << 32
+            words = self.results[lane, head % self.layout.capacity]
+            tag = (head + 1) & TAG_MASK
+            words[words >> np.uint64(32) == tag] = (tag ^ TAG_MASK) << 32
 
 
 def layout_of(buffer: Any) -> Layout:

@@ -387,3 +387,12 @@ def test_elsewhere_than_on_x86_the_twin_is_for_emulated_devices_only(monkeypatch
     with pytest.raises(Unsupported, match="memory barriers"):
         lane_module.open_lane(layout, 0, buffer, PythonTaskFuture)
     assert lane_module.open_lane(layout, 0, buffer, PythonTaskFuture, emulated=True).submitted == 0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_no_word_of_an_old_copy_keeps_its_tag(make_ring: MakeRing, count: int) -> None:
+    """Otherwise it would pass for a word of the copy 2^32 tasks later."""
+    ring, [lane] = make_ring(capacity=8)
+    lane.push(PLAIN, ())
+    lane.push_many(1, b"", 0, count)
+    assert not any(int(word) >> 32 == 1 for word in ring.copy[0])

@@ -17,6 +17,7 @@ from kernelkeep.resident.protocol import (
     CODE_BYTES,
     HEADER_BYTES,
     LINE,
+    TAG_MASK,
     VERSION,
     Layout,
     argument_offsets,
@@ -136,3 +137,20 @@ def test_result_words_have_the_tag_of_their_task() -> None:
     assert result_words(0, "i", -1) == (1 << 32 | 0xFFFFFFFF, 1 << 32)
     assert result_words((1 << 32) - 1, "Q", 5 << 32 | 6) == (6, 5)
     assert result_words((1 << 32) + 6, "B", 3) == (7 << 32 | 3, 7 << 32)
+
+
+@pytest.mark.parametrize("head", [5, (1 << 32) - 1, (1 << 32) + 3])
+def test_a_copy_that_a_dead_process_left_is_forgotten(head: int) -> None:
+    """Task `head` was written as a copy, run, and never submitted: neither its record nor its result may pass for another's."""
+    layout = Layout(2, capacity=8)
+    ring = layout.initialize(bytearray(layout.total_bytes))
+    ring.head[:], ring.done[:] = head, head - 2
+    tag = (head + 1) & TAG_MASK
+    ring.copy[:] = tag << 32 | 0xBAD
+    ring.results[:, head % 8] = tag << 32 | 0xBAD
+    ring.results[:, (head - 1) % 8] = result_words(head - 1, "q", 7)
+    ring.forget_copies()
+    expected = {(number + 1) & TAG_MASK for number in range(head - 2, head + 1)}
+    assert not expected & {int(word) >> 32 for word in ring.copy.ravel()}
+    assert {int(word) >> 32 for word in ring.results[:, head % 8].ravel()} == {tag ^ TAG_MASK}
+    assert tuple(ring.results[0, (head - 1) % 8]) == result_words(head - 1, "q", 7)
