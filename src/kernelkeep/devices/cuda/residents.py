@@ -34,7 +34,9 @@ with the grids out of the way: each exits at the boundary of a task, the call is
 | cuDeviceGet…, cuMemGetInfo, cuPointerGetAttribute     | taken not to block     | made at once: they ask                    |
 | cuDevicePrimaryCtxRetain, cuCtxPushCurrent, …Pop…     | taken not to block     | made at once                              |
 
-"Blocks" and "does not block" were seen on an H200; `benchmarks/beside_resident.py` measures each call of this table.
+"Blocks" and "does not block" were seen on an H200, but for cuCtxSynchronize, cuLibraryUnload (cuModuleUnload was seen),
+cuGraphLaunch, cuMemsetD8Async and the queries of events and streams, which are taken for what is said here.
+`benchmarks/beside_resident.py` measures each call of this table; it has not run on a GPU yet.
 
 **Code.** Launches check nothing, so every kernel that can be launched has its code on the device: `add` loads what is there, and
 while a grid is registered a kernel is loaded when a program is first asked for it (`program.kernel(…)`). The local memory of all
