@@ -5,7 +5,8 @@ child may block for ever. Therefore a child never calls a driver that was loaded
 or opening another one with that driver is a `DeviceError` that says what to do instead. A driver that was not loaded before
 the fork works in the child as usual.
 
-Nothing here takes a lock: a thread that does not exist in the child may hold it.
+Nothing here takes a lock: a thread that does not exist in the child may hold it. Nor does anything here look for a library:
+where a thread of the parent is loading one at the moment of the fork, as PoCL's do, the C library ends a child that asks.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _loaded: set[str] = set()  # backends whose driver this process has loaded
 _lost: set[str] = set()  # backends whose driver was loaded before this process was forked
 _devices: WeakSet[Device] = WeakSet()
 _silencers: list[Callable[[], None]] = []
+_end_without_drivers: Callable[[], None] | None = None
 
 
 def check_driver(backend: str) -> None:
@@ -41,8 +43,11 @@ def check_driver(backend: str) -> None:
 
 def before_driver(backend: str) -> None:
     """Call this before the driver is loaded; raises like `check_driver`."""
+    global _end_without_drivers
     check_driver(backend)
     _loaded.add(backend)
+    if _end_without_drivers is None:
+        _end_without_drivers = _find_exit_handlers()
 
 
 def no_driver(backend: str) -> None:
@@ -72,18 +77,28 @@ def _in_child() -> None:
         device.mark_lost(
             f"device {device.spec} was opened before this process was forked, and no driver survives a fork; {advice}"
         )
-    _end_without_drivers()
+    if _end_without_drivers is not None:
+        _end_without_drivers()
 
 
-def _end_without_drivers() -> None:
-    """Have the C library skip the exit handlers that drivers registered: they would wait for the driver's threads.
+def _find_exit_handlers() -> Callable[[], None] | None:
+    """What has the C library skip the exit handlers that drivers registered: they would wait for the driver's threads.
 
     Exit handlers run in reverse order, so those that the child registers later still run.
     """
-    with contextlib.suppress(AttributeError, OSError):  # not every C library has `on_exit`
+    if not system.HAS_FORKS:
+        return None
+    try:
         c = ctypes.CDLL(None)
-        c.on_exit(c._exit, None)  # called with the exit status
-        c.on_exit(c.fcloseall, None)  # what the C library would have done at the end
+        on_exit, leave, close_files = c.on_exit, c._exit, c.fcloseall
+    except (AttributeError, OSError):  # not every C library has `on_exit`
+        return None
+
+    def register() -> None:
+        on_exit(leave, None)  # called with the exit status
+        on_exit(close_files, None)  # what the C library would have done at the end
+
+    return register
 
 
 system.on_fork(after_in_child=_in_child)
