@@ -6,9 +6,11 @@ GPU_TEST_ARGS ?=
 export VENV
 
 PYTHON_IN_VENV = $(VENV)/bin/python
+# Strict: a warning fails it. The variable turns off a notice of the theme about its successor.
+BUILD_SITE = NO_MKDOCS_2_WARNING=1 $(PYTHON_IN_VENV) -m mkdocs --quiet build --strict
 CHECKED = $(wildcard src tests benchmarks examples)
 
-.PHONY: help demo test gpu-test check format bench clean
+.PHONY: help demo test gpu-test check docs format bench clean
 
 help:  ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -24,12 +26,18 @@ test:  ## set up with all backends, then run the tests; PYTEST_ARGS="-k name" se
 gpu-test:  ## conformance and fault suites on this machine's GPU, side by side, in 8 minutes; installs nothing
 	@scripts/gpu-test $(GPU_TEST_ARGS)
 
-check:  ## ruff, mypy strict for Linux, Windows and macOS, import direction
+check:  ## ruff, mypy strict for Linux, Windows and macOS, import direction, the documentation's site
 	@scripts/setup check
 	$(PYTHON_IN_VENV) -m ruff check $(CHECKED)
 	$(PYTHON_IN_VENV) -m ruff format --check $(CHECKED)
 	@scripts/check-types $(CHECKED)
 	$(PYTHON_IN_VENV) -m pytest -q tests/unit/test_layers.py
+	$(BUILD_SITE)
+
+docs:  ## build the documentation's site in build/site; a broken link or a page that is not in the navigation fails
+	@scripts/setup check
+	$(BUILD_SITE)
+	@echo "open build/site/index.html"
 
 format:  ## let ruff fix and format everything
 	@scripts/setup check

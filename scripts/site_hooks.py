@@ -1,0 +1,68 @@
+"""Pages of the site that come from outside of docs/: the changelog, how to contribute, how to report a weakness, the examples.
+
+Links in docs/ point to files of the repository, so that they work where the pages are read as files. On the site they lead to the pages
+that stand for these files.
+"""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+_ROOT = Path(__file__).parents[1]
+_PAGES = {  # a file of the repository, and its page
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "report-a-weakness.md",
+    "examples": "examples.md",
+}
+_INSTEAD = {"README.md": "index.md", "LICENSE": "index.md"}
+_FILES = {page: file for file, page in _PAGES.items()}
+_LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages from outside."""
+    for name, page in _PAGES.items():
+        place = _ROOT / name
+        content = _show_examples(place) if place.is_dir() else place.read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Turn links that leave docs/ to the pages that stand for the files."""
+    uri = page.file.src_uri
+    # Links are relative to where the text stands in the repository.
+    folder = posixpath.dirname(_FILES.get(uri, f"docs/{uri}"))
+
+    def turned(match: re.Match[str]) -> str:
+        target, anchor = match[1], match[2] or ""
+        if "://" in target or target.startswith("mailto:"):
+            return match[0]
+        place = posixpath.normpath(posixpath.join(folder, target))
+        if place.startswith("docs/"):
+            instead = place.removeprefix("docs/")
+        elif place.startswith("examples/"):
+            instead, anchor = _PAGES["examples"], f"#{Path(place).stem}"
+        else:
+            instead = _PAGES.get(place) or _INSTEAD.get(place) or target
+        return posixpath.relpath(instead, posixpath.dirname(uri)) + anchor
+
+    return _LINK.sub(turned, markdown)
+
+
+def _show_examples(folder: Path) -> str:
+    page = "# Examples\n\nComplete programs, all run by the tests. They are in the folder `examples` of the repository.\n"
+    for file in sorted(folder.glob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        words = (ast.get_docstring(ast.parse(text)) or "").strip()
+        page += f"\n## {file.name} {{ #{file.stem} }}\n\n{words}\n\n```python\n{text.strip()}\n```\n"
+    return page

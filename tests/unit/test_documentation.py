@@ -1,0 +1,24 @@
+"""The documentation's pages are in the navigation, and the reference has every public name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import kernelkeep as kk
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    # `make docs` fails as well; this one says it without the site's packages.
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    named = set(re.findall(r"[\w/-]+\.md", navigation))
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+    assert pages <= named, "add these to `nav` in mkdocs.yml"
+
+
+def test_the_reference_has_every_public_name_once() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md")]
+    shown = re.findall(r"^::: kernelkeep\.(\w+)$", "\n".join(texts), re.MULTILINE)
+    assert sorted(shown) == sorted(kk.__all__), "docs/api/ and kernelkeep.__all__ differ"
