@@ -21,6 +21,7 @@ from ..errors import ArgumentError, DeviceError
 from ..programs.signature import Parameter
 from .array import Array
 from .guests import is_guest
+from .views import CopyOnly
 
 if TYPE_CHECKING:
     from .base import Device
@@ -138,6 +139,8 @@ def _buffer(device: Device, label: str, param: Parameter) -> Converter:
         handle = value.handle  # read once: another thread may close the array right afterwards
         if handle is None:
             raise DeviceError(f"{label} is a closed array")
+        if handle.__class__ is CopyOnly:
+            raise handle.refusal(label)
         if value.device is not device:
             raise ArgumentError(f"{label} must be an array on {device.spec}, got one on {value.device.spec}")
         if dtype is not None and value.dtype != dtype:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ..errors import ArgumentError, DeviceError
 from ..weak_set import WeakSet
+from . import views
+from .host_data import convert_number, host_view, parse_sizes
 
 if TYPE_CHECKING:
     from .base import Device
@@ -28,10 +31,11 @@ class ArrayObserver(Protocol):
 
 
 class Array:
-    """Made by `device.array(…)` and `device.empty(…)`; always C-contiguous.
+    """Made by `device.array(…)`, `empty`, `zeros` and `full`; always C-contiguous.
 
-    The memory is freed when the array is collected, or at once by `close()`. An array that shares memory with a
-    guest (a CuPy or PyTorch array) keeps the guest alive and frees nothing itself.
+    `array[2:5]`, `array[0]` and `array.reshape(…)` are views: arrays that share its memory. The memory is freed when the array
+    and all its views are collected, or at once by `close()` of the last of them. An array that shares memory with a guest (a
+    CuPy or PyTorch array) keeps the guest alive and frees nothing itself.
 
     `peers` names the other libraries that use the memory, with whose work ours is ordered; None if there are none. `ready`
     is the handle if a launch may use it without further checks, and None if the array is closed or has peers.
@@ -41,7 +45,9 @@ class Array:
         "__weakref__",
         "_guest",
         "_observers",
+        "_origin",
         "_recycler",
+        "_views",
         "device",
         "dtype",
         "handle",
@@ -60,6 +66,7 @@ class Array:
         guest: object = None,
         peers: Any = None,
         recycler: Recycler | None = None,
+        origin: views.Origin | None = None,
     ) -> None:
         self.device = device
         self.shape = shape
@@ -67,8 +74,10 @@ class Array:
         self.nbytes = math.prod(shape) * dtype.itemsize
         self.handle = handle
         self.peers = peers
-        self.ready = handle if peers is None else None
-        self._guest = guest
+        self.ready = handle if peers is None and handle.__class__ is not views.CopyOnly else None
+        self._guest = guest if origin is None else origin  # a view frees nothing either
+        self._origin = origin
+        self._views: WeakSet[Array] | None = None  # of an array that is not a view itself
         self._recycler = recycler
         self._observers: WeakSet[ArrayObserver] | None = None
 
@@ -84,7 +93,7 @@ class Array:
 
     def numpy(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """Wait for everything launched before, and copy the contents to the host; into `out` if it is given."""
-        handle = self.open_handle()
+        handle = self._open_any_handle()
         if out is None:
             out = np.empty(self.shape, self.dtype)
         elif (
@@ -98,36 +107,96 @@ class Array:
         if self.nbytes:
             if self.peers is not None:
                 self.device.guests.wait_for_guests(self.device, (self,))
-            self.device.download(handle, out)
+            views.download(self.device, handle, out)
         return out
 
     def copy_from(self, other: Any) -> Array:
-        """Overwrite the contents with those of a host array or of another array on this device."""
-        handle = self.open_handle()
+        """Overwrite the contents with those of a host array or of another array on this device.
+
+        Python's numbers and lists of them become numbers of this array's dtype.
+        """
+        handle = self._open_any_handle()
         if isinstance(other, Array):
-            origin = other.open_handle()
+            origin = other._open_any_handle()
             if other.device is not self.device:
                 raise ArgumentError(
                     f"the array to copy from must be on {self.device.spec}, got one on {other.device.spec}"
                 )
             self._check_like(other.shape, other.dtype)
             if self.nbytes and other is not self:
+                if self.overlaps(other):  # which drivers do not copy
+                    return self.copy_from(other.numpy())
                 with self.device.guests.ordered(self.device, (self, other)):
-                    self.device.copy(handle, origin, self.nbytes)
+                    views.copy(self.device, handle, origin, self.nbytes)
             return self
-        host = host_view(other)
+        host = host_view(other, default=self.dtype)
         self._check_like(host.shape, host.dtype)
         if self.nbytes:
             with self.device.guests.ordered(self.device, (self,)):
-                self.device.upload(handle, host)
+                views.upload(self.device, handle, host)
         return self
 
-    def share(self, peers: Any) -> None:
-        """Note that another library uses the memory as well, and tell the observers."""
+    def fill(self, value: Any) -> Array:
+        """Set every element to a number, which must fit the dtype; returns the array."""
+        handle = self._open_any_handle()
+        number = convert_number(value, self.dtype)
+        if self.nbytes:
+            with self.device.guests.ordered(self.device, (self,)):
+                views.fill(self.device, handle, number, self.size)
+        return self
+
+    # --- views
+
+    def __getitem__(self, key: Any) -> Array:
+        """A contiguous part as a view: `x[2:5]`, `x[0]`, `x[3, 1:]`. Indices and slices without a step."""
+        begin, shape = views.find_part(self.shape, key)
+        return self._view(begin * self.dtype.itemsize, shape)
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self[index] for index in range(len(self)))
+
+    def reshape(self, *shape: int | Sequence[int]) -> Array:
+        """The same memory in another shape, as a view; one size may be -1."""
+        return self._view(0, views.find_shape(self.size, parse_sizes(shape)))
+
+    def _view(self, offset: int, shape: tuple[int, ...]) -> Array:
+        handle = self._open_any_handle()
+        nbytes = math.prod(shape) * self.dtype.itemsize
+        if not nbytes:
+            return self.device.empty(shape, self.dtype)  # there is nothing to share
         self.stop_recycling()
-        self.peers, self.ready = peers, None
-        for observer in self._observers or ():
-            observer.sharing_changed()
+        base = self._origin or views.Origin(self, handle, self._guest, 0)
+        origin = base._replace(offset=base.offset + offset)
+        if nbytes != self.nbytes:
+            handle = views.part_handle(self.device, origin.handle, origin.offset, nbytes)
+        made = Array(self.device, shape, self.dtype, handle, peers=self.peers, origin=origin)
+        if base.array._views is None:
+            base.array._views = WeakSet()
+        base.array._views.add(made)
+        return made
+
+    @property
+    def offset(self) -> int:
+        """How many bytes behind the beginning of its memory the array begins: 0 if it is not a view."""
+        return 0 if self._origin is None else self._origin.offset
+
+    def overlaps(self, other: Array) -> bool:
+        """Whether the two have bytes of memory in common, as far as they are views of one array, or one array."""
+        mine = self if self._origin is None else self._origin.array
+        theirs = other if other._origin is None else other._origin.array
+        if mine is not theirs:
+            handle = self.handle
+            return handle is not None and (handle is other.handle or handle == other.handle)
+        return self.offset < other.offset + other.nbytes and other.offset < self.offset + self.nbytes
+
+    def share(self, peers: Any) -> None:
+        """Note that another library uses the memory as well, and tell the observers; so for all views of it."""
+        whole = self if self._origin is None else self._origin.array
+        for array in (whole, *(whole._views or ())):
+            array.stop_recycling()
+            array.peers, array.ready = peers, None
+            for observer in array._observers or ():
+                observer.sharing_changed()
 
     def add_observer(self, observer: ArrayObserver) -> None:
         """Tell `observer` when the array is closed or shared; it is held weakly."""
@@ -141,7 +210,7 @@ class Array:
             self._observers.discard(observer)
 
     def close(self) -> None:
-        """Free the memory now. Using the array afterwards raises `DeviceError`."""
+        """Free the memory now, unless views of it are in use. Using the array afterwards raises `DeviceError`."""
         self._release(collected=False)
 
     def _release(self, *, collected: bool) -> None:
@@ -153,7 +222,7 @@ class Array:
         recycler, self._recycler = self._recycler, None
         if handle is not None and self._guest is None and not (recycler and recycler.give(self.nbytes, handle)):
             self.device.free(handle, collected=collected)
-        self._guest = self.peers = None
+        self._guest = self.peers = self._origin = None
 
     def stop_recycling(self) -> None:
         """Do not give the memory to another array later: somebody uses it outside the device's own order of work."""
@@ -210,6 +279,12 @@ class Array:
 
     def open_handle(self) -> Any:
         """The handle; `DeviceError` if the array is closed. Another thread may close it right afterwards."""
+        handle = self._open_any_handle()
+        if handle.__class__ is views.CopyOnly:
+            raise handle.refusal("this array")
+        return handle
+
+    def _open_any_handle(self) -> Any:
         handle = self.handle
         if handle is None:
             raise DeviceError("this array is closed")
@@ -223,50 +298,3 @@ class Array:
             )
         if shape != self.shape:
             raise ArgumentError(f"the data must have shape {self.shape}, got {shape}")
-
-
-def host_view(data: Any) -> np.ndarray[Any, Any]:
-    """`data` as a contiguous NumPy array in native byte order, copied only where it must be."""
-    if not isinstance(data, np.ndarray) and hasattr(data, "__dlpack__"):
-        try:
-            data = np.from_dlpack(data)
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise ArgumentError(f"cannot read the {type(data).__name__} from host memory: {error}") from None
-    try:
-        host = np.asarray(data)
-    except Exception as error:
-        raise ArgumentError(f"cannot make an array of a {type(data).__name__}: {error}") from None
-    _check_kind(host.dtype)
-    if not host.dtype.isnative:
-        host = host.astype(host.dtype.newbyteorder("="))
-    return host if host.flags.c_contiguous else np.ascontiguousarray(host)
-
-
-def parse_shape(shape: Any) -> tuple[int, ...]:
-    """A shape as a tuple of non-negative integers."""
-    try:
-        sizes = tuple(int(size.__index__()) for size in (shape if isinstance(shape, tuple | list) else (shape,)))
-    except (AttributeError, TypeError):
-        raise ArgumentError(f"shape must be an integer or a tuple of integers, got {shape!r}") from None
-    if any(size < 0 for size in sizes):
-        raise ArgumentError(f"shape must not have negative sizes, got {sizes}")
-    return sizes
-
-
-def parse_dtype(dtype: Any) -> np.dtype[Any]:
-    """A dtype that a device can hold, in native byte order."""
-    try:
-        parsed = np.dtype(dtype)
-    except (TypeError, ValueError, SyntaxError):
-        raise ArgumentError(f"dtype must be a NumPy dtype or its name, got {dtype!r}") from None
-    _check_kind(parsed)
-    native: np.dtype[Any] = parsed.newbyteorder("=")
-    return native
-
-
-def _check_kind(dtype: np.dtype[Any]) -> None:
-    """Refuse Python objects, which have no fixed layout, and NumPy's strings, which are usually a mistake."""
-    if dtype.hasobject or dtype.kind == "U":
-        raise ArgumentError(
-            f"dtype must be made of numbers or bytes, got {dtype}: a device has no Python objects and no strings"
-        )

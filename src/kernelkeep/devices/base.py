@@ -22,6 +22,8 @@ device, and a backend replaces a default where its driver does better.
 | fence                                 | synchronize                                   |
 | timer_class, lanes_class, queue_class | the host's clock; one lane; no second queue   |
 | new_replay, Kernel.bind_launch        | a loop; launch by launch                      |
+| part_of, upload_at, download_at       | no views of parts of arrays                   |
+| fill                                  | an upload                                     |
 | pinned_empty                          | an ordinary NumPy array                       |
 | guests                                | memory is not shared with other libraries     |
 | Kernel.fast_launch                    | none: launches go through `enqueue`           |
@@ -52,10 +54,11 @@ from ..programs.source import Source
 from ..weak_set import WeakSet
 from . import forks
 from .arguments import LocalMemory
-from .array import Array, host_view, parse_dtype, parse_shape
+from .array import Array
 from .binary import Binary
 from .fingerprint import Fingerprint, cpu_vectors
 from .guests import Guests
+from .host_data import host_view, parse_dtype, parse_shape
 from .info import Capabilities, DeviceInfo, MemoryInfo
 from .kernel import FastLaunch, Kernel
 from .lanes import Lanes
@@ -189,8 +192,27 @@ class Device(ABC):
         return f"{self.backend} {driver} {platform.machine()} {cpu_vectors()}"
 
     def is_aligned(self, array: Array, nbytes: int) -> bool:
-        """Whether an array begins at a multiple of `nbytes`; only memory of other libraries may not."""
-        return True
+        """Whether an array begins at a multiple of `nbytes`; only views and memory of other libraries may not."""
+        return array.offset % nbytes == 0
+
+    def part_of(self, handle: Any, offset: int, nbytes: int) -> Any:
+        """A handle of `nbytes` of a handle's memory, which keeps it alive; `offset` is a multiple of the `view_alignment`.
+
+        All methods take it in place of the handles of `allocate`. `handle` is never such a part itself.
+        """
+        raise NotImplementedError("a backend with capabilities.view_alignment has views")
+
+    def upload_at(self, handle: Any, offset: int, host: np.ndarray[Any, Any]) -> None:
+        """`upload` behind the first `offset` bytes; for views whose offset is no multiple of the `view_alignment`."""
+        raise NotImplementedError("a backend with a capabilities.view_alignment above 1 copies at any offset")
+
+    def download_at(self, handle: Any, offset: int, out: np.ndarray[Any, Any]) -> None:
+        """`download` from behind the first `offset` bytes."""
+        raise NotImplementedError("a backend with a capabilities.view_alignment above 1 copies at any offset")
+
+    def fill(self, handle: Any, value: np.ndarray[Any, Any], count: int) -> None:
+        """Set the first `count` elements to a value, an array without dimensions; in order, need not wait."""
+        self.upload(handle, np.full(count, value))
 
     def pinned_empty(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> np.ndarray[Any, Any]:
         """A NumPy array in host memory the device copies from and to directly, where it has such memory."""
@@ -297,6 +319,14 @@ class Device(ABC):
         parsed_shape, parsed_dtype = parse_shape(shape), parse_dtype(dtype)
         return Array(self, parsed_shape, parsed_dtype, self._new_handle(parsed_shape, parsed_dtype))
 
+    def zeros(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> Array:
+        """An array of zeros."""
+        return self.empty(shape, dtype).fill(0)
+
+    def full(self, shape: int | tuple[int, ...], value: Any, dtype: Any = None) -> Array:
+        """An array with a number in every element. Without `dtype` it is that of `device.array(value)`."""
+        return self.empty(shape, host_view(value).dtype if dtype is None else dtype).fill(value)
+
     def recycled_empty(self, shape: tuple[int, ...], dtype: Any = "f4") -> Array:
         """Like `empty`, but reuses memory of a dropped array of the same size, if there is one.
 
@@ -343,23 +373,32 @@ class Device(ABC):
         """Call `tenant.close()` before the device closes, and `tenant.mark_lost(reason)` in a forked child."""
         self._tenants.add(tenant)
 
-    def array(self, data: Any, *, ordered: bool = True) -> Array:
+    def array(self, data: Any, dtype: Any = None, *, ordered: bool = True) -> Array:
         """A device array from NumPy, anything with DLPack or `__cuda_array_interface__`, or a nested list.
 
         Host data is copied. Memory of this very device is shared, not copied: the array then keeps its owner alive, and
         work on it is ordered with the owner's (PyTorch, CuPy, …): ours waits for what the owner has under way on its
         current stream, and that stream waits for ours. With `ordered=False` keeping the order is left to you.
+
+        What has a dtype keeps it. Python's numbers have none: floats become f4, integers i4, complex numbers c8. `dtype`
+        names another one, and what has to be converted for it is copied.
         """
         self.check_open()
+        if dtype is not None:
+            dtype = parse_dtype(dtype)
+            if isinstance(data, Array) and data.dtype != dtype:
+                data = data.numpy()
         if isinstance(data, Array):
             return self.empty(data.shape, data.dtype).copy_from(data if data.device is self else data.numpy())
         guest = None if isinstance(data, np.ndarray) else self.guests.adopt(self, data)
-        if guest is not None:
+        if guest is not None and dtype is not None and guest.dtype != dtype:
+            data = guest.numpy()
+        elif guest is not None:
             if not ordered:
                 self.guests.wait_for_guests(self, (guest,))
                 guest.peers, guest.ready = None, guest.handle
             return guest
-        host = host_view(data)
+        host = host_view(data, dtype)
         array = self.empty(host.shape, host.dtype)
         if host.nbytes:
             self.upload(array.handle, host)

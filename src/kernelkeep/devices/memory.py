@@ -34,3 +34,16 @@ class MemoryHandle(int):
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be half gone
             self.device.release_memory(int(self), self.at_once)
+
+
+class AddressPart(int):
+    """The address of a part of memory. It keeps the whole memory alive."""
+
+    whole: object
+
+    @classmethod
+    def of(cls, whole: int, offset: int) -> Self:
+        """The address `offset` bytes behind that of `whole`."""
+        part = cls(whole + offset)
+        part.whole = whole
+        return part

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..cache.program_cache import ProgramCache
-from ..devices.array import parse_dtype, parse_shape
+from ..devices.host_data import parse_dtype, parse_shape
 from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel
 from ..programs.source import Source

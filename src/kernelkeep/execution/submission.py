@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..devices.arguments import dimensions
-from ..devices.array import Array, parse_dtype
+from ..devices.array import Array
 from ..devices.base import Device, Fence
 from ..devices.guests import is_guest
+from ..devices.host_data import host_view, parse_dtype
 from ..devices.lanes import Block, Lanes, Mark
 from ..errors import ArgumentError, OutOfMemory
 from .job import Job
@@ -95,7 +96,7 @@ class Submission:
             self.on_device.add(index)
             value.stop_recycling()  # lanes are orders of their own
             return
-        host = _host_array(value, f"argument {param.name!r} of job {self.job.name}")
+        host = _host_array(value, param.dtype, f"argument {param.name!r} of job {self.job.name}")
         dtype = host.dtype if param.dtype is None else np.dtype(param.dtype)
         if host.dtype != dtype:
             raise ArgumentError(
@@ -138,14 +139,12 @@ class Submission:
         self.results.append(result)
 
 
-def _host_array(value: Any, label: str) -> np.ndarray[Any, Any]:
-    """A NumPy array, contiguous or not: it is copied anyway."""
+def _host_array(value: Any, dtype: str | None, label: str) -> np.ndarray[Any, Any]:
+    """A NumPy array, contiguous or not: it is copied anyway. Python's numbers get the dtype of the parameter."""
     if isinstance(value, np.ndarray) and value.dtype.kind not in "OU" and value.dtype.isnative:
         return value
-    from ..devices.array import host_view
-
     try:
-        return host_view(value)
+        return host_view(value, default=None if dtype is None else np.dtype(dtype))
     except ArgumentError as error:
         raise ArgumentError(f"{label}: {error}") from None
 

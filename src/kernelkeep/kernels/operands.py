@@ -64,7 +64,7 @@ def output_array(device: Device, out: Any, shape: tuple[int, ...], operands: tup
         raise ArgumentError("out begins at an address that is no multiple of 16 bytes")
     if target.shape != shape:
         raise ArgumentError(f"out has the shape {target.shape}, and the result has {shape}")
-    if any(operand.handle is target.handle or operand.handle == target.handle for operand in operands):
+    if any(operand.overlaps(target) for operand in operands):
         raise ArgumentError("out is one of the operands, which the kernel still reads while it writes")
     return target
 

@@ -22,6 +22,7 @@ from .device_parts.programs import ProgramTests
 from .device_parts.synchronization import SynchronizationTests
 from .device_parts.threads import ThreadTests
 from .device_parts.vectors import VectorTests
+from .device_parts.views import ViewTests
 
 __all__ = ["DeviceTests"]
 
@@ -41,6 +42,7 @@ class DeviceTests(
     HelperTests,
     ArrayTests,
     VectorTests,
+    ViewTests,
     LaunchTests,
     ProgramTests,
 ):

@@ -31,6 +31,7 @@ def read_capabilities(device: CudaDevice) -> Capabilities:
         pinned_memory=True,
         timestamps=True,
         cheap_polling=True,
+        view_alignment=1,
         max_group_items=read("MAX_THREADS_PER_BLOCK"),
         max_group=(read("MAX_BLOCK_DIM_X"), read("MAX_BLOCK_DIM_Y"), read("MAX_BLOCK_DIM_Z")),
         max_grid=(read("MAX_GRID_DIM_X"), read("MAX_GRID_DIM_Y"), read("MAX_GRID_DIM_Z")),

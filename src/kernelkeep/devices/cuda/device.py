@@ -23,7 +23,7 @@ from ...weak_set import WeakSet
 from ..array import Array
 from ..base import Binary, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint
-from ..memory import MemoryHandle
+from ..memory import AddressPart, MemoryHandle
 from ..replay import Step
 from ..resident_blocks import ResidentBlocks
 from .ahead import fingerprints_for
@@ -188,6 +188,18 @@ class CudaDevice(Device):
 
     def copy(self, target: int, origin: int, nbytes: int) -> None:
         self.call(self.driver.cuMemcpyDtoDAsync, target, origin, nbytes, self.cu_stream)
+
+    def part_of(self, handle: int, offset: int, nbytes: int) -> AddressPart:
+        return AddressPart.of(handle, offset)
+
+    def fill(self, handle: int, value: np.ndarray[Any, Any], count: int) -> None:
+        driver = self.driver
+        calls = {1: driver.cuMemsetD8Async, 2: driver.cuMemsetD16Async, 4: driver.cuMemsetD32Async}
+        if value.itemsize in calls:
+            pattern = int.from_bytes(value.tobytes(), "little")
+            self.call(calls[value.itemsize], handle, pattern, count, self.cu_stream)
+        else:
+            super().fill(handle, value, count)
 
     def pinned_empty(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> np.ndarray[Any, Any]:
         self.check_open()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..array import parse_dtype, parse_shape
+from ..host_data import parse_dtype, parse_shape
 from .context import Current
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ import numpy as np
 from ...errors import ArgumentError, BinaryRejected, DeviceError, KernelKeepError, OutOfMemory, Unsupported
 from ...programs.source import Source
 from ...programs.translation_unit import compile_error, translation_unit, user_line
-from ..array import parse_dtype, parse_shape
 from ..base import Binary, Capabilities, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint, cpu_identity
+from ..host_data import parse_dtype, parse_shape
 from ..replay import Replay, Step
 from .lanes import OpenCLLanes
 from .library import find_devices, info_of, install_fast_kernel_lookup, load_pyopencl
-from .memory import buffer_class
+from .memory import buffer_class, part_of_buffer
 from .pocl import choose_method, is_pocl, lacks_program
 from .pocl_folder import remove_damaged, require_folder
 from .program import OpenCLProgram
@@ -37,6 +37,7 @@ _COMPLAINTS = (
     re.compile(r":(?P<line>\d+):\d+: (?:fatal )?error: (?P<message>[^\n]*)"),  # clang, NVIDIA
     re.compile(r"error: \S*?:(?P<line>\d+):\d+(?: <Spelling=[^>]*>)?: (?P<message>[^\n]*)"),  # PoCL
 )
+_PATTERN_BYTES = (1, 2, 4, 8, 16)  # that OpenCL fills memory with
 _LONGEST_POCL_NAME = 240  # file systems take 255, and PoCL appends to it
 _NO_LINKER = (
     "PoCL links every kernel it compiles and needs the linker `ld`, which is not on the PATH; install it with: "
@@ -114,6 +115,7 @@ class OpenCLDevice(Device):
             timestamps=True,
             cheap_polling=is_gpu,
             wide_vectors=not is_gpu,
+            view_alignment=max(1, int(device.mem_base_addr_align) // 8),
             ripening_binaries=self.is_pocl,
             max_group_items=int(device.max_work_group_size),
             max_group=(int(x), int(y), int(z)),
@@ -214,6 +216,22 @@ class OpenCLDevice(Device):
 
     def copy(self, target: Any, origin: Any, nbytes: int) -> None:
         self.call(lambda: self.cl.enqueue_copy(self.cl_queue, target, origin, byte_count=nbytes))
+
+    def part_of(self, handle: Any, offset: int, nbytes: int) -> Any:
+        return self.call(lambda: part_of_buffer(handle, offset, nbytes))
+
+    def upload_at(self, handle: Any, offset: int, host: np.ndarray[Any, Any]) -> None:
+        self.call(lambda: self.cl.enqueue_copy(self.cl_queue, handle, host, dst_offset=offset, is_blocking=True))
+
+    def download_at(self, handle: Any, offset: int, out: np.ndarray[Any, Any]) -> None:
+        self.call(lambda: self.cl.enqueue_copy(self.cl_queue, out, handle, src_offset=offset, is_blocking=True))
+
+    def fill(self, handle: Any, value: np.ndarray[Any, Any], count: int) -> None:
+        if value.itemsize not in _PATTERN_BYTES:
+            super().fill(handle, value, count)
+        else:
+            nbytes = value.itemsize * count
+            self.call(lambda: self.cl.enqueue_fill_buffer(self.cl_queue, handle, value, 0, nbytes))
 
     def pinned_empty(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> np.ndarray[Any, Any]:
         if not self.capabilities.pinned_memory:

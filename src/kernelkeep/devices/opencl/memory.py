@@ -27,3 +27,10 @@ def buffer_class() -> Any:
             self.token = object()
 
     return OpenCLMemory
+
+
+def part_of_buffer(buffer: Any, offset: int, nbytes: int) -> Any:
+    """A sub-buffer with a token. The driver keeps the whole buffer while it lives."""
+    part = buffer.get_sub_region(offset, nbytes)
+    part.token = object()
+    return part

@@ -27,6 +27,7 @@ from ..driver_cache import driver_cache_of
 from ..fingerprint import cpu_vectors
 from ..memory import MemoryHandle
 from ..replay import Step
+from .buffer_part import BufferPart, name_and_offset
 from .context import Context
 from .lanes import OpenGLLanes
 from .libgl import ERROR_NAMES
@@ -66,7 +67,7 @@ class OpenGLDevice(Device):
         self.waiting: list[Launch] = []
         self.batch_size = 1
         # State of the context: storage buffers by binding, and the program.
-        self._bound: dict[int, int] = {}
+        self._bound: dict[int, int | tuple[int, ...]] = {}
         self._used = 0
         # Collected buffers and programs: the collector may run inside any GL call, so they are deleted later.
         self._discarded_buffers: deque[int] = deque()
@@ -93,6 +94,7 @@ class OpenGLDevice(Device):
             max_group=(gx, gy, gz),
             max_grid=(nx, ny, nz),
             shared_bytes=gl.integer(C.MAX_COMPUTE_SHARED_MEMORY_SIZE),
+            view_alignment=max(4, gl.integer(C.SHADER_STORAGE_BUFFER_OFFSET_ALIGNMENT)),
         )
 
     # --- programs
@@ -176,6 +178,10 @@ class OpenGLDevice(Device):
                     gl.glUseProgram(self._used)
                 for binding, handle in zip(kernel.bindings, buffers, strict=True):
                     if bound.get(binding) != handle:
+                        if isinstance(handle, BufferPart):
+                            bound[binding] = name, offset, nbytes = tuple(handle)
+                            gl.glBindBufferRange(C.SHADER_STORAGE_BUFFER, binding, name, offset, nbytes)
+                            continue
                         bound[binding] = int(handle)  # the context does not hold the buffer
                         gl.glBindBufferBase(C.SHADER_STORAGE_BUFFER, binding, handle)
                 if block and blocks.bound != (kernel.block_binding, block):
@@ -233,28 +239,38 @@ class OpenGLDevice(Device):
                 raise OutOfMemory(f"{self.spec} cannot allocate {nbytes:,} bytes")
         return MemoryHandle.of(self, handle)
 
-    def upload(self, handle: int, host: np.ndarray[Any, Any]) -> None:
+    def upload(self, handle: Any, host: np.ndarray[Any, Any]) -> None:
+        self.upload_at(*name_and_offset(handle), host)
+
+    def upload_at(self, handle: int, offset: int, host: np.ndarray[Any, Any]) -> None:
         with self.context.current() as gl:
             self.submit_waiting(gl)
             gl.glBindBuffer(C.COPY_WRITE_BUFFER, handle)
-            gl.glBufferSubData(C.COPY_WRITE_BUFFER, 0, host.nbytes, host.ctypes.data)
+            gl.glBufferSubData(C.COPY_WRITE_BUFFER, offset, host.nbytes, host.ctypes.data)
             self.check_errors(gl, "copying to the device")
 
-    def download(self, handle: int, out: np.ndarray[Any, Any]) -> None:
+    def download(self, handle: Any, out: np.ndarray[Any, Any]) -> None:
+        self.download_at(*name_and_offset(handle), out)
+
+    def download_at(self, handle: int, offset: int, out: np.ndarray[Any, Any]) -> None:
         with self.context.current() as gl:
             self.submit_waiting(gl)
             gl.glBindBuffer(C.COPY_READ_BUFFER, handle)
-            gl.glGetBufferSubData(C.COPY_READ_BUFFER, 0, out.nbytes, out.ctypes.data)
+            gl.glGetBufferSubData(C.COPY_READ_BUFFER, offset, out.nbytes, out.ctypes.data)
             self.check_errors(gl, "copying to the host")
             self.batch_size = 1
 
-    def copy(self, target: int, origin: int, nbytes: int) -> None:
+    def copy(self, target: Any, origin: Any, nbytes: int) -> None:
+        (target, target_offset), (origin, offset) = name_and_offset(target), name_and_offset(origin)
         with self.context.current() as gl:
             self.submit_waiting(gl)
             gl.glBindBuffer(C.COPY_READ_BUFFER, origin)
             gl.glBindBuffer(C.COPY_WRITE_BUFFER, target)
-            gl.glCopyBufferSubData(C.COPY_READ_BUFFER, C.COPY_WRITE_BUFFER, 0, 0, nbytes)
+            gl.glCopyBufferSubData(C.COPY_READ_BUFFER, C.COPY_WRITE_BUFFER, offset, target_offset, nbytes)
             self.check_errors(gl, "copying on the device")
+
+    def part_of(self, handle: int, offset: int, nbytes: int) -> BufferPart:
+        return BufferPart.of(handle, offset, nbytes)
 
     def memory_info(self) -> MemoryInfo:
         self.check_open()

@@ -14,6 +14,7 @@ from ...programs.signature import KernelSignature, Parameter
 from ...programs.source import Source
 from ...programs.translation_unit import compile_error
 from ..base import Binary, FastLaunch, Kernel, LaunchOptions, Program
+from .buffer_part import BufferPart
 from .libgl import Constants as C
 from .prepared import OpenGLPrepared
 
@@ -26,7 +27,7 @@ _COMPLAINTS = (
     re.compile(r"^ERROR: \d+:(?P<line>\d+): (?P<message>[^\n]*)", re.MULTILINE),  # the others
 )
 _CODES = dict(i1="i", u1="i", i2="i", u2="i", i4="i", u4="I", i8="q", u8="Q", f2="f", f4="f", f8="d")
-_Values = tuple[tuple[int, ...], bytes, tuple[Any, ...]]  # buffers, the scalar block, loose uniforms
+_Values = tuple[tuple[int | BufferPart, ...], bytes, tuple[Any, ...]]  # buffers, the scalar block, loose uniforms
 
 
 def link(gl: Any, source: Source, text: str) -> int:

@@ -19,7 +19,7 @@ from .. import forks
 from ..base import Binary, Capabilities, Device, DeviceInfo, Kernel, LaunchOptions, MemoryInfo, Program
 from ..fingerprint import Fingerprint
 from .breakpoints import Breakpoints
-from .memory import Memory
+from .memory import Memory, MemoryPart, copy_stamps
 
 if TYPE_CHECKING:
     from .kernel_code import KernelCode
@@ -55,7 +55,9 @@ class ReferenceDevice(Device):
         super().__init__(
             info,
             Fingerprint(BACKEND, info.vendor, "Reference interpreter", "1", "", "any"),
-            Capabilities(float_atomics=True, float64=True, int64=True, int8=True, shared_bytes=1 << 16),
+            Capabilities(
+                float_atomics=True, float64=True, int64=True, int8=True, view_alignment=1, shared_bytes=1 << 16
+            ),
         )
         self.breakpoints = Breakpoints()
         self.max_loop_rounds = _MAX_LOOP_ROUNDS
@@ -114,19 +116,22 @@ class ReferenceDevice(Device):
         weakref.finalize(memory, self._memory_changes.append, -nbytes)
         return memory
 
-    def upload(self, handle: Memory, host: np.ndarray[Any, Any]) -> None:
+    def upload(self, handle: Memory | MemoryPart, host: np.ndarray[Any, Any]) -> None:
         with self.running:
             memoryview(handle.bytes)[: host.nbytes] = host.reshape(-1).view("u1").data
-            handle.set_all()
+            handle.set_all(host.itemsize)
 
-    def download(self, handle: Memory, out: np.ndarray[Any, Any]) -> None:
+    def download(self, handle: Memory | MemoryPart, out: np.ndarray[Any, Any]) -> None:
         with self.running:
             out.reshape(-1).view("u1")[:] = np.frombuffer(handle.bytes, "u1", out.nbytes)
 
-    def copy(self, target: Memory, origin: Memory, nbytes: int) -> None:
+    def copy(self, target: Memory | MemoryPart, origin: Memory | MemoryPart, nbytes: int) -> None:
         with self.running:
             memoryview(target.bytes)[:nbytes] = memoryview(origin.bytes)[:nbytes]
-            target.copy_stamps(origin)
+            copy_stamps(target, origin, nbytes)
+
+    def part_of(self, handle: Memory, offset: int, nbytes: int) -> MemoryPart:
+        return MemoryPart(handle, offset, nbytes)
 
     def memory_info(self) -> MemoryInfo:
         self.check_open()

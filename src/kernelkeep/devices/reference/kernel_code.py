@@ -14,7 +14,7 @@ from ...language.types import Array, Buffer, Scalar, StructType, Type, Vector
 from .arithmetic import NAMES, UNSET
 from .breakpoints import Breakpoints, Stop
 from .checks import Checks, WatchedArray
-from .memory import FORMATS, Halves, Memory
+from .memory import FORMATS, Halves, Memory, MemoryPart, whole_of
 from .records import Elements
 from .text import KernelText, read_kernel
 from .writing.array_use import array_use
@@ -167,8 +167,8 @@ class _Run:
         element, has_atomics = flat_element(variable.type), variable in self._kernel.use.atomic
         if variable.space == "shared":
             return Storage(prefix, title, element, True, True, "launch", has_atomics)
-        memory: Memory = self._values[variable]
-        written = [one for one in self._kernel.use.written if one.space == "buffer" and self._values.get(one) is memory]
+        memory: Memory | MemoryPart = self._values[variable]
+        written = [one for one in self._kernel.use.written if one.space == "buffer" and self._is_in(one, memory)]
         assert isinstance(variable.type, Buffer)
         must = "launch" if variable.type.access == "w" else "ever" if memory.is_fresh else ""
         is_watched = bool(written) and title not in self._kernel.text.trusted
@@ -176,6 +176,11 @@ class _Run:
             must = ""
         atomic = any(one in self._kernel.use.atomic for one in written)
         return Storage(prefix, title, element, False, is_watched, must, atomic and is_watched)  # type: ignore[arg-type]
+
+    def _is_in(self, variable: Variable, memory: Memory | MemoryPart) -> bool:
+        """Whether the buffer of a variable is in the same memory."""
+        other = self._values.get(variable)
+        return other is not None and whole_of(other) is whole_of(memory)
 
     def _bound(self, variable: Variable, storage: Storage) -> tuple[WatchedArray, dict[str, Any]]:
         """The names that generated code has for an array."""
@@ -188,7 +193,7 @@ class _Run:
             data = _shared_elements(storage.element, length)
             writes, reads, atomics = [0] * length, [0] * length, [0] * length if storage.has_atomics else []
         else:
-            memory: Memory = self._values[variable]
+            memory: Memory | MemoryPart = self._values[variable]
             is_number = isinstance(storage.element, Scalar)
             data = memory.elements(storage.element.name) if is_number else Elements(memory.bytes, storage.element)  # type: ignore[attr-defined]
             length, size = len(data), data.itemsize

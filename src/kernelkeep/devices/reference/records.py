@@ -12,7 +12,7 @@ from .memory import FORMATS
 class Elements:
     """Memory as vectors or structs."""
 
-    def __init__(self, memory: bytearray, kind: Type) -> None:
+    def __init__(self, memory: bytearray | memoryview, kind: Type) -> None:
         self.itemsize = layout.size(kind)
         self._kind = kind
         self._count = len(memory) // self.itemsize

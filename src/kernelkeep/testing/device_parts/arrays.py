@@ -89,8 +89,9 @@ class ArrayTests(DevicePart):
         assert device.empty(3, dtype).dtype.isnative
 
     def test_lists_and_numbers_become_arrays(self, device: Device) -> None:
-        for data in ([1.5, 2.5], [[1, 2], [3, 4]], 7, [], np.float32(2), [True, False]):
-            _same(device.array(data), np.asarray(data))
+        for data, dtype in (([1.5, 2.5], "f4"), ([[1, 2], [3, 4]], "i4"), (7, "i4"), ([], "f4"), ([True, False], "?")):
+            _same(device.array(data), np.asarray(data, dtype))
+        _same(device.array(np.float64(2)), np.asarray(2.0))
 
     def test_read_only_host_arrays_are_uploaded(self, device: Device) -> None:
         host = np.arange(5, dtype="f4")

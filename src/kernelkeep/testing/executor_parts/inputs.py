@@ -21,6 +21,20 @@ from .common import ITEMS, TIMEOUT, ExecutorPart, saxpy_batch, saxpy_result, sta
 __all__ = ["InputTests"]
 
 
+INVERT = PortableKernel(
+    "invert",
+    params=[Buffer("image", "u1", "r"), Buffer("result", "u1", "w"), Scalar("n", "i4")],
+    body="int i = kk_global_id(0);\nif (i < n) result[i] = 255 - image[i];",
+    group=GROUP,
+)
+DARKEN = PortableKernel(
+    "darken",
+    params=[Buffer("image", "u1", "rw"), Scalar("n", "i4")],
+    body="int i = kk_global_id(0);\nif (i < n) image[i] = image[i] / 2;",
+    group=GROUP,
+)
+
+
 class InputTests(ExecutorPart):
     """A batch is what it was when it was submitted."""
 
@@ -69,6 +83,38 @@ class InputTests(ExecutorPart):
             futures = [(one if n % 2 else two).submit(job, **saxpy_batch(n)) for n in range(30)]
             for number, future in enumerate(futures):
                 np.testing.assert_array_equal(future.result(TIMEOUT)["y"], saxpy_result(number))
+
+    def test_views_of_device_arrays_go_in_and_come_out(self, device: Device, executor: Executor, job: Job) -> None:
+        alignment = device.capabilities.view_alignment
+        if not alignment:
+            pytest.skip(f"{device.spec} has no views of parts of arrays")
+        n = max(alignment // 4, 16)
+        host = np.arange(4 * n, dtype="f4")
+        whole = device.array(host)
+        futures = [executor.submit(job, x=whole[:n], y=whole[2 * n : 3 * n], a=1, n=n) for _ in range(3)]
+        for future in futures:
+            host[2 * n : 3 * n] += host[:n]
+            np.testing.assert_array_equal(future.result(TIMEOUT)["y"], host[2 * n : 3 * n])
+        np.testing.assert_array_equal(whole.numpy(), host)
+
+    def test_lists_get_the_dtype_of_the_parameter(self, executor: Executor, job: Job) -> None:
+        result = executor.submit(job, x=[1, 2, 3], y=[0.5, 0, 0], a=2, n=3).result(TIMEOUT)
+        np.testing.assert_array_equal(result["y"], np.array([2.5, 4, 6], "f4"))
+
+    @pytest.mark.parametrize("shape", [(37, 53, 3), (1, 1), (7, 2), (480, 640)])
+    def test_images_of_bytes_go_in_and_come_out(
+        self, executor: Executor, cache: ProgramCache, shape: tuple[int, ...]
+    ) -> None:
+        rng = np.random.default_rng(7)
+        images = [rng.integers(0, 256, shape, "u1") for _ in range(5)]
+        n = images[0].size
+        into = Job(cache, INVERT, grid=groups(n), outputs={"result": (shape, "u1")})
+        changed = Job(cache, DARKEN, grid=groups(n), outputs=["image"])
+        batches = [{"image": image} for image in images]
+        for image, result in zip(images, executor.map(into, batches, n=n), strict=True):
+            np.testing.assert_array_equal(result["result"], 255 - image)
+        for image, result in zip(images, executor.map(changed, batches, n=n), strict=True):
+            np.testing.assert_array_equal(result["image"], image // 2)
 
     # --- host arrays
 
