@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .continuous.runner import run as run
     from .continuous.supervision.incident import SupervisedReport as SupervisedReport
     from .continuous.supervision.supervisor import run_supervised as run_supervised
+    from .devices.arguments import groups as groups
     from .devices.array import Array as Array
     from .devices.base import Capabilities as Capabilities
     from .devices.base import Device as Device
@@ -158,6 +159,7 @@ _HOMES = {
     "compile_ahead": "fleet.compile_ahead",
     "export_bundle": "fleet.bundle",
     "function": "programs.python_kernel",
+    "groups": "devices.arguments",
     "import_bundle": "fleet.bundle",
     "kernel": "programs.python_kernel",
     "list_devices": "devices.registry",
@@ -239,6 +241,7 @@ __all__ = [
     "compile_ahead",
     "export_bundle",
     "function",
+    "groups",
     "import_bundle",
     "kernel",
     "list_devices",

@@ -18,7 +18,7 @@ PUBLIC = [
     "Remote", "RemoteError", "Resident", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram", "SupervisedReport",
     "SupervisionError", "SyncReport", "Task", "TaskFuture", "TaskSilent", "Template", "TuneReport", "Tuned", "Unsupported",
     "Variant", "VariantError", "VariantSpace",
-    "check", "compile_ahead", "export_bundle", "function", "import_bundle", "kernel", "list_devices", "open_device",
+    "check", "compile_ahead", "export_bundle", "function", "groups", "import_bundle", "kernel", "list_devices", "open_device",
     "pull_cache", "push_cache", "read_checkpoint", "register_backend", "resume", "run", "run_supervised",
 ]  # fmt: skip
 

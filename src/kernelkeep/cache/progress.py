@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 from ..escaping import escaped
@@ -13,8 +15,11 @@ Step = Callable[[str], None]
 
 
 @contextlib.contextmanager
-def progress_bar(title: str, total: int | None, wanted: bool) -> Iterator[Step]:
-    """A function to call with the name of each item that is done. `total` is None where it is not known."""
+def progress_bar(title: str, total: int | None, wanted: bool, *, line_seconds: float = 0.0) -> Iterator[Step]:
+    """A function to call with the name of each item that is done. `total` is None where it is not known.
+
+    Lines, where there is no bar, are `line_seconds` apart, except for the last one of all items.
+    """
     if not wanted:
         yield lambda name: None
         return
@@ -25,7 +30,16 @@ def progress_bar(title: str, total: int | None, wanted: bool) -> Iterator[Step]:
     except ImportError:
         of_all = "" if total is None else f"/{total}"
         done = itertools.count(1)
-        yield lambda name: print(f"{title}: {next(done)}{of_all} {escaped(name)}", file=sys.stderr)
+        printed = -math.inf
+
+        def show(name: str) -> None:
+            nonlocal printed
+            number, now = next(done), time.monotonic()
+            if now - printed >= line_seconds or number == total:
+                printed = now
+                print(f"{title}: {number}{of_all} {escaped(name)}".rstrip(), file=sys.stderr)
+
+        yield show
         return
     # One line, however long the name is: it gets the width that is left.
     columns = (

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..devices.host_data import parse_dtype
+from ..devices.host_data import narrowed, parse_dtype
 from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel, Scalar
 from .body_parts import BodyParts, split_body
@@ -239,30 +239,16 @@ def _array(label: str, value: Any) -> np.ndarray[Any, Any]:
     if array.size > MOST_ITEMS:
         raise ArgumentError(f"{label} has {array.size:,} elements, and at most {MOST_ITEMS:,} can be counted")
     if not isinstance(value, np.ndarray | np.generic) and not hasattr(value, "__dlpack__"):
-        array = _narrowed(array)
+        array = narrowed(array)
     native: np.ndarray[Any, Any] = array.astype(array.dtype.newbyteorder("="), copy=False)
     return native
-
-
-def _narrowed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Plain Python numbers with the types that most kernels use: int becomes i4 where it fits, float f4."""
-    if array.dtype.kind == "i" and array.size and array.min() >= -(2**31) and array.max() < 2**31:
-        return array.astype("i4")
-    if array.dtype.kind != "f":
-        return array
-    with np.errstate(over="ignore"):
-        narrow = array.astype("f4")
-    if (np.isinf(narrow) & ~np.isinf(array)).any():
-        largest = array.flat[np.abs(array).argmax()]
-        raise ArgumentError(f"a Python float becomes float32, and {largest:g} does not fit: pass np.float64")
-    return narrow
 
 
 def _scalar(label: str, value: Any) -> np.ndarray[Any, Any]:
     """A scalar with its dtype."""
     array = np.asarray(int(value) if isinstance(value, bool) else value)
     if not isinstance(value, np.ndarray | np.generic):
-        array = _narrowed(array)
+        array = narrowed(array)
     if array.ndim or array.dtype.kind not in "iuf":
         raise ArgumentError(f"{label} must be a single number, got {value!r}")
     return array

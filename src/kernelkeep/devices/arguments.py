@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -121,6 +121,30 @@ def dimensions(value: Any, what: str) -> tuple[int, int, int]:
         raise ArgumentError(f"{what} must be one to three positive integers, got {value!r}")
     x, y, z = (*parsed, 1, 1)[:3]
     return x, y, z
+
+
+@overload
+def groups(items: int, group: int = 256) -> int: ...
+@overload
+def groups(items: tuple[int, ...], group: tuple[int, ...]) -> tuple[int, ...]: ...
+def groups(items: int | tuple[int, ...], group: int | tuple[int, ...] = 256) -> int | tuple[int, ...]:
+    """How many groups of `group` work-items cover `items`, for `grid=`; for tuples, in each dimension.
+
+    `kk.groups(1000, 256)` is 4, and `kk.groups((640, 480), (16, 16))` is (40, 30).
+    """
+    sizes = items if isinstance(items, tuple | list) else (items,)
+    each = group if isinstance(group, tuple | list) else (group,)
+    for name, given in (("items", sizes), ("group", each)):
+        if not 1 <= len(given) <= 3 or any(
+            isinstance(one, bool) or not hasattr(one, "__index__") or one < 1 for one in given
+        ):
+            raise ArgumentError(
+                f"{name} must be one to three positive integers, got {items if name == 'items' else group!r}"
+            )
+    if len(sizes) != len(each):
+        raise ArgumentError(f"items and group must have as many dimensions, got {items!r} and {group!r}")
+    counts = tuple(-(-int(size) // int(one)) for size, one in zip(sizes, each, strict=True))
+    return counts if isinstance(items, tuple | list) else counts[0]
 
 
 def _buffer(device: Device, label: str, param: Parameter) -> Converter:

@@ -50,6 +50,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from ..errors import ArgumentError, DeviceError, OutOfMemory, Unsupported
+from ..programs.portable import PortableKernel
 from ..programs.source import Source
 from ..weak_set import WeakSet
 from . import forks
@@ -192,8 +193,8 @@ class Device(ABC):
         return f"{self.backend} {driver} {platform.machine()} {cpu_vectors()}"
 
     def is_aligned(self, array: Array, nbytes: int) -> bool:
-        """Whether an array begins at a multiple of `nbytes`; only views and memory of other libraries may not."""
-        return array.offset % nbytes == 0
+        """Whether a launch takes an array, and it begins at a multiple of `nbytes`; views and other libraries' memory may not."""
+        return array.offset % max(nbytes, self.capabilities.view_alignment) == 0
 
     def part_of(self, handle: Any, offset: int, nbytes: int) -> Any:
         """A handle of `nbytes` of a handle's memory, which keeps it alive; `offset` is a multiple of the `view_alignment`.
@@ -280,15 +281,13 @@ class Device(ABC):
 
     # --- programs
 
-    def compile(self, source: Source) -> bytes:
+    def compile(self, source: Source | PortableKernel) -> bytes:
         """Compile to bytes that `load` takes, in this process or another. Raises `CompileError`."""
-        self._check_source(source)
-        return self.compile_program(source)
+        return self.compile_program(self._checked_source(source))
 
-    def build(self, source: Source) -> Program:
+    def build(self, source: Source | PortableKernel) -> Program:
         """Compile and load in one step; `Program.binary()` gives the bytes. Raises `CompileError`."""
-        self._check_source(source)
-        program = self.build_program(source)
+        program = self.build_program(self._checked_source(source))
         self._programs.add(program)
         return program
 
@@ -303,13 +302,16 @@ class Device(ABC):
         self._programs.add(program)
         return program
 
-    def _check_source(self, source: Source) -> None:
+    def _checked_source(self, source: Source | PortableKernel) -> Source:
+        """The source, in this device's language."""
         self.check_open()
+        if isinstance(source, PortableKernel):
+            source = source.source(self)
         if not isinstance(source, Source):
-            hint = ": pass kernel.source(device)" if hasattr(source, "source") else ""
-            raise ArgumentError(f"source must be a kk.Source, got a {type(source).__name__}{hint}")
+            raise ArgumentError(f"source must be a kk.Source or kk.PortableKernel, got a {type(source).__name__}")
         if source.language != self.language:
             raise ArgumentError(f"source {source.name} must be in {self.language}, got {source.language}")
+        return source
 
     # --- memory
 
@@ -380,7 +382,7 @@ class Device(ABC):
         work on it is ordered with the owner's (PyTorch, CuPy, …): ours waits for what the owner has under way on its
         current stream, and that stream waits for ours. With `ordered=False` keeping the order is left to you.
 
-        What has a dtype keeps it. Python's numbers have none: floats become f4, integers i4, complex numbers c8. `dtype`
+        What has a dtype keeps it. Python's numbers have none: floats become f4, integers i4 where they fit and else i8. `dtype`
         names another one, and what has to be converted for it is copied.
         """
         self.check_open()

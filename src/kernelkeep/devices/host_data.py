@@ -1,7 +1,8 @@
 """What the host passes: data as NumPy arrays, shapes and dtypes.
 
-The rule of dtypes: what has a dtype keeps it (NumPy, DLPack). Python's numbers have none and get 32 bits: floats become f4,
-integers i4, complex numbers c8; bools stay bools. Where there is nothing but a shape, it is f4. `dtype=` overrules all of it.
+The rule of dtypes: what has a dtype keeps it (NumPy, DLPack). Python's numbers have none. They get that of the array or parameter
+they go to; where there is none yet, floats become f4, integers i4 where they fit and else i8, complex numbers c8, and bools stay
+bools. Where there is nothing but a shape, it is f4. `dtype=` overrules all of it.
 """
 
 from __future__ import annotations
@@ -30,10 +31,9 @@ def host_view(data: Any, dtype: Any = None, default: Any = None) -> np.ndarray[A
         raise ArgumentError(f"cannot make an array of a {type(data).__name__}: {error}") from None
     _check_kind(host.dtype)
     if wanted is None and is_plain(data):
-        wanted = short_dtype(host.dtype) if default is None else default
-        host = _convert_exactly(host, wanted, named=default is not None)
+        host = narrowed(host) if default is None else _convert_exactly(host, default)
     elif wanted is not None and host.dtype != wanted:
-        host = host.astype(wanted) if not is_plain(data) else _convert_exactly(host, wanted, named=True)
+        host = host.astype(wanted) if not is_plain(data) else _convert_exactly(host, wanted)
     if not host.dtype.isnative:
         host = host.astype(host.dtype.newbyteorder("="))
     return host if host.flags.c_contiguous else np.ascontiguousarray(host)
@@ -46,20 +46,29 @@ def is_plain(data: Any) -> bool:
     return isinstance(data, int | float | complex | list | tuple) and not isinstance(data, np.generic)
 
 
-def short_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype that Python's numbers get where none is named: 32 bits, as GPUs compute best."""
-    return np.dtype({"f": "f4", "i": "i4", "u": "i4", "c": "c8"}.get(dtype.kind, dtype))
+def narrowed(host: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Python's numbers in the dtype that they get where none is named."""
+    kind, info = host.dtype.kind, np.iinfo("i4")
+    if kind == "i" and not (host.size and (host.min() < info.min or host.max() > info.max)):
+        return host.astype("i4")
+    if kind not in "fc":
+        return host
+    with np.errstate(over="ignore"):
+        narrow = host.astype("f4" if kind == "f" else "c8")
+    if (np.isinf(narrow) & ~np.isinf(host)).any():
+        largest = host.flat[np.abs(host).argmax()]
+        raise ArgumentError(f"a Python float becomes float32, and {largest:g} does not fit: pass np.float64")
+    return narrow
 
 
-def _convert_exactly(host: np.ndarray[Any, Any], dtype: np.dtype[Any], *, named: bool) -> np.ndarray[Any, Any]:
+def _convert_exactly(host: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Numbers of Python's as numbers of a dtype. Rounding a fraction is fine; another whole number is not."""
     with np.errstate(all="ignore"):
         converted = host.astype(dtype)
         whole = dtype.kind in "iu"
         fits = np.array_equal(converted, host) if whole else bool(np.all(np.isfinite(converted) | ~np.isfinite(host)))
     if dtype.kind in "iufc" and host.dtype.kind in "iufc" and not fits:
-        hint = "" if named else f": name a dtype, such as dtype={host.dtype.str[1:]!r}"
-        raise ArgumentError(f"the numbers must fit into {dtype.name}{hint}")
+        raise ArgumentError(f"the numbers must fit into {dtype.name}, got {host.flat[np.abs(host).argmax()]}")
     return converted
 
 
@@ -70,7 +79,7 @@ def convert_number(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         if host.ndim or host.dtype.hasobject:
             raise ValueError(f"got a {type(value).__name__}")
         if host.dtype.kind in "iufcb" and dtype.kind in "iufc":
-            return _convert_exactly(host, dtype, named=True)
+            return _convert_exactly(host, dtype)
         return np.array(value, dtype)
     except ArgumentError:
         raise

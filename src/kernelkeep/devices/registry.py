@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from .. import settings
 from ..errors import ArgumentError, DeviceError, KernelKeepError
 from . import forks
+from .info import DeviceInfo
 
 if TYPE_CHECKING:
-    from .base import Device, DeviceInfo
+    from .base import Device
     from .fingerprint import Fingerprint
 
 # The best first. hip has no devices, it only compiles ahead; reference interprets.
@@ -32,6 +33,7 @@ SHIPPED = ("cuda", "opencl", "opengl", "webgpu", "hip", "reference")
 ENTRY_POINT_GROUP = "kernelkeep.backends"
 _Folder = str | os.PathLike[str] | None
 _NAME = re.compile(r"[a-z][a-z0-9]*\Z")
+KINDS = ("gpu", "cpu")  # what `open_device` takes beside the backends
 _SPEC = re.compile(r"([a-z][a-z0-9]*)(?::(?:([0-9]+)|([a-z][a-z0-9]*)))?\Z")
 _REQUIRED = ("list_devices", "open_device")
 
@@ -76,6 +78,10 @@ def register_backend(name: str, module: Any) -> None:
     """
     if not isinstance(name, str) or not _NAME.match(name):
         raise ArgumentError(f"name must be a word of lower-case letters and digits, like webgpu, got {name!r}")
+    if name in KINDS:
+        raise ArgumentError(
+            f"name must not be {name!r}, which open_device takes for a kind of device: choose another name"
+        )
     if isinstance(module, str):
         if not all(part.isidentifier() for part in module.split(".")):
             raise ArgumentError(f"module must be a module or its dotted name, like my_package.backend, got {module!r}")
@@ -126,14 +132,18 @@ def list_devices(*, cache_dir: str | os.PathLike[str] | None = None) -> list[Dev
 
 
 def open_device(
-    spec: str | None = None,
+    spec: str | DeviceInfo | None = None,
     *,
     cache_dir: str | os.PathLike[str] | None = None,
     driver_cache_dir: str | os.PathLike[str] | None = None,
 ) -> Device:
     """Open "cuda", "cuda:0", "opencl:1", "webgpu:metal", …; without a spec $KERNELKEEP_DEVICE, else the best one here.
 
-    Where there is no driver, that is the reference interpreter, which is thousands of times slower: a RuntimeWarning says so.
+    "gpu" is the best GPU and "cpu" the best driver for the CPU, of whichever backend. A `DeviceInfo` of `list_devices()` is that
+    very device.
+
+    Without a spec, and where there is no driver, that is the reference interpreter, which is thousands of times slower: a
+    RuntimeWarning says so.
 
     An OpenGL driver keeps its own compiled shaders, by default in the GPU's folder of the cache. `cache_dir` names another
     cache folder, `driver_cache_dir` the very folder for the shaders. It can be chosen until the process's first OpenGL
@@ -143,6 +153,11 @@ def open_device(
     spec = settings.device_spec() if spec is None else spec
     if spec is None:
         return _open_best(folders)
+    if isinstance(spec, DeviceInfo):
+        forks.check_driver(spec.backend)
+        return backend_module(spec.backend).open_device(spec.index, **folders)
+    if spec in KINDS:
+        return _open_kind(spec, folders)
     backend, index = parse_spec(spec)
     forks.check_driver(backend)
     return backend_module(backend).open_device(index, **folders)
@@ -167,7 +182,7 @@ def parse_spec(spec: str) -> tuple[str, int | None]:
     if match is None or find_index is None:
         names = backend_names()
         raise ArgumentError(
-            f"{spec!r} is not a device: use {', '.join(names)}, or one with an index, like {names[0]}:0"
+            f"{spec!r} is not a device: use {', '.join((*KINDS, *names))}, or one with an index, like {names[0]}:0"
         )
     return match[1], find_index(match[3])
 
@@ -275,6 +290,21 @@ def _open_best(folders: dict[str, _Folder]) -> Device:
         return device
     reasons = "; ".join(failures) or "none was found; `kernelkeep doctor` says what is missing"
     raise DeviceError(f"no usable device ({reasons})")
+
+
+def _open_kind(kind: str, folders: dict[str, _Folder]) -> Device:
+    """The best GPU, or the best driver for the CPU, that opens."""
+    failures: list[str] = []
+    for name in _names():
+        for info in _ask(name, folders["cache_dir"]) or ():
+            if info.is_interpreter or info.is_gpu != (kind == "gpu"):
+                continue
+            try:
+                return backend_module(name).open_device(info.index, **folders)
+            except DeviceError as error:
+                failures.append(f"{info.spec}: {error}")
+    reasons = "; ".join(failures) or "none was found; `kernelkeep doctor` says what is missing"
+    raise DeviceError(f"no {kind.upper()} can be used ({reasons})")
 
 
 def _missing_functions(module: Any) -> str:

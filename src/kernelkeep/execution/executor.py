@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import operator
 import os
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import Any, Self
 
 import numpy as np
 
+from ..cache.progress import progress_bar
 from ..devices.base import Device
 from ..errors import ArgumentError
 from ..weak_set import WeakSet
@@ -58,15 +60,23 @@ class Executor:
         return self._engine.submit(self._checked(job), batch)
 
     def map(
-        self, job: Job, batches: Iterable[Mapping[str, Any]], /, *, return_exceptions: bool = False, **common: Any
+        self,
+        job: Job,
+        batches: Iterable[Mapping[str, Any]],
+        /,
+        *,
+        return_exceptions: bool = False,
+        progress: bool = False,
+        **common: Any,
     ) -> Iterator[Any]:
         """Results of a job on each batch, in order; `common` arguments go to every batch.
 
         Lazy: only a few batches are taken ahead of the results, so the iterable may be endless. A batch that fails raises
         at its turn and ends the iteration, or with `return_exceptions` yields the exception and goes on. When the
-        iterable itself raises, the results of the batches before come first.
+        iterable itself raises, the results of the batches before come first. `progress` shows how many results are done.
         """
-        return self._map(self._checked(job), iter(batches), return_exceptions, common)
+        results = self._map(self._checked(job), iter(batches), return_exceptions, common)
+        return _shown(results, job.name, operator.length_hint(batches, -1)) if progress else results
 
     async def run(self, job: Job, /, **batch: Any) -> dict[str, np.ndarray[Any, Any]]:
         """Run a job on one batch without blocking the event loop. Cancelling the task cancels a batch that waits."""
@@ -154,7 +164,7 @@ class Executor:
 
     def _map(
         self, job: Job, batches: Iterator[Mapping[str, Any]], return_exceptions: bool, common: Mapping[str, Any]
-    ) -> Iterator[Any]:
+    ) -> Generator[Any]:
         ahead = self.depth + 1 if self.depth > 1 else 1
         pending: deque[Future[Any]] = deque()
         problem: BaseException | None = None
@@ -193,6 +203,15 @@ class Executor:
         finally:
             for future in pending:
                 future.cancel()
+
+
+def _shown(results: Generator[Any], title: str, total: int) -> Iterator[Any]:
+    """The results, with a progress bar; `total` is -1 where the number of batches is not known."""
+    bar = progress_bar(title, None if total < 0 else total, True, line_seconds=1.0)
+    with bar as step, contextlib.closing(results):
+        for result in results:
+            step("")
+            yield result
 
 
 def _merged(common: Mapping[str, Any], batch: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from .. import settings
-from ..devices.registry import backend_module, backend_names, list_devices, open_device, parse_spec
+from ..devices.registry import KINDS, backend_module, backend_names, list_devices, open_device, parse_spec
 from ..errors import DeviceError
 
 if TYPE_CHECKING:
@@ -14,19 +14,31 @@ if TYPE_CHECKING:
 
 
 def backends_of(spec: str | None) -> tuple[str, ...]:
-    """The backends a spec names: all of them for None."""
-    if spec is None:
+    """The backends a spec names: all of them for None, "gpu" and "cpu"."""
+    if spec is None or spec in KINDS:
         return backend_names()
     return (parse_spec(spec)[0],)
 
 
 def find_devices(spec: str | None = None, *, cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
-    """The devices a spec names, the best first: every one for None, all of a backend for "opencl", one for "opencl:0".
+    """The devices a spec names, the best first: every one for None, all of a backend for "opencl", one for "opencl:0", all
+    GPUs for "gpu".
 
     None finds what there is, perhaps nothing. A spec that finds nothing is a `DeviceError` that says why.
     """
     if spec is None:
         return list_devices(cache_dir=cache_dir)
+    if spec in KINDS:
+        of_kind = [
+            info
+            for info in list_devices(cache_dir=cache_dir)
+            if info.is_gpu == (spec == "gpu") and not info.is_interpreter
+        ]
+        if not of_kind:
+            raise DeviceError(
+                f"there is no {spec.upper()} here that can be used: `kernelkeep doctor` says what is missing"
+            )
+        return of_kind
     (backend,) = backends_of(spec)
     of_backend = sorted(backend_module(backend).list_devices(cache_dir), key=lambda info: (not info.is_gpu, info.index))
     found = [info for info in of_backend if spec in (info.backend, info.spec)]

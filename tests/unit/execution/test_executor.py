@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,3 +114,28 @@ def test_batches_behind_one_that_hangs_can_be_cancelled(device: FakeDevice, job:
         assert not first_error, "it is on the device"
         hang.release()
         assert results([first]) == [3]
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["of a list", "of an iterator"])
+def test_map_shows_progress_without_rich(
+    device: FakeDevice, job: kk.Job, counted: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    batches = [batch(number) for number in range(5)]
+    with kk.Executor(device, DEPTH) as executor:
+        results = list(executor.map(job, batches if counted else (one for one in batches), progress=True))
+    assert [int(result["y"][0]) for result in results] == [0, 3, 6, 9, 12]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == ("triple: 1/5" if counted else "triple: 1")
+    assert lines[-1] == "triple: 5/5" or not counted
+
+
+def test_map_with_progress_ends_like_map(device: FakeDevice, job: kk.Job) -> None:
+    with kk.Executor(device, DEPTH) as executor:
+        results = executor.map(job, (batch(number) for number in itertools.count()), progress=True)
+        assert int(next(results)["y"][0]) == 0
+        results.close()  # type: ignore[attr-defined]
+        wrong = executor.map(job, [batch(1), {"nothing": 1}], progress=True)
+        assert int(next(wrong)["y"][0]) == 3
+        with pytest.raises(kk.ArgumentError, match="nothing"):
+            next(wrong)

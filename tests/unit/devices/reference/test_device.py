@@ -186,8 +186,3 @@ def test_a_mistake_at_the_end_of_the_body_is_shown_where_every_target_shows_it(d
     assert "line 1: ; is missing" in caught.value.log and caught.value.log.endswith(
         "\n    missing[0] = 1\n                  ^"
     )
-
-
-def test_build_says_how_a_portable_kernel_is_passed(device: ReferenceDevice) -> None:
-    with pytest.raises(kk.ArgumentError, match=r"got a PortableKernel: pass kernel\.source\(device\)"):
-        device.build(SCALE)  # type: ignore[arg-type]
