@@ -31,11 +31,12 @@ from common import show
 from kernelkeep.continuous.initial_state import InitialState
 from kernelkeep.continuous.run_options import RunOptions
 from kernelkeep.continuous.session import Session
+from kernelkeep.words import StrategyName
 
 BODY = """int i = kk_item();
 if (i > 0 && i < kk_items() - 1) u_next[i] = u[i] + k * (u[i-1] - 2 * u[i] + u[i+1]);
 else u_next[i] = u[i];"""
-STRATEGIES = ("redispatch", "buffered", "mega", "checkpointed", "supervised")
+STRATEGIES: tuple[StrategyName, ...] = ("redispatch", "buffered", "mega", "checkpointed", "supervised")
 # The same results; only what can be read from the text differs.
 SKIPS_OWN = BODY.rsplit("\n", 1)[0]
 SKIPS_ANY = SKIPS_OWN.replace("u_next[i]", "u_next[i + 0]")
@@ -183,7 +184,7 @@ def sizes(cache: kk.ProgramCache) -> None:
 NAMES = ("redispatch", "buffered", "mega", "CuPy loop", "CuPy graph loop")
 
 
-def per_iteration(cache: kk.ProgramCache, program: kk.StateProgram, strategy: str) -> float | str:
+def per_iteration(cache: kk.ProgramCache, program: kk.StateProgram, strategy: StrategyName) -> float | str:
     if strategy == "mega" and not cache.device.capabilities.cooperative and program.items > 1 << 16:
         return "one group"  # would take minutes
     size = 101 if strategy == "mega" else None

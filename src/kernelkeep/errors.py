@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from .words import FaultKind
+
 __all__ = [
     "ArgumentError",
     "BinaryRejected",
@@ -125,7 +127,7 @@ class KernelFault(DeviceError):
         self,
         message: str,
         *,
-        kind: str = "",
+        kind: FaultKind = "",
         kernel: str = "",
         line: int = 0,
         column: int = 0,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import kernelkeep as kk
 from kernelkeep.continuous.body_writes import Keep
 from kernelkeep.testing.strategy_parts.common import StrategyPart
+from kernelkeep.words import Coupling
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 ITEMS = 37
@@ -25,7 +26,7 @@ class Shape:
     def __init__(
         self,
         name: str,
-        coupling: str,
+        coupling: Coupling,
         sizes: dict[str, int],
         body: str,
         keeps: dict[str, Keep],

@@ -17,6 +17,7 @@ from kernelkeep.continuous.checkpoints.files import read_header
 from kernelkeep.samples.states import SCRAMBLE
 from kernelkeep.testing import open_or_skip
 from kernelkeep.testing.strategy_parts.common import shared_programs
+from kernelkeep.words import StrategyName
 
 SIZE = 97
 SCRIPT = f"""
@@ -137,7 +138,7 @@ def _raise(error: BaseException, iteration: int) -> None:
 def test_an_error_leaves_a_checkpoint(
     tmp_path: Path,
     cache: kk.ProgramCache,
-    strategy: str,
+    strategy: StrategyName,
     error: BaseException,
     options: Callable[[BaseException], dict[str, Any]],
 ) -> None:

@@ -68,7 +68,7 @@ def machines(device: FakeDevice, tmp_path: Path) -> Iterator[Machines]:
 
 
 def origins(cache: kk.ProgramCache, terms: range) -> list[str]:
-    found = []
+    found: list[str] = []
     for term in terms:
         with cache.get(adder(term)) as lease:
             found.append(lease.origin)

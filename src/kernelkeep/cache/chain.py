@@ -19,6 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 from .. import settings
 from ..errors import BinaryRejected
 from ..storage.files import Damaged, Untrusted
+from ..words import ProgramOrigin
 from .background import BackgroundTasks, Task
 from .chain_member import LookupTime, Member, TierCounts
 from .compile_turn import CompileTurn
@@ -39,7 +40,7 @@ class Hit(NamedTuple, Generic[T]):
 
     value: T
     facts: Facts
-    origin: str
+    origin: ProgramOrigin
     place: Place | None = None
 
 

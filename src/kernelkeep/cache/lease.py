@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import DeviceError
 from ..escaping import escaped
+from ..words import ProgramOrigin
 from .loaded_programs import LoadedProgram
 
 
@@ -19,7 +20,7 @@ class Lease:
 
     __slots__ = ("_loaded", "origin")
 
-    def __init__(self, loaded: LoadedProgram, origin: str) -> None:
+    def __init__(self, loaded: LoadedProgram, origin: ProgramOrigin) -> None:
         self._loaded: LoadedProgram | None = loaded
         self.origin = origin
 

@@ -24,6 +24,7 @@ from ..programs.portable import PortableKernel
 from ..programs.source import Source
 from ..storage.private import Trust
 from ..weak_set import WeakSet
+from ..words import ProgramOrigin
 from .chain import TierChain
 from .chain_member import LookupTime
 from .entry import Entry, Facts
@@ -128,7 +129,7 @@ class ProgramCache:
             remote_timeout = max((tier.remote.timeout_seconds for tier in far), default=remote_timeout)
         self.chain = TierChain([self.disk, *far], remote_timeout)
         self.saver = Saver(device, self.chain, self.loaded, self._counters, automatic=auto_save)
-        self._flights: Flights[tuple[LoadedProgram, str]] = Flights()
+        self._flights: Flights[tuple[LoadedProgram, ProgramOrigin]] = Flights()
         # Not a method: a cache that refers to itself would be freed late, and its programs with it.
         self._counts = partial(_read_counts, self._counters, self.loaded, self.chain)
         self._lifetime = LifetimeCounts(self._counts, self.disk)
@@ -182,7 +183,7 @@ class ProgramCache:
         if loaded is not None:
             return Lease(loaded, "memory")
 
-        def load() -> tuple[LoadedProgram, str]:
+        def load() -> tuple[LoadedProgram, ProgramOrigin]:
             found = self._load(digest, name, alias, only_named=True, place=place)
             if found is None:
                 raise LookupError(digest)
@@ -220,7 +221,7 @@ class ProgramCache:
             for found in self.device.architecture_fingerprints
         ]
 
-    def _bring(self, source: Source, digest: str, alias: Hashable) -> tuple[LoadedProgram, str]:
+    def _bring(self, source: Source, digest: str, alias: Hashable) -> tuple[LoadedProgram, ProgramOrigin]:
         """Load a program from wherever it is, or compile it. One thread does this."""
         loaded = self.loaded.find(digest, alias)
         if loaded is None and self._named_ahead:  # it may have been loaded by its name, under its architecture's key
@@ -258,7 +259,7 @@ class ProgramCache:
         place: Place | None = None,
         tiers: int | None = None,
         within: LookupTime | None = None,
-    ) -> tuple[LoadedProgram, str] | None:
+    ) -> tuple[LoadedProgram, ProgramOrigin] | None:
         """Load a program from the first tier that has it, or of the first `tiers`, and where that was; None where none has it.
 
         With `source`, what was compiled ahead for the device's architecture is found too, and with `place` what is there. With

@@ -36,6 +36,7 @@ import numpy as np
 from ..devices.host_data import narrowed, parse_dtype
 from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel, Scalar
+from ..words import Coupling
 from .body_parts import BodyParts, split_body
 from .body_writes import Keep, always_written, arrays_to_keep, old_arrays_written
 
@@ -61,7 +62,7 @@ class StateProgram:
         self,
         name: str,
         *,
-        coupling: str,
+        coupling: Coupling,
         body: str | Callable[..., Any],
         state: Mapping[str, Any],
         items: int | None = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from ..words import StopReason
     from .checkpoints.writer import CheckpointWriter
     from .session import Session
 
@@ -47,7 +48,7 @@ class RunReport:
     iteration: int
     dispatches: int
     seconds: float
-    stopped: str  # "done", "body", "until", "empty", "interrupted"
+    stopped: StopReason  # "done", "body", "until", "empty", "interrupted"
     gap_p50_seconds: float | None
     gap_p99_seconds: float | None
     busy_share: float | None
@@ -73,7 +74,7 @@ class RunReport:
         reason: str,
         iterations: int,
         seconds: float,
-        stopped: str,
+        stopped: StopReason,
         resumed_from: str | None,
         tasks_done: int,
     ) -> RunReport:

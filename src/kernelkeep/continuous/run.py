@@ -13,6 +13,7 @@ from typing import Self
 from ..cache.program_cache import ProgramCache
 from ..devices.array import Array
 from ..errors import ArgumentError
+from ..words import StopReason
 from .checkpoints.claim import CheckpointClaim
 from .checkpoints.keeper import CheckpointKeeper
 from .heartbeat import beat
@@ -154,7 +155,7 @@ def run_to_end(
     return run
 
 
-def _why_over(session: Session, options: RunOptions, run: Run, interruption: Interruption) -> str:
+def _why_over(session: Session, options: RunOptions, run: Run, interruption: Interruption) -> StopReason | None:
     if session.stopped is Stopped.EMPTY or (session.program.tasks and not session.pending_tasks):
         return "empty"
     if session.stopped is Stopped.BY_BODY:
@@ -167,4 +168,4 @@ def _why_over(session: Session, options: RunOptions, run: Run, interruption: Int
         return "interrupted"
     if options.asks_to_end(run):
         return "until"
-    return ""
+    return None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from ..errors import ArgumentError
+from ..words import StrategyName
 from .mailbox import MAX_ITERATIONS
 from .program import StateProgram
 from .progress import Progress
@@ -49,7 +50,7 @@ class RunOptions:
     # How far the run goes, and how.
     iterations: int | None = None  # the run ends here, counted from the very beginning
     until: Until = None  # it ends when this is true: a function of the `Run`, asked between turns, or a condition in C
-    strategy: str = "auto"  # or one of STRATEGY_NAMES
+    strategy: StrategyName = "auto"  # or one of STRATEGY_NAMES
     deadline_seconds: float | None = None  # bounds a dispatch, where the strategy can
     hang_seconds: float = 30.0  # a dispatch that outlives its deadline by this much is given up with `DeviceError`
     ahead: int = 64  # *buffered*: at most this many dispatches wait behind the one that runs

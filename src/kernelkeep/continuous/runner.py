@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 from ..cache.program_cache import ProgramCache
 from ..errors import ArgumentError, CheckpointError
+from ..words import StrategyName
 from .checkpoints.address import shown
 from .checkpoints.checkpoint import Checkpoint, CheckpointWarning
 from .checkpoints.claim import CheckpointClaim
@@ -26,7 +27,7 @@ def run(
     cache: ProgramCache,
     program: StateProgram,
     iterations: int | None = None,
-    strategy: str = "auto",
+    strategy: StrategyName = "auto",
     *,
     resume: bool | None = None,
     initial_state: Mapping[str, Any] | Checkpoint | None = None,
@@ -72,7 +73,7 @@ def resume(
     cache: ProgramCache,
     program: StateProgram,
     iterations: int | None = None,
-    strategy: str = "auto",
+    strategy: StrategyName = "auto",
     **options: Unpack[RunKeywords],
 ) -> Run:
     """Continue from a checkpoint: in this process, a new one, on another device, on another backend.

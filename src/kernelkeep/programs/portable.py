@@ -26,13 +26,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import ArgumentError, Unsupported
 from .kernel_parts import NEEDS, KernelParts
 from .languages import Language, find_language
 from .portable_source import PortableSource
 from .signature import DTYPES, VECTORS, KernelSignature, Parameter
+
+if TYPE_CHECKING:
+    from ..words import Access
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 _STRUCT = re.compile(r"struct +[A-Za-z_]\w*\Z")
@@ -77,7 +80,7 @@ class Buffer:
 
     name: str
     dtype: str
-    access: str = "rw"
+    access: Access = "rw"
 
     def __post_init__(self) -> None:
         if isinstance(self.dtype, str) and (self.dtype in VECTORS or _STRUCT.match(self.dtype)):

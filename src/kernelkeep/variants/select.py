@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ..words import SelectionBasis
 from .known_failures import KnownFailures, why_failed
 from .measure import spread
 from .record import Choice, Record
@@ -33,7 +34,7 @@ class Selection(msgspec.Struct, frozen=True):
     reason: str
     expected_ms: float | None
     distance: float | None
-    basis: str
+    basis: SelectionBasis
 
 
 class Knowledge(msgspec.Struct, frozen=True):
@@ -69,7 +70,8 @@ def select(known: Knowledge) -> Selection:
             )
         reason = f"{known.default} is the default, and measurements do not count"
         return Selection(known.default, reason, None, None, "deterministic")
-    for records, basis in ((known.here, "exact"), (known.alike, "architecture")):
+    tiers: tuple[tuple[list[Record], SelectionBasis], ...] = ((known.here, "exact"), (known.alike, "architecture"))
+    for records, basis in tiers:
         for problem, far in _problems(records, known):
             there = [r for r in records if r.problem == problem and not r.failure]
             if basis == "exact":
@@ -182,7 +184,7 @@ def distance_between(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     return far
 
 
-def _found(best: Record, known: Knowledge, far: float, basis: str) -> Selection:
+def _found(best: Record, known: Knowledge, far: float, basis: SelectionBasis) -> Selection:
     variant, milliseconds = Variant(best.variant), best.median_ms or 0.0
     there = f"{milliseconds:.4g} ms over {_samples(len(best.samples_ms))}"
     if basis == "exact":

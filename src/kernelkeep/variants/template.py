@@ -25,6 +25,7 @@ from ..errors import ArgumentError, Unsupported
 from ..programs.portable import Buffer, PortableKernel, Scalar
 from ..programs.signature import Parameter, declared, read_heads
 from ..programs.source import Source
+from ..words import TemplateEngine
 from .values import plain_number
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Template:
         scalars: Mapping[str, Any] | None = None,
         kernel: str | None = None,
         options: Sequence[str] = (),
-        engine: str | None = None,
+        engine: TemplateEngine | None = None,
         nonnegative_remainders: bool = False,
     ) -> None:
         if engine not in (None, "jinja", "defines"):

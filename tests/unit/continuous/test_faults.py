@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.words import StrategyName
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ import kernelkeep as kk
 )
 @pytest.mark.parametrize("strategy", ["redispatch", "buffered"])
 def test_a_fault_names_the_program_and_its_state(
-    tmp_path: Path, body: str, kind: str, message: str, strategy: str
+    tmp_path: Path, body: str, kind: str, message: str, strategy: StrategyName
 ) -> None:
     program = kk.StateProgram("waves", coupling="neighbours", items=8, state={"u": np.zeros(8, "f4")}, body=body)
     with kk.open_device("reference") as device, kk.ProgramCache(device, cache_dir=tmp_path) as cache:

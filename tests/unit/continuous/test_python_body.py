@@ -15,6 +15,7 @@ from kernelkeep.cache.key import digest_of
 from kernelkeep.continuous.body_writes import Keep
 from kernelkeep.continuous.lowering.forms import lower
 from kernelkeep.testing import open_or_skip
+from kernelkeep.words import Coupling
 
 N = 40
 START = np.linspace(0, 1, N, dtype="f4") ** 2
@@ -85,7 +86,7 @@ def program(body: Any, of: Any) -> kk.StateProgram:
     if of is split:
         tasks = {"low": np.array([0], "i4"), "high": np.array([100], "i4")}
         return kk.StateProgram(name, coupling="queue", state={"leaves": np.zeros(1, "i4")}, tasks=tasks, body=body)
-    coupling = "neighbours" if of is heat else "independent"
+    coupling: Coupling = "neighbours" if of is heat else "independent"
     scalars = {} if of is until else {"k": np.float32(0.1)}
     return kk.StateProgram(name, coupling=coupling, state={"u": START}, scalars=scalars, body=body)
 

@@ -12,6 +12,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.testing import FakeDevice
+from kernelkeep.words import StrategyName
 
 ITEMS = 8
 ITERATIONS = 40
@@ -46,7 +47,7 @@ def cache(device: FakeDevice, tmp_path: Path) -> Iterator[kk.ProgramCache]:
 
 
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "auto"])
-def test_every_strategy_computes_the_same(cache: kk.ProgramCache, strategy: str) -> None:
+def test_every_strategy_computes_the_same(cache: kk.ProgramCache, strategy: StrategyName) -> None:
     with kk.run(cache, COUNT, ITERATIONS, strategy) as run:
         assert run.report.iteration == ITERATIONS
         np.testing.assert_array_equal(run.state["u"].numpy(), expected(ITERATIONS))
@@ -57,7 +58,7 @@ def test_every_strategy_computes_the_same(cache: kk.ProgramCache, strategy: str)
     [(strategy, call) for strategy in STRATEGIES for call in ("launch", "run")],
 )
 def test_a_launch_that_fails_ends_the_run_and_the_next_one_resumes(
-    device: FakeDevice, cache: kk.ProgramCache, tmp_path: Path, strategy: str, call: str
+    device: FakeDevice, cache: kk.ProgramCache, tmp_path: Path, strategy: StrategyName, call: str
 ) -> None:
     path = tmp_path / "count.kkpt"
     kk.run(cache, COUNT, ITERATIONS // 2, strategy, checkpoint=path).close()

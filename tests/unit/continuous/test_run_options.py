@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import kernelkeep as kk
 from kernelkeep.continuous.run_options import STRATEGY_NAMES, RunKeywords, RunOptions
 from kernelkeep.continuous.strategies import STRATEGIES
+from kernelkeep.words import StrategyName
 
 NAMED = {"iterations", "strategy", "resume", "initial_state"}  # that `kk.run` names itself
 
@@ -31,7 +32,8 @@ def test_the_docs_list_every_option_with_its_default() -> None:
 
 def test_every_strategy_can_be_asked_for_by_its_name() -> None:
     assert set(STRATEGY_NAMES) == set(STRATEGIES)
-    for name in ("auto", *STRATEGY_NAMES):
+    assert set(get_args(StrategyName)) == {"auto", *STRATEGY_NAMES}
+    for name in get_args(StrategyName):
         assert RunOptions(strategy=name).strategy == name
 
 

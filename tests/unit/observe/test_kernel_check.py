@@ -10,6 +10,7 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.testing import run_python
+from kernelkeep.words import Coupling
 
 Y: list[kk.Buffer | kk.Scalar] = [kk.Buffer("y", "f4"), kk.Scalar("n", "i4")]
 ALL = ("cuda", "opencl", "glsl", "wgsl")
@@ -104,7 +105,7 @@ HEAT = "int i = kk_item();\nu_next[i] = u[i];\n"
 
 
 @pytest.mark.parametrize("coupling", ["independent", "neighbours"])
-def test_a_state_program_is_checked_in_all_its_forms(coupling: str) -> None:
+def test_a_state_program_is_checked_in_all_its_forms(coupling: Coupling) -> None:
     state = {"u": np.zeros(8, "f4")}
     fine = kk.StateProgram("heat", coupling=coupling, state=state, body=HEAT)
     assert list(kk.check(fine)) == [] and kk.check(fine).targets == ALL

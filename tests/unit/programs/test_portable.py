@@ -118,7 +118,7 @@ def test_unknown_dtypes_are_refused(dtype: Any) -> None:
 
 def test_an_unknown_access_is_refused() -> None:
     with pytest.raises(kk.ArgumentError, match="access"):
-        kk.Buffer("x", "f4", "read")
+        kk.Buffer("x", "f4", "read")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["2f", "", "a-b", "a b", 5])

@@ -196,7 +196,7 @@ def test_template_rejects_wrong_arguments() -> None:
     with pytest.raises(kk.ArgumentError, match="needs params"):
         kk.Template(BODY)
     with pytest.raises(kk.ArgumentError, match="'jinja' or 'defines', got 'mako'"):
-        kk.Template(BODY, PARAMS, engine="mako")
+        kk.Template(BODY, PARAMS, engine="mako")  # type: ignore[arg-type]
     with pytest.raises(kk.ArgumentError, match="text must be a str"):
         kk.Template(7, PARAMS)  # type: ignore[arg-type]
     with pytest.raises(kk.ArgumentError, match="constants must be a list of names"):

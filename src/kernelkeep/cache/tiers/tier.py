@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ...storage.files import Damaged
+from ...words import ProgramOrigin
 
 
 class Place(NamedTuple):
@@ -77,7 +78,7 @@ class Tier(ABC):
     """
 
     name: str
-    origin: str = "remote"  # what `Lease.origin` says of programs from here: "disk" or "remote"
+    origin: ProgramOrigin = "remote"  # what `Lease.origin` says of programs from here: "disk" or "remote"
     retry_seconds: tuple[float, float] = (1.0, 60.0)
     read_only: bool = False  # whether the chain writes nothing here
     # Whether the tier is far away. The chain writes to it in the background, asks for entries with a time limit, and opens

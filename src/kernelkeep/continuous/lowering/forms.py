@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from ...programs.portable import Buffer, PortableKernel, Scalar, Target
 from ...programs.source import Source
+from ...words import Access
 from ..program import StateProgram
 from .functions import Functions
 from .kernel_text import KernelText
@@ -55,7 +56,7 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
         arrays = {key: program.state[key] for key in program.keeps_whole}
     for key, array in arrays.items():
         for role in array_roles:
-            access = "r" if role == 0 else "rw"
+            access: Access = "r" if role == 0 else "rw"
             parameters.append((f"{key}:{role}", Buffer(f"{key}_s{role}", array.dtype.str[1:], access)))
     for key, array in program.tasks.items() if kind != "copy" else ():
         for role in roles:

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from ...errors import KernelFault
 from ...language.types import Scalar, limits
+from ...words import FaultKind
 from .arithmetic import UNSET
 
 if TYPE_CHECKING:
@@ -342,7 +343,7 @@ class Checks:
         return f"({x}, {y}, {z})" if sizes[2] > 1 or z else f"({x}, {y})" if sizes[1] > 1 or y else f"{x}"
 
     def _fault(
-        self, point: int, me: int, kind: str, sentence: str, *, array: str = "", index: int | None = None
+        self, point: int, me: int, kind: FaultKind, sentence: str, *, array: str = "", index: int | None = None
     ) -> NoReturn:
         early, self._early_read = self._early_read, None
         if early is not None and (kind, array) != ("race", early.array.title):

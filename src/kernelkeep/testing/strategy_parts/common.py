@@ -15,11 +15,12 @@ from ...continuous.runner import resume, run
 from ...devices.base import Device
 from ...errors import Unsupported
 from ...samples.states import STATE_SAMPLES, StateSample
+from ...words import StrategyName
 from ..device_parts.common import DevicePart
 
 __all__ = ["ALL", "SAMPLES", "STRATEGIES", "StrategyPart", "check", "cuts_loops", "shared_programs"]
 
-STRATEGIES = ("redispatch", "mega", "checkpointed", "supervised", "buffered", "auto")
+STRATEGIES: tuple[StrategyName, ...] = ("redispatch", "mega", "checkpointed", "supervised", "buffered", "auto")
 SAMPLES = {sample.name: sample for sample in STATE_SAMPLES}
 ALL = tuple(SAMPLES)
 # The capabilities that a supervisor on the device needs.
@@ -44,14 +45,14 @@ class StrategyPart(DevicePart):
             yield opened
 
     @staticmethod
-    def strategies(device: Device) -> list[str]:
+    def strategies(device: Device) -> list[StrategyName]:
         """The strategies that the device must have."""
         supervises = all(getattr(device.capabilities, name) for name in _SUPERVISION)
         return [name for name in STRATEGIES if supervises or name != "supervised"]
 
     @staticmethod
     def run_or_skip(
-        cache: ProgramCache, program: StateProgram, iterations: int | None, strategy: str, **options: Any
+        cache: ProgramCache, program: StateProgram, iterations: int | None, strategy: StrategyName, **options: Any
     ) -> Run:
         """Run a program, or skip the test where the device raises `Unsupported` for the strategy."""
         try:
@@ -71,8 +72,8 @@ class StrategyPart(DevicePart):
         path: Any,
         middle: int,
         end: int | None,
-        first: str,
-        then: str,
+        first: StrategyName,
+        then: StrategyName,
         **options: Any,
     ) -> Run:
         """Run to the middle, and resume from there with another strategy."""

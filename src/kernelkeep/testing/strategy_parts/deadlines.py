@@ -20,6 +20,7 @@ from ...continuous.session import lost_sessions
 from ...devices.base import Device
 from ...errors import DeviceError
 from ...samples.states import COLLATZ, SCRAMBLE
+from ...words import Coupling
 from .common import StrategyPart, check, cuts_loops
 
 __all__ = ["DeadlineTests"]
@@ -32,7 +33,7 @@ word_next[i] = v;
 count_next[i] = count[i] + 1;"""
 
 
-def _growing(items: int, few: int, turn: int, coupling: str = "independent") -> StateProgram:
+def _growing(items: int, few: int, turn: int, coupling: Coupling = "independent") -> StateProgram:
     return StateProgram(
         "growing",
         coupling=coupling,
@@ -121,7 +122,7 @@ class DeadlineTests(StrategyPart):
 
     @pytest.mark.parametrize("coupling", ["independent", "neighbours"])
     def test_an_iteration_longer_than_the_deadline_is_divided(
-        self, device: Device, cache: ProgramCache, coupling: str
+        self, device: Device, cache: ProgramCache, coupling: Coupling
     ) -> None:
         """By items: the last part commits it. Steering, and elements that the body leaves unwritten, work the same."""
         items = 1 << 23 if device.info.is_gpu else 1 << 12  # far more than run side by side

@@ -32,7 +32,7 @@ class RefusalTests(StrategyPart):
     @pytest.mark.parametrize("iterations", [0, 5])
     def test_run_rejects_an_unknown_strategy(self, cache: ProgramCache, iterations: int) -> None:
         with pytest.raises(ArgumentError, match="'fastest'") as caught:
-            run(cache, SCRAMBLE.program(9), iterations, "fastest")
+            run(cache, SCRAMBLE.program(9), iterations, "fastest")  # type: ignore[arg-type]
         assert all(name in str(caught.value) for name in STRATEGIES)
 
     def test_run_rejects_what_is_not_a_state_program_or_cache(
@@ -165,7 +165,7 @@ class RefusalTests(StrategyPart):
         program = SCRAMBLE.program(SCRAMBLE.size)
         for _ in range(3):
             with pytest.raises(ArgumentError):
-                run(cache, program, 5, "fastest")
+                run(cache, program, 5, "fastest")  # type: ignore[arg-type]
             with pytest.raises(CompileError):
                 run(cache, program, 5, "mega", until="nonsense")
         with run(cache, program, 5, "mega") as done:

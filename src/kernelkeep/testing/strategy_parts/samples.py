@@ -14,6 +14,7 @@ from ...continuous.run import Run
 from ...continuous.runner import resume, run
 from ...devices.base import Device
 from ...samples.states import COLLATZ, SCRAMBLE
+from ...words import StrategyName
 from .common import ALL, SAMPLES, STRATEGIES, StrategyPart, check
 
 __all__ = ["SampleTests"]
@@ -24,7 +25,7 @@ class SampleTests(StrategyPart):
 
     @pytest.mark.parametrize("strategy", STRATEGIES)
     @pytest.mark.parametrize("name", ALL)
-    def test_every_sample_equals_numpy(self, cache: ProgramCache, name: str, strategy: str) -> None:
+    def test_every_sample_equals_numpy(self, cache: ProgramCache, name: str, strategy: StrategyName) -> None:
         sample = SAMPLES[name]
         program = sample.program(sample.size)
         with self.run_or_skip(cache, program, sample.iterations, strategy) as done:
@@ -36,7 +37,7 @@ class SampleTests(StrategyPart):
     @pytest.mark.parametrize("per_dispatch", [1, 2, 3, 8])
     @pytest.mark.parametrize("name", ALL)
     def test_odd_and_even_numbers_of_iterations_in_a_dispatch_equal_numpy(
-        self, cache: ProgramCache, name: str, per_dispatch: int, strategy: str
+        self, cache: ProgramCache, name: str, per_dispatch: int, strategy: StrategyName
     ) -> None:
         sample = SAMPLES[name]
         program = sample.program(sample.size)

@@ -17,6 +17,7 @@ from ...continuous.runner import resume, run
 from ...devices.base import Device
 from ...errors import ArgumentError
 from ...samples.states import COLLATZ, SCRAMBLE, TILES
+from ...words import Coupling, StrategyName
 from .common import StrategyPart, check
 
 __all__ = ["SteeringTests"]
@@ -36,7 +37,7 @@ if (i == 0 && kk_iteration() % 12 == 11) kk_set_phase(kk_phase() + 2);
 if (i == kk_items() - 1 && kk_iteration() == last) kk_stop();"""
 
 
-def _phases(coupling: str = "neighbours") -> StateProgram:
+def _phases(coupling: Coupling = "neighbours") -> StateProgram:
     state = {"value": np.arange(_ITEMS, dtype="u4"), "phases": np.zeros(_ITEMS, "i4")}
     return StateProgram("phases", coupling=coupling, state=state, scalars={"last": _LAST}, body=_PHASES)
 
@@ -63,14 +64,16 @@ def _check_phases(now: Run, iterations: int) -> None:
 class SteeringTests(StrategyPart):
     """The run ends exactly where an iteration asked for it, and never runs ahead of a phase."""
 
-    def ways(self, device: Device) -> Iterator[tuple[str, int | None]]:
+    def ways(self, device: Device) -> Iterator[tuple[StrategyName, int | None]]:
         """Every strategy, with dispatches that end before, at and after the iteration that asks to stop."""
         for strategy in self.strategies(device):
             sizes = (None, 2, 3, 6, 7, 64) if strategy in ("mega", "buffered") else (None,)
             yield from ((strategy, size) for size in sizes)
 
     @pytest.mark.parametrize("coupling", ["neighbours", "independent"])
-    def test_a_body_that_changes_the_phase_and_stops(self, device: Device, cache: ProgramCache, coupling: str) -> None:
+    def test_a_body_that_changes_the_phase_and_stops(
+        self, device: Device, cache: ProgramCache, coupling: Coupling
+    ) -> None:
         program = _phases(coupling)
         assert program.steers
         for strategy, size in self.ways(device):

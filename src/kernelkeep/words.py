@@ -1,0 +1,27 @@
+"""The fixed words of calls and reports, as types: a type checker finds `strategy="bufered"` before anything runs.
+
+What can be extended is a plain str: languages, backends, names of kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Access = Literal["r", "w", "rw"]
+StrategyName = Literal["auto", "redispatch", "mega", "checkpointed", "supervised", "buffered"]
+Coupling = Literal["independent", "neighbours", "queue"]
+TemplateEngine = Literal["jinja", "defines"]
+ProgramOrigin = Literal["memory", "disk", "remote", "compiled"]
+StopReason = Literal["done", "body", "until", "empty", "interrupted"]
+SelectionBasis = Literal["pinned", "deterministic", "exact", "nearest", "architecture", "default", "untried"]
+FaultKind = Literal[
+    "",
+    "out of bounds",
+    "uninitialised",
+    "race",
+    "barrier",
+    "overflow",
+    "division by zero",
+    "endless loop",
+    "misaligned",
+]
