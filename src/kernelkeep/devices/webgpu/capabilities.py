@@ -16,6 +16,7 @@ def capabilities_of(context: Context, info: DeviceInfo) -> Capabilities:
         int8=True,  # portable kernels pack them into words
         timestamps=context.has_timestamps,
         native_binaries=False,
+        view_alignment=max(4, int(limits.minStorageBufferOffsetAlignment)),
         max_loop_rounds=None if info.is_gpu else 65_535,  # those of Mesa's software drivers
         max_group_items=int(limits.maxComputeInvocationsPerWorkgroup),
         max_group=(

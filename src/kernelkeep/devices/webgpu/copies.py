@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,15 @@ from .staging import Staging, Transfer, words
 from .types import cast
 
 _MAX_PENDING_BYTES = 64 << 20
-Buffer = tuple[Any, int]  # a buffer of wgpu-native and its size
+
+
+class Buffer(NamedTuple):
+    """A buffer of wgpu-native, or a part of one that begins at a multiple of four bytes."""
+
+    raw: Any
+    nbytes: int  # whole words
+    offset: int = 0
+    is_part: bool = False
 
 
 class Copies:
@@ -26,16 +34,16 @@ class Copies:
 
     def upload(self, target: Buffer, host: np.ndarray[Any, Any]) -> None:
         """Copy a contiguous array to the beginning of a buffer."""
-        buffer, size = target
+        buffer, size, offset, is_part = target
         whole = host.nbytes & ~3
         if whole:
-            self._write(buffer, 0, host.ctypes.data, whole)
+            self._write(buffer, offset, host.ctypes.data, whole)
         if whole < host.nbytes:
             end = np.zeros(4, "u1")
-            if words(host.nbytes) < size:  # what follows belongs to the array
+            if words(host.nbytes) < size or is_part:  # what follows belongs to the array
                 self.begin_download(target, 4, whole).finish(end.ctypes.data)
             end[: host.nbytes - whole] = host.reshape(-1).view("u1")[whole:]
-            self._write(buffer, whole, end.ctypes.data, 4)
+            self._write(buffer, offset + whole, end.ctypes.data, 4)
         self._context.check("copying to the device")
 
     def _write(self, buffer: Any, offset: int, address: int, nbytes: int) -> None:
@@ -49,27 +57,26 @@ class Copies:
         """Have bytes of a buffer copied for the host; the offset is a multiple of four."""
 
         def copy(staging: Any, size: int) -> None:
-            self._copy(origin[0], offset, staging, size)
+            self._copy(origin.raw, origin.offset + offset, staging, 0, size)
 
         return Transfer(self._context, self.staging, copy, nbytes)
 
     def copy(self, target: Buffer, origin: Buffer, nbytes: int) -> None:
         """Copy from the beginning of a buffer to that of another."""
-        if nbytes % 4 and words(nbytes) < target[1]:
+        # WebGPU copies nothing within one buffer.
+        if target.raw == origin.raw or (nbytes % 4 and (words(nbytes) < target.nbytes or target.is_part)):
             part = np.empty(nbytes, "u1")
             self.begin_download(origin, nbytes).finish(part.ctypes.data)
             self.upload(target, part)
             return
-        self._copy(origin[0], 0, target[0], words(nbytes))
+        self._copy(origin.raw, origin.offset, target.raw, target.offset, words(nbytes))
 
-    def _copy(self, origin: Any, offset: int, target: Any, nbytes: int) -> None:
-        lib = native().lib
-        self._encode(
-            lambda encoder: lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, origin, offset, target, 0, nbytes)
-        )
+    def _copy(self, origin: Any, offset: int, target: Any, target_offset: int, nbytes: int) -> None:
+        copy = native().lib.wgpuCommandEncoderCopyBufferToBuffer
+        self._encode(lambda encoder: copy(encoder, origin, offset, target, target_offset, nbytes))
 
     def clear(self, target: Buffer, nbytes: int) -> None:
         """Fill the beginning of a buffer with zeros."""
         lib = native().lib
-        buffer, size = target
-        self._encode(lambda encoder: lib.wgpuCommandEncoderClearBuffer(encoder, buffer, 0, min(words(nbytes), size)))
+        size = min(words(nbytes), target.nbytes)
+        self._encode(lambda encoder: lib.wgpuCommandEncoderClearBuffer(encoder, target.raw, target.offset, size))

@@ -32,7 +32,7 @@ from .capabilities import capabilities_of
 from .checking import check
 from .commands import EncodedAhead, encode, encode_launches
 from .context import Context
-from .copies import Copies
+from .copies import Buffer, Copies
 from .lanes import WebGPULanes
 from .native import native
 from .pipelines import Module
@@ -63,7 +63,7 @@ class WebGPUDevice(Device):
         self.buffers_are_writable = not info.is_gpu
         if context.has_timestamps:
             self.timer_class = WebGPUTimer
-        self.memory: dict[int, tuple[Any, int]] = {}  # by the number of a handle: the buffer and its size
+        self.memory: dict[int, Buffer] = {}  # by the number of a handle
         self.waiting: list[Launch] = []
         self.ready: list[EncodedAhead] = []  # launched, and to be submitted before those that wait
         self._timestamps: Timestamps | None = None
@@ -202,9 +202,9 @@ class WebGPUDevice(Device):
         while self._discarded:
             number = self._discarded.popleft()
             self.groups.forget(number)
-            buffer, _ = self.memory.pop(number, (None, 0))
+            buffer = self.memory.pop(number, None)
             if buffer is not None:
-                lib.wgpuBufferRelease(buffer)
+                lib.wgpuBufferRelease(buffer.raw)
         while self._discarded_objects:
             raw, release = self._discarded_objects.popleft()
             release(raw)
@@ -226,7 +226,7 @@ class WebGPUDevice(Device):
                 native().lib.wgpuBufferRelease(buffer)
                 raise
             number = self.new_number()
-            self.memory[number] = buffer, words(nbytes)
+            self.memory[number] = Buffer(buffer, words(nbytes))
             return MemoryHandle.of(self, number)
 
     def upload(self, handle: int, host: np.ndarray[Any, Any]) -> None:
@@ -245,6 +245,36 @@ class WebGPUDevice(Device):
         with self.context.lock:
             self.submit_waiting()
             self.copies.copy(self.memory[target], self.memory[origin], nbytes)
+
+    def part_of(self, handle: int, offset: int, nbytes: int) -> MemoryHandle:
+        with self.context.lock:
+            whole = self.memory[handle]
+            native().lib.wgpuBufferAddRef(whole.raw)
+            number = self.new_number()
+            self.memory[number] = Buffer(whole.raw, words(nbytes), offset, is_part=True)
+            return MemoryHandle.of(self, number)
+
+    def upload_at(self, handle: int, offset: int, host: np.ndarray[Any, Any]) -> None:
+        before = offset % 4
+        with self.context.lock:  # nothing comes between reading words and writing them
+            if before:
+                covering = np.empty(before + host.nbytes, "u1")
+                self.download_at(handle, offset - before, covering)
+                covering[before:] = host.reshape(-1).view("u1")
+                host = covering
+            self.submit_waiting()
+            whole = self.memory[handle]
+            self.copies.upload(Buffer(whole.raw, words(host.nbytes), offset - before, is_part=True), host)
+
+    def download_at(self, handle: int, offset: int, out: np.ndarray[Any, Any]) -> None:
+        before = offset % 4
+        covering = np.empty(before + out.nbytes, "u1")
+        with self.context.lock:
+            self.submit_waiting()
+            transfer = self.copies.begin_download(self.memory[handle], covering.nbytes, offset - before)
+            self.batch_size = 1
+        transfer.finish(covering.ctypes.data)
+        out.reshape(-1).view("u1")[:] = covering[before:]
 
     def clear(self, handle: int, nbytes: int) -> None:
         """Fill an array with zeros."""

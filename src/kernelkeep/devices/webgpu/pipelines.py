@@ -87,12 +87,12 @@ def make_pipeline(
     return layout, pipeline
 
 
-def make_bind_group(context: Context, layout: Any, entries: Sequence[tuple[int, Any, int]]) -> Any:
-    """A bind group of buffers with their bindings and sizes."""
+def make_bind_group(context: Context, layout: Any, entries: Sequence[tuple[int, Any, int, int]]) -> Any:
+    """A bind group of buffers with their bindings, sizes and offsets."""
     lib = native().lib
     given = new("WGPUBindGroupEntry[]", max(1, len(entries)))
-    for at, (binding, buffer, nbytes) in enumerate(entries):
-        given[at].binding, given[at].buffer, given[at].size = binding, buffer, nbytes
+    for at, (binding, buffer, nbytes, offset) in enumerate(entries):
+        given[at].binding, given[at].buffer, given[at].size, given[at].offset = binding, buffer, nbytes, offset
     descriptor = {"layout": layout, "entryCount": len(entries), "entries": given}
     return lib.wgpuDeviceCreateBindGroup(context.raw, new("WGPUBindGroupDescriptor *", descriptor))
 

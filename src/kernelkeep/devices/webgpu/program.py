@@ -114,10 +114,11 @@ class WebGPUKernel(Kernel):
 
     def bind(self, buffers: tuple[int, ...]) -> tuple[Any, Any]:
         """A new bind group for these buffers, and the pipeline that goes with it. The caller has the lock."""
-        aliased = len(set(buffers)) < len(buffers)
+        bound = [self.device.memory[int(number)] for number in buffers]
+        aliased = len({buffer.raw for buffer in bound}) < len(bound)
         layout, pipeline = self._layout(aliased and any(p.access == "r" for p in self.buffers))
-        entries = [(p.slot, *self.device.memory[int(b)]) for p, b in zip(self.buffers, buffers, strict=True)]
-        entries += [(binding, self.device.blocks.buffer, nbytes) for binding, _, nbytes in self.uniforms]
+        entries = [(p.slot, b.raw, b.nbytes, b.offset) for p, b in zip(self.buffers, bound, strict=True)]
+        entries += [(binding, self.device.blocks.buffer, nbytes, 0) for binding, _, nbytes in self.uniforms]
         return make_bind_group(self.device.context, layout, entries), pipeline
 
     # --- arguments
