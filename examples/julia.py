@@ -47,7 +47,7 @@ def main() -> None:
     """Compile or load the kernel, run it, and draw."""
     with kk.open_device() as device, kk.ProgramCache(device) as cache, cache.get(julia) as lease:
         shades = device.empty((HEIGHT, WIDTH), "u1")
-        lease.kernel("julia").launch(grid=-(-WIDTH * HEIGHT // 64), args=(shades,))
+        lease.kernel("julia").launch(grid=kk.groups(WIDTH * HEIGHT, 64), args=(shades,))
         found = shades.numpy()
         assert (found == with_numpy()).mean() > 0.95  # points at the edge depend on the last bit
         for row in found:

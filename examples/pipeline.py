@@ -52,7 +52,7 @@ def normalised(image: Image) -> npt.NDArray[np.float32]:
 def run_on(device: kk.Device) -> None:
     n = HEIGHT * WIDTH
     with kk.ProgramCache(device) as cache, kk.Executor(device) as executor:
-        job = kk.Job(cache, NORMALISE, grid=-(-n // GROUP), outputs={"planes": ((3, HEIGHT, WIDTH), "f4")})
+        job = kk.Job(cache, NORMALISE, grid=kk.groups(n, GROUP), outputs={"planes": ((3, HEIGHT, WIDTH), "f4")})
         cache.preload([NORMALISE])
         batches = ({"pixels": image.view("u4")} for image in camera())
         started = time.perf_counter()

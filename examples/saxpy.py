@@ -24,7 +24,7 @@ def main() -> None:
     with kk.open_device() as device:
         x, y = device.array(host_x), device.array(np.ones(n, "f4"))
         with device.load(device.compile(SAXPY.source(device))) as program:
-            program.kernel("saxpy").launch(grid=-(-n // 256), args=(x, y, 2.0, n))
+            program.kernel("saxpy").launch(grid=kk.groups(n, 256), args=(x, y, 2.0, n))
             result = y.numpy()  # waits for the launch
         np.testing.assert_allclose(result, 2 * host_x + 1)
         print(f"{device.spec} ({device.info.name}): y = 2 x + 1 holds for all {n:,} elements")

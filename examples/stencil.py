@@ -38,7 +38,7 @@ def main() -> None:
     height, width, steps = 200, 300, 500
     plate = np.zeros((height, width), "f4")
     plate[0] = 100.0  # one hot edge
-    grid = (-(-width // TILE), -(-height // TILE))
+    grid = kk.groups((width, height), (TILE, TILE))
     with kk.open_device() as device:
         binary = device.compile(HEAT.source(device))
         with device.load(binary) as program:

@@ -40,7 +40,7 @@ def run_on(device: kk.Device, host: npt.NDArray[np.float32]) -> None:
     a, b = device.array(host), device.empty((width, height), "f4")
     with kk.ProgramCache(device) as cache, cache.get(TRANSPOSE) as lease:
         with device.timer() as timer:
-            lease.kernel("transpose").launch((-(-width // TILE), -(-height // TILE)), (a, b, width, height))
+            lease.kernel("transpose").launch(kk.groups((width, height), (TILE, TILE)), (a, b, width, height))
         result = b.numpy()
     np.testing.assert_array_equal(result, host.T)
     print(f"{device.spec}: {height} × {width} transposed, as NumPy has it, in {timer.seconds * 1e3:.2f} ms")

@@ -40,7 +40,7 @@ if (x < width && y0 < height) {
     arrays={"image": ("height", "width"), "blurred": ("height", "width")},
     constants=["radius"],  # compiled in; width and height come with each launch
     group=lambda v: v["GROUP"],
-    grid=lambda v: (-(-v["width"] // v["GROUP"]), -(-v["height"] // v["ROWS"])),
+    grid=lambda v: kk.groups((v["width"], v["height"]), (v["GROUP"], v["ROWS"])),
 )
 SPACE = kk.VariantSpace(GROUP=[32, 128], ROWS=[1, 2, 4, 8])
 
