@@ -59,7 +59,7 @@ class FailureTests(ExecutorPart):
             ({"y": ...}, "output 'y' of job saxpy has neither"), ({"z": 1}, "no argument 'z'; it has: x, y, a, n"),
             ({"x": np.zeros(ITEMS)}, "'x' of job saxpy must be float32, got float64"),
             ({"y": np.zeros(ITEMS, "i4")}, "'y' of job saxpy must be float32, got int32"),
-            ({"x": [1, 2, 3]}, "'x' of job saxpy must be float32"), ({"x": "text"}, "'x'"), ({"x": None}, "'x'"),
+            ({"x": [1, 1e300]}, "'x' of job saxpy: the numbers must fit into float32"), ({"x": "text"}, "'x'"), ({"x": None}, "'x'"),
             ({"x": [object()]}, "'x'"), ({"a": "2"}, "argument 2 (a)"), ({"a": np.float64(1e39)}, "argument 2 (a)"),
             ({"n": np.float64(5)}, "argument 3 (n)"), ({"a": None}, "argument 2 (a)"), ({"a": np.ones(3, "f4")}, "argument 2"),
         ],
