@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import kernelkeep as kk
@@ -20,8 +23,36 @@ SAXPY = """extern "C" __global__ void saxpy(const float* x, float* y, float a, i
 """
 
 
+class Guest:
+    """Somebody else's view of an array: nothing but DLPack."""
+
+    def __init__(self, array: kk.Array) -> None:
+        self._array = array
+
+    def __dlpack__(self, **wishes: Any) -> Any:
+        return self._array.__dlpack__(**wishes)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+
 class TestCUDA(DeviceTests):
     backend = "cuda"
+
+    def test_views_are_shared_where_they_begin(self, device: kk.Device) -> None:
+        whole = device.array(np.arange(16, dtype="f4"))
+        view = whole[3:9]
+        interface = view.__cuda_array_interface__
+        assert interface["shape"] == (6,)
+        assert interface["data"][0] == whole.__cuda_array_interface__["data"][0] + 12
+        guest = device.array(Guest(view))
+        part = guest[1:]  # a view of another library's array
+        part.fill(-1)
+        del guest, view
+        np.testing.assert_array_equal(whole.numpy(), [0, 1, 2, 3, -1, -1, -1, -1, -1, 9, 10, 11, 12, 13, 14, 15])
+        whole.close()
+        gc.collect()
+        np.testing.assert_array_equal(part.numpy(), [-1] * 5)
 
 
 def source(text: str = SAXPY, **fields: object) -> kk.Source:
