@@ -10,6 +10,7 @@ import pytest
 from ...devices.array import Array
 from ...devices.base import Device, Kernel
 from ...errors import ArgumentError, DeviceError, Unsupported
+from ...execution.graph import Graph
 from .common import DevicePart, groups
 
 __all__ = ["ViewTests"]
@@ -141,6 +142,23 @@ class ViewTests(DevicePart):
         with pytest.raises(Unsupported, match="view_alignment"):
             saxpy.prepare(1, (array, array[1:], 1, 1))
         assert device.array(array[1:]).offset == 0
+
+    def test_graphs_take_views(self, device: Device, saxpy: Kernel, step: int) -> None:
+        n = step * 2
+        host, result = np.arange(n, dtype="f4"), np.empty(n, "f4")
+        array = device.zeros(step * 6)
+        x, y, z = array[:n], array[n : 2 * n], array[2 * n :]
+        graph = Graph(device)
+        graph.copy(x, host)
+        graph.copy(y, x)
+        graph.add(saxpy.prepare(groups(n), (x, y, 2, n)))
+        graph.copy(z, y)
+        graph.copy(result, z)
+        for _ in range(2):
+            graph.launch()
+            device.synchronize()
+            np.testing.assert_array_equal(result, 3 * host)
+        np.testing.assert_array_equal(array.numpy(), np.concatenate([host, 3 * host, 3 * host]))
 
     def test_memory_lives_as_long_as_a_view(self, device: Device, saxpy: Kernel, step: int) -> None:
         def make() -> Array:
