@@ -161,7 +161,9 @@ def _check(param: Parameter, found: Host, case: Case, tolerance: float) -> tuple
     """The class of failure or "", a sentence, and the error."""
     shape = case.shapes[param.name]
     size = math.prod(shape)
-    guard = found[size:].view("u1") != _pattern(found.size - size, found.dtype).view("u1")
+    # The pattern is four bytes long: where elements are smaller, the guard may begin in the middle of one.
+    pattern = _pattern(found.size, found.dtype)
+    guard = found[size:].view("u1") != pattern[size:].view("u1")
     if guard.any():
         where = int(np.argmax(guard)) // found.dtype.itemsize
         return "guard", f"wrote {param.name}[{size + where}], and it has {size} elements", 0.0
@@ -172,7 +174,7 @@ def _check(param: Parameter, found: Host, case: Case, tolerance: float) -> tuple
     if error <= tolerance:
         return "", "", error
     at = ", ".join(str(int(index)) for index in place)
-    untouched = result[place].tobytes() == _pattern(1, result.dtype).tobytes()
+    untouched = result[place].tobytes() == pattern[:size].reshape(shape)[place].tobytes()
     found_there = "was never written" if untouched else f"is {result[place]}"
     return "wrong", f"{param.name}[{at}] {found_there} instead of {expected[place]:.8g}", error
 

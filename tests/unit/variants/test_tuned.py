@@ -117,3 +117,19 @@ def test_a_closed_cache_is_refused(device: FakeDevice, tmp_path: Path) -> None:
         pass
     with pytest.raises(kk.KernelKeepError):
         double().select(cache, PROBLEM)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4"])
+@pytest.mark.parametrize("n", [5, 8])
+def test_arrays_of_small_elements_and_odd_sizes_are_verified(dtype: str, n: int, tmp_path: Path) -> None:
+    params: list[kk.Buffer | kk.Scalar] = [kk.Buffer("x", dtype, "r"), kk.Buffer("y", dtype, "w"), kk.Scalar("n", "i4")]
+    body = "int i = kk_global_id(0); if (i < n - LESS) y[i] = i < n ? x[i] : 0;"
+    template = kk.Template(body, params, group=8, grid=2)
+    space = kk.VariantSpace(LESS=[0, 1, -1])
+    tuned = kk.Tuned("same", template, space, reference=lambda x: x, checks=[])
+    with FakeDevice() as device, kk.ProgramCache(device, tmp_path) as cache:
+        report = tuned.tune(cache, {"n": n}, isolate=False)
+    found = {attempt.variant["LESS"]: (attempt.failure, attempt.detail) for attempt in report.attempts}
+    assert found[0][0] == ""
+    assert found[1] == ("wrong", f"y[{n - 1}] was never written instead of {found[1][1].rpartition(' ')[2]}")
+    assert found[-1][0] == "guard"
