@@ -17,6 +17,7 @@ PACKAGE = Path(kernelkeep.__file__).parent
 ORDER = (
     "storage",
     "remote",
+    "html",
     "pictures",
     "language",
     "programs",
