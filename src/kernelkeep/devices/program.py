@@ -25,6 +25,7 @@ class Program(ABC):
         self.name = compiled.name
         self.nbytes = len(compiled.payload)
         self.closed = False
+        self.unloaded = False  # a driver that collects launches has dropped it; set under the device's lock
         self.on_ripening: Callable[[], None] | None = None  # called when `ripeness` has grown
         self._signatures = {signature.name: signature for signature in compiled.kernels}
         self._kernels: dict[str, Kernel] = {}

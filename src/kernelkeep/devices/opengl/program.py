@@ -63,7 +63,6 @@ class OpenGLProgram(Program):
     def __init__(self, device: OpenGLDevice, compiled: Binary, gl_program: int) -> None:
         super().__init__(device, compiled)
         self.gl_program = gl_program
-        self.unloaded = False
 
     def kernel(self, name: str | None = None) -> Kernel:
         return super().kernel(None if name == "main" else name)

@@ -31,7 +31,6 @@ class WebGPUProgram(Program):
     def __init__(self, device: WebGPUDevice, compiled: Binary, text: str, module: Module | None = None) -> None:
         super().__init__(device, compiled)
         self.text = text
-        self.unloaded = False
         self.immediate_bytes = immediate_bytes(compiled.kernels, device.context.max_immediate_bytes)
         self._objects: list[tuple[Any, Callable[[Any], None]]] = []
         self._modules: dict[bool, Module] = {}
