@@ -52,6 +52,12 @@ __all__ = [
 class KernelKeepError(Exception):
     """The root of the tree above."""
 
+    def _render_traceback_(self) -> list[str]:
+        """IPython and Jupyter ask for what they show of an error; Python itself does not."""
+        from .tracebacks import render_traceback
+
+        return render_traceback(self)
+
 
 class ArgumentError(KernelKeepError, ValueError):
     """What the caller passed cannot work."""

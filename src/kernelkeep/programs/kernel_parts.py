@@ -49,6 +49,19 @@ class KernelParts(msgspec.Struct, frozen=True):
         """Whether the body is C."""
         return self.reader == "c"
 
+    def shown_line(self, number: int) -> str:
+        """The line of the user's text with this number, or nothing."""
+        from ..language.lines import line_with_number
+
+        found = line_with_number(self.body, number, self.first_line)
+        if found or not self.is_c:
+            return found
+        if "#pragma kk python" in self.functions:
+            from ..language.readers.python_body import python_line
+
+            return python_line(self.functions, number)
+        return line_with_number(self.functions, number)
+
 
 class Written(NamedTuple):
     """A text, and for each of its lines the line of the user's text that it came from; 0 where it came from none."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ..errors import Unsupported
 from .kernel_parts import KernelParts, UnwrittenKernel, Written
 from .languages import find_language
 from .signature import declaration
@@ -44,7 +45,12 @@ class PortableSource(Source):
 
     @cached_property
     def _written(self) -> Written:
-        return find_language(self.language).write(UnwrittenKernel(self.kernel, self.macros, self.options))
+        try:
+            return find_language(self.language).write(UnwrittenKernel(self.kernel, self.macros, self.options))
+        except Unsupported as error:
+            if error.line:
+                raise _with_line(error, self.kernel) from None
+            raise
 
     @cached_property
     def key_text(self) -> str:
@@ -75,15 +81,21 @@ class PortableSource(Source):
         number = lines[line - 1] if 0 < line <= len(lines) else 0
         if not number:
             return None, super().place(line)[1]
-        from ..language.lines import line_with_number
-
-        parts = self.kernel
-        return number, line_with_number(parts.body, number, parts.first_line) or line_with_number(
-            parts.functions, number
-        )
+        return number, self.kernel.shown_line(number)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PortableSource, (self.kernel, self.language, self.options, dict(self.defines))
 
     def __repr__(self) -> str:
         return f"PortableSource({self.name!r}, language={self.language!r})"
+
+
+def _with_line(error: Unsupported, parts: KernelParts) -> Unsupported:
+    """The error with the line of the user's text that needs what is lacking, and a caret."""
+    from ..language.problems import Problem
+
+    told, line = str(error), error.line
+    if f"line {line}:" not in told:
+        told = f"{told}; line {line}:"
+    picture = Problem("", line, error.column, parts.shown_line(line)).picture
+    return Unsupported(error.capability, f"{told}{picture}", line, error.column)

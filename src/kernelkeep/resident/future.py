@@ -71,6 +71,8 @@ class FutureWaits:
     if TYPE_CHECKING:
         failure: BaseException | None
 
+        @property
+        def count(self) -> int: ...
         def ready(self) -> bool: ...
         def wait(self, spin_ns: int, timeout_ns: int) -> bool: ...
         def outcome(self) -> Any: ...
@@ -148,6 +150,13 @@ class FutureWaits:
         context = self.context
         for lane in self.lanes():
             context.look(lane)
+
+    def __repr__(self) -> str:
+        what = f"{type(self).__name__} of {self.count:,} task{'' if self.count == 1 else 's'}"
+        failure = self.failure or next((lane.failure for lane in self.lanes() if lane.failure is not None), None)
+        if self.ready():
+            return f"<{what}: done>"
+        return f"<{what}: pending>" if failure is None else f"<{what}: failed, {type(failure).__name__}: {failure}>"
 
     def __await__(self) -> Generator[Any, None, Any]:
         # A few microseconds for a task that is next; a loop that awaits many must not stand still for each of them.

@@ -155,6 +155,18 @@ def test_shared_doubles_are_unsupported_without_float64() -> None:
     assert caught.value.capability == "float64"
 
 
+def test_what_is_unsupported_is_shown_with_its_line() -> None:
+    body = "int i = kk_global_id(0);\n\tdouble z = 1.0;\n\ty[i] = z;"
+    picture = "\n    \tdouble z = 1.0;\n    \t       ^"
+    with pytest.raises(kk.Unsupported) as by_target:
+        assert kernel(body).source("wgsl").text
+    assert str(by_target.value) == f"kernel f, line 2: WGSL has no type double{picture}"
+    with pytest.raises(kk.Unsupported) as by_device:
+        assert kernel(body).source(Target("opencl", kk.Capabilities())).text
+    assert str(by_device.value) == f"kernel f uses f8, and this device has no float64; line 2:{picture}"
+    assert (by_device.value.capability, by_device.value.line, by_device.value.column) == ("float64", 2, 9)
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_float_atomics_are_unsupported_where_the_device_lacks_them(language: str) -> None:
     for operation in ("add", "sub", "min", "max", "exchange"):

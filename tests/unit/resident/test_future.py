@@ -61,6 +61,21 @@ def test_result_gives_up_after_its_timeout(make_ring: MakeRing) -> None:
     assert future.result(timeout=0) == 5
 
 
+def test_repr_tells_the_state(make_ring: MakeRing) -> None:
+    ring, [lane] = make_ring()
+    future = lane.push(LONG, (1,))
+    lost = lane.push(LONG, (2,))
+    both = BatchFuture([future, lost])
+    assert repr(future).endswith("TaskFuture of 1 task: pending>")
+    finish(ring, 5)
+    assert repr(future).endswith("TaskFuture of 1 task: done>")
+    assert repr(both) == "<BatchFuture of 2 tasks: pending>"
+    lane.failure = DeviceError("it is gone")
+    assert repr(future).endswith("TaskFuture of 1 task: done>")
+    assert repr(lost).endswith("TaskFuture of 1 task: failed, DeviceError: it is gone>")
+    assert repr(both) == "<BatchFuture of 2 tasks: failed, DeviceError: it is gone>"
+
+
 def test_arguments_of_result(make_ring: MakeRing) -> None:
     _, [lane] = make_ring()
     future = lane.push(PLAIN, ())

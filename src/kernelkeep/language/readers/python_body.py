@@ -15,6 +15,7 @@ import re
 
 from ...errors import CompileError
 from ..builtins import state_builtins
+from ..lines import line_with_number
 from ..tree import kernel_parameter
 from ..types import SCALARS
 from ..writers.portable import PortableWriter
@@ -22,6 +23,15 @@ from .python_kernel import read_kernel
 
 _FUNCTIONS = re.compile(r"^#pragma kk places (.*)\n#pragma kk python (.*)$", re.MULTILINE)
 _BODY = re.compile(r"^#pragma kk body$", re.MULTILINE)
+
+
+def python_line(text: str, number: int) -> str:
+    """The line with this number of the Python in a text, or nothing."""
+    found = _FUNCTIONS.search(text)
+    if found is None:
+        return ""
+    first_line, _ = json.loads(found.group(1))
+    return line_with_number(str(json.loads(found.group(2))["text"]), number, first_line)
 
 
 def with_python(text: str, name: str) -> str:
