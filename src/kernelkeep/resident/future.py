@@ -71,8 +71,6 @@ class FutureWaits:
     if TYPE_CHECKING:
         failure: BaseException | None
 
-        @property
-        def count(self) -> int: ...
         def ready(self) -> bool: ...
         def wait(self, spin_ns: int, timeout_ns: int) -> bool: ...
         def outcome(self) -> Any: ...
@@ -152,11 +150,7 @@ class FutureWaits:
             context.look(lane)
 
     def __repr__(self) -> str:
-        what = f"{type(self).__name__} of {self.count:,} task{'' if self.count == 1 else 's'}"
-        failure = self.failure or next((lane.failure for lane in self.lanes() if lane.failure is not None), None)
-        if self.ready():
-            return f"<{what}: done>"
-        return f"<{what}: pending>" if failure is None else f"<{what}: failed, {type(failure).__name__}: {failure}>"
+        return described(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
         # A few microseconds for a task that is next; a loop that awaits many must not stand still for each of them.
@@ -179,6 +173,15 @@ class FutureWaits:
             if time.monotonic_ns() - looked > SLICE_NS:
                 self.look()
                 looked = time.monotonic_ns()
+
+
+def described(future: Any) -> str:
+    """A future in one line, without waiting for it."""
+    what = f"{type(future).__name__} of {future.count:,} task{'' if future.count == 1 else 's'}"
+    if future.ready():
+        return f"<{what}: done>"
+    failure = future.failure or next((lane.failure for lane in future.lanes() if lane.failure is not None), None)
+    return f"<{what}: pending>" if failure is None else f"<{what}: failed, {type(failure).__name__}: {failure}>"
 
 
 class LaneFuture(FutureWaits):
