@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from .history import ProgressMoment, RunHistory, gaps_over_time
 
 if TYPE_CHECKING:
     from ..words import StopReason
@@ -25,6 +28,7 @@ class Measured:
     overruns: int = 0
     queue_grown: int = 0
     gaps: list[float] = field(default_factory=list)  # seconds between two dispatches, of a sample of them
+    gap_times: list[float] = field(default_factory=list)  # when they began, in seconds of time.perf_counter
     busy: list[tuple[float, float]] = field(default_factory=list)  # busy seconds and whole seconds, of the same sample
     longest_slice: float | None = None  # seconds, of slices that had a deadline
     late_slices: int = 0  # that took longer
@@ -63,6 +67,7 @@ class RunReport:
     tasks_done: int
     overruns: int
     queue_grown: int
+    history: RunHistory = field(default=RunHistory(), repr=False, compare=False)  # how it went over time
 
     @classmethod
     def of(
@@ -77,8 +82,10 @@ class RunReport:
         stopped: StopReason,
         resumed_from: str | None,
         tasks_done: int,
+        progress: Iterable[ProgressMoment] = (),
+        began: float = 0.0,
     ) -> RunReport:
-        """What a session that ended has measured, and what was written of it."""
+        """What a session that ended has measured, and what was written of it. `began` is a time of `time.perf_counter`."""
         measured = session.measured
         gaps = np.percentile(measured.gaps, [50, 99]).tolist() if measured.gaps else (None, None)
         busy, whole = (sum(times) for times in zip(*measured.busy, strict=True)) if measured.busy else (0.0, 0.0)
@@ -106,6 +113,14 @@ class RunReport:
             tasks_done=tasks_done,
             overruns=measured.overruns,
             queue_grown=measured.queue_grown,
+            history=RunHistory(
+                tuple(progress),
+                gaps_over_time(zip(measured.gap_times, measured.gaps, strict=True), began),
+                tuple(
+                    one._replace(seconds=one.seconds - began, end_seconds=one.end_seconds - began)
+                    for one in (writer.moments.entries() if writer else ())
+                ),
+            ),
         )
 
     @property

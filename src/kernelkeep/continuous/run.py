@@ -17,6 +17,7 @@ from ..words import StopReason
 from .checkpoints.claim import CheckpointClaim
 from .checkpoints.keeper import CheckpointKeeper
 from .heartbeat import beat
+from .history import ProgressMoment, Thinned
 from .initial_state import InitialState
 from .interruption import Interruption
 from .mailbox import MAX_ITERATIONS, Stopped
@@ -97,6 +98,8 @@ def run_to_end(
     began = time.perf_counter()
     interruption = Interruption(saves=claim is not None)
     run = Run(session)
+    progress: Thinned[ProgressMoment] = Thinned()
+    progress.add(ProgressMoment(0.0, session.iteration))
     with interruption:
         try:
             keeper = CheckpointKeeper(session, options, claim)
@@ -116,6 +119,7 @@ def run_to_end(
                         options.on_state(session.iteration, {key: array.numpy() for key, array in run.state.items()})
                     keeper.begin_if_due()
                     seconds = time.perf_counter() - began
+                    progress.add(ProgressMoment(seconds, session.iteration))
                     step = Progress(session.iteration, options.iterations, seconds, session.pending_tasks)
                     show(step)
                     if options.on_progress is not None:
@@ -132,6 +136,8 @@ def run_to_end(
                 stopped=ended,
                 resumed_from=resumed_from,
                 tasks_done=session.taken - start.taken,
+                progress=(*progress.entries(), ProgressMoment(time.perf_counter() - began, session.iteration)),
+                began=began,
             )
         except BaseException as error:
             # A second signal waits for nothing: what is being written is written, or the file before it counts.

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import CheckpointError
 from ..heartbeat import beat
+from ..history import CheckpointMoment, Thinned
 from .checkpoint import Checkpoint, CheckpointWarning, Written
 from .claim import CheckpointClaim
 from .header import CheckpointHeader
@@ -34,7 +35,8 @@ class CheckpointWriter:
     write, and Python does not end before it is done.
 
     `written`, `failed` and `replaced` count checkpoints; `seconds` and `nbytes` add up the time and the bytes of the files
-    written; `last` is the last one written, and `problem` the last error, until one was written after it.
+    written; `last` is the last one written, and `problem` the last error, until one was written after it. `moments` tells when
+    files were written, in seconds of `time.perf_counter`.
     """
 
     def __init__(self, claim: CheckpointClaim, keep: int = 2) -> None:
@@ -49,6 +51,7 @@ class CheckpointWriter:
         self.nbytes = 0
         self.last: Written | None = None
         self.problem: CheckpointError | None = None
+        self.moments: Thinned[CheckpointMoment] = Thinned()
         self._condition = threading.Condition()
         self._waiting: tuple[Checkpoint, OnDone] | None = None
         self._thread: threading.Thread | None = None
@@ -141,7 +144,10 @@ class CheckpointWriter:
                     self._condition.notify_all()
                     return
             checkpoint, on_done = request
+            began = time.perf_counter()
             outcome = self._write(checkpoint)
+            is_written = isinstance(outcome, Written)
+            self.moments.add(CheckpointMoment(began, time.perf_counter(), checkpoint.iteration, is_written))
             if on_done is not None:
                 try:
                     on_done(outcome)

@@ -62,6 +62,7 @@ class Strategy(ABC):
                 gap = max(0.0, following - end - floor)
                 busy = max(0.0, end - start - floor)
                 measured.gaps.append(gap)
+                measured.gap_times.append(end)
                 measured.busy.append((busy, max(busy + gap, 1e-12)))
         samples.clear()
 
