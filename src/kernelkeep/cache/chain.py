@@ -17,6 +17,7 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from .. import settings
+from ..activity.spans import span
 from ..errors import BinaryRejected
 from ..storage.files import Damaged, Untrusted
 from ..words import ProgramOrigin
@@ -185,7 +186,10 @@ class TierChain:
         member.tier.prepare()
         begun = time.monotonic()
         try:
-            return member.tier.get_within(digest, name, place, within.seconds_left)
+            with span("cache.fetch", program=name, tier=member.tier.name) as current:
+                data = member.tier.get_within(digest, name, place, within.seconds_left)
+                current.set(found=data is not None, bytes=len(data or b""))
+                return data
         finally:
             within.seconds_left -= time.monotonic() - begun
 

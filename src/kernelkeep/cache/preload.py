@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from ..activity import live
+from ..activity.spans import context, span
 from ..errors import ArgumentError, BinaryRejected
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
@@ -46,8 +48,9 @@ def preload(
     def load(item: Source | PortableKernel | str) -> None:
         name = item if isinstance(item, str) else getattr(item, "name", repr(item))
         try:
-            found = _get_named(cache, item) if isinstance(item, str) else [cache.get(item)]
-            loaded_from = [_make_resident(cache, lease, item) for lease in found]
+            with span("preload.program", parent, program=name):
+                found = _get_named(cache, item) if isinstance(item, str) else [cache.get(item)]
+                loaded_from = [_make_resident(cache, lease, item) for lease in found]
         except Exception as error:
             with counting:
                 failures.append(PreloadFailure(name, error))
@@ -55,15 +58,22 @@ def preload(
             with counting:
                 for origin in loaded_from:
                     origins[origin] += 1
+        shown.step(str(name))
         step(name)
 
     count = workers or min(32, (os.cpu_count() or 1) + 1)
-    with progress_bar("preloading", len(wanted), progress) as step:
+    with (
+        span("preload", device=cache.device.spec, programs=len(wanted)) as current,
+        live.work("preload", "preload", cache.device.spec, len(wanted)) as shown,
+        progress_bar("preloading", len(wanted), progress) as step,
+    ):
+        parent = context()
         with ThreadPoolExecutor(max(1, min(count, len(wanted) or 1)), thread_name_prefix="kernelkeep-preload") as pool:
             for first in range(0, len(wanted), _BATCH):
                 batch = wanted[first : first + _BATCH]
                 _prefetch(cache, batch)
                 list(pool.map(load, batch))
+        current.set(failed=len(failures), **origins)
     cache.chain.forget_prefetched()
     return PreloadReport(**origins, failed=tuple(failures), seconds=time.perf_counter() - start)
 

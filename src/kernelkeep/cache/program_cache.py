@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import msgspec
 
 from .. import __version__, settings
+from ..activity import live
+from ..activity.facts import Facts as LiveFacts
+from ..activity.spans import span
 from ..errors import ArgumentError, CompileError, DeviceError, OutOfMemory
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
@@ -39,6 +42,7 @@ from .single_flight import Flights
 from .stats import CacheStats, Counters, bytes_bound, typed_counts
 from .tiers.disk import DiskTier, Pruned
 from .tiers.tier import Place
+from .timings import Timings
 
 if TYPE_CHECKING:
     from ..devices.base import Device, Program
@@ -115,6 +119,7 @@ class ProgramCache:
         self._compile_wait_seconds = min(compile_wait_seconds, threading.TIMEOUT_MAX / 2)
         self._fingerprint = device.fingerprint.digest
         self._counters = Counters()
+        self._timings = Timings()
         self.loaded = LoadedPrograms(max_programs, memory_bound)
         most_on_disk = _UNBOUNDED if disk_bound is None else disk_bound
         self.disk = DiskTier(self.cache_dir, device.fingerprint.folder, device.fingerprint.facts, most_on_disk, trust)
@@ -141,6 +146,7 @@ class ProgramCache:
         self._tenants: WeakSet[_Closable] = WeakSet()
         device.add_reliever(self)
         add_open_cache(self)
+        live.add("cache", self, ProgramCache.live_facts)
 
     # --- looking up
 
@@ -162,9 +168,11 @@ class ProgramCache:
         source, digest = self.identify(asked)
         loaded = self.loaded.find(digest, asked)
         if loaded is None:
-            (loaded, origin), leading = self._flights.join(
-                digest, lambda: self._bring(source, digest, asked), self._compile_wait_seconds
-            )
+            with span("cache.get", program=source.name, device=self.device.spec) as current:
+                (loaded, origin), leading = self._flights.join(
+                    digest, lambda: self._bring(source, digest, asked), self._compile_wait_seconds
+                )
+                current.set(origin=origin, bytes=loaded.nbytes, waited=not leading)
             if leading and origin != "memory":
                 return Lease(loaded, origin)
             if not leading:
@@ -190,7 +198,9 @@ class ProgramCache:
             self._named_ahead = self._named_ahead or place is not None
             return found
 
-        (loaded, origin), _ = self._flights.join(digest, load, self._compile_wait_seconds)
+        with span("cache.get", program=name, device=self.device.spec) as current:
+            (loaded, origin), leading = self._flights.join(digest, load, self._compile_wait_seconds)
+            current.set(origin=origin, bytes=loaded.nbytes, waited=not leading)
         return Lease(loaded, origin)
 
     def reject(self, lease: Lease, reason: str) -> None:
@@ -274,8 +284,10 @@ class ProgramCache:
             # What was compiled ahead was never on this device: let the driver refuse all of it now, not at the first launch.
             eager = entry.facts.key.digest != digest or place is not None
             start = time.perf_counter()
-            program: Program = self._with_relief(lambda: self.device.load(entry.payload, eager=eager))
+            with span("cache.load", program=entry.facts.name, device=self.device.spec, bytes=len(entry.payload)):
+                program: Program = self._with_relief(lambda: self.device.load(entry.payload, eager=eager))
             seconds = time.perf_counter() - start
+            self._timings.add_load(seconds)
             return program
 
         places: Callable[[], Sequence[Place]] = tuple
@@ -296,7 +308,12 @@ class ProgramCache:
     def _compile(self, source: Source, digest: str, alias: Hashable) -> LoadedProgram:
         start = time.perf_counter()
         try:
-            program = self._with_relief(lambda: self.device.build(source))
+            with (
+                self._timings.compiling(source.name),
+                span("cache.compile", program=source.name, device=self.device.spec) as current,
+            ):
+                program = self._with_relief(lambda: self.device.build(source))
+                current.set(bytes=int(program.nbytes))
         except CompileError:
             self._counters.add(misses=1, compile_errors=1)
             raise
@@ -413,6 +430,21 @@ class ProgramCache:
         self._check_not_forked()
         return msgspec.structs.replace(self.stats(), **typed_counts(self._lifetime.totals()))
 
+    def live_facts(self) -> LiveFacts:
+        """What `kernelkeep top` and metrics show of this cache. Waits for nothing, and looks at no file."""
+        return LiveFacts(
+            {"device": self.device.spec, "device_name": self.device.info.name, "folder": str(self.cache_dir)},
+            self._counts(),
+            {
+                "programs": len(self.loaded),
+                "memory_bytes": self.loaded.nbytes,
+                "max_programs": self.loaded.max_programs,
+                "over_bound": self.loaded.over,
+                "compiling": self._timings.compiling_now(),
+            },
+            self._timings.histograms(),
+        )
+
     # --- life
 
     def add_tenant(self, tenant: _Closable) -> None:
@@ -433,6 +465,7 @@ class ProgramCache:
             self.chain.close()
             self.loaded.clear()
             self._lifetime.save()
+            live.remove(self)
 
     def __enter__(self) -> Self:
         return self
@@ -443,6 +476,7 @@ class ProgramCache:
     def __del__(self) -> None:
         if not getattr(self, "closed", True) and os.getpid() == self._process:
             self._lifetime.abandon()
+            live.remove(self)
 
     def __repr__(self) -> str:
         return f"<ProgramCache for {self.device.spec} in {self.cache_dir}: {len(self.loaded)} programs>"

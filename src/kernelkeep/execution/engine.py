@@ -20,8 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from ..activity import live, spans
+from ..activity.facts import Facts
 from ..devices.base import Device, Fence
 from ..errors import DeviceError
+from .batch_counts import BatchCounts
 from .binding import Bindings
 from .job import Job
 from .pipeline import Pipeline
@@ -39,6 +42,8 @@ class Engine:
         self.timeline = timeline
         self.closing = False
         self.accepted = 0  # batches taken and not done
+        self._depth = depth
+        self._counts = BatchCounts(device.spec)
         self._pipeline = Pipeline(device, depth, timeline)
         self._bindings = Bindings(device)
         self._numbers = itertools.count()
@@ -54,6 +59,7 @@ class Engine:
         self._starting = threading.Lock()
         self._ending = threading.Lock()
         self._ended = False
+        live.add("executor", self, Engine.live_facts)
 
     # --- taking batches
 
@@ -61,7 +67,7 @@ class Engine:
         """Take a batch, after waiting for room."""
         future: Future[Any] = Future()
         self._wait_for_room()
-        self._accept(future, job, batch)
+        self._accept(future, job, batch, parent=spans.context())
         return future
 
     def submit_deferred(self, job: Job, batch: Mapping[str, Any]) -> Future[Any]:
@@ -81,14 +87,16 @@ class Engine:
             with self._starting:
                 if self._feeder is None:
                     self._feeder = ThreadPoolExecutor(1, thread_name_prefix="kernelkeep-feeder")
-            self._feeder.submit(self._accept_deferred, future, job, batch, fences)
+            self._feeder.submit(self._accept_deferred, future, job, batch, fences, spans.context())
         except RuntimeError:  # the feeder was shut down this very moment, or the interpreter is ending
             self._deferred.discard(future)
             self.closing = True
             self._check_open()
         return future
 
-    def _accept_deferred(self, future: Future[Any], job: Job, batch: Mapping[str, Any], fences: list[Fence]) -> None:
+    def _accept_deferred(
+        self, future: Future[Any], job: Job, batch: Mapping[str, Any], fences: list[Fence], parent: Any
+    ) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._room > 0 or future.cancelled())
             self._deferred.discard(future)
@@ -97,7 +105,7 @@ class Engine:
                 return
             self._room -= 1
             self.accepted += 1
-        self._accept(future, job, batch, fences)
+        self._accept(future, job, batch, fences, parent)
 
     def _wait_for_room(self) -> None:
         with self._changed:
@@ -110,10 +118,16 @@ class Engine:
             self.accepted += 1
 
     def _accept(
-        self, future: Future[Any], job: Job, batch: Mapping[str, Any], fences: list[Fence] | None = None
+        self,
+        future: Future[Any],
+        job: Job,
+        batch: Mapping[str, Any],
+        fences: list[Fence] | None = None,
+        parent: Any = None,
     ) -> None:
         """Check and copy a batch for which there is room, and send it or put it into the backlog."""
         submission = Submission(job, future)
+        submission.parent = parent
         pipeline = self._pipeline
         try:
             if fences is None and self.device.guests.supported:
@@ -122,6 +136,7 @@ class Engine:
             submission.stage(self._bindings.get(job), batch, pipeline.lanes, pipeline.buffers)
         except BaseException as error:
             pipeline.buffers.give_blocks_back(submission)
+            self._counts.settle(submission, error)
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)
             self._make_room()
@@ -205,6 +220,7 @@ class Engine:
 
     def _settle(self, submission: Submission, results: dict[str, Any] | None, problem: BaseException | None) -> None:
         """Set the future's result. Its callbacks are the user's: not even `sys.exit()` in one ends the executor's thread."""
+        self._counts.settle(submission, problem)
         try:
             if problem is None:
                 submission.future.set_result(results)
@@ -221,6 +237,22 @@ class Engine:
             self._room += 1
             self.accepted -= 1
             self._changed.notify_all()
+
+    # --- watching
+
+    def live_facts(self) -> Facts:
+        """What `kernelkeep top` and metrics show of this executor. Takes no lock."""
+        busy = {} if self.timeline is None else self.timeline.busy_seconds
+        return Facts(
+            {"device": self.device.spec, "depth": self._depth},
+            {**self._counts.read(), **{f"{engine}_busy_seconds": seconds for engine, seconds in busy.items()}},
+            {
+                "queued": len(self._backlog) + len(self._deferred),
+                "in_flight": self._depth - len(self._free_slots),
+                "closing": self.closing,
+            },
+            self._counts.histograms(),
+        )
 
     # --- the end
 
@@ -278,6 +310,7 @@ class Engine:
                 thread.join()
             if self._feeder is not None:
                 self._feeder.shutdown()
+            live.remove(self)
             self._bindings.close()
             self._pipeline.close()
 

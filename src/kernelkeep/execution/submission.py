@@ -64,6 +64,9 @@ class Submission:
         self.marks: list[Mark] = []
         self.staged = (0.0, 0.0)  # when the host arrays were copied
         self.dispatched = (0.0, 0.0)
+        # While somebody traces: what the submitting thread did, and when the stages began and ended.
+        self.parent: Any = None
+        self.stages: list[tuple[float, float]] = []
 
     def stage(self, binding: Binding, batch: Mapping[str, Any], lanes: Lanes, buffers: Buffers) -> None:
         """Check a batch's arguments and copy its host arrays."""

@@ -45,6 +45,8 @@ class Timeline:
         self.renew_lock()
         self._shares_memory = False
         self._last = (0.0, 0.0, 0.0)  # when the stages of the batch before ended
+        self.busy_seconds = dict.fromkeys(ENGINES, 0.0)  # since the beginning, also of batches that are not kept
+        self._busy_until = dict.fromkeys(ENGINES, 0.0)
 
     def renew_lock(self) -> None:
         """In a forked process: a thread that does not exist there may hold the old one."""
@@ -81,6 +83,12 @@ class Timeline:
         )
         with self._lock:
             self._batches.append(spans)
+        submission.stages = stages
+        for engine, (start, end) in zip(ENGINES, stages, strict=True):
+            before = self._busy_until[engine]
+            if end > before:
+                self.busy_seconds[engine] += end - max(start, before)
+                self._busy_until[engine] = end
 
     @property
     def spans(self) -> list[Span]:

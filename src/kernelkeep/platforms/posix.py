@@ -20,6 +20,7 @@ HAS_FORKS = True
 HAS_OWNERS = True  # a file has an owner, and a mode that says who may read and write it
 REMOVES_OPEN_FILES = True
 PASSES_DESCRIPTORS = True  # to a child process, under the same number
+LOCAL_SOCKETS = True  # sockets with a path, for processes of one machine
 
 OPEN_FLAGS = os.O_CLOEXEC  # for every `open_file`
 NO_LINKS = os.O_NOFOLLOW
@@ -120,6 +121,78 @@ def name_of_user(number: int) -> str:
     import pwd
 
     return pwd.getpwuid(number).pw_name
+
+
+# --- sockets with a path
+
+_LONGEST_SOCKET = 100  # bytes of a path: Linux takes 107, macOS 103
+
+
+def listen_locally(folder: str, name: str) -> Any:
+    """A socket that listens under this name, for this user alone. It appears under it once it listens."""
+    import socket
+
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made, path = f".{name}.new", os.path.join(folder, name)  # noqa: PTH118
+    beside = os.path.join(folder, made)  # noqa: PTH118
+    try:
+        with _short(folder, made) as short:
+            listener.bind(short)
+        os.chmod(beside, 0o600)  # noqa: PTH101
+        listener.listen(16)
+        os.rename(beside, path)  # noqa: PTH104
+    except BaseException:
+        listener.close()
+        with contextlib.suppress(OSError):
+            os.unlink(beside)  # noqa: PTH108
+        raise
+    return listener
+
+
+def connect_locally(folder: str, name: str, timeout_seconds: float) -> Any:
+    """A connection to whoever listens there. `OSError` where nobody does."""
+    import socket
+
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_seconds)
+        with _short(folder, name) as short:
+            connection.connect(short)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def _short(folder: str, name: str) -> Iterator[str]:
+    """A path that is not too long for a socket. `OSError` where there is none."""
+    path = os.path.join(folder, name)  # noqa: PTH118
+    if len(os.fsencode(path)) <= _LONGEST_SOCKET:
+        yield path
+        return
+    if sys.platform != "linux":
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{name}"
+    finally:
+        os.close(descriptor)
+
+
+def peer_user(connection: Any) -> int | None:
+    """The number of the user at the other end; None where the system does not say."""
+    import socket
+    import struct
+
+    with contextlib.suppress(OSError, struct.error):
+        if sys.platform == "linux":
+            found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            return int(struct.unpack("3i", found)[1])
+        if sys.platform == "darwin":
+            local_peercred, bytes_of_xucred = 1, 76
+            return int(struct.unpack_from("=II", connection.getsockopt(0, local_peercred, bytes_of_xucred))[1])
+    return None
 
 
 # --- the machine

@@ -25,6 +25,7 @@ HAS_FORKS = False
 HAS_OWNERS = False  # it has, but not as numbers and modes; a folder in the user's profile is private
 REMOVES_OPEN_FILES = False
 PASSES_DESCRIPTORS = False
+LOCAL_SOCKETS = False  # the system has them, and Python does not
 
 OPEN_FLAGS = os.O_BINARY | os.O_NOINHERIT  # without O_BINARY line ends are changed
 NO_LINKS = 0  # links need a privilege there
@@ -176,6 +177,21 @@ def number_of_user(name: str) -> int:
 
 def name_of_user(number: int) -> str:
     raise KeyError(number)
+
+
+# --- sockets with a path
+
+
+def listen_locally(folder: str, name: str) -> Any:
+    raise OSError(errno.EOPNOTSUPP, "Python has no sockets with a path on Windows")
+
+
+def connect_locally(folder: str, name: str, timeout_seconds: float) -> Any:
+    raise OSError(errno.EOPNOTSUPP, "Python has no sockets with a path on Windows")
+
+
+def peer_user(connection: Any) -> int | None:
+    return None
 
 
 # --- the machine

@@ -1,0 +1,1 @@
+"""What this process does: what is open in it now, hooks for tracing, and records of what was done."""

@@ -1,0 +1,51 @@
+"""What an executor tells those who watch it: batches that are done, how long they took, and a span for each while somebody traces."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from ..activity import spans
+from ..activity.facts import Histogram
+from .submission import Submission
+from .timeline import ENGINES
+
+
+class BatchCounts:
+    """Counts of batches. Safe under threads; reading takes no lock."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._seconds = Histogram()
+        self._failed = 0
+        self._lock = threading.Lock()
+
+    def settle(self, submission: Submission, problem: BaseException | None) -> None:
+        """A batch is over."""
+        now = time.perf_counter()
+        began = submission.staged[0] or now
+        if problem is None:
+            self._seconds.add(now - began)
+        else:
+            with self._lock:
+                self._failed += 1
+        if spans.is_on():
+            self._trace(submission, began, now, problem)
+
+    def read(self) -> dict[str, float]:
+        """How many are done, and how many failed."""
+        return {"batches": sum(self._seconds.read()["counts"]), "failed_batches": self._failed}
+
+    def histograms(self) -> dict[str, dict[str, Any]]:
+        """From the copy of a batch's arrays to its result."""
+        return {"batch_seconds": self._seconds.read()}
+
+    def _trace(self, submission: Submission, began: float, ended: float, problem: BaseException | None) -> None:
+        name = submission.job.name
+        facts: dict[str, Any] = {"job": name, "device": self._device, "batch": submission.number, "slot": submission.slot}
+        stages = dict(zip(ENGINES, submission.stages, strict=False))
+        ended = max([ended, *(end for _, end in stages.values())])
+        batch = spans.record("executor.batch", began, ended, submission.parent, problem, **facts)
+        for stage, (start, end) in stages.items():
+            spans.record(f"executor.{stage}", max(began, start), max(began, start, end), batch, job=name, device=self._device)
