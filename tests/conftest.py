@@ -31,6 +31,14 @@ def _own_keys_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_live_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the processes of the tests out of the user's `kernelkeep top`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELKEEP_LIVE", str(tmp_path_factory.mktemp("live")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def pocl() -> str:
     """The spec of PoCL, whatever other OpenCL devices there are."""

@@ -5,8 +5,8 @@
     KERNELKEEP_TRUSTED_OWNER  one more user, by name or number, whose cache folder is used: what is in it is executed
     KERNELKEEP_REMOTE         shared stores, comma-separated, nearest first: "redis://host/0,s3://bucket/kernels"
     KERNELKEEP_KEYS_DIR       where the keys of `kernelkeep keys` are; by default `kernelkeep/keys` in the user's configuration
-    KERNELKEEP_LIVE           "0": `kernelkeep top` does not see the process; a path: the folder in which processes are found instead of
-                              `kernelkeep` in $XDG_RUNTIME_DIR or the user's cache folder
+    KERNELKEEP_LIVE           "0": `kernelkeep top` does not see the process; a path: where processes are found instead of
+                              `kernelkeep` in $XDG_RUNTIME_DIR, or the user's cache folder
     KERNELKEEP_NATIVE         "0": leave the module in C alone, and use its twin in plain Python
     KERNELKEEP_REQUIRE        comma-separated backends whose absence fails the tests instead of skipping them
 

@@ -16,6 +16,7 @@ PACKAGE = Path(kernelkeep.__file__).parent
 # A layer may import itself and what is to its left; below all are the leaves.
 ORDER = (
     "storage",
+    "activity",
     "remote",
     "html",
     "pictures",

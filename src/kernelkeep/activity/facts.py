@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 # Bounds in seconds: from a launch to a compile that takes a minute.
 SECONDS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
-LABELS = ("device", "name", "strategy")  # of `about`: those by which the counts of closed objects are kept
+LABELS = ("device", "name")  # of `about`: those by which the counts of closed objects are kept
 
 
 class Histogram:

@@ -4,9 +4,9 @@
     live.remove(cache)                                      # its counts are kept
     live.snapshot()                                         # all of it, as plain data
 
-Nothing here asks a device. The functions that give facts take no lock that is held while something is waited for, so a snapshot is
-there within a millisecond whatever the program does. The first object that is added starts a thread, which half a second later
-listens for `kernelkeep top` (`live_server.py`).
+Nothing here asks a device. The functions that give facts take no lock that is held while something is waited for, so a snapshot
+is there within a millisecond whatever the program does. The first object that is added starts a thread, which half a second
+later listens for `kernelkeep top` (`live_server.py`).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def snapshot() -> dict[str, Any]:
             "program": _program_name(),
             "host": system.host_name(),
             "started": _began,
-            "python": sys.version.split()[0],
+            "interpreter": sys.version.split()[0],
             "kernelkeep": __version__,
         },
         "open": [shown for one in sorted(opened) if (shown := _shown(one, now)) is not None],
@@ -123,11 +123,11 @@ def _shown(one: _Opened, now: float) -> dict[str, Any] | None:
 
 def _program_name() -> str:
     """The script, without its arguments: they may hold secrets."""
-    name = getattr(sys, "argv", [""])[:1] or [""]
-    path = name[0]
+    arguments: list[str] = getattr(sys, "argv", [])
+    path = arguments[0] if arguments else ""
     if path.endswith(("__main__.py", "__init__.py")):  # python -m package
-        return os.path.basename(os.path.dirname(path)) or "python"  # noqa: PTH119, PTH120
-    return os.path.basename(path) or "python"  # noqa: PTH119
+        return os.path.basename(os.path.dirname(path))  # noqa: PTH119, PTH120
+    return os.path.basename(path) or "interactive"  # noqa: PTH119
 
 
 class Work:

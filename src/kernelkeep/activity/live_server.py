@@ -1,7 +1,7 @@
 """The socket on which a process answers `kernelkeep top`: whoever connects, and is the same user, gets a snapshot as JSON.
 
-Sockets are in a folder that only this user can enter. A socket is there once it listens: it is bound under another name and renamed.
-So one that refuses a connection is that of a dead process, and is removed by whoever finds it.
+Sockets are in a folder that only this user can enter. A socket is there once it listens: it is bound under another name and
+renamed. So one that refuses a connection is that of a dead process, and is removed by whoever finds it.
 """
 
 from __future__ import annotations

@@ -22,6 +22,9 @@ class Span(Protocol):
     def set(self, **attributes: Any) -> None:
         """Say more of it."""
 
+    def fail(self, error: BaseException) -> None:
+        """It did not work, although nothing is raised."""
+
 
 class Tracing(Protocol):
     """What takes spans. A parent is what `context` or `record` returned, in whatever thread; None for what this thread does."""
@@ -42,6 +45,9 @@ class _NoSpan:
     __slots__ = ()
 
     def set(self, **attributes: Any) -> None:
+        pass
+
+    def fail(self, error: BaseException) -> None:
         pass
 
     def __enter__(self) -> _NoSpan:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Self
 
+from ..activity.spans import span
 from ..cache.program_cache import ProgramCache
 from ..devices.array import Array
 from ..errors import ArgumentError
@@ -20,6 +21,7 @@ from .heartbeat import beat
 from .history import ProgressMoment, Thinned
 from .initial_state import InitialState
 from .interruption import Interruption
+from .live_run import LiveRun
 from .mailbox import MAX_ITERATIONS, Stopped
 from .program import StateProgram
 from .progress import Progress, show_progress
@@ -92,6 +94,21 @@ def run_to_end(
     resumed_from: str | None = None,
 ) -> Run:
     """Run a program until something ends it; its checkpoints go to the files of `claim`."""
+    with span("run", program=program.name, device=cache.device.spec, resumed=resumed_from is not None) as current:
+        run = _run_to_end(cache, program, start, options, claim, resumed_from)
+        report = run.report
+        current.set(strategy=report.strategy, iterations=report.iterations, stopped=report.stopped)
+        return run
+
+
+def _run_to_end(
+    cache: ProgramCache,
+    program: StateProgram,
+    start: InitialState,
+    options: RunOptions,
+    claim: CheckpointClaim | None,
+    resumed_from: str | None,
+) -> Run:
     session = Session(cache, program, start, options)
     keeper: CheckpointKeeper | None = None
     goal = options.goal
@@ -100,9 +117,9 @@ def run_to_end(
     run = Run(session)
     progress: Thinned[ProgressMoment] = Thinned()
     progress.add(ProgressMoment(0.0, session.iteration))
-    with interruption:
+    with interruption, LiveRun(session, options) as shown:
         try:
-            keeper = CheckpointKeeper(session, options, claim)
+            keeper = shown.keeper = CheckpointKeeper(session, options, claim)
             strategy: Strategy | None = None
             reason = "nothing was left to do"
             with show_progress(program.name, options.iterations, options.progress) as show:
@@ -111,6 +128,7 @@ def run_to_end(
                     limit = options.next_stop(before, goal) - before
                     if strategy is None:
                         strategy, reason = make_strategy(session, options, limit)
+                        shown.strategy = strategy.name
                     else:
                         strategy.turn(limit, _TURN_SECONDS)
                     beat(session.iteration)

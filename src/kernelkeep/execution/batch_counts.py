@@ -1,4 +1,4 @@
-"""What an executor tells those who watch it: batches that are done, how long they took, and a span for each while somebody traces."""
+"""What an executor tells those who watch it: batches that are done, how long they took, and a span for each."""
 
 from __future__ import annotations
 
@@ -43,9 +43,16 @@ class BatchCounts:
 
     def _trace(self, submission: Submission, began: float, ended: float, problem: BaseException | None) -> None:
         name = submission.job.name
-        facts: dict[str, Any] = {"job": name, "device": self._device, "batch": submission.number, "slot": submission.slot}
+        facts: dict[str, Any] = {
+            "job": name,
+            "device": self._device,
+            "batch": submission.number,
+            "slot": submission.slot,
+        }
         stages = dict(zip(ENGINES, submission.stages, strict=False))
         ended = max([ended, *(end for _, end in stages.values())])
         batch = spans.record("executor.batch", began, ended, submission.parent, problem, **facts)
         for stage, (start, end) in stages.items():
-            spans.record(f"executor.{stage}", max(began, start), max(began, start, end), batch, job=name, device=self._device)
+            spans.record(
+                f"executor.{stage}", max(began, start), max(began, start, end), batch, job=name, device=self._device
+            )

@@ -21,6 +21,9 @@ from typing import Any, Self
 import numpy as np
 
 from .. import settings
+from ..activity import live
+from ..activity.facts import Facts
+from ..activity.spans import span
 from ..cache.program_cache import ProgramCache
 from ..continuous.checkpoints.checkpoint import Checkpoint, Written
 from ..errors import ArgumentError, DeviceError, TaskSilent
@@ -100,7 +103,9 @@ class Resident:
             self._parts.close()
             raise
         self._pulse = Pulse(self._lanes)
+        self._before = sum(self._lanes.done())  # by earlier processes: those of a journal are done, or submitted again
         add_open_resident(self)
+        live.add("resident", self, Resident.live_facts)
 
     @classmethod
     def emulated(
@@ -243,7 +248,7 @@ class Resident:
         with the new program goes on with the same rings. Tasks that wait run the new body if it has the same arguments, result
         and `whole_grid` as the old one; else they run the old one.
         """
-        with self._control:
+        with self._control, span("resident.add", task=str(name), device=self.device.spec) as current:
             self._check_open()
             table, program = self._parts.with_task(name, body)
             began = time.perf_counter()
@@ -251,6 +256,7 @@ class Resident:
                 self._parts.use(table, program)
                 self._plans = table.plans
             self.last_pause_seconds = time.perf_counter() - began
+            current.set(paused_seconds=self.last_pause_seconds)
             return self.last_pause_seconds
 
     def stop(self, timeout: float | None = None) -> None:
@@ -284,6 +290,7 @@ class Resident:
                 stays = "; it stays in the journal" if self._parts.journal is not None else ""
                 self._fail(DeviceError(f"the resident grid was stopped before this task was done{stays}"))
                 self._pulse.end()
+            live.remove(self)
             self._graphs.clear()
             self._parts.close()
             self._ended = True
@@ -352,6 +359,27 @@ class Resident:
         `others` may name executors: their timelines go into the same file, on the same clock.
         """
         save_traces(path, [self.timeline, *(one.timeline for one in others)])
+
+    def live_facts(self) -> Facts:
+        """What `kernelkeep top` and metrics show of this grid: words of the ring, which is host memory."""
+        done, submitted = sum(self._lanes.done()), sum(self.submitted)
+        return Facts(
+            {"device": self.device.spec, "emulated": self._grid.emulated, "blocks": self.blocks},
+            {
+                "tasks": max(0, done - self._before),
+                "submitted_tasks": max(0, submitted - self._before),
+                "launches": self._grid.launches,
+            },
+            {
+                "queued": max(0, submitted - done),
+                "capacity": self.layout.capacity * self.blocks,
+                "alive": self._grid.runs and self._failure is None and not self._closed,
+                "paused": not self._grid.is_wanted,
+                "tasks": list(self.tasks),
+                "last_pause_seconds": self.last_pause_seconds,
+                "problem": None if self._failure is None else str(self._failure),
+            },
+        )
 
     # --- what goes wrong
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import TYPE_CHECKING
 
+from ..activity import live
+from ..activity.spans import span
 from ..cache.program_cache import ProgramCache
 from ..cache.progress import progress_bar
 from ..errors import ArgumentError, CompileError, OutOfMemory, Unsupported, VariantError
@@ -103,16 +105,24 @@ class Tuning:
         """Tune, and choose."""
         try:
             with (
+                span("tune", kernel=self._definition.name, device=self._device.spec) as current,
                 self._pool,
+                live.work("tuning", self._definition.name, self._device.spec, self._search.size) as shown,
                 progress_bar(f"tuning {self._definition.name}", self._search.size, self._progress) as step,
             ):
-                self._ledger.step = step
+
+                def tell(text: str) -> None:
+                    shown.step(text)
+                    step(text)
+
+                self._ledger.step = tell
                 self._try_until_deadline()
                 if self._ledger.refused and not self._ledger.attempts:
                     raise next(iter(self._ledger.refused.values()))  # no variant can be made: the template is wrong
                 best = self._finals().decide()
                 if best is not None and not self._saves_all and not self._ledger.attempts[best].remembered:
                     self._save(best)
+                current.set(attempts=len(self._ledger.attempts), best=str(best))
             return self._report(best)
         finally:
             self._bench.close()

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ...activity import spans
+from ...activity.facts import Histogram
 from ...errors import CheckpointError
 from ..heartbeat import beat
 from ..history import CheckpointMoment, Thinned
@@ -36,7 +38,8 @@ class CheckpointWriter:
 
     `written`, `failed` and `replaced` count checkpoints; `seconds` and `nbytes` add up the time and the bytes of the files
     written; `last` is the last one written, and `problem` the last error, until one was written after it. `moments` tells when
-    files were written, in seconds of `time.perf_counter`.
+    files were written, in seconds of `time.perf_counter`. `last_iteration` and `last_time`, by the monotonic clock, are of the
+    last one, and `times` has how long each took.
     """
 
     def __init__(self, claim: CheckpointClaim, keep: int = 2) -> None:
@@ -52,8 +55,11 @@ class CheckpointWriter:
         self.last: Written | None = None
         self.problem: CheckpointError | None = None
         self.moments: Thinned[CheckpointMoment] = Thinned()
+        self.last_iteration: int | None = None
+        self.last_time: float | None = None
+        self.times = Histogram()
         self._condition = threading.Condition()
-        self._waiting: tuple[Checkpoint, OnDone] | None = None
+        self._waiting: tuple[Checkpoint, OnDone, Any] | None = None
         self._thread: threading.Thread | None = None
         self._unreported: CheckpointError | None = None
         self._closed = False
@@ -82,7 +88,7 @@ class CheckpointWriter:
         `on_done` gets what was `Written`, the `CheckpointError`, or None where a newer one came first; it is called in the
         writer's thread, or in this one, and what it raises is reported as an uncaught exception of a thread.
         """
-        request = Checkpoint(header, arrays), on_done
+        request = Checkpoint(header, arrays), on_done, spans.context()
         with self._condition:
             if self._closed:
                 raise CheckpointError(f"the writer of {self.path} is closed")
@@ -143,9 +149,16 @@ class CheckpointWriter:
                     self._thread = None
                     self._condition.notify_all()
                     return
-            checkpoint, on_done = request
+            checkpoint, on_done, parent = request
             began = time.perf_counter()
-            outcome = self._write(checkpoint)
+            with spans.span(
+                "checkpoint.write", parent, program=checkpoint.header.program, iteration=checkpoint.header.iteration
+            ) as current:
+                outcome = self._write(checkpoint)
+                if isinstance(outcome, Written):
+                    current.set(bytes=outcome.nbytes)
+                else:
+                    current.fail(outcome)
             is_written = isinstance(outcome, Written)
             self.moments.add(CheckpointMoment(began, time.perf_counter(), checkpoint.iteration, is_written))
             if on_done is not None:
@@ -172,7 +185,9 @@ class CheckpointWriter:
             self.seconds += written.seconds
             self.nbytes += written.nbytes
             self.last = written
+            self.last_iteration, self.last_time = checkpoint.header.iteration, time.monotonic()
             self.problem = None
+        self.times.add(written.seconds)
         return written
 
     def _note_failure(self, problem: CheckpointError) -> None:
