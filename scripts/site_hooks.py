@@ -60,7 +60,9 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def _show_examples(folder: Path) -> str:
-    page = "# Examples\n\nComplete programs, all run by the tests. They are in the folder `examples` of the repository.\n"
+    page = (
+        "# Examples\n\nComplete programs, all run by the tests. They are in the folder `examples` of the repository.\n"
+    )
     for file in sorted(folder.glob("*.py")):
         text = file.read_text(encoding="utf-8")
         words = (ast.get_docstring(ast.parse(text)) or "").strip()

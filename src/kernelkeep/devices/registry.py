@@ -17,7 +17,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 from .. import settings
 from ..errors import ArgumentError, DeviceError, KernelKeepError
@@ -27,6 +27,7 @@ from .info import DeviceInfo
 if TYPE_CHECKING:
     from .base import Device
     from .fingerprint import Fingerprint
+    from .reference.device import ReferenceDevice, ReferenceSpec
 
 # The best first. hip has no devices, it only compiles ahead; reference interprets.
 SHIPPED = ("cuda", "opencl", "opengl", "webgpu", "hip", "reference")
@@ -131,6 +132,14 @@ def list_devices(*, cache_dir: str | os.PathLike[str] | None = None) -> list[Dev
     return sorted(found, key=lambda info: (info.is_interpreter, not info.is_gpu))
 
 
+@overload
+def open_device(
+    spec: ReferenceSpec, *, cache_dir: _Folder = None, driver_cache_dir: _Folder = None
+) -> ReferenceDevice: ...
+@overload
+def open_device(
+    spec: str | DeviceInfo | None = None, *, cache_dir: _Folder = None, driver_cache_dir: _Folder = None
+) -> Device: ...
 def open_device(
     spec: str | DeviceInfo | None = None,
     *,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType
-from typing import Any, overload
+from typing import Any, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
@@ -29,6 +29,8 @@ from .python_text import FunctionText, Helper, described, plain_function, resolv
 from .python_words import ArrayAnnotation, In, InOut, Out, Word
 
 _ANNOTATION = re.compile(r"""\s*([^\W\d][\w.]*)\s*(?:\[\s*(?:(["'])(\w+)\2|([\w.]+))\s*\])?\s*\Z""")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _NUMBERS = {int: "i4", float: "f4"}
 
 
@@ -125,12 +127,12 @@ def kernel(
     return made if function is None else made(function)
 
 
-def function(given: Callable[..., Any], /) -> Callable[..., Any]:
+def function(given: Callable[_P, _R], /) -> Callable[_P, _R]:
     """Make a helper function of an annotated Python function: kernels, and other helper functions, can call it.
 
     Its parameters and its result are annotated: `def mix(a: kk.f4, b: kk.f4) -> kk.f4:`. It is read and never executed.
     """
-    return Helper(plain_function(given, "kk.function"))
+    return cast("Callable[_P, _R]", Helper(plain_function(given, "kk.function")))
 
 
 def _params(plain: FunctionType) -> list[Buffer | Scalar]:

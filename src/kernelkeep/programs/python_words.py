@@ -12,7 +12,9 @@ TYPE_CHECKING = False  # what type checkers take for True
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Generic, Self, TypeVar, overload
+
+    T = TypeVar("T")
 
 # Each with what it does; the arguments are in docs/python-kernels.md.
 FUNCTIONS = {
@@ -89,10 +91,23 @@ class ArrayAnnotation:
 
 
 if TYPE_CHECKING:
-    # With the type Any, a type checker takes anything in the brackets, and elements of any kind.
-    In: Any
-    InOut: Any
-    Out: Any
+    # What type checkers are told: a kernel's array has elements of one type, and one that is only read is not assigned to.
+    class In(Generic[T]):
+        """An array that the kernel reads: `x: kk.In[kk.f4]`, or `kk.In["f4"]` where no type checker reads it."""
+
+        @overload
+        def __getitem__(self, index: slice) -> Self: ...
+        @overload
+        def __getitem__(self, index: int) -> T: ...
+        def __getitem__(self, index: Any) -> Any: ...
+        def __len__(self) -> int: ...
+
+    class InOut(In[T]):
+        """An array that the kernel reads and writes: `y: kk.InOut[kk.f4]`, or `kk.InOut["f4"]` where no type checker reads it."""
+
+        def __setitem__(self, index: int, value: T) -> None: ...
+
+    Out = InOut  # functions take either
 else:
 
     class In:
@@ -146,7 +161,11 @@ if TYPE_CHECKING:
     f4 = float
     f8 = float
     _call: Callable[..., Any] = Word
-    global_id = local_id = group_id = group_size = group_count = global_size = item = items = iteration = phase = _call
+
+    def _number(*arguments: object) -> int: ...
+
+    global_id = local_id = group_id = group_size = group_count = global_size = _number
+    item = items = iteration = phase = _number
     barrier = fence = shared = array = unroll = load4 = store4 = print = set_phase = stop = push = _call
     atomic_add = atomic_sub = atomic_min = atomic_max = atomic_and = atomic_or = atomic_xor = atomic_exchange = _call
     atomic_cas = atomic_load = atomic_store = _call

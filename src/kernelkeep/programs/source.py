@@ -39,6 +39,18 @@ class Source:
     defines: Mapping[str, Any] = field(default_factory=dict)
     include_dirs: tuple[Path, ...] = ()
 
+    if TYPE_CHECKING:  # what it takes is more than what it keeps
+
+        def __init__(
+            self,
+            text: str,
+            name: str = "program",
+            language: str = DEFAULT_LANGUAGE,
+            options: Iterable[str] = (),
+            defines: Mapping[str, Any] = ...,
+            include_dirs: str | Path | Iterable[str | Path] = (),
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise ArgumentError(f"text must be a str, got {type(self.text).__name__}")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ..devices.base import Device
     from .definition import Definition
 
-Results = Array | dict[str, Array]
+# The output, or a dict of several, which is `Any` here: a caller knows how many there are, and a type checker does not.
+Results = Array | Any
 
 
 class Call:

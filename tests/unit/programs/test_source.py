@@ -21,10 +21,10 @@ def test_a_source_has_defaults() -> None:
 
 
 def test_options_and_include_dirs_become_tuples(tmp_path: Path) -> None:
-    source = kk.Source("", options=["-a", "-b"], include_dirs=[str(tmp_path), tmp_path])  # type: ignore[arg-type]
+    source = kk.Source("", options=["-a", "-b"], include_dirs=[str(tmp_path), tmp_path])
     assert source.options == ("-a", "-b")
     assert source.include_dirs == (tmp_path, tmp_path)
-    assert kk.Source("", include_dirs=str(tmp_path)).include_dirs == (tmp_path,)  # type: ignore[arg-type]
+    assert kk.Source("", include_dirs=str(tmp_path)).include_dirs == (tmp_path,)
 
 
 def test_macros_are_sorted_and_written_as_text() -> None:

@@ -6,7 +6,7 @@ import hashlib
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .kernel_code import KernelCode
 
 BACKEND = "reference"
+ReferenceSpec = Literal["reference"]
 _FORM = "text"
 _MAX_LOOP_ROUNDS = 1_000_000
 _DIGEST_BYTES = 32

@@ -1,0 +1,107 @@
+"""The Python in README.md and in every page of docs/ runs as it is printed, block after block in one process."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.cli.app import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+docs_programs = _load(ROOT / "scripts" / "docs_programs.py")
+PAGES: dict[str, Path] = {docs_programs.name_of(page): page for page in docs_programs.pages()}
+
+# The guide's pages run on several devices, and print this, on however slow a machine.
+SAYS = {
+    "security.md": "kernelkeep-ed25519 ",
+    "kernels.md": " µs",
+    "python-kernels.md": "20 iterations, 1.000 left\n",
+    "executor.md": " µs of upload",
+    "continuous.md": " iterations",
+    "variants.md": "expected: ",
+    "resident.md": "0 tasks run again",
+    "fleet.md": "warm: 4 of 4 done by 2 processes of this machine",
+    "one-compile.md": "1\n0\n",
+    "language.md": "error 2 9 unknown name nn; did you mean n?\nkernel scale, line 2: unknown name nn",
+    "reference-device.md": "(2, 0, 0) {'i': 2, 'v': 4.0}\n",
+    "remote.md": "first compiled\nsecond remote\n",
+}
+FOR_INTERPRETERS = ("one-compile.md", "python-kernels.md", "reference-device.md")  # the others compute too much
+ELSEWHERE = {  # pages that a test of their own runs
+    "ahead-of-time.md": "test_ahead_of_time.py",
+    "write-a-backend.md": "test_write_a_backend.py",
+}
+# All others run once, on an OpenCL device.
+SHORT = sorted(set(PAGES) - set(SAYS) - set(ELSEWHERE))
+
+
+def run_page(page: str, device: str, folder: Path, cache_dir: Path) -> str:
+    """What a page's program prints. It runs in `folder`, beside the files that the page tells its reader to make."""
+    folder.mkdir(exist_ok=True)
+    backends = {info.backend for info in kk.list_devices()}
+    for name, text in docs_programs.files_of(PAGES[page]).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    program = folder / f"{Path(page).stem}.md.py"
+    program.write_text(docs_programs.program_of(PAGES[page], backends), encoding="utf-8")
+    environment = {
+        **os.environ,
+        "KERNELKEEP_DEVICE": device,
+        "KERNELKEEP_CACHE_DIR": str(cache_dir),
+        "PYTHONPATH": str(Path(kk.__file__).parents[1]),
+    }
+    command = [sys.executable, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=folder)
+    assert done.returncode == 0, f"{page} on {device}: {done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", SAYS)
+def test_a_page_of_the_guide_runs(page: str, devices_for: Callable[[int], list[str]], tmp_path: Path) -> None:
+    interpreters = [info.spec for info in kk.list_devices() if info.is_interpreter and page in FOR_INTERPRETERS]
+    for spec in [*devices_for(list(SAYS).index(page)), *interpreters]:
+        # A folder for each: a run refuses the checkpoint of another.
+        assert SAYS[page] in run_page(page, spec, tmp_path / spec.replace(":", "-"), tmp_path / "cache")
+
+
+@pytest.mark.parametrize("page", SHORT)
+def test_a_page_runs(page: str, opencl_device: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    # One cache for all: pages use the same kernels.
+    run_page(page, opencl_device, tmp_path, tmp_path_factory.getbasetemp() / "pages-cache")
+
+
+def test_pages_with_tests_of_their_own_have_them() -> None:
+    for page, test in ELSEWHERE.items():
+        assert page in (ROOT / "tests" / "end_to_end" / test).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/command-line.md"])
+def test_the_targets_that_a_page_names_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"\bmake ([a-z]+)", text)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page} says `make {target}`"
+
+
+def test_the_page_of_the_command_line_has_every_command() -> None:
+    text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"kernelkeep ([a-z][a-z-]*)", text))
+    assert named == set(COMMANDS), "docs/command-line.md and `kernelkeep --help` differ"
