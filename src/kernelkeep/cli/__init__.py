@@ -6,19 +6,51 @@ Errors are one sentence on stderr, never a traceback.
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import Any
 
 from ..errors import ArgumentError, KernelKeepError
+from .commands import COMMANDS, overview, unknown
 from .complaint import complain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
 __all__ = ["main"]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code."""
+def main(argv: Sequence[str] | None = None, *, on_start: Callable[[], object] = lambda: None) -> int:
+    """Run a command line and return its exit code. `on_start` is called when everything is loaded and the command begins."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    try:
+        if not words or words[0] in ("-h", "--help"):
+            print(overview(_width()))
+            return 0 if words else 2
+        if words[0] == "--version":
+            from .. import __version__
+
+            print(f"kernelkeep {__version__}")
+            return 0
+        if words[0] == "--complete":  # what the scripts of `kernelkeep completion` ask
+            from .candidates import answer
+
+            print("\n".join(answer(words[1:])))
+            return 0
+        if words[0] not in COMMANDS:
+            return _fail(unknown(words[0]), 2)
+        return _run(words, on_start)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        # The reader (`| head`) has enough. Python would complain again when it flushes at exit.
+        sys.stderr.close()
+        return 1
+
+
+def _run(words: list[str], on_start: Callable[[], object]) -> int:
     try:
         import rich  # noqa: F401
         import typer
@@ -29,28 +61,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Typer exports the subclass but not, in all versions, the base of everything the parser complains with.
     usage_error: type[Any] = typer.BadParameter.__bases__[0]
     try:
-        # Not standalone: typer would print a panel of several lines, and its own exit codes.
         from .app import make_app
 
-        words = sys.argv[1:] if argv is None else list(argv)
+        # Not by calling the app: typer would print a panel of several lines, and end quietly after Ctrl-C.
+        command = typer.main.get_command(make_app(words[0]))
+        on_start()
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            code = make_app(words)(args=words, prog_name="kernelkeep", standalone_mode=False)
-        return code if isinstance(code, int) else 0
+            with command.make_context("kernelkeep", words) as context:
+                command.invoke(context)
+        return 0
+    except typer.Exit as end:
+        return end.exit_code
     except usage_error as error:
-        context = getattr(error, "ctx", None)
-        asked = context.command_path if context is not None else "kernelkeep"
-        return _fail(f"{error.format_message().rstrip('.')}; `{asked} --help` shows the use", 2)
+        where = getattr(error, "ctx", None)
+        asked = where.command_path if where is not None else "kernelkeep"
+        said = error.format_message().rstrip(".")
+        return _fail(f"{said}{'' if said.endswith('?') else ';'} `{asked} --help` shows the use", 2)
     except ArgumentError as error:
         return _fail(str(error), 2)
     except KernelKeepError as error:
         return _fail(str(error), 1)
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:
         return _fail("interrupted", 130)
     except BrokenPipeError:
-        # The reader (`| head`) has enough. Python would complain again when it flushes at exit.
-        sys.stderr.close()
-        return 1
+        raise
     except OSError as error:
         said = error.strerror or str(error)
         return _fail(said if error.filename is None else f"{error.filename}: {said}", 1)
@@ -58,6 +93,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.flags.dev_mode:  # python -X dev -m kernelkeep …: for whoever looks for the cause
             raise
         return _fail(f"a mistake in kernelkeep itself ({type(error).__name__}: {error})", 1)
+
+
+def _width() -> int:
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    try:
+        return min(os.get_terminal_size().columns, 100) or 80
+    except OSError:  # not a terminal
+        return 80
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **others: Any) -> None:

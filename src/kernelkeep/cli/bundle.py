@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from ..fleet.bundle import BundleReport, export_bundle, import_bundle
-from ..observe.inventory import folders_of
-from .common import AsJson, CacheDir, DeviceSpec, SigningKey, cache_root, print_json, print_line
+from ..observe.inventory import device_folders, folders_of
+from .common import AsJson, CacheDir, FolderSpec, SigningKey, cache_root, print_json, print_line
 
 _NoTuning = Annotated[bool, typer.Option("--no-tuning", help="Leave out tuning results.")]
 _NoDriverCache = Annotated[bool, typer.Option("--no-driver-cache", help="Leave out the drivers' own caches.")]
@@ -25,7 +25,7 @@ def export(
     no_driver_cache: _NoDriverCache = False,
     key: SigningKey = None,
     cache_dir: CacheDir = None,
-    device: DeviceSpec = None,
+    device: FolderSpec = None,
     as_json: AsJson = False,
 ) -> None:
     """Write programs, tuning results and drivers' caches to one file, signed where there is a key."""
@@ -53,16 +53,16 @@ def import_(
     no_driver_cache: _NoDriverCache = False,
     key: SigningKey = None,
     cache_dir: CacheDir = None,
-    device: DeviceSpec = None,
+    device: FolderSpec = None,
     as_json: AsJson = False,
 ) -> None:
     """Add what is in a bundle to the cache folder. Ends with 1 if it is damaged or not trusted."""
     root = cache_root(cache_dir)
-    only = folders_of(device, cache_dir=cache_dir, with_architectures=True)
+    only = "all" if device is None else device_folders(device, cache_dir=cache_dir, with_architectures=True)
     report = import_bundle(
         root,
         file,
-        devices="all" if only is None else only,
+        devices=only,
         tuning=not no_tuning,
         driver_cache=not no_driver_cache,
         signing_key=key,

@@ -29,7 +29,7 @@ from ..observe.inventory import folders_of
 from .common import (
     AsJson,
     CacheDir,
-    DeviceSpec,
+    FolderSpec,
     Table,
     ago,
     agreed,
@@ -42,7 +42,7 @@ from .common import (
 from .complaint import complain
 
 
-def ls(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
+def ls(cache_dir: CacheDir = None, device: FolderSpec = None, as_json: AsJson = False) -> None:
     """List the programs on disk. Each is verified."""
     root, only = chosen_folders(cache_dir, device)
     found = list(list_entries(root, only))
@@ -95,7 +95,7 @@ def show(
         str, typer.Argument(metavar="NAME", help="A program's name, or the first six or more digits of its key.")
     ],
     cache_dir: CacheDir = None,
-    device: DeviceSpec = None,
+    device: FolderSpec = None,
     as_json: AsJson = False,
 ) -> None:
     """Show everything about a program. Ends with 1 if there is no such program."""
@@ -132,7 +132,7 @@ def _facts(stored: Stored) -> list[tuple[str, str]]:
     return rows + [("key field", f"{label}: {value}") for label, value in facts.key.fields.items()]
 
 
-def stats(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
+def stats(cache_dir: CacheDir = None, device: FolderSpec = None, as_json: AsJson = False) -> None:
     """Show how much is kept, and the statistics of all processes."""
     root, only = chosen_folders(cache_dir, device)
     survey = survey_root(root, only)
@@ -189,7 +189,7 @@ def prune(
     gone: Annotated[bool, typer.Option("--gone", help="Also remove GPUs and drivers that are no longer here.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing, print what would be removed.")] = False,
     cache_dir: CacheDir = None,
-    device: DeviceSpec = None,
+    device: FolderSpec = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove programs that were not used for a while."""
@@ -216,7 +216,7 @@ def prune(
 def clear(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     cache_dir: CacheDir = None,
-    device: DeviceSpec = None,
+    device: FolderSpec = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove every program and the drivers' own files in the cache folder. The statistics stay.

@@ -30,7 +30,7 @@ def check(
     ],
     target: Annotated[
         list[str] | None,
-        typer.Option("--target", metavar="NAME", help="Check for this language only: cuda, opencl, glsl or wgsl."),
+        typer.Option("--target", metavar="LANGUAGE", help="Check for this language only: cuda, opencl, glsl or wgsl."),
     ] = None,
     run: Annotated[
         bool, typer.Option("--run", help="Run each kernel once on the reference device, which finds bugs.")

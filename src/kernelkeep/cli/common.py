@@ -35,6 +35,14 @@ DeviceSpec = Annotated[
         "--device", metavar="SPEC", help="A backend or a device, such as opencl or cuda:0, instead of all of them."
     ),
 ]
+FolderSpec = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="SPEC|FOLDER",
+        help="A device, a backend, or a GPU's folder or its last 12 digits, here or gone, instead of all.",
+    ),
+]
 RemoteUrl = Annotated[
     str | None,
     typer.Option(

@@ -12,7 +12,7 @@ import typer
 from ..cache.stats import human_bytes
 from ..cache.sync import SyncReport, pull_cache, push_cache
 from ..devices.registry import open_device
-from ..observe.inventory import folders_of
+from ..observe.inventory import device_folders
 from ..observe.tuning_overview import records_in
 from ..variants.records import Records
 from ..variants.sharing import share_with, take_from
@@ -50,7 +50,8 @@ def _copy(
     copy: Callable[..., list[SyncReport]], verb: str, remote: Any, cache_dir: Any, device: str | None, as_json: bool
 ) -> None:
     root = cache_root(cache_dir)
-    reports = copy(root, remote, folders=folders_of(device, cache_dir=root))
+    only = None if device is None else device_folders(device, cache_dir=root)
+    reports = copy(root, remote, folders=only)
     tuning, trusted = _copy_tuning(copy is push_cache, root, remote, device)
     if as_json:
         stores = [msgspec.structs.asdict(report) for report in reports]

@@ -15,7 +15,7 @@ from ..errors import ArgumentError
 from ..escaping import escaped
 from ..observe.remote_check import RemoteCheck, check_remote
 from .cache import chosen_folders, count_programs, stored_as_json
-from .common import AsJson, CacheDir, DeviceSpec, print_json, print_line
+from .common import AsJson, CacheDir, FolderSpec, print_json, print_line
 
 
 def verify(
@@ -32,7 +32,7 @@ def verify(
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="Set damaged entries aside and count again.")] = False,
     cache_dir: CacheDir = None,
-    device: DeviceSpec = None,
+    device: FolderSpec = None,
     as_json: AsJson = False,
 ) -> None:
     """Check every byte of every entry. Ends with 1 if one is damaged and not repaired, or refused."""

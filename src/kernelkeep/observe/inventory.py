@@ -6,11 +6,14 @@ import os
 from typing import TYPE_CHECKING
 
 from .. import settings
+from ..cache.tiers.disk import gpu_folders
 from ..devices.registry import KINDS, backend_module, backend_names, list_devices, open_device, parse_spec
-from ..errors import DeviceError
+from ..errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
     from ..devices.base import Device, DeviceInfo
+
+_FEWEST_LETTERS = 6  # of a folder's name or its digits
 
 
 def backends_of(spec: str | None) -> tuple[str, ...]:
@@ -77,12 +80,49 @@ def target_of(spec: str, cache_dir: str | os.PathLike[str] | None = None) -> str
 def folders_of(
     spec: str | None, *, cache_dir: str | os.PathLike[str] | None = None, with_architectures: bool = False
 ) -> frozenset[str] | None:
-    """The names of the cache folders of the devices a spec names, which are opened for that; None, all, for None.
+    """The names of the folders in a cache folder that a spec names; None, all, for None. No device need be here for it.
 
-    `with_architectures`: also those of programs that were compiled ahead and that they can load.
+    "opencl" names every folder of that backend; a folder's name, an unmistakable beginning of it, or its last 12 digits name that
+    one. "opencl:0" names the folder of a device that is here, which is opened for that; `with_architectures` also those of
+    programs that were compiled ahead and that it can load.
     """
     if spec is None:
         return None
+    kept = [folder.path.name for folder in gpu_folders(settings.cache_dir(cache_dir))]
+    if spec in kept:
+        return frozenset([spec])
+    of_backend = [name for name in kept if name.startswith(f"{spec}_")]
+    if len(of_backend) == 1 or (of_backend and spec in backend_names()):
+        return frozenset(of_backend)
+    alike = [name for name in kept if name.startswith(spec) or name.rpartition("_")[2].startswith(spec)]
+    if len(spec) >= _FEWEST_LETTERS and len(alike) == 1:
+        return frozenset(alike)
+    if "_" in spec or (alike and len(spec) >= _FEWEST_LETTERS):
+        found = f"{len(alike)} folders begin with it" if alike else "no folder has that name"
+        raise ArgumentError(f"{spec!r} does not name a folder in {settings.cache_dir(cache_dir)}: {found}")
+    if spec in backend_names():
+        return frozenset()
+    try:
+        return device_folders(spec, cache_dir=cache_dir, with_architectures=with_architectures)
+    except DeviceError as error:
+        backend = spec.partition(":")[0]
+        of_backend = [name for name in kept if name.startswith(f"{backend}_")]
+        if not of_backend:
+            raise
+        raise DeviceError(
+            f"{error}; {backend} without a number names what was kept for it, or name a folder, such as {of_backend[0]}"
+        ) from None
+
+
+def device_folders(
+    spec: str, *, cache_dir: str | os.PathLike[str] | None = None, with_architectures: bool = False
+) -> frozenset[str]:
+    """The names of the folders of devices that are here, which are opened for that; a folder's whole name is taken as it is.
+
+    `with_architectures`: also those of programs that were compiled ahead and that they can load.
+    """
+    if "_" in spec:
+        return frozenset([spec])
     found: set[str] = set()
     for info in find_devices(spec, cache_dir=cache_dir):
         with open_device(info.spec, cache_dir=cache_dir) as device:

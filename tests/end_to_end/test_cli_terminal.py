@@ -1,0 +1,287 @@
+"""The command in a real terminal: completion in three shells, Ctrl-C at any moment, and tables in narrow windows."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.cli import main
+from kernelkeep.cli.commands import COMMANDS, SUMMARIES, overview
+from kernelkeep.testing import note_skipped
+
+SOURCES = str(Path(kk.__file__).parents[1])
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+class Terminal:
+    """A program in a terminal of its own."""
+
+    def __init__(self, command: list[str], env: dict[str, str], cwd: Path, columns: int = 80) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+        self.process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=cwd, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )  # fmt: skip
+        os.close(slave)
+        self.text = ""
+
+    def type(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def read_until(self, pattern: str, seconds: float = 120.0) -> str:
+        """Read until it matches; what was read is in `text`. The limit is for a test that would hang, not for a slow machine."""
+        end = time.monotonic() + seconds
+        while not re.search(pattern, self.text) and time.monotonic() < end:
+            if not self._read_some(end - time.monotonic()):
+                break
+        assert re.search(pattern, self.text), f"{pattern} is not in {self.text!r}"
+        return self.text
+
+    def wait(self) -> int:
+        """Read to the end; the exit code."""
+        while self._read_some(120.0):
+            pass
+        return self.process.wait(60)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(60)
+        os.close(self._master)
+
+    def _read_some(self, seconds: float) -> bool:
+        if not select.select([self._master], [], [], max(seconds, 0.0))[0]:
+            return False
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:  # Linux: the other side was closed
+            return False
+        self.text += data.decode(errors="replace")
+        return bool(data)
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": SOURCES, "TERM": "dumb", **more}
+
+
+@contextlib.contextmanager
+def terminal(command: list[str], env: dict[str, str], cwd: Path, columns: int = 80) -> Iterator[Terminal]:
+    opened = Terminal(command, env, cwd, columns)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+# --- help
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_the_help_has_a_line_for_every_command_and_fits(width: int) -> None:
+    lines = overview(width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    for name, summary in SUMMARIES.items():
+        assert any(line.split()[:1] == [name] for line in lines)
+        if width == 80:
+            assert any(line.split(maxsplit=1) == [name, summary] for line in lines), f"{name} takes more than one line"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_the_three_options(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "-h"]) == 0
+    text = capsys.readouterr().out
+    assert "-h, --help" in text
+    if subcommands := re.findall(r"^  ([a-z]+)  ", text.partition("Commands:")[2], re.MULTILINE):
+        for one in subcommands:
+            assert main([command, one, "-h"]) == 0
+            text = capsys.readouterr().out
+            assert all(option in text for option in ("--cache-dir", "--json", "--help"))
+    else:
+        assert all(option in text for option in ("--cache-dir", "--device", "--json"))
+
+
+def test_the_docs_have_every_command() -> None:
+    pages = (DOCS.parent / "README.md", DOCS / "command-line.md")
+    text = "".join(page.read_text(encoding="utf-8") for page in pages if page.exists())
+    missing = [name for name in COMMANDS if not re.search(rf"kernelkeep {name}\b", text)]
+    assert not missing
+    unknown = set(re.findall(r"`kernelkeep ([a-z][a-z-]*)", text)) - set(COMMANDS)
+    assert not unknown
+
+
+# --- completion
+
+SHELLS = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(kernelkeep completion bash)"'),
+    "zsh": (["zsh", "-f", "-i"], 'autoload -U compinit; compinit -D -u; eval "$(kernelkeep completion zsh)"'),
+}
+# Real for what completion asks, and for anything else a file with the words that it was called with.
+STAND_IN = """#!/bin/sh
+case $1 in
+    completion | --complete) exec {python} -m kernelkeep "$@" ;;
+    *) echo "$@" >>{said}; echo heard it ;;
+esac
+"""
+
+
+@pytest.fixture(scope="module")
+def shell_folder(opencl_device: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a command `kernelkeep` that says what it heard, a cache with one program, and its source."""
+    folder = tmp_path_factory.mktemp("shells")
+    (folder / "kernelkeep").write_text(STAND_IN.format(python=sys.executable, said=folder / "said"))
+    (folder / "kernelkeep").chmod(0o755)
+    (folder / "only_one.cl").write_text("__kernel void k(__global float* x) { x[0] = 1; }\n")
+    warm = ["warm", "--device", opencl_device, "--cache-dir", "cache", "only_one.cl"]
+    subprocess.run([sys.executable, "-m", "kernelkeep", *warm], env=environment(), cwd=folder, check=True)
+    return folder
+
+
+def shell_environment(folder: Path) -> dict[str, str]:
+    return environment(
+        PATH=f"{folder}{os.pathsep}{os.environ['PATH']}", KERNELKEEP_CACHE_DIR=str(folder / "cache"),
+        HOME=str(folder), PS1="$ ", PROMPT="$ ", INPUTRC="/dev/null",
+    )  # fmt: skip
+
+
+def need_shell(shell: str) -> None:
+    if shutil.which(shell) is None:
+        note_skipped(shell, f"not installed, so completion in it is not tested: apt-get install {shell}")
+        pytest.skip(f"{shell} is not installed")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_tab_completes_commands_devices_programs_and_files(shell: str, opencl_device: str, shell_folder: Path) -> None:
+    need_shell(shell)
+    said = shell_folder / "said"
+    said.unlink(missing_ok=True)
+    command, setup = SHELLS[shell]
+    with terminal(command, shell_environment(shell_folder), shell_folder) as window:
+        window.type(f"{setup}; echo set'_'up\n")
+        window.read_until("set_up")
+        for words in ("doct", f"ls --device={opencl_device[:-1]}", "show only", "warm only_one."):
+            window.text = ""
+            window.type(f"kernelkeep {words}\t\n")
+            window.read_until("heard it")
+    assert [line.strip() for line in said.read_text().splitlines()] == [
+        "doctor",
+        f"ls --device={opencl_device}",
+        "show only_one",
+        "warm only_one.cl",
+    ]
+
+
+def test_fish_completes_commands_devices_programs_and_files(opencl_device: str, shell_folder: Path) -> None:
+    need_shell("fish")
+    asked = ["doct", f"ls --device {opencl_device[:-1]}", "show only", "warm only_one."]
+    script = "kernelkeep completion fish | source\n" + "".join(f'complete -C "kernelkeep {one}"\n' for one in asked)
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", script],
+        env=shell_environment(shell_folder), cwd=shell_folder, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    words = [line.partition("\t")[0] for line in done.stdout.splitlines() if line.strip()]
+    assert words == ["doctor", opencl_device, "only_one", "only_one.cl"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ([""], set(COMMANDS)),
+        (["--"], {"--help", "--version"}),
+        (["dance", ""], set()),
+        (["keys", ""], {"new", "trust", "list", "revoke", "rotate"}),
+        (["keys", "rev"], {"revoke"}),
+        (["keys", "new", "--"], {"--label", "--shared", "--cache-dir", "--device", "--json", "--help"}),
+        (["ls", "--json", "--"], {"--cache-dir", "--device", "--help"}),
+        (["ls", "--cache-dir", ""], {":folders"}),
+        (["export", ""], {":files"}),
+        (["export", "file.kkb", ""], set()),
+        (["export", "file.kkb", "--name", ""], set()),
+        (["tune", "g"], {"gemm", ":files"}),
+        (["check", "--target", ""], {"cuda", "opencl", "glsl", "wgsl"}),
+        (["completion", ""], {"bash", "zsh", "fish"}),
+        (["devices", "--device", "web"], {"webgpu"}),
+    ],
+)
+def test_candidates(
+    words: list[str],
+    found: set[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("KERNELKEEP_CACHE_DIR", str(tmp_path))
+    assert main(["--complete", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.partition("\t")[0] for line in lines if line} == found
+
+
+# --- Ctrl-C
+
+# Sends the signal when a module is imported, at the end of the process, or where Python would ignore what is raised.
+INTERRUPTS = """
+import atexit, os, signal, sys
+
+def interrupt(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(1000):
+        pass
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPTED_AT"]:
+            interrupt()
+
+class Destructor:
+    def __del__(self):
+        interrupt()
+
+if os.environ["INTERRUPTED_AT"] == "exit":
+    atexit.register(interrupt)
+elif os.environ["INTERRUPTED_AT"] == "destructor":
+    class AtImport:
+        def find_spec(self, name, path=None, target=None):
+            if name == "numpy":
+                Destructor()
+    sys.meta_path.insert(0, AtImport())
+else:
+    sys.meta_path.insert(0, Interrupts())
+"""
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "kernelkeep.cli", "kernelkeep.cli.commands", "typer", "rich.console", "kernelkeep.cli.devices", "msgspec", "numpy",
+        "pyopencl", "destructor", "exit",
+    ],
+)  # fmt: skip
+def test_ctrl_c_is_one_line_and_130_at_any_moment(moment: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTS)
+    env = environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{SOURCES}", INTERRUPTED_AT=moment)
+    command = [sys.executable, "-m", "kernelkeep", "devices"]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (130, "kernelkeep: interrupted\n")
+
+
+def test_ctrl_c_that_a_shell_ignores_stays_ignored(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTS)
+    env = environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{SOURCES}", INTERRUPTED_AT="typer")
+    command = ["sh", "-c", f"trap '' INT; exec {sys.executable} -m kernelkeep keys list --json"]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
