@@ -25,7 +25,6 @@ from kernelkeep.cli.commands import COMMANDS, SUMMARIES, overview
 from kernelkeep.testing import note_skipped
 
 SOURCES = str(Path(kk.__file__).parents[1])
-DOCS = Path(__file__).parents[2] / "docs"
 
 
 class Terminal:
@@ -114,15 +113,6 @@ def test_every_command_has_help_and_the_three_options(command: str, capsys: pyte
             assert all(option in text for option in ("--cache-dir", "--json", "--help"))
     else:
         assert all(option in text for option in ("--cache-dir", "--device", "--json"))
-
-
-def test_the_docs_have_every_command() -> None:
-    pages = (DOCS.parent / "README.md", DOCS / "command-line.md")
-    text = "".join(page.read_text(encoding="utf-8") for page in pages if page.exists())
-    missing = [name for name in COMMANDS if not re.search(rf"kernelkeep {name}\b", text)]
-    assert not missing
-    unknown = set(re.findall(r"`kernelkeep ([a-z][a-z-]*)", text)) - set(COMMANDS)
-    assert not unknown
 
 
 # --- completion

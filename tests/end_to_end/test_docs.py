@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.cli.app import COMMANDS
+from kernelkeep.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 
