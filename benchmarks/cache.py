@@ -342,10 +342,14 @@ class Unsynchronised:
         self._count = 0
 
     def get(self, source: kk.Source) -> kk.Lease:
-        slot = self._hot[source]
+        loaded = self._hot[source]
+        loaded.begin()  # the release ends it
         self._count += 1
-        slot.tick = self._count
-        return kk.Lease(slot, "memory")
+        loaded.tick = self._count
+        lease = kk.Lease()
+        lease.held = loaded
+        lease.origin = "memory"
+        return lease
 
 
 def section_memory(rows: list[list[Any]]) -> None:

@@ -25,7 +25,7 @@ def explain(cache: ProgramCache, source: Source | PortableKernel) -> Explanation
     if not cache.device.capabilities.program_binaries:
         note = "This driver gives no program binaries, so nothing is kept on disk."
     origin = None
-    if any(loaded.digest == key.digest for loaded in cache.loaded):
+    if key.digest in cache.loaded:
         origin = "memory"
     elif (found := cache.chain.locate(key.digest, source.name, lambda: cache.places_ahead(source))) is not None:
         origin = found.origin

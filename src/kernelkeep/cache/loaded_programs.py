@@ -1,30 +1,23 @@
 """Programs loaded on the device. Those in use stay; idle ones are evicted, least recently used first.
 
-The hot path takes no lock. The interpreter's reference counts tell whether a program is in use: a lease holds a reference
-to its `LoadedProgram`, and so does a thread that has just looked it up. Eviction first takes the `LoadedProgram` out of every
-table, so that nobody new can find it, then reads its reference count, and puts it back if somebody still holds it. One counter
-is both the clock of the LRU order and the count of hits; `next` on it is atomic.
+The hot path takes no lock. It counts: each `LoadedProgram` has a counter of uses begun and one of uses ended, and `next` on an
+`itertools.count` is atomic, also on a free-threaded Python from 3.14 on. Who takes a program counts first and then looks whether
+it is `evicted`; who evicts it sets `evicted` first and then counts as well. So one of the two sees the other:
+
+    a lease     begin()         evicted? Then end(), and look it up again.
+    an eviction evicted = True  end(), begin(): as many ended as begun? Then nobody uses it. Else evicted = False.
+
+One more counter is both the clock of the LRU order and the count of hits.
 """
 
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol
 
 _ALIASES = 8  # how many different `Source` objects of one program are remembered for the hot path
-
-
-def _count_of_idle() -> int:
-    """What `sys.getrefcount` says of an object that only the asking frame holds; it differs between Pythons."""
-    held = {"": object()}
-    loaded = held.pop("", None)
-    return sys.getrefcount(loaded)
-
-
-_IDLE_COUNT = _count_of_idle()
 
 
 class _Program(Protocol):
@@ -37,19 +30,56 @@ class _Program(Protocol):
 
 
 class LoadedProgram:
-    """A loaded program, and what is known of it: its key, size, last use, and the sources that find it on the hot path."""
+    """A loaded program, and what is known of it: its key, size, uses, last use, and the sources that find it on the hot path."""
 
-    __slots__ = ("__weakref__", "aliases", "digest", "nbytes", "on_release", "owner", "program", "save_state", "tick")
+    __slots__ = (
+        "__weakref__",
+        "aliases",
+        "begin",
+        "digest",
+        "end",
+        "evicted",
+        "nbytes",
+        "on_release",
+        "owner",
+        "program",
+        "release_lock",
+        "save_state",
+        "tick",
+    )
 
     def __init__(self, owner: LoadedPrograms, digest: str, program: Any, save_state: Any = None) -> None:
         self.owner = owner
         self.digest = digest
         self.program = program
         self.nbytes = int(program.nbytes)
-        self.tick: float = 0
+        self.tick = 0
         self.aliases: list[Hashable] = []
         self.on_release: Callable[[LoadedProgram], None] | None = None
         self.save_state = save_state
+        self.evicted = False
+        # A use that an interrupt cuts off between two lines stays counted: such a program is kept, and never closed too early.
+        self.begin = itertools.count().__next__
+        self.end = itertools.count().__next__
+        self.release_lock = threading.Lock()  # on a free-threaded Python, for two threads that release one lease
+
+    def hold(self) -> bool:
+        """Begin a use, unless the program was evicted. `end()` ends it."""
+        self.begin()
+        if self.evicted:
+            self.end()
+            return False
+        return True
+
+    def evict(self) -> bool:
+        """Mark an idle program as evicted; False, with nothing changed, if somebody uses it. One thread at a time."""
+        self.evicted = True
+        # To look is to count, here in both. The ends come first: a use that ends in between makes it look busy, never idle.
+        ended = self.end()
+        if self.begin() == ended:
+            return True
+        self.evicted = False
+        return False
 
 
 class LoadedPrograms:
@@ -65,7 +95,8 @@ class LoadedPrograms:
         self.over = False
         self.evictions = 0
         self.hot: dict[Hashable, LoadedProgram] = {}
-        self.next_tick = itertools.count(1).__next__
+        self.next_tick = itertools.count().__next__
+        self._ticks_of_no_hit = 0
         self._by_digest: dict[str, LoadedProgram] = {}
         self._bytes = 0
         self._lock = threading.RLock()
@@ -73,10 +104,19 @@ class LoadedPrograms:
     def __len__(self) -> int:
         return len(self._by_digest)
 
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._by_digest
+
     def __iter__(self) -> Iterator[LoadedProgram]:
+        """The programs of this moment, each in use while it is looked at."""
         with self._lock:
             programs = list(self._by_digest.values())
-        return iter(programs)
+        for loaded in programs:
+            if loaded.hold():
+                try:
+                    yield loaded
+                finally:
+                    loaded.end()
 
     @property
     def nbytes(self) -> int:
@@ -86,27 +126,37 @@ class LoadedPrograms:
     @property
     def hits(self) -> int:
         """How many leases were given from memory."""
-        ticks: Any = self.next_tick.__self__  # type: ignore[attr-defined]
-        return int(repr(ticks)[len("count(") : -1]) - 1  # the only way to look at a counter without counting
+        with self._lock:
+            return self._tick_of_no_hit() - self._ticks_of_no_hit + 1
 
-    def find(self, digest: str, alias: Hashable) -> LoadedProgram | None:
-        """The loaded program of a digest; `alias` finds it on the hot path from now on."""
+    def hold(self, digest: str, alias: Hashable) -> LoadedProgram | None:
+        """The loaded program of a digest, in use until `end()`; `alias` finds it on the hot path from now on."""
         with self._lock:
             loaded = self._by_digest.get(digest)
-            if loaded is not None and alias not in self.hot:
+            if loaded is not None:
+                loaded.begin()
                 self._remember(loaded, alias)
             return loaded
 
+    def remember(self, loaded: LoadedProgram, alias: Hashable) -> None:
+        """`alias` finds the program on the hot path from now on, if it is resident."""
+        with self._lock:
+            if self._by_digest.get(loaded.digest) is loaded:
+                self._remember(loaded, alias)
+
     def add(self, loaded: LoadedProgram, alias: Hashable) -> LoadedProgram:
-        """Add a program and evict others to make room. Returns the one to use: another thread may have added the same before."""
+        """Add a program and evict others to make room. Returns the one to use, which is in use until `end()`.
+
+        It is another one if another thread added the same before.
+        """
         with self._lock:
             resident = self._by_digest.get(loaded.digest)
             if resident is None:
                 self._by_digest[loaded.digest] = resident = loaded
                 self._bytes += loaded.nbytes
-                loaded.tick = self.hits + 0.5  # after the last use, before the next
-            if alias not in self.hot:
-                self._remember(resident, alias)
+                loaded.tick = self._tick_of_no_hit()  # after the last use, before the next
+            resident.begin()
+            self._remember(resident, alias)
             fits = self._fits(self.max_programs, self.max_bytes)
         if resident is not loaded:
             loaded.program.close()
@@ -118,10 +168,8 @@ class LoadedPrograms:
         """Take out a program that must not be found again. It is not closed, because somebody may hold it."""
         with self._lock:
             if self._by_digest.get(loaded.digest) is loaded:
-                del self._by_digest[loaded.digest]
-                self._bytes -= loaded.nbytes
-                for alias in loaded.aliases:
-                    self.hot.pop(alias, None)
+                loaded.evicted = True
+                self._take_out(loaded)
 
     def update_size(self, loaded: LoadedProgram) -> None:
         """The program's size changed."""
@@ -144,6 +192,8 @@ class LoadedPrograms:
         """Forget and close every program, leased or not: the cache is closing."""
         with self._lock:
             programs = list(self._by_digest.values())
+            for loaded in programs:
+                loaded.evicted = True
             self._by_digest.clear()
             self.hot.clear()
             self._bytes = 0
@@ -159,40 +209,24 @@ class LoadedPrograms:
             loaded.on_release = None
 
     def _evict(self, most_programs: int | None, most_bytes: int | None) -> None:
-        closing = []
+        closing: list[_Program] = []
         with self._lock:
-            if self._fits(most_programs, most_bytes):
-                self.over = False
-                return
-            # Digests, not programs: a list of programs would hold references to all of them.
-            ticks = [(digest, loaded.tick) for digest, loaded in self._by_digest.items()]
-            for digest, _ in sorted(ticks, key=lambda pair: pair[1]):  # equal ticks: the one added first
+            for loaded in sorted(self._by_digest.values(), key=lambda loaded: loaded.tick):
                 if self._fits(most_programs, most_bytes):
                     break
-                program = self._take(digest)
-                if program is not None:
-                    closing.append(program)
+                if loaded.evict():
+                    self._take_out(loaded)
+                    closing.append(loaded.program)
             self.evictions += len(closing)
             self.over = not self._fits(self.max_programs, self.max_bytes)
         for program in closing:
             program.close()
 
-    def _take(self, digest: str) -> _Program | None:
-        """Take out an idle program for good; None, with nothing changed, if somebody holds it."""
-        loaded = self._by_digest.pop(digest, None)
-        if loaded is None:
-            return None
+    def _take_out(self, loaded: LoadedProgram) -> None:
+        del self._by_digest[loaded.digest]
+        self._bytes -= loaded.nbytes
         for alias in loaded.aliases:
             self.hot.pop(alias, None)
-        # Now only this frame should hold it.
-        if sys.getrefcount(loaded) > _IDLE_COUNT:
-            self._by_digest[digest] = loaded
-            for alias in loaded.aliases:
-                self.hot[alias] = loaded
-            return None
-        self._bytes -= loaded.nbytes
-        program: _Program = loaded.program
-        return program
 
     def _fits(self, most_programs: int | None, most_bytes: int | None) -> bool:
         too_many = most_programs is not None and len(self._by_digest) > most_programs
@@ -200,7 +234,14 @@ class LoadedPrograms:
         return not too_many and not too_large
 
     def _remember(self, loaded: LoadedProgram, alias: Hashable) -> None:
+        if alias in self.hot:
+            return
         if len(loaded.aliases) >= _ALIASES:
             self.hot.pop(loaded.aliases.pop(0), None)
         loaded.aliases.append(alias)
         self.hot[alias] = loaded
+
+    def _tick_of_no_hit(self) -> int:
+        """The next tick of the clock, which counts no hit."""
+        self._ticks_of_no_hit += 1
+        return self.next_tick()

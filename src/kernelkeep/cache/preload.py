@@ -87,7 +87,7 @@ def _prefetch(cache: ProgramCache, items: list[Source | PortableKernel | str]) -
         with contextlib.suppress(Exception):  # what is wrong with an item is found, and reported, when it is loaded
             if not isinstance(item, str):
                 source, digest = cache.identify(item)
-                if cache.loaded.find(digest, item) is None:
+                if digest not in cache.loaded:
                     wanted.append((digest, source.name, cache.places_ahead(source)))
     cache.chain.prefetch(wanted)
 

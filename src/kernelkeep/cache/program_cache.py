@@ -32,7 +32,7 @@ from .chain import TierChain
 from .chain_member import LookupTime
 from .entry import Entry, Facts
 from .key import Key, digest_of, key_of
-from .lease import Lease
+from .lease import Lease, lease_on
 from .lifetime_counts import LifetimeCounts
 from .loaded_programs import LoadedProgram, LoadedPrograms
 from .log import log
@@ -134,7 +134,9 @@ class ProgramCache:
             remote_timeout = max((tier.remote.timeout_seconds for tier in far), default=remote_timeout)
         self.chain = TierChain([self.disk, *far], remote_timeout)
         self.saver = Saver(device, self.chain, self.loaded, self._counters, automatic=auto_save)
-        self._flights: Flights[tuple[LoadedProgram, ProgramOrigin]] = Flights()
+        self._flights: Flights[tuple[LoadedProgram, ProgramOrigin]] = Flights(
+            hold=lambda found: found[0].begin(), drop=lambda found: found[0].end()
+        )
         # Not a method: a cache that refers to itself would be freed late, and its programs with it.
         self._counts = partial(_read_counts, self._counters, self.loaded, self.chain)
         self._lifetime = LifetimeCounts(self._counts, self.disk)
@@ -160,13 +162,20 @@ class ProgramCache:
         except TypeError:  # not hashable, so not a source: `identify` says so
             loaded = None
         if loaded is not None:
+            loaded.begin()  # first this, then a look at `evicted`: see `loaded_programs`
+            if loaded.evicted:
+                loaded.end()
+                return self._get_slowly(source)
             loaded.tick = self._tick()
-            return Lease(loaded, "memory")
+            lease = Lease()  # `lease_on` without its call
+            lease.held = loaded
+            lease.origin = "memory"
+            return lease
         return self._get_slowly(source)
 
     def _get_slowly(self, asked: Source | PortableKernel) -> Lease:
         source, digest = self.identify(asked)
-        loaded = self.loaded.find(digest, asked)
+        loaded = self.loaded.hold(digest, asked)
         if loaded is None:
             with span("cache.get", program=source.name, device=self.device.spec) as current:
                 (loaded, origin), leading = self._flights.join(
@@ -174,12 +183,12 @@ class ProgramCache:
                 )
                 current.set(origin=origin, bytes=loaded.nbytes, waited=not leading)
             if leading and origin != "memory":
-                return Lease(loaded, origin)
+                return lease_on(loaded, origin)
             if not leading:
                 self._counters.add(waits=1)
-                self.loaded.find(digest, asked)  # the hot path knows this source too from now on
+                self.loaded.remember(loaded, asked)
         loaded.tick = self._tick()
-        return Lease(loaded, "memory")
+        return lease_on(loaded, "memory")
 
     def get_saved(self, digest: str, name: str, place: Place | None = None) -> Lease:
         """A lease on a program that was saved under a name; `LookupError` where no tier has it.
@@ -187,9 +196,9 @@ class ProgramCache:
         `place` is where it is if it was compiled ahead.
         """
         alias = (name, digest)
-        loaded = self.loaded.find(digest, alias)
+        loaded = self.loaded.hold(digest, alias)
         if loaded is not None:
-            return Lease(loaded, "memory")
+            return lease_on(loaded, "memory")
 
         def load() -> tuple[LoadedProgram, ProgramOrigin]:
             found = self._load(digest, name, alias, only_named=True, place=place)
@@ -201,7 +210,7 @@ class ProgramCache:
         with span("cache.get", program=name, device=self.device.spec) as current:
             (loaded, origin), leading = self._flights.join(digest, load, self._compile_wait_seconds)
             current.set(origin=origin, bytes=loaded.nbytes, waited=not leading)
-        return Lease(loaded, origin)
+        return lease_on(loaded, origin)
 
     def reject(self, lease: Lease, reason: str) -> None:
         """The driver refused a leased program after it had been loaded: do not find it again, here or in a tier."""
@@ -232,11 +241,11 @@ class ProgramCache:
         ]
 
     def _bring(self, source: Source, digest: str, alias: Hashable) -> tuple[LoadedProgram, ProgramOrigin]:
-        """Load a program from wherever it is, or compile it. One thread does this."""
-        loaded = self.loaded.find(digest, alias)
+        """Load a program from wherever it is, or compile it. One thread does this. The program is in use until `end()`."""
+        loaded = self.loaded.hold(digest, alias)
         if loaded is None and self._named_ahead:  # it may have been loaded by its name, under its architecture's key
             keys = (place.digest for place in self.places_ahead(source))
-            loaded = next(filter(None, (self.loaded.find(key, alias) for key in keys)), None)
+            loaded = next(filter(None, (self.loaded.hold(key, alias) for key in keys)), None)
         if loaded is not None:  # another thread had just finished
             return loaded, "memory"
         within = self.chain.lookup_time()

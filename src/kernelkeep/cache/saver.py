@@ -6,7 +6,6 @@ holds more native code. That is done in the background, by one thread.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from collections.abc import Callable
@@ -93,15 +92,25 @@ class Saver:
     def _save_again_later(self, loaded: LoadedProgram) -> None:
         loaded.on_release = None
         state: SaveState = loaded.save_state
-        if loaded.program.ripeness > state.saved_ripeness and not state.being_saved and not self._closed:
+        with self._lock:
+            if loaded.program.ripeness <= state.saved_ripeness or state.being_saved or self._closed:
+                return
             state.being_saved = True
-            with self._lock, contextlib.suppress(RuntimeError):  # the interpreter is ending; `close` saves it then
-                future = self.executor.submit(self._save_held, [loaded])
-                self._pending.add(future)
-                future.add_done_callback(self._pending.discard)
+            loaded.begin()  # whoever releases a lease on it has not ended its use yet
+            try:
+                future = self.executor.submit(self._save_held, loaded)
+            except RuntimeError:  # the interpreter is ending; `close` saves it then
+                state.being_saved = False
+                loaded.end()
+                return
+            self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
 
-    def _save_held(self, held: list[LoadedProgram]) -> None:
-        self._save_again(held.pop())  # so that nothing here holds it any longer
+    def _save_held(self, loaded: LoadedProgram) -> None:
+        try:
+            self._save_again(loaded)
+        finally:
+            loaded.end()
         if self._programs.over:
             self._programs.shrink()
 
@@ -149,7 +158,7 @@ class Saver:
 
 
 def _at_next_release(loaded: LoadedProgram, save: Callable[[LoadedProgram], None]) -> Callable[[], None]:
-    """Have `save` called at the next release of a lease. Holds the program weakly: a reference would look like a use."""
+    """Have `save` called at the next release of a lease. Holds the program weakly: in a cycle it would be freed late."""
     held = weakref.ref(loaded)
 
     def note() -> None:

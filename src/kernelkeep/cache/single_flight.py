@@ -12,10 +12,20 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Flights(Generic[T]):
-    """The work that threads of this process do at the moment, by key."""
+def _do_nothing(_: object) -> None:
+    """For results that nobody needs to hold."""
 
-    def __init__(self) -> None:
+
+class Flights(Generic[T]):
+    """The work that threads of this process do at the moment, by key.
+
+    Where a result must be held, each thread gets one that is: `work` returns it so, `hold` holds it for one thread more, and
+    `drop` gives that back.
+    """
+
+    def __init__(self, hold: Callable[[T], object] = _do_nothing, drop: Callable[[T], object] = _do_nothing) -> None:
+        self._hold = hold
+        self._drop = drop
         self._lock = threading.Lock()
         self._flying: dict[str, _Flight[T]] = {}
 
@@ -30,14 +40,34 @@ class Flights(Generic[T]):
                 leading = flight is None
                 if flight is None:
                     flight = self._flying[key] = _Flight()
+                else:
+                    flight.waiting += 1
             if leading:
                 return self._lead(key, flight, work), True
             try:
-                return flight.result(timeout_seconds), False
+                return self._wait(flight, timeout_seconds), False
             except _Interrupted:
                 continue  # one of the waiting threads does the work now
             except _TooLate:
                 return work(), True
+
+    def waiting(self, key: str) -> int:
+        """How many threads wait for the result of a key."""
+        with self._lock:
+            flight = self._flying.get(key)
+            return 0 if flight is None else flight.waiting
+
+    def _wait(self, flight: _Flight[T], timeout_seconds: float) -> T:
+        try:
+            result = flight.result(timeout_seconds)
+            self._hold(result)
+            return result
+        finally:
+            with self._lock:
+                flight.waiting -= 1
+                held = () if flight.waiting else flight.held
+            for result in held:
+                self._drop(result)
 
     def _lead(self, key: str, flight: _Flight[T], work: Callable[[], T]) -> T:
         try:
@@ -50,6 +80,9 @@ class Flights(Generic[T]):
             raise
         with self._lock:
             del self._flying[key]
+            if flight.waiting:  # until the last of them has its own
+                self._hold(result)
+                flight.held = (result,)
         flight.land(result)
         return result
 
@@ -58,6 +91,8 @@ class _Flight(Generic[T]):
     """A result to come. A `concurrent.futures.Future` does the same and takes five times as long."""
 
     def __init__(self) -> None:
+        self.waiting = 0  # threads; changed with the lock of all flights
+        self.held: tuple[T, ...] = ()  # the result, if the last thread that waits is to drop it
         self._result: T | None = None
         self._error: Exception | None = None
         self._landed = threading.Lock()

@@ -7,13 +7,16 @@ import random
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.cache.lease import Lease
+from kernelkeep.cache.lease import Lease, lease_on
 from kernelkeep.cache.loaded_programs import LoadedProgram, LoadedPrograms
+from kernelkeep.testing import FakeDevice
+from kernelkeep.testing.cache_parts.common import adder
 
 
 class Program:
@@ -37,14 +40,16 @@ class Store(LoadedPrograms):
 
     def load(self, name: str, nbytes: int = 10) -> Program:
         program = Program(name, nbytes)
-        self.add(LoadedProgram(self, name, program), name)
+        self.add(LoadedProgram(self, name, program), name).end()
         return program
 
     def lease(self, name: str) -> Lease:
-        loaded = self.hot.get(name) or self.find(name, name)
+        loaded = self.hot.get(name)
+        if loaded is None or not loaded.hold():
+            loaded = self.hold(name, name)
         assert loaded is not None
         loaded.tick = self.next_tick()
-        return Lease(loaded, "memory")
+        return lease_on(loaded, "memory")
 
     def use(self, *names: str) -> None:
         for name in names:
@@ -92,9 +97,7 @@ def test_a_program_larger_than_the_bound_is_served() -> None:
     store = Store(100, 100)
     store.load("small")
     loaded = LoadedProgram(store, "large", Program("large", 1000))
-    store.add(loaded, "large")
-    lease = Lease(loaded, "compiled")
-    del loaded
+    lease = lease_on(store.add(loaded, "large"), "compiled")
     assert store.names == {"large"} and store.over
     assert lease.kernel("k") == "large.k"
     lease.release()
@@ -125,10 +128,8 @@ def test_grows_past_its_bound_and_shrinks_on_release() -> None:
     store = Store(2, None)
     leases = []
     for name in "abcde":
-        loaded = LoadedProgram(store, name, Program(name))
-        store.add(loaded, name)
-        leases.append(Lease(loaded, "compiled"))
-        del loaded
+        loaded = store.add(LoadedProgram(store, name, Program(name)), name)
+        leases.append(lease_on(loaded, "compiled"))
     assert len(store) == 5 and store.over and store.evictions == 0
     sizes = []
     for lease in leases:
@@ -154,12 +155,12 @@ def test_trim_evicts_down_to_the_target() -> None:
 def test_update_size_changes_the_bytes_that_count() -> None:
     store = Store(100, None)
     program = store.load("a", 10)
-    loaded = store.find("a", "a")
+    loaded = store.hold("a", "a")
     assert loaded is not None
     program.nbytes = 70
     store.update_size(loaded)
     assert store.nbytes == 70
-    del loaded
+    loaded.end()
     store.trim(0)
     assert store.nbytes == 0
 
@@ -182,10 +183,8 @@ def test_a_forgotten_lease_makes_room_at_the_next_release() -> None:
     store = Store(1, None)
     leases: list[Any] = []
     for name in "ab":
-        loaded = LoadedProgram(store, name, Program(name))
-        store.add(loaded, name)
-        leases.append(Lease(loaded, "compiled"))
-        del loaded
+        loaded = store.add(LoadedProgram(store, name, Program(name)), name)
+        leases.append(lease_on(loaded, "compiled"))
     assert store.over
     with pytest.warns(ResourceWarning, match="program a "):
         del leases[0]
@@ -226,7 +225,9 @@ def test_many_names_of_one_program_are_forgotten_with_it() -> None:
     store = Store(1, None)
     store.load("a")
     for number in range(50):
-        assert store.find("a", f"alias {number}") is not None
+        loaded = store.hold("a", f"alias {number}")
+        assert loaded is not None
+        loaded.end()
     assert len(store.hot) <= 8, "the table of names is bounded"
     store.trim(0)
     assert not store.hot
@@ -269,16 +270,15 @@ def test_nobody_ever_holds_a_closed_program() -> None:
 
     def get(name: str) -> Lease:
         loaded = store.hot.get(name)
-        if loaded is None:
+        if loaded is None or not loaded.hold():
             with loading:
-                loaded = store.find(name, name)
+                loaded = store.hold(name, name)
                 if loaded is None:
                     program = Program(name)
                     made.append(program)
-                    loaded = LoadedProgram(store, name, program)
-                    store.add(loaded, name)
+                    loaded = store.add(LoadedProgram(store, name, program), name)
         loaded.tick = store.next_tick()
-        return Lease(loaded, "memory")
+        return lease_on(loaded, "memory")
 
     def work(seed: int) -> None:
         rng = random.Random(seed)
@@ -308,12 +308,11 @@ def test_leases_in_cycles_collected_in_the_middle_of_evictions() -> None:
             warnings.simplefilter("ignore", ResourceWarning)
             for round_number in range(300):
                 for name in "abcd":
-                    loaded = store.find(name, name)
+                    loaded = store.hold(name, name)
                     if loaded is None:
                         loaded = store.add(LoadedProgram(store, name, Program(name)), name)
-                    lease = Lease(loaded, "memory")
+                    lease = lease_on(loaded, "memory")
                     loaded.tick = store.next_tick()
-                    del loaded
                     lease.kernel("k")
                     if round_number % 2:
                         cycle: list[Any] = [lease]
@@ -327,3 +326,69 @@ def test_leases_in_cycles_collected_in_the_middle_of_evictions() -> None:
         gc.set_threshold(*before)
     store.shrink()
     assert len(store) <= 2 and not store.over
+
+
+def test_a_reference_is_not_a_use() -> None:
+    """Whatever else refers to a program, a debugger or a thread that is about to forget it, only leases keep it."""
+    store = Store(3, None)
+    program = store.load("a")
+    reference = store.hot["a"]
+    store.trim(0)
+    assert program.closed == 1 and reference.evicted
+    assert not reference.hold(), "whoever found it before its eviction looks it up again"
+
+
+def test_two_threads_that_release_one_lease_end_one_use() -> None:
+    store = Store(1, None)
+    program = store.load("a")
+    held = store.lease("a")
+    barrier = threading.Barrier(8)
+
+    def work(_: int) -> None:
+        for lease in leases:
+            barrier.wait()
+            lease.release()
+
+    leases = [store.lease("a") for _ in range(300)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    store.trim(0)
+    assert held.kernel() == "a.None", "a use that ended twice would stand for the one that is still held"
+    held.release()
+    store.trim(0)
+    assert program.closed == 1
+
+
+def test_a_cache_under_threads_that_get_release_evict_trim_and_count(tmp_path: Path) -> None:
+    """16 threads use 8 programs, of which 3 fit. No lease has an evicted program, and every lookup is counted once."""
+    with FakeDevice() as device, kk.ProgramCache(device, tmp_path, max_programs=3) as cache:
+        sources = [adder(device, number) for number in range(8)]
+        lookups = 16 * 400
+        seen: list[int] = []
+
+        def work(seed: int) -> None:
+            rng = random.Random(seed)
+            leases: list[kk.Lease] = []
+            for _ in range(400):
+                leases.append(cache.get(rng.choice(sources)))
+                dice = rng.random()
+                if dice < 0.05:
+                    cache.trim()
+                elif dice < 0.1:
+                    seen.append(cache.loaded.hits)
+                assert not any(lease.program.closed for lease in leases), "a leased program was closed"
+                while len(leases) > rng.randrange(3):
+                    leases.pop(rng.randrange(len(leases))).release()
+            for lease in leases:
+                lease.release()
+
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(work, range(16)))
+        stats = cache.stats()
+        assert stats.hits_memory + stats.hits_disk + stats.compiles == lookups
+        assert stats.compiles == len(sources) and stats.hits_disk > 0
+        assert seen == [] or max(seen) <= stats.hits_memory
+        cache.loaded.shrink()
+        assert len(cache.loaded) <= 3 and not cache.loaded.over
+        cache.trim()
+        assert len(cache.loaded) == 0, "every use has ended"

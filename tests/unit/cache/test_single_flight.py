@@ -121,3 +121,59 @@ def test_a_thread_that_waited_long_enough_does_the_work_itself() -> None:
         assert 0.15 < time.monotonic() - before < 10
         stuck.set()
         assert leader.result() == ("late", True)
+
+
+def test_a_result_is_held_for_each_thread_and_until_the_last_has_its_own() -> None:
+    held, least = [0], [1]
+
+    def change(by: int) -> None:
+        with counting:
+            held[0] += by
+            least.append(held[0])
+
+    counting = threading.Lock()
+    flights: Flights[str] = Flights(hold=lambda _: change(1), drop=lambda _: change(-1))
+
+    def work() -> str:
+        change(1)
+        assert go.wait(10)
+        return "result"
+
+    def join(_: int) -> str:
+        result, leading = flights.join("key", work)
+        if leading:
+            change(-1)  # the first to have it is the first to give it back
+        return result
+
+    go = threading.Event()
+    with ThreadPoolExecutor(8) as pool:
+        results = pool.map(join, range(8))
+        wait_until(lambda: flights.waiting("key") == 7)
+        go.set()
+        assert list(results) == ["result"] * 8
+    assert held == [7], "each of the others has its own, and none is left over"
+    assert min(least) > 0, "at no time did nobody hold it"
+
+
+def test_threads_that_gave_up_waiting_hold_what_they_made_themselves() -> None:
+    held: list[str] = []
+    flights: Flights[str] = Flights(hold=held.append, drop=held.remove)
+    go, begun = threading.Event(), threading.Event()
+
+    def work() -> str:
+        held.append("slow")
+        begun.set()
+        assert go.wait(10)
+        return "slow"
+
+    def quick() -> str:
+        held.append("quick")
+        return "quick"
+
+    thread = threading.Thread(target=flights.join, args=("key", work))
+    thread.start()
+    assert begun.wait(10)
+    assert flights.join("key", quick, 0.01) == ("quick", True)
+    go.set()
+    thread.join(10)
+    assert sorted(held) == ["quick", "slow"]
