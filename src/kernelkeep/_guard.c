@@ -89,5 +89,10 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC
 PyInit__guard(void)
 {
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module);
+#ifdef Py_GIL_DISABLED
+    if (made != NULL)
+        PyUnstable_Module_SetGIL(made, Py_MOD_GIL_NOT_USED); /* all state is a thread's own */
+#endif
+    return made;
 }

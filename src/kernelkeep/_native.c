@@ -11,15 +11,22 @@
  *
  * Every argument is an integer or a pointer and is passed as 64 bits, which is how the C calling conventions of 64-bit
  * Linux on x86 and ARM take them; elsewhere this file does not compile, and the twin is used.
+ *
+ * Threads: what is bound is read and written in critical sections, which the interpreter's lock makes superfluous where there is
+ * one. The driver is called outside of them.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include <stddef.h>
 #include <stdint.h>
-#include <structmember.h>
+#include <string.h>
 
 #if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
 #error "only for 64-bit Linux on x86 and ARM"
+#endif
+
+#if PY_VERSION_HEX < 0x030D0000 /* Python 3.13 has them; they are empty but on a free-threaded Python */
+#define Py_BEGIN_CRITICAL_SECTION(object) {
+#define Py_END_CRITICAL_SECTION() }
 #endif
 
 #define MOST 11
@@ -31,7 +38,7 @@ typedef struct {
     PyObject_HEAD
     Function function; /* NULL: unbound */
     U arguments[MOST];
-    Py_ssize_t calls; /* under way, in any thread; changed with the interpreter's lock held */
+    Py_ssize_t calls; /* under way, in any thread; atomic */
 } BoundCall;
 
 static PyObject *
@@ -43,23 +50,26 @@ call(PyObject *self, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TypeError, "everything is bound already: a prepared launch is called without arguments");
         return NULL;
     }
-    bound->calls++;
-    if (bound->function != NULL) {
-        /* A copy, because another thread may bind another function while this one is in the driver. Functions that take fewer
-         * arguments do not look at the rest. */
-        const Function function = bound->function;
-        U a[MOST];
-        memcpy(a, bound->arguments, sizeof a);
+    /* A copy, because another thread may bind another function while this one is in the driver. Functions that take fewer
+     * arguments do not look at the rest. Who unbinds and then sees no call under way knows that none will come. */
+    Function function;
+    U a[MOST];
+    Py_BEGIN_CRITICAL_SECTION(self);
+    __atomic_fetch_add(&bound->calls, 1, __ATOMIC_ACQ_REL);
+    function = bound->function;
+    memcpy(a, bound->arguments, sizeof a);
+    Py_END_CRITICAL_SECTION();
+    if (function != NULL) {
         Py_BEGIN_ALLOW_THREADS
         status = function(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]);
         Py_END_ALLOW_THREADS
     }
     if (status == 0) {
-        bound->calls--;
+        __atomic_fetch_sub(&bound->calls, 1, __ATOMIC_ACQ_REL);
         Py_RETURN_NONE;
     }
     PyObject *result = PyObject_CallMethod(self, "call_failed", "i", status);
-    bound->calls--;
+    __atomic_fetch_sub(&bound->calls, 1, __ATOMIC_ACQ_REL);
     return result;
 }
 
@@ -80,8 +90,10 @@ bind_function(PyObject *self, PyObject *const *args, Py_ssize_t count)
         if (arguments[i] == (U)-1 && PyErr_Occurred())
             return NULL;
     }
+    Py_BEGIN_CRITICAL_SECTION(self);
     memcpy(bound->arguments, arguments, sizeof arguments);
     bound->function = (Function)(uintptr_t)address;
+    Py_END_CRITICAL_SECTION();
     Py_RETURN_NONE;
 }
 
@@ -91,9 +103,15 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyMemberDef members[] = {
-    {"calls_under_way", T_PYSSIZET, offsetof(BoundCall, calls), READONLY, "How many calls are under way, in all threads."},
-    {NULL, 0, 0, 0, NULL},
+static PyObject *
+calls_under_way(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSsize_t(__atomic_load_n(&((BoundCall *)self)->calls, __ATOMIC_ACQUIRE));
+}
+
+static PyGetSetDef getset[] = {
+    {"calls_under_way", calls_under_way, NULL, "How many calls are under way, in all threads.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyTypeObject BoundCallType = {
@@ -104,7 +122,7 @@ static PyTypeObject BoundCallType = {
     .tp_new = PyType_GenericNew,
     .tp_call = call,
     .tp_methods = methods,
-    .tp_members = members,
+    .tp_getset = getset,
 };
 
 static struct PyModuleDef module = {
@@ -120,6 +138,9 @@ PyInit__native(void)
     PyObject *made = PyModule_Create(&module);
     if (made == NULL)
         return NULL;
+#ifdef Py_GIL_DISABLED
+    PyUnstable_Module_SetGIL(made, Py_MOD_GIL_NOT_USED);
+#endif
     if (PyModule_AddType(made, &BoundCallType) < 0) {
         Py_DECREF(made);
         return NULL;

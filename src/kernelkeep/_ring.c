@@ -3,8 +3,10 @@
  * `resident/protocol.py` states the protocol, `resident/python_lane.py` has the twins in plain Python, which are used where this
  * module was not built. Here are what Python has not: memory barriers, and a push and a result in about a hundred nanoseconds.
  *
- * Threads: everything runs with the interpreter's lock, but for waits. Where Python code may run in the middle (converting an
- * argument, making or dropping an object) another thread may use the lane; so records are written and published in one go, after all that.
+ * Threads: everything runs with the interpreter's lock, but for waits. On a free-threaded Python a critical section of the lane
+ * stands for it, which a wait suspends in the same way. A function that calls one named `do_…` begins one.
+ * Where Python code may run in the middle (converting an argument, making or dropping an object) another thread may use the lane;
+ * so records are written and published in one go, after all that.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -16,6 +18,11 @@
 
 #if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__)) || defined(__AARCH64EB__)
 #error "only for 64-bit Linux on x86 and ARM, little-endian"
+#endif
+
+#if PY_VERSION_HEX < 0x030D0000 /* Python 3.13 has them; they are empty but on a free-threaded Python */
+#define Py_BEGIN_CRITICAL_SECTION(object) {
+#define Py_END_CRITICAL_SECTION() }
 #endif
 
 #define HEADER_BYTES 8
@@ -373,7 +380,11 @@ integers(PyObject *const *args, Py_ssize_t count, Py_ssize_t wanted, const char 
 static PyObject *
 future_ready(PyObject *self, PyObject *Py_UNUSED(none))
 {
-    return PyBool_FromLong(take_and_drop((Future *)self));
+    int arrived;
+    Py_BEGIN_CRITICAL_SECTION(((Future *)self)->lane);
+    arrived = take_and_drop((Future *)self);
+    Py_END_CRITICAL_SECTION();
+    return PyBool_FromLong(arrived);
 }
 
 static PyObject *
@@ -385,9 +396,8 @@ future_outcome(Future *future)
 }
 
 static PyObject *
-future_value(PyObject *self, PyObject *Py_UNUSED(none))
+do_value(Future *future)
 {
-    Future *future = (Future *)self;
     if (!take_and_drop(future)) {
         if (future->lane->known_done < future->sequence + future->count || !wait_future(future, STRAGGLER_NS, STRAGGLER_NS)) {
             PyErr_SetString(PyExc_RuntimeError, "the result is not there yet; wait for it with result()");
@@ -398,12 +408,26 @@ future_value(PyObject *self, PyObject *Py_UNUSED(none))
 }
 
 static PyObject *
+future_value(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    PyObject *result;
+    Py_BEGIN_CRITICAL_SECTION(((Future *)self)->lane);
+    result = do_value((Future *)self);
+    Py_END_CRITICAL_SECTION();
+    return result;
+}
+
+static PyObject *
 future_wait(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     long long values[2];
     if (integers(args, count, 2, "wait", values) < 0)
         return NULL;
-    return PyBool_FromLong(wait_future((Future *)self, values[0], values[1]));
+    int arrived;
+    Py_BEGIN_CRITICAL_SECTION(((Future *)self)->lane);
+    arrived = wait_future((Future *)self, values[0], values[1]);
+    Py_END_CRITICAL_SECTION();
+    return PyBool_FromLong(arrived);
 }
 
 /* Spin with the interpreter's lock, shortly. */
@@ -425,7 +449,11 @@ static PyObject *
 future_spin(PyObject *self, PyObject *Py_UNUSED(none))
 {
     Future *future = (Future *)self;
-    return PyBool_FromLong(take_and_drop(future) || spin_held(future, future->lane->held_ns));
+    int arrived;
+    Py_BEGIN_CRITICAL_SECTION(future->lane);
+    arrived = take_and_drop(future) || spin_held(future, future->lane->held_ns);
+    Py_END_CRITICAL_SECTION();
+    return PyBool_FromLong(arrived);
 }
 
 static PyObject *
@@ -440,12 +468,18 @@ future_result(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject 
     }
     if (count + named)
         timeout = args[0];
-    if (likely(!future->batch && (future->failure == NULL || future->failure == Py_None))) {
-        if (take_and_drop(future))
-            return future_outcome(future);
+    const PyObject *failure = __atomic_load_n(&future->failure, __ATOMIC_ACQUIRE);
+    if (likely(!future->batch && (failure == NULL || failure == Py_None))) {
+        PyObject *outcome = NULL;
+        int arrived;
+        Py_BEGIN_CRITICAL_SECTION(future->lane);
         /* Most tasks come back before another thread could have been given the interpreter's lock and have returned it. */
-        if (spin_held(future, future->lane->held_ns))
-            return future_outcome(future);
+        arrived = take_and_drop(future) || spin_held(future, future->lane->held_ns);
+        if (arrived)
+            outcome = future_outcome(future);
+        Py_END_CRITICAL_SECTION();
+        if (arrived)
+            return outcome;
     }
     return PyObject_CallMethod(self, "wait_for_result", "O", timeout);
 }
@@ -757,9 +791,8 @@ put_argument(PyObject *value, Py_ssize_t number, char code, char *to)
 }
 
 static PyObject *
-lane_push(PyObject *self, PyObject *const *args, Py_ssize_t count)
+do_push(Lane *lane, PyObject *const *args, Py_ssize_t count)
 {
-    Lane *lane = (Lane *)self;
     if (count != 2 || !PyBytes_Check(args[0]) || !PyTuple_Check(args[1])) {
         PyErr_SetString(PyExc_TypeError, "push takes a plan, which is bytes, and a tuple of arguments");
         return NULL;
@@ -822,6 +855,16 @@ lane_push(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return (PyObject *)future;
 }
 
+static PyObject *
+lane_push(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *result;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    result = do_push((Lane *)self, args, count);
+    Py_END_CRITICAL_SECTION();
+    return result;
+}
+
 static inline __attribute__((always_inline)) void
 copy_rows(char *to, uint64_t slot, const char *from, size_t bytes, uint64_t count, uint32_t task)
 {
@@ -847,9 +890,8 @@ copy_piece(char *to, uint64_t slot, const char *from, size_t bytes, uint64_t cou
 }
 
 static PyObject *
-lane_push_many(PyObject *self, PyObject *const *args, Py_ssize_t given)
+do_push_many(Lane *lane, PyObject *const *args, Py_ssize_t given)
 {
-    Lane *lane = (Lane *)self;
     if (given < 4 || given > 6) {
         PyErr_Format(PyExc_TypeError, "push_many takes 4 to 6 arguments, got %zd", given);
         return NULL;
@@ -928,6 +970,16 @@ end:
 }
 
 static PyObject *
+lane_push_many(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    PyObject *result;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    result = do_push_many((Lane *)self, args, given);
+    Py_END_CRITICAL_SECTION();
+    return result;
+}
+
+static PyObject *
 lane_wait(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     long long values[3];
@@ -947,7 +999,11 @@ lane_wait_for_room(PyObject *self, PyObject *const *args, Py_ssize_t count)
         PyErr_Format(PyExc_ValueError, "slots must be 1 to %llu, got %lld", (unsigned long long)lane->capacity, values[2]);
         return NULL;
     }
-    return PyBool_FromLong(wait_room(lane, (uint64_t)values[2], values[0], values[1]));
+    int fits;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    fits = wait_room(lane, (uint64_t)values[2], values[0], values[1]);
+    Py_END_CRITICAL_SECTION();
+    return PyBool_FromLong(fits);
 }
 
 static PyObject *
@@ -959,7 +1015,11 @@ lane_done(PyObject *self, void *Py_UNUSED(closure))
 static PyObject *
 lane_pending(PyObject *self, void *Py_UNUSED(closure))
 {
-    return PyLong_FromUnsignedLongLong(((Lane *)self)->next - ((Lane *)self)->first);
+    uint64_t pending;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    pending = ((Lane *)self)->next - ((Lane *)self)->first;
+    Py_END_CRITICAL_SECTION();
+    return PyLong_FromUnsignedLongLong(pending);
 }
 
 static PyObject *
@@ -1062,6 +1122,9 @@ PyInit__ring(void)
     PyObject *made = PyModule_Create(&module);
     if (made == NULL)
         return NULL;
+#ifdef Py_GIL_DISABLED
+    PyUnstable_Module_SetGIL(made, Py_MOD_GIL_NOT_USED);
+#endif
     if (PyModule_AddType(made, &FutureType) < 0 || PyModule_AddType(made, &LaneType) < 0) {
         Py_DECREF(made);
         return NULL;
