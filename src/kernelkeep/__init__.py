@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from .execution.executor import Executor as Executor
     from .execution.graph import Graph as Graph
     from .execution.job import Job as Job
+    from .execution.pipeline import Pipeline as Pipeline
     from .fleet.bundle import BundleReport as BundleReport
     from .fleet.bundle import export_bundle as export_bundle
     from .fleet.bundle import import_bundle as import_bundle
@@ -127,6 +128,7 @@ _HOMES = {
     "LocalMemory": "devices.base",
     "Out": "programs.python_words",
     "OutOfMemory": "errors",
+    "Pipeline": "execution.pipeline",
     "PortableKernel": "programs.portable",
     "PreloadReport": "cache.report",
     "Prepared": "devices.prepared",
@@ -209,6 +211,7 @@ __all__ = [
     "LocalMemory",
     "Out",
     "OutOfMemory",
+    "Pipeline",
     "PortableKernel",
     "PreloadReport",
     "Prepared",

@@ -18,6 +18,7 @@ from kernelkeep.testing.device_parts.life import LifeTests
 from kernelkeep.testing.device_parts.programs import ProgramTests
 from kernelkeep.testing.executor_parts.failures import FailureTests
 from kernelkeep.testing.executor_parts.mapping import MapTests
+from kernelkeep.testing.executor_parts.pipelines import PipelineTests
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,5 +48,5 @@ class TestCache(CacheTests):
     backend = "fake"
 
 
-class TestExecutor(FailureTests, MapTests):
+class TestExecutor(FailureTests, MapTests, PipelineTests):
     backend = "fake"

@@ -14,7 +14,7 @@ PUBLIC = [
     "Explanation", "Fence", "Fingerprint", "Graph", "GraphError", "In", "InOut",
     "Job", "Kernel", "KernelFault", "KernelKeepError", "Keyring", "Lease",
     "LocalMemory",
-    "Out", "OutOfMemory", "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress",
+    "Out", "OutOfMemory", "Pipeline", "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress",
     "Remote", "RemoteError", "Resident", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram", "SupervisedReport",
     "SupervisionError", "SyncReport", "Task", "TaskFuture", "TaskSilent", "Template", "TuneReport", "Tuned", "Unsupported",
     "Variant", "VariantError", "VariantSpace",

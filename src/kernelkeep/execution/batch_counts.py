@@ -9,7 +9,6 @@ from typing import Any
 from ..activity import spans
 from ..activity.facts import Histogram
 from .submission import Submission
-from .timeline import ENGINES
 
 
 class BatchCounts:
@@ -42,17 +41,16 @@ class BatchCounts:
         return {"batch_seconds": self._seconds.read()}
 
     def _trace(self, submission: Submission, began: float, ended: float, problem: BaseException | None) -> None:
-        name = submission.job.name
         facts: dict[str, Any] = {
-            "job": name,
+            "job": submission.work.name,
             "device": self._device,
             "batch": submission.number,
             "slot": submission.slot,
         }
-        stages = dict(zip(ENGINES, submission.stages, strict=False))
-        ended = max([ended, *(end for _, end in stages.values())])
+        ended = max([ended, *(span.end for span in submission.spans)])
         batch = spans.record("executor.batch", began, ended, submission.parent, problem, **facts)
-        for stage, (start, end) in stages.items():
+        for stage in submission.spans:
+            start = max(began, stage.start)
             spans.record(
-                f"executor.{stage}", max(began, start), max(began, start, end), batch, job=name, device=self._device
+                f"executor.{stage.engine}", start, max(start, stage.end), batch, job=stage.job, device=self._device
             )

@@ -1,12 +1,13 @@
-"""A job on an executor: its program is leased once, and its launches are prepared once for each grid."""
+"""Jobs and pipelines on an executor: programs are leased once, and launches are prepared once for each grid."""
 
 from __future__ import annotations
 
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from ..devices.array import Array
@@ -14,12 +15,15 @@ from ..devices.base import Device, Kernel
 from ..devices.lanes import Lanes
 from ..devices.prepared import Prepared
 from ..errors import ArgumentError
+from ..programs.portable import PortableKernel
 from .job import Job, check_outputs
+from .pipeline import Pipeline
+from .plan import Plan, plan_of
 
 if TYPE_CHECKING:
     from ..cache.lease import Lease
     from ..programs.signature import Parameter
-    from .submission import Submission
+    from .submission import Launch
 
 _GRIDS_KEPT = 16
 
@@ -35,48 +39,62 @@ class Binding:
         self.lease: Lease = job.cache.get(job.source)
         try:
             self.kernel: Kernel = self.lease.kernel(job.kernel)
-            self.params: tuple[Parameter, ...] = self.kernel.params or ()
+            self.params = _declared(job, self.kernel)
             check_outputs(job, {param.name for param in self.params if param.kind in ("buffer", "any")})
         except BaseException:
             self.lease.release()
             raise
-        self.names = {param.name: index for index, param in enumerate(self.params)}
         self._prepared: dict[Any, Prepared] = {}
 
-    def launch_of(self, submission: Submission, handles: Mapping[int, Any], lanes: Lanes) -> Prepared:
-        """The launch of a submission with its arguments bound; one for each grid is kept."""
-        job, kernel = submission.job, self.kernel
-        prepared = self._prepared.get(submission.grid)
+    def launch_of(self, launch: Launch, handles: Mapping[int, Any], lanes: Lanes) -> Prepared:
+        """A launch with its arguments bound; one for each grid is kept."""
+        prepared = self._prepared.get(launch.grid)
         if prepared is None:
-            args = tuple(self._stand_in(i, param, submission, handles) for i, param in enumerate(self.params))
+            args = tuple(self._stand_in(i, param, launch, handles) for i, param in enumerate(self.params))
             if len(self._prepared) >= _GRIDS_KEPT:
                 self._prepared.clear()
-            prepared = kernel.prepare(
-                submission.grid, args, job.group, queue=lanes.compute.queue, shared_bytes=job.shared_bytes
+            job = launch.job
+            prepared = self.kernel.prepare(
+                launch.grid, args, job.group, queue=lanes.compute.queue, shared_bytes=job.shared_bytes
             )
-            self._prepared[submission.grid] = prepared
+            self._prepared[launch.grid] = prepared
             return prepared
         if prepared.revoked:  # the cache was closed meanwhile, and the program with it
             prepared.refuse()
-        for index, value in submission.values.items():
+        for index, value in launch.values.items():
             prepared.bind(index, value)
-        for index, handle in handles.items():
-            prepared.bind(index, handle)
+        for index, cell in launch.buffers.items():
+            prepared.bind(index, handles[cell])
         return prepared
 
-    def _stand_in(self, index: int, param: Parameter, submission: Submission, handles: Mapping[int, Any]) -> Any:
+    def _stand_in(self, index: int, param: Parameter, launch: Launch, handles: Mapping[int, Any]) -> Any:
         """An argument of the first launch: an array that `prepare` takes, with the handle that the launch needs."""
-        if index not in handles and index not in submission.on_device:
-            return submission.originals[index]
+        if index not in launch.buffers:
+            return launch.originals[index]
         dtype = np.dtype(param.dtype or "u1")
         # A guest, because somebody else owns the memory. Not the caller's own array: closing that one would revoke the
         # launch for all later batches.
-        handle = handles[index] if index in handles else submission.values[index]
-        return Array(self.kernel.device, (1,), dtype, handle, guest=self)
+        return Array(self.kernel.device, (1,), dtype, handles[launch.buffers[index]], guest=self)
 
     def close(self) -> None:
         self._prepared.clear()
         self.lease.release()
+
+
+def _declared(job: Job, kernel: Kernel) -> tuple[Parameter, ...]:
+    """The parameters of a kernel; what a portable one declares counts more than what a driver tells of its accesses."""
+    params = kernel.params or ()
+    if not isinstance(job.source, PortableKernel):
+        return params
+    access = {param.name: param.access for param in job.source.signature.params or ()}
+    return tuple(msgspec.structs.replace(param, access=access.get(param.name, param.access)) for param in params)
+
+
+class Wiring(NamedTuple):
+    """A job or a pipeline on an executor: what goes where, and the binding of each of its jobs."""
+
+    plan: Plan
+    bindings: tuple[Binding, ...]
 
 
 class Bindings:
@@ -84,13 +102,24 @@ class Bindings:
 
     def __init__(self, device: Device) -> None:
         self._device = device
+        self._wirings: weakref.WeakKeyDictionary[Job | Pipeline, Wiring] = weakref.WeakKeyDictionary()
         self._bindings: weakref.WeakKeyDictionary[Job, Binding] = weakref.WeakKeyDictionary()
         self._stale: list[Binding] = []  # of jobs that were collected
         self._finalizers: list[weakref.finalize[Any, Any]] = []
         self._lock = threading.Lock()
 
-    def get(self, job: Job) -> Binding:
-        """The binding of a job, made at its first batch."""
+    def get(self, work: Job | Pipeline) -> Wiring:
+        """The wiring of a job or a pipeline, made at its first batch."""
+        wiring = self._wirings.get(work)
+        if wiring is None:
+            stages = work.stages
+            bindings = tuple(self._binding_of(stage.job) for stage in stages)
+            wiring = Wiring(plan_of(stages, [one.params for one in bindings], work.returns), bindings)
+            with self._lock:
+                self._wirings[work] = wiring
+        return wiring
+
+    def _binding_of(self, job: Job) -> Binding:
         binding = self._bindings.get(job)
         if binding is None:
             while self._stale:
@@ -113,5 +142,6 @@ class Bindings:
             finalizer.detach()  # or a job that lives on would keep its binding here
         for binding in (*self._bindings.values(), *self._stale):
             binding.close()
+        self._wirings.clear()
         self._bindings.clear()
         self._stale.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..devices.lanes import Block, Lanes
 from ..errors import OutOfMemory
 from .copying import Copier
 from .pool import Loan, Pool
-from .submission import Result, Submission
+from .submission import Result, Submission, byte_count
 
 _LENT_BYTES = 1 << 18  # smaller results are copied, which is faster than allocating page-locked memory again
 
@@ -32,33 +33,48 @@ class Buffers:
         self._closed = False
 
     def place(self, submission: Submission) -> dict[int, Any]:
-        """Device memory for a batch's inputs and outputs: handles by the index of the argument."""
-        handles: dict[int, Any] = {}
-        for index, block in submission.blocks.items():
-            handles[index] = self._allocated(submission, block, block.nbytes)
-        for index, host in submission.borrowed.items():
-            handles[index] = self._allocated(submission, None, max(host.nbytes, 16))
-        for result in submission.results:
-            index = result.index
-            if index in handles or index in submission.values:
-                continue
-            if self._lanes.shares_memory:
-                block = submission.blocks[index] = self.blocks.take(max(result.nbytes, 16))
-                if index in submission.cleared:
-                    block.host.fill(0)
-                handles[index] = block.handle
-            else:
-                handles[index] = self._allocated(submission, None, max(result.nbytes, 16))
+        """Device memory for a batch: handles by their cells."""
+        handles: dict[int, Any] = dict(submission.on_device)
+        for cell, block in submission.blocks.items():
+            handles[cell] = self._allocated(submission, block, block.nbytes)
+        for cell, host in submission.borrowed.items():
+            handles[cell] = self._allocated(submission, None, max(host.nbytes, 16))
+        returned = {result.cell for result in submission.results}
+        spent: dict[int, list[Any]] = {}  # memory that no later launch needs, by its size
+        for launch in submission.launches:
+            for cell in launch.made:
+                nbytes = max(byte_count(*submission.shapes[cell]), 16)
+                if self._lanes.shares_memory and cell in returned:
+                    block = submission.blocks[cell] = self.blocks.take(nbytes)
+                    if cell in launch.cleared:
+                        block.host.fill(0)
+                    handles[cell] = block.handle
+                elif spent.get(nbytes):
+                    handles[cell] = spent[nbytes].pop()
+                else:
+                    handles[cell] = self._allocated(submission, None, nbytes)
+            for cell in launch.step.spent:
+                if self._may_be_used_again(submission, cell):
+                    spent.setdefault(max(byte_count(*submission.shapes[cell]), 16), []).append(handles[cell])
+        if len(submission.arrays) > 2:
+            most = max(Counter(nbytes for nbytes, _ in submission.arrays).values())
+            self._arrays.most = max(self._arrays.most, most * self._depth)  # what is needed again in every slot
         return handles
+
+    def _may_be_used_again(self, submission: Submission, cell: int) -> bool:
+        """Whether a cell is memory of ours on the device: no scalar, no array of the caller, no block of the host."""
+        block = submission.blocks.get(cell)
+        return (
+            cell in submission.shapes and cell not in submission.on_device and (block is None or block.handle is None)
+        )
 
     def set_aside(self, submission: Submission, handles: dict[int, Any]) -> None:
         """Copy results that are in the caller's own arrays: the next batch may overwrite them before they are downloaded."""
         for result in submission.results:
-            if result.index in submission.on_device and result.nbytes:
+            if result.cell in submission.on_device and result.nbytes:
                 aside = self._allocated(submission, None, max(result.nbytes, 16))
-                origin = submission.values[result.index]
-                submission.held.append(self._lanes.compute.copy(aside, origin, result.nbytes))
-                handles[result.index] = aside
+                submission.held.append(self._lanes.compute.copy(aside, handles[result.cell], result.nbytes))
+                handles[result.cell] = aside
 
     def _allocated(self, submission: Submission, block: Block | None, nbytes: int) -> Any:
         if block is not None and block.handle is not None:
@@ -77,18 +93,17 @@ class Buffers:
 
     def download(self, submission: Submission, result: Result, handles: Mapping[int, Any]) -> None:
         """Enqueue the download of a result, to the block it was uploaded from where that fits."""
-        index = result.index
-        block = submission.blocks.get(index)
+        cell = result.cell
+        block = submission.blocks.get(cell)
         if self._lanes.shares_memory and block is not None:
-            result.block = submission.blocks.pop(index)  # it was downloaded with the others
+            result.block = submission.blocks.pop(cell)  # it was downloaded with the others
             return
         if block is None or block.nbytes != max(result.nbytes, 16):
             block = self.blocks.take(max(result.nbytes, 16))
         else:
-            del submission.blocks[index]  # it is the result's block from here on
+            del submission.blocks[cell]  # it is the result's block from here on
         result.block = block
-        handle = handles[index] if index in handles else submission.values[index]
-        submission.held.append(self._lanes.download.download(handle, block))
+        submission.held.append(self._lanes.download.download(handles[cell], block))
 
     def result_array(self, result: Result) -> np.ndarray[Any, Any]:
         """The result as an array: the block itself where it may be lent, else a copy."""

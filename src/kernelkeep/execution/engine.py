@@ -26,11 +26,13 @@ from ..devices.base import Device, Fence
 from ..errors import DeviceError
 from .batch_counts import BatchCounts
 from .binding import Bindings
+from .dispatcher import Dispatcher
 from .job import Job
 from .pipeline import Pipeline
 from .submission import Submission, ordered_batch
 from .timeline import Timeline
 
+Work = Job | Pipeline  # what a batch can be submitted to
 _Refused = list[tuple[Submission, BaseException]]
 
 
@@ -44,7 +46,7 @@ class Engine:
         self.accepted = 0  # batches taken and not done
         self._depth = depth
         self._counts = BatchCounts(device.spec)
-        self._pipeline = Pipeline(device, depth, timeline)
+        self._dispatcher = Dispatcher(device, depth, timeline)
         self._bindings = Bindings(device)
         self._numbers = itertools.count()
         self._lock = threading.RLock()
@@ -63,21 +65,21 @@ class Engine:
 
     # --- taking batches
 
-    def submit(self, job: Job, batch: Mapping[str, Any]) -> Future[Any]:
+    def submit(self, work: Work, batch: Mapping[str, Any]) -> Future[Any]:
         """Take a batch, after waiting for room."""
         future: Future[Any] = Future()
         self._wait_for_room()
-        self._accept(future, job, batch, parent=spans.context())
+        self._accept(future, work, batch, parent=spans.context())
         return future
 
-    def submit_deferred(self, job: Job, batch: Mapping[str, Any]) -> Future[Any]:
+    def submit_deferred(self, work: Work, batch: Mapping[str, Any]) -> Future[Any]:
         """Take a batch without waiting and without touching the device: a thread of its own does both.
 
         Nor is the lock taken that others hold while they talk to the device.
         """
         future: Future[Any] = Future()
         self._check_open()
-        if job.copy:  # as with submit: the caller may change its arrays once this returns
+        if work.copy:  # as with submit: the caller may change its arrays once this returns
             batch = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in batch.items()}
         fences: list[Fence] = []
         if self.device.guests.supported:
@@ -87,7 +89,7 @@ class Engine:
             with self._starting:
                 if self._feeder is None:
                     self._feeder = ThreadPoolExecutor(1, thread_name_prefix="kernelkeep-feeder")
-            self._feeder.submit(self._accept_deferred, future, job, batch, fences, spans.context())
+            self._feeder.submit(self._accept_deferred, future, work, batch, fences, spans.context())
         except RuntimeError:  # the feeder was shut down this very moment, or the interpreter is ending
             self._deferred.discard(future)
             self.closing = True
@@ -95,7 +97,7 @@ class Engine:
         return future
 
     def _accept_deferred(
-        self, future: Future[Any], job: Job, batch: Mapping[str, Any], fences: list[Fence], parent: Any
+        self, future: Future[Any], work: Work, batch: Mapping[str, Any], fences: list[Fence], parent: Any
     ) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._room > 0 or future.cancelled())
@@ -105,7 +107,7 @@ class Engine:
                 return
             self._room -= 1
             self.accepted += 1
-        self._accept(future, job, batch, fences, parent)
+        self._accept(future, work, batch, fences, parent)
 
     def _wait_for_room(self) -> None:
         with self._changed:
@@ -120,22 +122,22 @@ class Engine:
     def _accept(
         self,
         future: Future[Any],
-        job: Job,
+        work: Work,
         batch: Mapping[str, Any],
         fences: list[Fence] | None = None,
         parent: Any = None,
     ) -> None:
         """Check and copy a batch for which there is room, and send it or put it into the backlog."""
-        submission = Submission(job, future)
+        submission = Submission(work, future)
         submission.parent = parent
-        pipeline = self._pipeline
+        dispatcher = self._dispatcher
         try:
             if fences is None and self.device.guests.supported:
                 batch, fences = ordered_batch(batch, self.device)
             submission.fences = fences or []
-            submission.stage(self._bindings.get(job), batch, pipeline.lanes, pipeline.buffers)
+            submission.stage(self._bindings.get(work), batch, dispatcher.lanes, dispatcher.buffers)
         except BaseException as error:
-            pipeline.buffers.give_blocks_back(submission)
+            dispatcher.buffers.give_blocks_back(submission)
             self._counts.settle(submission, error)
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)
@@ -159,16 +161,16 @@ class Engine:
         while self._backlog and self._free_slots:
             submission = self._backlog.popleft()
             if not submission.future.set_running_or_notify_cancel():
-                self._pipeline.buffers.give_blocks_back(submission)
+                self._dispatcher.buffers.give_blocks_back(submission)
                 self._make_room()
                 continue
             submission.slot = self._free_slots.pop()
             submission.number = next(self._numbers)
             try:
-                self._pipeline.send(submission)
+                self._dispatcher.send(submission)
             except BaseException as error:
                 self._free_slots.append(submission.slot)
-                self._pipeline.recover(submission)
+                self._dispatcher.recover(submission)
                 refused.append((submission, error))
                 continue
             if self._thread is None:
@@ -192,7 +194,7 @@ class Engine:
             del submission  # or its arrays would stay alive until the next one
 
     def _complete(self, submission: Submission) -> None:
-        buffers = self._pipeline.buffers
+        buffers = self._dispatcher.buffers
         problem: BaseException | None = None
         results: dict[str, Any] = {}
         try:
@@ -208,7 +210,7 @@ class Engine:
         self._report_refused(refused)
         if problem is None:
             try:
-                results = self._pipeline.results(submission)
+                results = self._dispatcher.results(submission)
             except Exception as error:
                 problem = error
         submission.held.clear()
@@ -276,7 +278,7 @@ class Engine:
                 for submission in [submission for submission in self._backlog if submission.future.cancelled()]:
                     self._backlog.remove(submission)
                     submission.future.set_running_or_notify_cancel()
-                    self._pipeline.buffers.give_blocks_back(submission)
+                    self._dispatcher.buffers.give_blocks_back(submission)
                     self._make_room()
                 self._changed.notify_all()
         if threading.current_thread() is self._thread:
@@ -312,7 +314,7 @@ class Engine:
                 self._feeder.shutdown()
             live.remove(self)
             self._bindings.close()
-            self._pipeline.close()
+            self._dispatcher.close()
 
     def abandon(self) -> None:
         """The executor was collected. Called by the garbage collector: another thread does what takes time."""

@@ -18,8 +18,9 @@ from ..cache.progress import progress_bar
 from ..devices.base import Device
 from ..errors import ArgumentError
 from ..weak_set import WeakSet
-from .engine import Engine
+from .engine import Engine, Work
 from .job import Job
+from .pipeline import Pipeline
 from .timeline import Timeline
 
 open_executors: WeakSet[Executor] = WeakSet()
@@ -51,7 +52,7 @@ class Executor:
         """Whether it takes no more batches."""
         return self._engine.closing
 
-    def submit(self, job: Job, /, **batch: Any) -> Future[dict[str, np.ndarray[Any, Any]]]:
+    def submit(self, job: Work, /, **batch: Any) -> Future[dict[str, np.ndarray[Any, Any]]]:
         """Run a job on one batch: NumPy arrays, device arrays and scalars by the names of the kernel's parameters.
 
         Host arrays are copied before this returns, unless the job says otherwise. An error of this batch is the
@@ -61,7 +62,7 @@ class Executor:
 
     def map(
         self,
-        job: Job,
+        job: Work,
         batches: Iterable[Mapping[str, Any]],
         /,
         *,
@@ -78,7 +79,7 @@ class Executor:
         results = self._map(self._checked(job), iter(batches), return_exceptions, common)
         return _shown(results, job.name, operator.length_hint(batches, -1)) if progress else results
 
-    async def run(self, job: Job, /, **batch: Any) -> dict[str, np.ndarray[Any, Any]]:
+    async def run(self, job: Work, /, **batch: Any) -> dict[str, np.ndarray[Any, Any]]:
         """Run a job on one batch without blocking the event loop. Cancelling the task cancels a batch that waits."""
         import asyncio
 
@@ -98,7 +99,7 @@ class Executor:
             raise
 
     async def stream(
-        self, job: Job, batches: Iterable[Mapping[str, Any]], /, **common: Any
+        self, job: Work, batches: Iterable[Mapping[str, Any]], /, **common: Any
     ) -> AsyncIterator[dict[str, np.ndarray[Any, Any]]]:
         """`map` for `async for`."""
         import asyncio
@@ -157,13 +158,13 @@ class Executor:
         state = "closed" if self.closed else f"{self._engine.accepted} under way"
         return f"<Executor on {self.device.spec}, depth {self.depth}, {state}>"
 
-    def _checked(self, job: Any) -> Job:
-        if not isinstance(job, Job):
-            raise ArgumentError(f"job must be a kk.Job, got a {type(job).__name__}")
+    def _checked(self, job: Any) -> Work:
+        if not isinstance(job, Job | Pipeline):
+            raise ArgumentError(f"job must be a kk.Job or a kk.Pipeline, got a {type(job).__name__}")
         return job
 
     def _map(
-        self, job: Job, batches: Iterator[Mapping[str, Any]], return_exceptions: bool, common: Mapping[str, Any]
+        self, job: Work, batches: Iterator[Mapping[str, Any]], return_exceptions: bool, common: Mapping[str, Any]
     ) -> Generator[Any]:
         ahead = self.depth + 1 if self.depth > 1 else 1
         pending: deque[Future[Any]] = deque()

@@ -12,6 +12,7 @@ from ..devices.host_data import parse_dtype, parse_shape
 from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel
 from ..programs.source import Source
+from .plan import Stage
 
 Batch = Mapping[str, Any]  # a batch's arguments by name
 Grid = int | tuple[int, ...]
@@ -59,6 +60,21 @@ class Job:
         if isinstance(source, PortableKernel):
             buffers = {param.name for param in source.params if isinstance(param, Buffer)}
             check_outputs(self, buffers)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Itself alone, with the names of its own parameters."""
+        return (Stage(self, {}),)
+
+    @property
+    def returns(self) -> None:
+        """Which outputs come back: those of its kernel. A pipeline has a choice here."""
+        return None
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"job {self.name}"
 
     def grid_for(self, batch: Batch) -> Grid:
         """The grid of one batch."""

@@ -1,99 +1,90 @@
-"""One batch through the device: upload, compute and download, each on its own lane, so that all three are busy at once.
-
-Results are not copied where they need not be: a large result *is* the memory it was downloaded to, which comes back to the
-executor when the last array on it is gone.
-"""
+"""`kk.Pipeline`: jobs one after the other on the device; only what the last one makes comes back to the host."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..devices.base import Device
-from .buffers import Buffers
-from .submission import Submission
-from .timeline import Timeline
+from ..errors import ArgumentError
+from ..programs.portable import PortableKernel
+from .job import Job
+from .plan import Stage, plan_of
 
 
 class Pipeline:
-    """The lanes of an executor and the memory of its batches. The executor's engine decides which batch goes when."""
+    """Jobs that an executor runs one after the other on each batch; what they hand on stays on the device.
 
-    def __init__(self, device: Device, depth: int, timeline: Timeline | None) -> None:
-        self.lanes = device.open_lanes(timed=timeline is not None)
-        self.buffers = Buffers(device, self.lanes, depth)
-        self._device = device
-        self._timeline = timeline
+    Values have names. The outputs of a job are known by the names of its parameters, and a later job takes them by the same
+    names; what no earlier job makes is passed with the batch, once for all jobs that have a parameter of that name. Where
+    names differ, `(job, {"parameter": "name"})` says what a parameter takes, and what an output is called from there on. A
+    value that is no string is passed to that job as it is: `(job, {"threshold": 0.5})`.
 
-    def send(self, submission: Submission) -> None:
-        """Enqueue a batch that was staged: its upload, launch and download. Returns at once."""
-        start = time.perf_counter()
-        lanes, marks, buffers = self.lanes, submission.marks, self.buffers
-        # The end of the upload and of the computing: where nothing is moved, there is only one end.
-        marked = not lanes.single or (self._timeline is not None and not lanes.shares_memory)
-        upload, compute, download = lanes.upload, lanes.compute, lanes.download
-        with self._device.exclusive():
-            handles = buffers.place(submission)
-            launch = submission.binding.launch_of(submission, handles, lanes)
-            for index, block in submission.blocks.items():
-                submission.held.append(upload.upload(handles[index], block))
-            for index, host in submission.borrowed.items():
-                if host.nbytes:
-                    submission.held.append(upload.upload_from(handles[index], host))
-            if marked:
-                marks.append(upload.mark())
-            if not lanes.single:
-                upload.flush()
-                compute.wait_for(marks[-1])
-            if submission.on_device:
-                compute.wait_for(self._device.fence())  # what made the arrays is in the device's own queue
-                for fence in submission.fences:
-                    compute.wait_for(fence)
-            if not lanes.shares_memory:
-                for result in submission.results:
-                    if result.index in submission.cleared:
-                        submission.held.append(compute.clear(handles[result.index], max(result.nbytes, 16)))
-            launch()
-            if not lanes.single:
-                buffers.set_aside(submission, handles)
-            if marked:
-                marks.append(compute.mark())
-            if not lanes.single:
-                compute.flush()
-                download.wait_for(marks[-1])
-            if lanes.shares_memory:
-                for index, block in submission.blocks.items():
-                    submission.held.append(download.download(handles[index], block))
-            for result in submission.results:
-                buffers.download(submission, result, handles)
-            marks.append(download.mark())
-            download.flush()
-            if lanes.shares_memory:
-                _ = marks[-1].done  # software OpenGL has computed by now; asked here, nobody needs its context for that
-        submission.dispatched = (start, time.perf_counter())
+    An array that a kernel reads and writes is changed in place. One that it only writes is new, also where an earlier one
+    had its name: `(edges, {"image": "result"})` reads one `result` and makes the next.
 
-    def results(self, submission: Submission) -> dict[str, Any]:
-        """The results of a batch that has arrived."""
-        results = {result.name: self.buffers.result_array(result) for result in submission.results}
-        if self._timeline is not None:
-            self._timeline.add(submission, self.lanes.times(submission.marks), self.lanes)
-        return results
+    The outputs of the last job come back, or those that `returns` names. That the jobs fit together is checked here for
+    portable kernels, and at the first batch for sources, whose parameters are known once they are compiled.
+    """
 
-    def recover(self, submission: Submission) -> None:
-        """After `send` failed half way: wait for what was enqueued, and take the batch's memory back."""
-        try:
-            for lane in self.lanes.all:
-                mark = lane.mark()
-                lane.flush()
-                mark.wait()
-        except Exception:
-            return  # the device is beyond use: this memory is never used again
-        if self.lanes.shares_memory:
-            return  # a block may belong to the device or to the host now: it is not used again
-        self.buffers.give_arrays_back(submission)
-        self.buffers.give_blocks_back(submission)
+    def __init__(
+        self,
+        jobs: Iterable[Job | tuple[Job, Mapping[str, Any]]],
+        *,
+        returns: str | Iterable[str] | None = None,
+        name: str | None = None,
+    ) -> None:
+        if isinstance(jobs, Job | str | Mapping) or not isinstance(jobs, Iterable):
+            raise ArgumentError(f"jobs must be a list of kk.Job, got a {type(jobs).__name__}")
+        self.stages = tuple(_stage(job) for job in jobs)
+        if not self.stages:
+            raise ArgumentError("jobs must have at least one kk.Job, got none")
+        self.returns = _parse_returns(returns)
+        self.name = name or "+".join(job.name for job in self.jobs)
+        self.label = f"pipeline {self.name}"
+        self.copy = any(job.copy for job in self.jobs)
+        first = self.jobs[0]
+        for job in self.jobs:
+            if job.cache.device is not first.cache.device:
+                raise ArgumentError(
+                    f"job {job.name} has a cache of {job.cache.device.spec}, job {first.name} one of "
+                    f"{first.cache.device.spec}; the jobs of a pipeline run on one device"
+                )
+        kernels = [job.source for job in self.jobs]
+        known = [kernel.signature.params or () for kernel in kernels if isinstance(kernel, PortableKernel)]
+        if len(known) == len(kernels):
+            plan_of(self.stages, known, self.returns)
 
-    def close(self) -> None:
-        """Free the memory and the lanes. Nothing is on the device."""
-        self.buffers.close()
-        if not self._device.closed:
-            self.lanes.close()
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The jobs, in their order."""
+        return tuple(stage.job for stage in self.stages)
+
+    def __repr__(self) -> str:
+        return f"<Pipeline {self.name} on {self.jobs[0].cache.device.spec}>"
+
+
+def _stage(given: Any) -> Stage:
+    if isinstance(given, Job):
+        return Stage(given, {})
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], Job) and isinstance(given[1], Mapping):
+        job, takes = given
+        for name in takes:
+            if not isinstance(name, str):
+                raise ArgumentError(f"parameters of job {job.name} must be named by strings, got {name!r}")
+        return Stage(job, dict(takes))
+    kind = "a kk.Pipeline: list its jobs instead" if isinstance(given, Pipeline) else repr(given)
+    raise ArgumentError(f'jobs must be kk.Job or (kk.Job, {{"parameter": "name"}}), got {kind}')
+
+
+def _parse_returns(returns: Any) -> tuple[str, ...] | None:
+    if returns is None:
+        return None
+    if not isinstance(returns, str | Iterable):
+        raise ArgumentError(f"returns must be names of outputs, got a {type(returns).__name__}")
+    names = (returns,) if isinstance(returns, str) else tuple(returns)
+    if not names:
+        raise ArgumentError("returns must name at least one output: the result is how a batch reports that it is done")
+    for name in names:
+        if not isinstance(name, str):
+            raise ArgumentError(f"returns must be names of outputs, got {name!r}")
+    return names

@@ -25,7 +25,7 @@ class Pool(Generic[T]):
 
     def __init__(self, make: Callable[[int], T], most: int) -> None:
         self._make = make
-        self._most = most
+        self.most = most
         self._idle: dict[int, list[T]] = {}
 
     def take(self, nbytes: int) -> T:
@@ -44,7 +44,7 @@ class Pool(Generic[T]):
             while len(self._idle) >= _SIZES:
                 self._idle.pop(next(iter(self._idle), None), None)  # type: ignore[arg-type]
             idle = self._idle.setdefault(nbytes, [])
-        if len(idle) < self._most:
+        if len(idle) < self.most:
             idle.append(thing)
 
     def clear(self) -> bool:

@@ -18,128 +18,198 @@ from ..devices.guests import is_guest
 from ..devices.host_data import host_view, parse_dtype
 from ..devices.lanes import Block, Lanes, Mark
 from ..errors import ArgumentError, OutOfMemory
-from .job import Job
+from .intermediate import Intermediate
+from .plan import check_output_dtype
 
 if TYPE_CHECKING:
     from ..programs.signature import Parameter
-    from .binding import Binding
+    from .binding import Binding, Wiring
     from .buffers import Buffers
+    from .job import Job
+    from .pipeline import Pipeline
+    from .plan import Plan, Step
+    from .timeline import Span
+
+Shape = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 class Result:
-    """One output of a submission: the buffer it is in, and the block it is downloaded to."""
+    """One array that comes back: the cell it is in, and the block it is downloaded to."""
 
-    __slots__ = ("block", "dtype", "index", "name", "nbytes", "shape")
+    __slots__ = ("block", "cell", "dtype", "name", "nbytes", "shape")
 
-    def __init__(self, name: str, index: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(self, name: str, cell: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.name = name
-        self.index = index
+        self.cell = cell
         self.shape = shape
         self.dtype = dtype
-        self.nbytes = math.prod(shape) * dtype.itemsize  # not NumPy's, which wraps round at 2**63
+        self.nbytes = byte_count(shape, dtype)
         self.block: Block | None = None
+
+
+class Launch:
+    """One kernel of a submission. Arguments go by the index of the parameter, memory by its cell (see `plan.py`)."""
+
+    __slots__ = ("binding", "buffers", "cleared", "grid", "job", "made", "originals", "step", "values")
+
+    def __init__(self, job: Job, step: Step, binding: Binding) -> None:
+        self.job = job
+        self.step = step
+        self.binding = binding
+        self.grid: Any = None
+        self.values: dict[int, Any] = {}  # scalars as the driver takes them
+        self.originals: dict[int, Any] = {}  # and as the caller passed them
+        self.buffers: dict[int, int] = {}  # parameters that are arrays, and their cells
+        self.made: list[int] = []  # cells that nobody passed: they begin here
+        self.cleared: list[int] = []  # those of them that start as zeros
 
 
 class Submission:
     """One submitted batch."""
 
-    def __init__(self, job: Job, future: Future[Any]) -> None:
-        self.job = job
+    def __init__(self, work: Job | Pipeline, future: Future[Any]) -> None:
+        self.work = work
         self.future = future
-        self.binding: Binding
         self.number = 0
         self.slot = 0
-        self.grid: Any = None
-        self.values: dict[int, Any] = {}  # scalars and device arrays as the driver takes them
-        self.originals: dict[int, Any] = {}  # and as the caller passed them, which also keeps the arrays alive
-        self.on_device: set[int] = set()  # those of them that are device arrays
-        self.fences: list[Fence] = []  # after what other libraries do with arrays that they share
+        self.launches: list[Launch] = []
+        # Arrays, by their cells:
+        self.shapes: dict[int, Shape] = {}
         self.blocks: dict[int, Block] = {}  # copies of host arrays
         self.borrowed: dict[int, np.ndarray[Any, Any]] = {}  # host arrays that are read while under way
+        self.on_device: dict[int, Any] = {}  # the caller's device arrays, as the driver takes them
+        self.kept: list[Array] = []  # and themselves, which keeps them alive
+        self.fences: list[Fence] = []  # after what other libraries do with arrays that they share
         self.results: list[Result] = []
-        self.cleared: set[int] = set()  # outputs that start as zeros
         # While it is on the device:
         self.arrays: list[tuple[int, Array]] = []
         self.held: list[Any] = []
         self.marks: list[Mark] = []
+        self.uploaded_bytes = 0
         self.staged = (0.0, 0.0)  # when the host arrays were copied
         self.dispatched = (0.0, 0.0)
         # While somebody traces: what the submitting thread did, and when the stages began and ended.
         self.parent: Any = None
-        self.stages: list[tuple[float, float]] = []
+        self.spans: tuple[Span, ...] = ()
 
-    def stage(self, binding: Binding, batch: Mapping[str, Any], lanes: Lanes, buffers: Buffers) -> None:
+    def stage(self, wiring: Wiring, batch: Mapping[str, Any], lanes: Lanes, buffers: Buffers) -> None:
         """Check a batch's arguments and copy its host arrays."""
-        self.binding = binding
         start = time.perf_counter()
+        plan = wiring.plan
         for name in batch:
-            if name not in binding.names:
-                known = ", ".join(binding.names) or "none"
-                raise ArgumentError(f"job {self.job.name} has no argument {name!r}; it has: {known}")
-        self.grid = dimensions(self.job.grid_for(batch), "grid")
-        outputs = self.job.outputs
-        for index, param in enumerate(binding.params):
-            if param.name in batch:
-                self._take(index, param, batch[param.name], lanes, buffers)
-            elif param.name not in outputs:
-                raise ArgumentError(f"job {self.job.name} needs its argument {param.name!r}; pass it with the batch")
-            if param.name in outputs:
-                self._expect(index, param, batch)
+            if name not in plan.arguments:
+                known = ", ".join(plan.arguments) or "none"
+                raise ArgumentError(f"{self.work.label} has no argument {name!r}; it has: {known}")
+        given = {plan.arguments[name]: value for name, value in batch.items()}
+        given.update(plan.constants)
+        for stage, step, binding in zip(self.work.stages, plan.steps, wiring.bindings, strict=True):
+            launch = Launch(stage.job, step, binding)
+            arguments = batch if plan.plain else self._arguments(step, given)
+            launch.grid = dimensions(launch.job.grid_for(arguments), "grid")
+            for index, param in enumerate(step.params):
+                cell = step.cells[index]
+                if cell in self.shapes:
+                    self._hand_on(launch, index, param, given.get(cell))
+                elif cell in given:
+                    self._take(launch, index, param, given[cell], lanes, buffers)
+                elif param.name not in launch.job.outputs:
+                    self._refuse_missing(launch, index, plan)
+                if param.name in launch.job.outputs:
+                    self._expect(launch, index, param, arguments)
+            self.launches.append(launch)
+        self.results = [Result(name, cell, *self.shapes[cell]) for name, cell in plan.returns]
         self.staged = (start, time.perf_counter())
 
-    def _take(self, index: int, param: Parameter, value: Any, lanes: Lanes, buffers: Buffers) -> None:
-        kernel = self.binding.kernel
+    def _arguments(self, step: Step, given: Mapping[int, Any]) -> dict[str, Any]:
+        """What the functions of a job see: its own arguments, by the names of its parameters."""
+        return {
+            param.name: given[cell] if cell in given else Intermediate(*self.shapes[cell])
+            for param, cell in zip(step.params, step.cells, strict=True)
+            if cell in given or cell in self.shapes
+        }
+
+    def _take(self, launch: Launch, index: int, param: Parameter, value: Any, lanes: Lanes, buffers: Buffers) -> None:
+        """An argument of the batch: a scalar, or an array that is used here for the first time."""
         if param.kind not in ("buffer", "any") or (param.kind == "any" and isinstance(value, np.generic | bytes)):
-            self.values[index] = kernel.convert(index, value)
-            self.originals[index] = value
+            launch.values[index] = launch.binding.kernel.convert(index, value)
+            launch.originals[index] = value
             return
+        cell = launch.step.cells[index]
+        launch.buffers[index] = cell
         if isinstance(value, Array):
-            self.values[index] = kernel.convert(index, value)
-            self.originals[index] = value
-            self.on_device.add(index)
+            self.on_device[cell] = launch.binding.kernel.convert(index, value)
+            self.kept.append(value)
+            self.shapes[cell] = tuple(value.shape), parse_dtype(param.dtype or value.dtype)
             value.stop_recycling()  # lanes are orders of their own
             return
-        host = _host_array(value, param.dtype, f"argument {param.name!r} of job {self.job.name}")
+        label = f"argument {param.name!r} of job {launch.job.name}"
+        host = _host_array(value, param.dtype, label)
         dtype = host.dtype if param.dtype is None else np.dtype(param.dtype)
         if host.dtype != dtype:
-            raise ArgumentError(
-                f"argument {param.name!r} of job {self.job.name} must be {dtype.name}, got {host.dtype.name}; convert it with "
-                ".astype"
-            )
-        if self.job.copy or lanes.shares_memory or not host.flags.c_contiguous:
-            block = self.blocks[index] = buffers.blocks.take(max(host.nbytes, 16))
+            raise ArgumentError(f"{label} must be {dtype.name}, got {host.dtype.name}; convert it with .astype")
+        if self.work.copy or lanes.shares_memory or not host.flags.c_contiguous:
+            block = self.blocks[cell] = buffers.blocks.take(max(host.nbytes, 16))
             if host.nbytes:
                 buffers.copier.copy(block.host[: host.nbytes].view(dtype).reshape(host.shape), host)
         else:
-            self.borrowed[index] = host
-        self.originals[index] = host.shape, dtype
+            self.borrowed[cell] = host
+        self.uploaded_bytes += host.nbytes
+        self.shapes[cell] = host.shape, dtype
 
-    def _expect(self, index: int, param: Parameter, batch: Mapping[str, Any]) -> None:
-        label = f"output {param.name!r} of job {self.job.name}"
-        wanted = self.job.output_for(param.name, batch)
-        passed = self.originals.get(index)
-        if isinstance(passed, tuple):
-            shape, dtype = passed
-        elif passed is not None:
-            shape, dtype = tuple(passed.shape), parse_dtype(param.dtype or getattr(passed, "dtype", "u1"))
-        elif wanted is None:
+    def _hand_on(self, launch: Launch, index: int, param: Parameter, value: Any) -> None:
+        """An array that an earlier launch has made or used."""
+        cell = launch.step.cells[index]
+        label, dtype = f"parameter {param.name!r} of job {launch.job.name}", self.shapes[cell][1]
+        if param.kind not in ("buffer", "any"):
+            raise ArgumentError(f"{label} is a {param.kind}, and {launch.step.names[index]!r} is an array")
+        if param.dtype is not None and np.dtype(param.dtype) != dtype:
             raise ArgumentError(
-                f"{label} has neither shape nor dtype: name them in outputs=, or pass the array with the batch"
+                f"{label} must be {np.dtype(param.dtype).name}, got {launch.step.names[index]!r}, which is {dtype.name}"
             )
-        else:
-            shape, dtype = wanted
-            if param.dtype is not None and dtype != np.dtype(param.dtype):
+        if isinstance(value, Array):
+            launch.binding.kernel.convert(index, value)  # it may not fit this kernel
+        launch.buffers[index] = cell
+
+    def _refuse_missing(self, launch: Launch, index: int, plan: Plan) -> None:
+        name, called = launch.step.params[index].name, launch.step.names[index]
+        what = "it" if name == called else repr(called)
+        raise ArgumentError(f"job {launch.job.name} needs its argument {name!r}; pass {what} with the batch")
+
+    def _expect(self, launch: Launch, index: int, param: Parameter, arguments: Mapping[str, Any]) -> None:
+        """An output: where nobody passed it, it begins here."""
+        cell = launch.step.cells[index]
+        label = f"output {param.name!r} of job {launch.job.name}"
+        wanted = launch.job.output_for(param.name, arguments)
+        passed = self.shapes.get(cell)
+        if passed is None:
+            if wanted is None:
                 raise ArgumentError(
-                    f"{label} must be {np.dtype(param.dtype).name} as in the kernel, got {dtype.name} in outputs="
+                    f"{label} has neither shape nor dtype: name them in outputs=, or pass the array with the batch"
                 )
+            check_output_dtype(launch.job, param, wanted[1])
+            launch.buffers[index] = cell
+            launch.made.append(cell)
             if param.access != "w":
-                self.cleared.add(index)
-        if wanted is not None and dtype != wanted[1]:
-            raise ArgumentError(f"{label} must be {wanted[1].name} as in outputs=, got an array of {dtype.name}")
-        result = Result(param.name, index, shape, dtype)
-        if result.nbytes > sys.maxsize:  # drivers and NumPy have many names for this
-            raise OutOfMemory(f"{label} would be {result.nbytes:,} bytes, more than can be addressed")
-        self.results.append(result)
+                launch.cleared.append(cell)
+            self.shapes[cell] = wanted
+        elif wanted is not None and passed[1] != wanted[1]:
+            raise ArgumentError(f"{label} must be {wanted[1].name} as in outputs=, got an array of {passed[1].name}")
+        elif wanted is not None and passed[0] != wanted[0] and self._was_made(cell):
+            raise ArgumentError(
+                f"{label} has the shape {wanted[0]} in outputs=, but the array comes from an earlier job, where its shape is "
+                f"{passed[0]}"
+            )
+        nbytes = byte_count(*self.shapes[cell])
+        if nbytes > sys.maxsize:  # drivers and NumPy have many names for this
+            raise OutOfMemory(f"{label} would be {nbytes:,} bytes, more than can be addressed")
+
+    def _was_made(self, cell: int) -> bool:
+        return any(cell in launch.made for launch in self.launches)
+
+
+def byte_count(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """The size of an array; not by NumPy, whose numbers wrap round at 2**63."""
+    return math.prod(shape) * dtype.itemsize
 
 
 def _host_array(value: Any, dtype: str | None, label: str) -> np.ndarray[Any, Any]:

@@ -25,14 +25,15 @@ _QUEUES, _SLOTS, _HOST = 1, 2, 3  # the groups of tracks
 
 
 class Span(NamedTuple):
-    """One stage of one batch, in seconds of `time.perf_counter`."""
+    """One stage of one batch, in seconds of `time.perf_counter`. Each kernel of a pipeline has a span of its own."""
 
     engine: str  # "upload", "compute", "download"; "copy" and "dispatch" are the host's
     start: float
     end: float
     batch: int
-    job: str
+    job: str  # of a pipeline: its name, and for "compute" that of the job
     slot: int
+    nbytes: int = 0  # how much was uploaded or downloaded
 
 
 class Timeline:
@@ -60,35 +61,53 @@ class Timeline:
         """
         sent, last = submission.dispatched[0], self._last
         if lanes.shares_memory:
-            (done,) = times  # nothing is moved: all is over when the kernel is
-            starts, times = (sent, max(sent, last[2]), done), (sent, done, done)
-        elif lanes.single:
-            starts = (max(sent, last[2]), times[0], times[1])
+            kernels, done = list(times), times[-1]  # nothing is moved: all is over when the last kernel is
+            uploaded = sent
+            starts = (sent, max(sent, last[2]), done)
         else:
-            starts = (max(sent, last[0]), max(times[0], last[1]), max(times[1], last[2]))
-        self._last = (times[0], times[1], times[2])
-        stages = list(zip(starts, times, strict=True))
-        self.keep(submission, stages, lanes.shares_memory)
+            uploaded, *kernels, done = times
+            if lanes.single:
+                starts = (max(sent, last[2]), uploaded, kernels[-1])
+            else:
+                starts = (max(sent, last[0]), max(uploaded, last[1]), max(kernels[-1], last[2]))
+        self._last = (uploaded, kernels[-1], done)
+        computing = list(zip((starts[1], *kernels[:-1]), kernels, strict=True))
+        self.keep(submission, (starts[0], uploaded), computing, (starts[2], done), lanes.shares_memory)
 
-    def keep(self, submission: Submission, stages: Sequence[tuple[float, float]], shares_memory: bool) -> None:
-        """Keep a batch whose upload, compute and download began and ended so."""
-        stages = list(stages)
+    def keep(
+        self,
+        submission: Submission,
+        upload: tuple[float, float],
+        kernels: Sequence[tuple[float, float]],
+        download: tuple[float, float],
+        shares_memory: bool,
+    ) -> None:
+        """Keep a batch whose upload, kernels and download began and ended so."""
         if shares_memory:
-            stages[0] = submission.staged  # filling the block was the upload
+            upload = submission.staged  # filling the block was the upload
             self._shares_memory = True
-        named = [*zip(ENGINES, stages, strict=True), ("copy", submission.staged), ("dispatch", submission.dispatched)]
+        name = submission.work.name
+        computed = [(launch.job.name, times) for launch, times in zip(submission.launches, kernels, strict=True)]
+        came = sum(result.nbytes for result in submission.results)
+        named = [
+            ("upload", name, upload, submission.uploaded_bytes),
+            *(("compute", job, times, 0) for job, times in computed),
+            ("download", name, download, came),
+            ("copy", name, submission.staged, 0),
+            ("dispatch", name, submission.dispatched, 0),
+        ]
         spans = tuple(
-            Span(engine, start, max(start, end), submission.number, submission.job.name, submission.slot)
-            for engine, (start, end) in named
+            Span(engine, start, max(start, end), submission.number, job, submission.slot, nbytes)
+            for engine, job, (start, end), nbytes in named
         )
         with self._lock:
             self._batches.append(spans)
-        submission.stages = stages
-        for engine, (start, end) in zip(ENGINES, stages, strict=True):
-            before = self._busy_until[engine]
-            if end > before:
-                self.busy_seconds[engine] += end - max(start, before)
-                self._busy_until[engine] = end
+        submission.spans = spans[:-2]
+        for span in submission.spans:
+            before = self._busy_until[span.engine]
+            if span.end > before:
+                self.busy_seconds[span.engine] += span.end - max(span.start, before)
+                self._busy_until[span.engine] = span.end
 
     @property
     def spans(self) -> list[Span]:
@@ -152,7 +171,8 @@ class Timeline:
                 "ph": "X",
                 "ts": round((span.start - origin) * 1e6, 3),
                 "dur": round((span.end - span.start) * 1e6, 3),
-                "args": {"batch": span.batch, "job": span.job, "slot": span.slot},
+                "args": {"batch": span.batch, "job": span.job, "slot": span.slot}
+                | ({"bytes": span.nbytes} if span.nbytes else {}),
             }
             if span.engine in ENGINES:
                 events.append(

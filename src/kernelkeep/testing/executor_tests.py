@@ -15,10 +15,21 @@ from .executor_parts.failures import FailureTests
 from .executor_parts.inputs import InputTests
 from .executor_parts.mapping import MapTests
 from .executor_parts.outputs import OutputTests
+from .executor_parts.pipelines import PipelineTests
 from .executor_parts.tracing import TraceTests
 
 __all__ = ["ExecutorTests"]
 
 
-class ExecutorTests(EndingTests, TraceTests, AsyncTests, BacklogTests, FailureTests, MapTests, OutputTests, InputTests):
+class ExecutorTests(
+    EndingTests,
+    TraceTests,
+    AsyncTests,
+    BacklogTests,
+    FailureTests,
+    MapTests,
+    PipelineTests,
+    OutputTests,
+    InputTests,
+):
     """The conformance suite of the executor. Subclass it in a test file and name the backend."""

@@ -15,19 +15,26 @@ from kernelkeep.execution.timeline import Span, Timeline, covered, merged
 
 def add(timeline: Timeline, number: int, times: list[float], *, shared: bool = False, slot: int = 0) -> None:
     """A batch copied in the two seconds before its upload, and dispatched in the half second before it."""
-    flight: Any = SimpleNamespace(
-        number=number, slot=slot, job=SimpleNamespace(name="saxpy"), staged=(times[0] - 2, times[0] - 1),
-        dispatched=(times[0] - 0.5, times[0]),
+    flight = batch_of("saxpy", ["saxpy"], number, slot, (times[0] - 2, times[0] - 1), (times[0] - 0.5, times[0]))
+    upload, compute, download = zip(times[::2], times[1::2], strict=True)
+    timeline.keep(flight, upload, [compute], download, shared)
+
+
+def batch_of(
+    name: str, jobs: list[str], number: int, slot: int, staged: tuple[float, float], dispatched: tuple[float, float]
+) -> Any:
+    return SimpleNamespace(
+        number=number, slot=slot, work=SimpleNamespace(name=name), staged=staged, dispatched=dispatched, uploaded_bytes=8,
+        launches=[SimpleNamespace(job=SimpleNamespace(name=job)) for job in jobs], results=[SimpleNamespace(nbytes=4)],
     )  # fmt: skip
-    timeline.keep(flight, list(zip(times[::2], times[1::2], strict=True)), shared)
 
 
 def test_a_batch_has_a_span_for_each_stage() -> None:
     timeline = Timeline("gpu:0", 3)
     add(timeline, 7, [10, 11, 12, 15, 16, 18], slot=2)
     assert timeline.spans == [
-        Span("upload", 10, 11, 7, "saxpy", 2), Span("compute", 12, 15, 7, "saxpy", 2),
-        Span("download", 16, 18, 7, "saxpy", 2), Span("copy", 8, 9, 7, "saxpy", 2), Span("dispatch", 9.5, 10, 7, "saxpy", 2),
+        Span("upload", 10, 11, 7, "saxpy", 2, 8), Span("compute", 12, 15, 7, "saxpy", 2),
+        Span("download", 16, 18, 7, "saxpy", 2, 4), Span("copy", 8, 9, 7, "saxpy", 2), Span("dispatch", 9.5, 10, 7, "saxpy", 2),
     ]  # fmt: skip
 
 
@@ -35,9 +42,7 @@ def test_a_stage_begins_when_what_it_waits_for_is_done() -> None:
     timeline = Timeline("gpu:0", 3)
     several: Any = SimpleNamespace(shares_memory=False, single=False)
     for number, sent, ends in ((0, 1.0, (3.0, 7.0, 9.0)), (1, 2.0, (5.0, 8.0, 12.0)), (2, 10.0, (11.0, 13.0, 14.0))):
-        flight: Any = SimpleNamespace(
-            number=number, slot=0, job=SimpleNamespace(name="saxpy"), staged=(sent, sent), dispatched=(sent, sent)
-        )
+        flight = batch_of("saxpy", ["saxpy"], number, 0, (sent, sent), (sent, sent))
         timeline.add(flight, ends, several)
     spans = [(span.engine, span.start, span.end) for span in timeline.spans if span.engine not in ("copy", "dispatch")]
     assert spans == [
@@ -54,13 +59,34 @@ def test_a_stage_begins_when_what_it_waits_for_is_done() -> None:
 def test_where_memory_is_shared_filling_it_is_the_upload() -> None:
     timeline = Timeline("cpu:0", 3)
     add(timeline, 0, [10, 10, 12, 15, 16, 16], shared=True)
-    assert timeline.spans[0] == Span("upload", 8, 9, 0, "saxpy", 0)
+    assert timeline.spans[0] == Span("upload", 8, 9, 0, "saxpy", 0, 8)
     named = {(event.get("pid"), event.get("tid")): event["args"]["name"] for event in timeline.chrome_trace()["traceEvents"]
              if event["name"] == "thread_name"}  # fmt: skip
     tracks = {(named[event["pid"], event["tid"]], event["name"]) for event in timeline.chrome_trace()["traceEvents"]
               if event["ph"] == "X"}  # fmt: skip
     assert ("upload queue", "saxpy 0") in tracks
     assert ("slot 0", "compute") in tracks and ("slot 0", "upload") not in tracks, "it was in no slot yet"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_each_kernel_of_a_pipeline_has_a_span_under_its_own_name(shared: bool) -> None:
+    timeline = Timeline("gpu:0", 3)
+    lanes: Any = SimpleNamespace(shares_memory=shared, single=True)
+    flight = batch_of("blur+edges", ["blur", "edges"], 0, 0, (1.0, 2.0), (3.0, 3.5))
+    timeline.add(flight, [5.0, 6.0] if shared else [4.0, 5.0, 6.0, 7.0], lanes)
+    spans = [(span.engine, span.job, span.start, span.end) for span in timeline.spans[:4]]
+    if shared:
+        assert spans == [
+            ("upload", "blur+edges", 1, 2), ("compute", "blur", 3, 5),
+            ("compute", "edges", 5, 6), ("download", "blur+edges", 6, 6),
+        ]  # fmt: skip
+    else:
+        assert spans == [
+            ("upload", "blur+edges", 3, 4), ("compute", "blur", 4, 5),
+            ("compute", "edges", 5, 6), ("download", "blur+edges", 6, 7),
+        ]  # fmt: skip
+    events = [event for event in timeline.chrome_trace()["traceEvents"] if event["ph"] == "X"]
+    assert {event["name"] for event in events if event["cat"] == "compute"} == {"blur 0", "edges 0"}
 
 
 def test_a_span_does_not_end_before_it_starts() -> None:
