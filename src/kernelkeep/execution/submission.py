@@ -192,6 +192,9 @@ class Submission:
             if param.access != "w":
                 launch.cleared.append(cell)
             self.shapes[cell] = wanted
+            nbytes = byte_count(*wanted)
+            if nbytes > sys.maxsize:  # drivers and NumPy have many names for this
+                raise OutOfMemory(f"{label} would be {nbytes:,} bytes, more than can be addressed")
         elif wanted is not None and passed[1] != wanted[1]:
             raise ArgumentError(f"{label} must be {wanted[1].name} as in outputs=, got an array of {passed[1].name}")
         elif wanted is not None and passed[0] != wanted[0] and self._was_made(cell):
@@ -199,9 +202,6 @@ class Submission:
                 f"{label} has the shape {wanted[0]} in outputs=, but the array comes from an earlier job, where its shape is "
                 f"{passed[0]}"
             )
-        nbytes = byte_count(*self.shapes[cell])
-        if nbytes > sys.maxsize:  # drivers and NumPy have many names for this
-            raise OutOfMemory(f"{label} would be {nbytes:,} bytes, more than can be addressed")
 
     def _was_made(self, cell: int) -> bool:
         return any(cell in launch.made for launch in self.launches)
