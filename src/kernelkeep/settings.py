@@ -7,6 +7,7 @@
     KERNELKEEP_KEYS_DIR       where the keys of `kernelkeep keys` are; by default `kernelkeep/keys` in the user's configuration
     KERNELKEEP_LIVE           "0": `kernelkeep top` does not see the process; a path: where processes are found instead of
                               `kernelkeep` in $XDG_RUNTIME_DIR, or the user's cache folder
+    KERNELKEEP_DIARY          "0": keep no record of what was done in the cache folder; `kernelkeep report` draws from it
     KERNELKEEP_NATIVE         "0": leave the module in C alone, and use its twin in plain Python
     KERNELKEEP_REQUIRE        comma-separated backends whose absence fails the tests instead of skipping them
 
@@ -93,6 +94,11 @@ def live_dir() -> Path | None:
 def device_spec() -> str | None:
     """The device to open when the caller names none."""
     return os.environ.get("KERNELKEEP_DEVICE") or None
+
+
+def keeps_diary() -> bool:
+    """Whether what is done is recorded in the cache folder."""
+    return os.environ.get("KERNELKEEP_DIARY", "1") != "0"
 
 
 def native() -> bool:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 from typing import Protocol
 
+from ..activity.minutes import every_minute
 from ..platforms import system
 from ..weak_set import WeakSet
 from .lifetime_counts import discard_abandoned, save_abandoned
@@ -14,6 +15,7 @@ from .lifetime_counts import discard_abandoned, save_abandoned
 class _Cache(Protocol):
     def close(self) -> None: ...
     def lose(self) -> None: ...
+    def save_counts(self) -> None: ...
 
 
 _open_caches: WeakSet[_Cache] = WeakSet()
@@ -35,6 +37,12 @@ def _close_all() -> None:
         with contextlib.suppress(Exception):
             cache.close()
     save_abandoned()
+
+
+@every_minute
+def _save_counts() -> None:
+    for cache in list(_open_caches):
+        cache.save_counts()
 
 
 def _in_child() -> None:

@@ -315,6 +315,8 @@ class ProgramCache:
         return self._add(hit.value, SaveState(facts, saved=True, place=hit.place), digest, alias), hit.origin
 
     def _compile(self, source: Source, digest: str, alias: Hashable) -> LoadedProgram:
+        from .diary_notes import note_compile, note_failed_compile  # a program that is found needs none
+
         start = time.perf_counter()
         try:
             with (
@@ -323,8 +325,9 @@ class ProgramCache:
             ):
                 program = self._with_relief(lambda: self.device.build(source))
                 current.set(bytes=int(program.nbytes))
-        except CompileError:
+        except CompileError as error:
             self._counters.add(misses=1, compile_errors=1)
+            note_failed_compile(self.disk, source, error)
             raise
         seconds = time.perf_counter() - start
         self._counters.add(misses=1, compiles=1, compile_seconds=seconds)
@@ -342,6 +345,7 @@ class ProgramCache:
         state = SaveState(facts, saved=False)
         if self.saver.automatic:
             self.saver.save(program, state)
+        note_compile(self.disk, facts)
         loaded = self._add(program, state, digest, alias)
         self._lifetime.save()
         return loaded
@@ -395,6 +399,11 @@ class ProgramCache:
         self.chain.flush()
         self._lifetime.save()
         return written
+
+    def save_counts(self) -> None:
+        """Add to the statistics and the diary of all processes what was counted since the last time."""
+        if not self.closed:
+            self._lifetime.save(note=True)
 
     def finish_saving(self) -> None:
         """Wait until what is being saved in the background is saved. A shared store that hangs is not waited for."""
@@ -473,7 +482,7 @@ class ProgramCache:
             self.saver.close()
             self.chain.close()
             self.loaded.clear()
-            self._lifetime.save()
+            self._lifetime.save(note=True)
             live.remove(self)
 
     def __enter__(self) -> Self:

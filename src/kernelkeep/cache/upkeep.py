@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ..activity.diary import FILE_NAME, forget_records
 from ..errors import ArgumentError
 from ..storage.private import Trust, default_trust
 from .entry_files import Stored, Use, look_at, slug
@@ -146,8 +147,21 @@ def verify_root(root: Path, *, repair: bool = False, only: Collection[str] | Non
 
 
 def clear_root(root: Path, only: Collection[str] | None = None) -> Pruned:
-    """Remove the folders of all GPUs with their foreign cache folders. Returns what was removed. The statistics stay."""
-    return _remove(_checked_folders(root, only))
+    """Remove the folders of all GPUs with their foreign cache folders, and without `only` the diary. The statistics stay.
+
+    Returns what was removed.
+    """
+    went = _remove(_checked_folders(root, only))
+    return went if only is not None else _without_diary(root, went, None)
+
+
+def _without_diary(root: Path, went: Pruned, before: float | None, trust: Trust | None = None) -> Pruned:
+    """Remove the diary's records made before a time, or all of it; what cannot be removed is `left`."""
+    try:
+        forget_records(root, before, trust)
+    except OSError as error:
+        return msgspec.structs.replace(went, left=(*went.left, f"{root / FILE_NAME}: {error.strerror or error}"))
+    return went
 
 
 def _remove(folders: Collection[GpuFolder]) -> Pruned:
@@ -174,8 +188,8 @@ def prune_root(
 ) -> Pruned:
     """Remove folders that `gone` names, entries not used for `max_age_days`, and the oldest down to `max_bytes`.
 
-    The folder `in_use` is never gone, and its foreign cache folder, which is open, stays. A `dry_run` removes nothing and
-    returns what would be removed.
+    The folder `in_use` is never gone, and its foreign cache folder, which is open, stays. Without `only`, records of the diary
+    that are older than `max_age_days` go too. A `dry_run` removes nothing and returns what would be removed.
     """
     for name, value in (("max_age_days", max_age_days), ("max_bytes", max_bytes)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
@@ -194,7 +208,10 @@ def prune_root(
         left = _remove(leaving)
     prune = _would_prune if dry_run else _prune
     number, size = prune(staying, before, max_bytes, in_use)
-    return Pruned(left.entries + number, left.bytes + size, left.folders, left.left, left.in_use)
+    pruned = Pruned(left.entries + number, left.bytes + size, left.folders, left.left, left.in_use)
+    if before is None or only is not None or dry_run:
+        return pruned
+    return _without_diary(root, pruned, before, trust)
 
 
 def is_gone_from(here: Mapping[str, Collection[_Fingerprint]]) -> Callable[[GpuFolder], bool]:

@@ -219,7 +219,7 @@ def clear(
     device: FolderSpec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove every program and the drivers' own files in the cache folder. The statistics stay.
+    """Remove every program, the drivers' own files and the diary in the cache folder. The statistics stay.
 
     Ends with 1 if something could not be removed.
     """

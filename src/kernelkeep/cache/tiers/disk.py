@@ -269,6 +269,21 @@ class DiskTier(Tier):
             return dict.fromkeys(COUNTERS, 0.0)
         return read_file(self.root / "cache_stats.json", self.trust)
 
+    # --- the diary of all processes
+
+    def note(self, kind: str, facts: dict[str, Any]) -> None:
+        """Add a record to the diary of the cache folder, where it can be kept. Never raises."""
+        if self._root_usable:
+            from ...activity.diary import add_record  # at the end of a process, or beside a compile
+
+            add_record(self.root, kind, facts, self.trust)
+
+    def note_counts(self, counts: dict[str, float], since: float) -> None:
+        """Record what was counted since a time."""
+        counted = {name: round(value, 6) for name, value in counts.items() if value}
+        if counted:
+            self.note("counts", {"since": round(since, 3), "device": self.folder.path.name, "counts": counted})
+
     # --- upkeep
 
     def count(self) -> tuple[int, int]:
