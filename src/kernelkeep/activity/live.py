@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from .. import __version__, settings
 from ..platforms import system
+from . import minutes
 from .facts import Facts, Sums
 
 T = TypeVar("T")
@@ -176,6 +177,7 @@ def _start_thread() -> None:
 
 def _listen() -> None:
     time.sleep(_LISTEN_AFTER_SECONDS)
+    minutes.start()
     with contextlib.suppress(Exception):  # nobody can watch this process then; nothing else changes
         from .live_server import serve
 
