@@ -12,7 +12,6 @@ import contextlib
 import json
 import logging
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from .. import settings
 from ..storage.files import Damaged, append_line, read_regular, replace_appended, size_of, write_temporary
 from ..storage.locks import FileLock, LockHeld, LockUnavailable
 from ..storage.private import Trust, default_trust
+from .program_name import program_name
 
 FILE_NAME = "diary.jsonl"
 LARGEST_BYTES = 1 << 20  # a diary that is longer is condensed
@@ -74,15 +74,6 @@ def forget_records(folder: Path, before: float | None = None, trust: Trust | Non
         return
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
-
-
-def program_name() -> str:
-    """The script that runs, without its arguments: they may hold secrets."""
-    path = (getattr(sys, "argv", None) or [""])[0]
-    name = os.path.basename(path)  # noqa: PTH119
-    if name in ("__main__.py", "__init__.py"):  # python -m package
-        name = os.path.basename(os.path.dirname(path))  # noqa: PTH119, PTH120
-    return name[:80] or "python"
 
 
 def _parse(data: bytes) -> list[Record]:

@@ -25,6 +25,7 @@ from .. import __version__, settings
 from ..platforms import system
 from . import minutes
 from .facts import Facts, Sums
+from .program_name import program_name
 
 T = TypeVar("T")
 
@@ -92,7 +93,7 @@ def snapshot() -> dict[str, Any]:
         "time": time.time(),
         "process": {
             "pid": os.getpid(),
-            "program": _program_name(),
+            "program": program_name(),
             "host": system.host_name(),
             "started": _began,
             "interpreter": sys.version.split()[0],
@@ -120,15 +121,6 @@ def _shown(one: _Opened, now: float) -> dict[str, Any] | None:
         "now": facts.now,
         "histograms": facts.histograms,
     }
-
-
-def _program_name() -> str:
-    """The script, without its arguments: they may hold secrets."""
-    arguments: list[str] = getattr(sys, "argv", [])
-    path = arguments[0] if arguments else ""
-    if path.endswith(("__main__.py", "__init__.py")):  # python -m package
-        return os.path.basename(os.path.dirname(path))  # noqa: PTH119, PTH120
-    return os.path.basename(path) or "interactive"  # noqa: PTH119
 
 
 class Work:
