@@ -499,6 +499,11 @@ class ProgramCache:
     def __repr__(self) -> str:
         return f"<ProgramCache for {self.device.spec} in {self.cache_dir}: {len(self.loaded)} programs>"
 
+    def _repr_html_(self) -> str:
+        from .html import cache_html
+
+        return cache_html(self)
+
     def check_open(self) -> None:
         """`DeviceError` if the cache is closed, or belongs to the process this one was forked from."""
         if self.closed:

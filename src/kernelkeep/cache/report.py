@@ -51,6 +51,11 @@ class PreloadReport:
         text = f"{self.loaded} {noun} ready in {self.seconds * 1e3:.0f} ms: {', '.join(parts)}"
         return "\n".join([text, *(f"failed: {failure}" for failure in self.failed)])
 
+    def _repr_html_(self) -> str:
+        from .html import preload_html
+
+        return preload_html(self)
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -94,6 +99,14 @@ class Explanation:
             f"  {'=' if self.found else ' '} {escaped(label)}: {escaped(value)}" for label, value in self.fields.items()
         ]
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Explanation: {str(self).splitlines()[0]}>"
+
+    def _repr_html_(self) -> str:
+        from .html import explanation_html
+
+        return explanation_html(self)
 
 
 def _side(value: str | None) -> str:

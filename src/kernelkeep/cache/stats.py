@@ -99,6 +99,11 @@ class CacheStats(msgspec.Struct, frozen=True):
         width = max(len(label) for label, _ in rows)
         return "\n".join(f"{label.ljust(width)}  {value}" for label, value in rows)
 
+    def _repr_html_(self) -> str:
+        from .html import stats_html
+
+        return stats_html(self)
+
     def remote_rows(self) -> list[tuple[str, str]]:
         """The lines about shared stores; none where there was nothing to do with any."""
         counts = {

@@ -228,6 +228,11 @@ class StateProgram:
         what = f"{len(next(iter(self.tasks.values())))} tasks" if self.tasks else f"{self.items} items"
         return f"<StateProgram {self.name}, {self.coupling}, {what}: {', '.join(self.state)}>"
 
+    def _repr_html_(self) -> str:
+        from .html import program_html
+
+        return program_html(self)
+
 
 def _array(label: str, value: Any) -> np.ndarray[Any, Any]:
     try:

@@ -128,6 +128,11 @@ class RunReport:
         """The gap between dispatches in seconds: the middle one, and the one that 99 of 100 stay below."""
         return self.gap_p50_seconds, self.gap_p99_seconds
 
+    def _repr_html_(self) -> str:
+        from .html import report_html
+
+        return report_html(self)
+
     def __str__(self) -> str:
         lines = [
             f"{self.program} on {self.device}: {self.iterations:,} iterations in {self.seconds:.3f} s ({self.stopped})",

@@ -64,6 +64,11 @@ class Run:
         return self._session.phase
 
     @property
+    def is_over(self) -> bool:
+        """Whether it has ended, so that there is a report."""
+        return self._report is not None
+
+    @property
     def report(self) -> RunReport:
         """What the run did; `ArgumentError` while it goes on."""
         if self._report is None:
@@ -83,6 +88,11 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run of {self.program.name} at iteration {self.iteration:,} on {self._session.device.spec}>"
+
+    def _repr_html_(self) -> str:
+        from .html import run_html
+
+        return run_html(self)
 
 
 def run_to_end(

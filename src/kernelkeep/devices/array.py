@@ -277,6 +277,11 @@ class Array:
         state = "" if self.handle is not None else ", closed"
         return f"Array(shape={self.shape}, dtype={self.dtype.name}, device={self.device.spec!r}{state})"
 
+    def _repr_html_(self) -> str:
+        from .html import array_html
+
+        return array_html(self)
+
     def open_handle(self) -> Any:
         """The handle; `DeviceError` if the array is closed. Another thread may close it right afterwards."""
         handle = self._open_any_handle()

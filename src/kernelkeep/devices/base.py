@@ -456,3 +456,8 @@ class Device(ABC):
 
     def __repr__(self) -> str:
         return f"<Device {self.spec}: {self.info.name}{', closed' if self.closed else ''}>"
+
+    def _repr_html_(self) -> str:
+        from .html import device_html
+
+        return device_html(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import Unsupported
+from ..escaping import escaped
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,24 @@ class DeviceInfo:
     index: int = 0
     memory_bytes: int = 0
     is_interpreter: bool = False  # far slower than a driver: the last to be chosen, and never silently
+
+    def _repr_html_(self) -> str:
+        from .html import device_info_html
+
+        return device_info_html(self)
+
+
+class DeviceList(list[DeviceInfo]):
+    """A list of devices that notebooks show as a table; `str()` has one in each line."""
+
+    def __str__(self) -> str:
+        width = max((len(one.spec) for one in self), default=0)
+        return "\n".join(f"{one.spec.ljust(width)}  {escaped(one.name)} ({escaped(one.driver)})" for one in self)
+
+    def _repr_html_(self) -> str:
+        from .html import devices_html
+
+        return devices_html(self)
 
 
 @dataclass(frozen=True)
@@ -49,6 +68,11 @@ class Capabilities:
     max_group: tuple[int, int, int] = (1024, 1024, 64)
     max_grid: tuple[int, int, int] = (65535, 65535, 65535)
     shared_bytes: int = 0
+
+    def _repr_html_(self) -> str:
+        from .html import capabilities_html
+
+        return capabilities_html(self)
 
     def require(self, name: str) -> None:
         """Raise `Unsupported` unless the device has the capability `name`."""

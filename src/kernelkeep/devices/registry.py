@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 from .. import settings
 from ..errors import ArgumentError, DeviceError, KernelKeepError
 from . import forks
-from .info import DeviceInfo
+from .info import DeviceInfo, DeviceList
 
 if TYPE_CHECKING:
     from .base import Device
@@ -129,7 +129,7 @@ def list_devices(*, cache_dir: str | os.PathLike[str] | None = None) -> list[Dev
     from one that had loaded a driver.
     """
     found = [info for name in _names() for info in _ask(name, cache_dir) or ()]
-    return sorted(found, key=lambda info: (info.is_interpreter, not info.is_gpu))
+    return DeviceList(sorted(found, key=lambda info: (info.is_interpreter, not info.is_gpu)))
 
 
 @overload

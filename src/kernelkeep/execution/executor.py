@@ -158,6 +158,11 @@ class Executor:
         state = "closed" if self.closed else f"{self._engine.accepted} under way"
         return f"<Executor on {self.device.spec}, depth {self.depth}, {state}>"
 
+    def _repr_html_(self) -> str:
+        from .html import executor_html
+
+        return executor_html(self)
+
     def _checked(self, job: Any) -> Work:
         if not isinstance(job, Job | Pipeline):
             raise ArgumentError(f"job must be a kk.Job or a kk.Pipeline, got a {type(job).__name__}")

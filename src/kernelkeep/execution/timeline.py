@@ -142,6 +142,11 @@ class Timeline:
                 k += 1
         return total
 
+    def _repr_html_(self) -> str:
+        from .html import timeline_html
+
+        return timeline_html(self)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a Chrome trace: JSON that ui.perfetto.dev and chrome://tracing open.
 

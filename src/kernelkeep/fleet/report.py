@@ -52,6 +52,11 @@ class FleetReport(msgspec.Struct, frozen=True):
             text += f"; {self.losses} worker{'' if self.losses == 1 else 's'} lost, and the work done again"
         return "\n".join([text, *(f"failed: {escaped(part.name)}: {escaped(part.error)}" for part in self.failed)])
 
+    def _repr_html_(self) -> str:
+        from .html import fleet_html
+
+        return fleet_html(self)
+
 
 def report_of(title: str, workers: str, statuses: list[PartStatus], seconds: float) -> FleetReport:
     """The report of work that is over."""

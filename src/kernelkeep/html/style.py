@@ -39,6 +39,10 @@ _KINDS = "\n".join(
     f".kk-dot-{kind} {{ background: var(--kk-{kind}); }}"
     for kind in ("accent", "middle", "light", "warn", "bad", "quiet")
 )
+_BADGES = "\n".join(
+    f".kk-badge-{kind} {{ background: color-mix(in srgb, var(--kk-{kind}) 22%, var(--kk-surface)); }}"
+    for kind in ("accent", "warn", "bad")
+)
 STYLE = f"""
 .kk {{ {_LIGHT} }}
 @media (prefers-color-scheme: dark) {{ .kk {{ {_DARK} }} }}
@@ -95,6 +99,23 @@ STYLE = f"""
 .kk .kk-heat-map td.kk-heat-best {{ box-shadow: inset 0 0 0 2px var(--kk-warn); font-weight: 600; }}
 .kk details {{ margin: 0; }} .kk summary {{ cursor: pointer; }}
 .kk :focus-visible {{ outline: 2px solid var(--kk-accent); outline-offset: 2px; }}
+.kk-card {{ max-width: 60em; padding: 0.2em 0; }}
+.kk .kk-card .kk-table {{ width: auto; min-width: min(30em, 100%); }}
+.kk-aligned .kk-plot, .kk-aligned .kk-gantt {{ grid-template-columns: 50px minmax(0, 1fr); column-gap: 10px; }}
+.kk-head {{ display: flex; flex-wrap: wrap; gap: 0.1em 0.9em; align-items: baseline; margin: 0 0 0.5em; }}
+.kk-title {{ font-weight: 600; font-size: 15px; overflow-wrap: anywhere; }}
+.kk-words {{ display: flex; flex-wrap: wrap; gap: 0.35em; }}
+.kk-section {{ margin: 0.9em 0 0; }}
+.kk .kk-label {{ color: var(--kk-soft); font-size: 12px; font-weight: 500; margin: 0 0 0.4em; }}
+.kk-row {{ display: flex; flex-wrap: wrap; gap: 0.9em 2.4em; }} .kk-row > div {{ flex: 1 1 20em; min-width: 0; }}
+.kk-badge {{ display: inline-block; padding: 0 0.6em; border-radius: 1em; font-size: 12px; line-height: 1.6; white-space: nowrap;
+  background: var(--kk-track); }}
+{_BADGES}
+.kk .kk-source {{ display: grid; grid-template-columns: max-content minmax(0, 1fr); background: var(--kk-code);
+  border-radius: 6px; max-height: 28em; overflow: auto; }}
+.kk .kk-source pre {{ margin: 0; background: none; border: 0; border-radius: 0; color: var(--kk-ink); white-space: pre; }}
+.kk .kk-source pre.kk-numbers {{ color: var(--kk-faint); text-align: right; user-select: none; padding-right: 0;
+  position: sticky; left: 0; background: var(--kk-code); overflow: visible; }}
 {_KINDS}
 {_HEAT}
 @media (max-width: 560px) {{

@@ -73,6 +73,11 @@ class CheckReport(Sequence[Problem]):
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        from .html import check_html
+
+        return check_html(self, titles(self.targets))
+
 
 def check(kernel: Checkable, *, targets: Iterable[str | Target] | None = None) -> CheckReport:
     """Check a portable kernel for every target language. A body with mistakes raises nothing.

@@ -32,7 +32,7 @@ def draw_landscape(axes: Axes, report: Tuning, unit: TimeUnit) -> None:
 def most_relevant_parameters(report: Tuning) -> list[str]:
     """The two parameters that together explain most of the times; fewer where no more were varied."""
     names = dict.fromkeys(name for attempt in report.attempts for name in attempt.variant)
-    several = [name for name in names if len(_values(report, name)) > 1]
+    several = [name for name in names if len(values_of(report, name)) > 1]
     alone = {name: explained_variance(report, name) for name in several}
     pairs = itertools.combinations(several, 2)
     best = max(
@@ -41,7 +41,8 @@ def most_relevant_parameters(report: Tuning) -> list[str]:
     return sorted(best, key=lambda name: -alone[name])
 
 
-def _values(report: Tuning, name: str) -> list[Any]:
+def values_of(report: Tuning, name: str) -> list[Any]:
+    """The values of a parameter that were tried, in order."""
     found = {attempt.variant[name] for attempt in report.attempts if name in attempt.variant}
     if all(isinstance(value, int | float) for value in found):
         return sorted(found)
@@ -81,8 +82,8 @@ def _heat_map(axes: Axes, report: Tuning, names: Sequence[str], unit: TimeUnit) 
     from matplotlib.colors import LogNorm
     from matplotlib.patches import Rectangle
 
-    across, down = sorted(names, key=lambda name: -len(_values(report, name)))
-    xs, ys = _values(report, across), _values(report, down)
+    across, down = sorted(names, key=lambda name: -len(values_of(report, name)))
+    xs, ys = values_of(report, across), values_of(report, down)
     cells: dict[tuple[int, int], list[Attempt]] = {}
     times = np.full((len(ys), len(xs)), np.nan)
     for attempt in report.attempts:
@@ -150,7 +151,7 @@ def _bars(axes: Axes, report: Tuning, name: str | None, unit: TimeUnit) -> None:
     if name is None:
         groups[str(report.attempts[0].variant)] = list(report.attempts)
     else:
-        for value in _values(report, name):
+        for value in values_of(report, name):
             groups[str(value)] = [a for a in report.attempts if a.variant.get(name) == value]
     heights = [
         min((a.milliseconds * unit.factor for a in group if a.milliseconds is not None and not a.failure), default=0.0)

@@ -242,6 +242,11 @@ class PortableKernel:
             lacks=lacks,
         )
 
+    def _repr_html_(self) -> str:
+        from .html import kernel_html
+
+        return kernel_html(self)
+
     def check_supported(self, device: Target | str) -> None:
         """Raise `Unsupported` where a device lacks the type of a parameter."""
         self._check(device)

@@ -154,6 +154,11 @@ class Source:
     def __repr__(self) -> str:
         return f"Source({self.name!r}, language={self.language!r}, {len(self.text)} characters)"
 
+    def _repr_html_(self) -> str:
+        from .html import source_html
+
+        return source_html(self)
+
 
 _INCLUDES = re.compile(r"(-I|-include|--include|--pre-include|-isystem|-iquote|-idirafter)")
 

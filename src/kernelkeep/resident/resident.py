@@ -138,6 +138,11 @@ class Resident:
         return tuple(self._parts.table.named)
 
     @property
+    def closed(self) -> bool:
+        """Whether it was stopped."""
+        return self._closed
+
+    @property
     def submitted(self) -> tuple[int, ...]:
         """How many tasks were submitted to each block, ever: with a journal, also by processes before this one."""
         return tuple(lane.submitted for lane in self._lanes.all)
@@ -416,6 +421,11 @@ class Resident:
             return "<Resident, stopped>"
         kind = "Resident, emulated," if self._grid.emulated else "Resident"
         return f"<{kind} of {', '.join(self.tasks)} in {self.blocks} blocks on {self.device.spec}>"
+
+    def _repr_html_(self) -> str:
+        from .html import resident_html
+
+        return resident_html(self)
 
 
 class _EmulatedResident(Resident):

@@ -62,6 +62,11 @@ class ResidentTimeline:
                 found[one.block] += one.end - one.start
         return {block: seconds / whole if whole else 0.0 for block, seconds in found.items()}
 
+    def _repr_html_(self) -> str:
+        from .html import timeline_html
+
+        return timeline_html(self)
+
     def chrome_trace(self, origin: float | None = None) -> dict[str, Any]:
         """The trace as its JSON is: one track for each block. Times count from `origin`, by default from the first span."""
         if origin is None:

@@ -72,6 +72,15 @@ class TuneReport(msgspec.Struct, frozen=True):
 
         save_tuning_picture(self, path)
 
+    def _repr_html_(self) -> str:
+        from .html import tuning_html
+
+        return tuning_html(self)
+
+    def __repr__(self) -> str:
+        best = "every variant failed" if self.best_ms is None else f"{self.best} takes {self.best_ms:.4g} ms"
+        return f"<TuneReport of {self.name} on {self.device}: {best}, {len(self.attempts)} variants tried>"
+
     def __str__(self) -> str:
         problem = " ".join(f"{name}={value}" for name, value in self.problem.items())
         of_all = "" if self.size is None else f" of {self.size}"

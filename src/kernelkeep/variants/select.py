@@ -36,6 +36,11 @@ class Selection(msgspec.Struct, frozen=True):
     distance: float | None
     basis: SelectionBasis
 
+    def _repr_html_(self) -> str:
+        from .html import selection_html
+
+        return selection_html(self)
+
 
 class Knowledge(msgspec.Struct, frozen=True):
     """Everything a selection is made from, for one tuned kernel, one device and one problem."""

@@ -102,6 +102,11 @@ class Checkpoint(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         names = ", ".join(f"{escaped(name)} {array.dtype} {array.shape}" for name, array in self.arrays.items())
         return f"<Checkpoint: {self.header}; {names}>"
 
+    def _repr_html_(self) -> str:
+        from ..html import checkpoint_html
+
+        return checkpoint_html(self)
+
 
 class Written(msgspec.Struct, frozen=True):
     """A checkpoint that was written: bytes of the file, bytes of the arrays, and the time it took."""

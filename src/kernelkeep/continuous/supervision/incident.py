@@ -51,6 +51,11 @@ class SupervisedReport(msgspec.Struct, frozen=True):
         lines = [f"done in {self.seconds:.1f} s with {restarts}", *(f"  {incident}" for incident in self.history)]
         return "\n".join([*lines, self.note] if self.note else lines)
 
+    def _repr_html_(self) -> str:
+        from ..html import supervised_html
+
+        return supervised_html(self)
+
 
 def describe_exit(code: int) -> tuple[str, int | None, str | None]:
     """How a process ended, as `multiprocessing` counts it: in words, its exit code, and its signal."""
