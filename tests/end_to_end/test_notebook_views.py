@@ -60,7 +60,7 @@ def svg_count(shown: Any) -> int:
 
 
 def kernel(body: str = SCALE, name: str = "scale") -> kk.PortableKernel:
-    params = [kk.Buffer("y", "f4"), kk.Scalar("a", "f4"), kk.Scalar("n", "i4")]
+    params: list[kk.Buffer | kk.Scalar] = [kk.Buffer("y", "f4"), kk.Scalar("a", "f4"), kk.Scalar("n", "i4")]
     return kk.PortableKernel(name, params, body)
 
 
@@ -160,14 +160,19 @@ def test_a_run_its_program_and_its_checkpoint(cache: kk.ProgramCache, tmp_path: 
     )
     assert "state program, independent, 64 items" in text_in(program)
     path = tmp_path / "count.kkpt"
-    seen = []
+    seen: list[str] = []
+
+    def look(run: kk.Run) -> bool:
+        seen.append(text_in(run))
+        return False
+
     run = kk.run(
         cache,
         program,
         iterations=200,
         strategy="redispatch",
         checkpoint=path,
-        until=lambda run: seen.append(text_in(run)),
+        until=look,
     )
     with run:
         assert "at iteration" in seen[0] and "what it did" not in seen[0]
