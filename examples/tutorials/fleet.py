@@ -1,0 +1,61 @@
+"""Programs compiled and a kernel tuned by several processes; what they made is in a store, where every machine finds it."""
+
+import tempfile
+import time
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import kernelkeep as kk
+from kernelkeep import fleet
+
+PARAMS = [kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4", "w"), kk.Scalar("n", "i4")]
+SERIES = [
+    kk.PortableKernel(
+        f"series{degree}",
+        params=PARAMS,
+        body=f"int i = kk_global_id(0); if (i < n) y[i] = {' + '.join(f'pow(x[i], {k}.0f) / {k + 1}' for k in range(degree))};",
+    )
+    for degree in range(1, 9)
+]
+smooth = kk.Tuned(
+    "smooth",
+    kk.Template(
+        """for (int j = 0; j < PER_ITEM; j++) {
+               int i = kk_global_id(0) * PER_ITEM + j;
+               if (i < n) y[i] = (x[max(i - 1, 0)] + x[i] + x[min(i + 1, n - 1)]) / 3.0f;
+           }""",
+        params=PARAMS,
+        group=lambda v: v["GROUP"],
+        grid=lambda v: kk.groups(v["n"], v["GROUP"] * v["PER_ITEM"]),
+    ),
+    kk.VariantSpace(GROUP=[32, 256], PER_ITEM=[1, 4]),
+    reference=lambda x: np.convolve(np.pad(x, 1, mode="edge"), np.ones(3) / 3, mode="valid"),
+)
+
+if __name__ == "__main__":  # workers import this file
+    warmed = fleet.warm(SERIES, workers=2)
+    print(warmed)
+    print(fleet.tune(f"{__file__}:smooth", [{"n": 100_000}, {"n": 1_000_000}], budget_seconds=30))
+
+    # A machine that starts later: it shares nothing with the others but the store.
+    with kk.open_device() as device, kk.ProgramCache(device, tempfile.mkdtemp()) as cache:
+        x, y = device.array(np.linspace(0, 1, 1000, dtype="f4")), device.empty(1000, "f4")
+        seconds = []
+        for kernel in SERIES:
+            started = time.perf_counter()
+            with cache.get(kernel) as lease:
+                lease.kernel().launch(kk.groups(1000), (x, y, 1000))
+                y.numpy()
+            seconds.append(time.perf_counter() - started)
+        stats = cache.stats()
+        print(f"a new machine: {stats.compiles} compiled, {stats.hits_remote} from the store, {sum(seconds):.2f} s")
+    compiled = [part.seconds for part in warmed.parts]
+    rows = np.arange(len(SERIES))
+    plt.figure(figsize=(7, 3.2), layout="constrained")
+    plt.barh(rows - 0.2, compiled, 0.4, label="compiled by the fleet")
+    plt.barh(rows + 0.2, seconds, 0.4, label="loaded and run on a new machine")
+    plt.yticks(rows, [kernel.name for kernel in SERIES])
+    plt.xlabel("seconds")
+    plt.legend()
+    plt.savefig("fleet.png", dpi=110)

@@ -1,0 +1,69 @@
+"""Two hundred frames of a camera: bytes in, edges out, with three kernels between. Only edges come back to the host."""
+
+from collections.abc import Iterator
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import kernelkeep as kk
+
+HEIGHT, WIDTH, FRAMES = 240, 320, 200
+
+
+@kk.kernel
+def grey(rgb: kk.In[kk.u1], light: kk.Out[kk.f4], n: kk.i4):
+    i = kk.global_id(0)
+    if i < n:
+        light[i] = 0.299 * rgb[3 * i] + 0.587 * rgb[3 * i + 1] + 0.114 * rgb[3 * i + 2]
+
+
+@kk.kernel(group=(16, 16))
+def blur(light: kk.In[kk.f4], soft: kk.Out[kk.f4], width: kk.i4, height: kk.i4):
+    x, y = kk.global_id(0), kk.global_id(1)
+    if x < width and y < height:
+        total = 0.0
+        for row in range(y - 2, y + 3):
+            for column in range(x - 2, x + 3):
+                total += light[kk.clamp(row, 0, height - 1) * width + kk.clamp(column, 0, width - 1)]
+        soft[y * width + x] = total / 25
+
+
+@kk.kernel(group=(16, 16))
+def slopes(soft: kk.In[kk.f4], edges: kk.Out[kk.u1], width: kk.i4, height: kk.i4):
+    x, y = kk.global_id(0), kk.global_id(1)
+    if x < width and y < height:
+        i = y * width + x
+        across = soft[i + (1 if x < width - 1 else 0)] - soft[i - (1 if x > 0 else 0)]
+        down = soft[i + (width if y < height - 1 else 0)] - soft[i - (width if y > 0 else 0)]
+        edges[i] = kk.i4(kk.min(255.0, 6 * kk.hypot(across, down)))
+
+
+def camera() -> Iterator[np.ndarray]:
+    """Frames one after the other: three lamps that move."""
+    noise = np.random.default_rng(1).integers(0, 40, (HEIGHT, WIDTH, 3), "u1")
+    y, x = np.ogrid[:HEIGHT, :WIDTH]
+    for t in np.linspace(0, 2 * np.pi, FRAMES):
+        frame = noise.copy()
+        for colour in range(3):
+            angle = t + 2 * colour
+            lamp = np.hypot(x - 160 - 80 * np.cos(angle), y - 120 - 60 * np.sin(2 * angle)) < 40
+            frame[lamp, colour] += 200
+        yield frame
+
+
+with kk.open_device() as device, kk.ProgramCache(device) as cache, kk.Executor(device) as executor:
+    tiles = kk.groups((WIDTH, HEIGHT), (16, 16))
+    find_edges = kk.Pipeline(
+        [
+            kk.Job(cache, grey, grid=kk.groups(HEIGHT * WIDTH), outputs={"light": ((HEIGHT, WIDTH), "f4")}),
+            kk.Job(cache, blur, grid=tiles, outputs={"soft": ((HEIGHT, WIDTH), "f4")}),
+            kk.Job(cache, slopes, grid=tiles, outputs={"edges": ((HEIGHT, WIDTH), "u1")}),
+        ]
+    )
+    batches = ({"rgb": frame} for frame in camera())
+    results = executor.map(find_edges, batches, n=HEIGHT * WIDTH, width=WIDTH, height=HEIGHT, progress=True)
+    edges = [result["edges"] for result in results]
+    print(f"{len(edges)} frames of {edges[0].shape}, {edges[0].dtype}; brightest edge {max(map(np.max, edges))}")
+
+first = next(camera())
+plt.imsave("edges.png", np.hstack([first, np.repeat(edges[0][..., None], 3, axis=2)])[::2, ::2])
