@@ -27,6 +27,7 @@ _MODULES = {
     "PyCUDA": "pycuda",
     "PyOpenCL": "pyopencl",
     "moderngl": "moderngl",
+    "NVRTC": "cuda",
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import kernelkeep as kk
 from kernelkeep import fleet
 
-PARAMS = [kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4", "w"), kk.Scalar("n", "i4")]
+PARAMS: list[kk.Buffer | kk.Scalar] = [kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4", "w"), kk.Scalar("n", "i4")]
 SERIES = [
     kk.PortableKernel(
         f"series{degree}",

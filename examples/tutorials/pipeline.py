@@ -11,14 +11,14 @@ HEIGHT, WIDTH, FRAMES = 240, 320, 200
 
 
 @kk.kernel
-def grey(rgb: kk.In[kk.u1], light: kk.Out[kk.f4], n: kk.i4):
+def grey(rgb: kk.In[kk.u1], light: kk.Out[kk.f4], n: kk.i4) -> None:
     i = kk.global_id(0)
     if i < n:
         light[i] = 0.299 * rgb[3 * i] + 0.587 * rgb[3 * i + 1] + 0.114 * rgb[3 * i + 2]
 
 
 @kk.kernel(group=(16, 16))
-def blur(light: kk.In[kk.f4], soft: kk.Out[kk.f4], width: kk.i4, height: kk.i4):
+def blur(light: kk.In[kk.f4], soft: kk.Out[kk.f4], width: kk.i4, height: kk.i4) -> None:
     x, y = kk.global_id(0), kk.global_id(1)
     if x < width and y < height:
         total = 0.0
@@ -29,7 +29,7 @@ def blur(light: kk.In[kk.f4], soft: kk.Out[kk.f4], width: kk.i4, height: kk.i4):
 
 
 @kk.kernel(group=(16, 16))
-def slopes(soft: kk.In[kk.f4], edges: kk.Out[kk.u1], width: kk.i4, height: kk.i4):
+def slopes(soft: kk.In[kk.f4], edges: kk.Out[kk.u1], width: kk.i4, height: kk.i4) -> None:
     x, y = kk.global_id(0), kk.global_id(1)
     if x < width and y < height:
         i = y * width + x

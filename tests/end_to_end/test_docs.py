@@ -48,6 +48,10 @@ SAYS = {
 FOR_INTERPRETERS = ("one-compile.md", "python-kernels.md", "reference-device.md")  # the others compute too much
 ELSEWHERE = {  # pages that a test of their own runs
     "ahead-of-time.md": "test_ahead_of_time.py",
+    **dict.fromkeys(
+        (f"tutorials/{name}.md" for name in ("fleet", "pipeline", "resident", "simulation", "tuning")),
+        "test_tutorials.py",
+    ),
     "write-a-backend.md": "test_write_a_backend.py",
 }
 # All others run once, on an OpenCL device.
