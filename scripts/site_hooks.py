@@ -50,8 +50,10 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         place = posixpath.normpath(posixpath.join(folder, target))
         if place.startswith("docs/"):
             instead = place.removeprefix("docs/")
+        elif place.startswith("examples/tutorials/"):
+            instead = f"tutorials/{Path(place).stem}.md"
         elif place.startswith("examples/"):
-            instead, anchor = _PAGES["examples"], f"#{Path(place).stem}"
+            instead, anchor = _PAGES["examples"], f"#{_anchor(place.removeprefix('examples/'))}"
         else:
             instead = _PAGES.get(place) or _INSTEAD.get(place) or target
         return posixpath.relpath(instead, posixpath.dirname(uri)) + anchor
@@ -63,8 +65,14 @@ def _show_examples(folder: Path) -> str:
     page = (
         "# Examples\n\nComplete programs, all run by the tests. They are in the folder `examples` of the repository.\n"
     )
-    for file in sorted(folder.glob("*.py")):
+    # Those in tutorials/ have pages of their own.
+    for file in [*sorted(folder.glob("*.py")), *sorted((folder / "plain_pyopencl").glob("*.py"))]:
         text = file.read_text(encoding="utf-8")
         words = (ast.get_docstring(ast.parse(text)) or "").strip()
-        page += f"\n## {file.name} {{ #{file.stem} }}\n\n{words}\n\n```python\n{text.strip()}\n```\n"
+        name = file.relative_to(folder).as_posix()
+        page += f"\n## {name} {{ #{_anchor(name)} }}\n\n{words}\n\n```python\n{text.strip()}\n```\n"
     return page
+
+
+def _anchor(name: str) -> str:
+    return name.removesuffix(".py").replace("/", "-")
