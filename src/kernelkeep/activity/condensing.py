@@ -16,7 +16,7 @@ _NEWEST = {"compile": 200, "executor": 80, "run": 80, "resident": 80}
 _OTHERS = 50  # of each kind that a newer version writes
 _SLOWEST = 30  # compiles
 _DETAILED = 12  # of each kind keep their long parts
-_LONG_PARTS = ("spans", "gaps", "checkpoint_times")
+_LONG_PARTS = ("spans", "gaps", "progress", "checkpoint_times")
 
 
 def condense(records: Iterable[Record], now: float, most_bytes: int) -> list[Record]:

@@ -11,4 +11,4 @@ def program_name() -> str:
     path = (getattr(sys, "argv", None) or [""])[0]
     if path.endswith(("__main__.py", "__init__.py")):  # python -m package
         path = os.path.dirname(path)  # noqa: PTH120
-    return os.path.basename(path)[:80] or "(no script)"  # noqa: PTH119
+    return os.path.basename(path)[:80] or "interactive"  # noqa: PTH119

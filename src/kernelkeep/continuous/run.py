@@ -17,6 +17,7 @@ from ..errors import ArgumentError
 from ..words import StopReason
 from .checkpoints.claim import CheckpointClaim
 from .checkpoints.keeper import CheckpointKeeper
+from .diary_notes import note_failed_run, note_run
 from .heartbeat import beat
 from .history import ProgressMoment, Thinned
 from .initial_state import InitialState
@@ -167,10 +168,14 @@ def _run_to_end(
                 progress=(*progress.entries(), ProgressMoment(time.perf_counter() - began, session.iteration)),
                 began=began,
             )
+            note_run(cache, run.report, None if claim is None else claim.shown)
         except BaseException as error:
             # A second signal waits for nothing: what is being written is written, or the file before it counts.
             if keeper is not None and not interruption.hurried:
                 keeper.end_after(error)
+            done, seconds = session.iteration - start.iteration, time.perf_counter() - began
+            named = None if claim is None else claim.shown
+            note_failed_run(cache, program.name, session.iteration, done, seconds, error, named)
             session.close()
             raise
         finally:

@@ -22,6 +22,7 @@ from .plan import Plan, plan_of
 
 if TYPE_CHECKING:
     from ..cache.lease import Lease
+    from ..cache.tiers.disk import DiskTier
     from ..programs.signature import Parameter
     from .submission import Launch
 
@@ -107,6 +108,7 @@ class Bindings:
         self._stale: list[Binding] = []  # of jobs that were collected
         self._finalizers: list[weakref.finalize[Any, Any]] = []
         self._lock = threading.Lock()
+        self.disk: DiskTier | None = None  # of the cache whose programs are run
 
     def get(self, work: Job | Pipeline) -> Wiring:
         """The wiring of a job or a pipeline, made at its first batch."""
@@ -125,6 +127,7 @@ class Bindings:
             while self._stale:
                 self._stale.pop().close()
             made = Binding(job, self._device)
+            self.disk = job.cache.disk
             with self._lock:
                 binding = self._bindings.setdefault(job, made)
                 if binding is made:

@@ -26,6 +26,7 @@ from ..devices.base import Device, Fence
 from ..errors import DeviceError
 from .batch_counts import BatchCounts
 from .binding import Bindings
+from .diary_notes import note_executor
 from .dispatcher import Dispatcher
 from .job import Job
 from .pipeline import Pipeline
@@ -313,6 +314,9 @@ class Engine:
             if self._feeder is not None:
                 self._feeder.shutdown()
             live.remove(self)
+            counts = self._counts.read()
+            if self._bindings.disk is not None and any(counts.values()):
+                note_executor(self._bindings.disk, self.device, self._depth, counts, self.timeline)
             self._bindings.close()
             self._dispatcher.close()
 

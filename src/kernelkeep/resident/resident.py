@@ -74,6 +74,7 @@ class Resident:
             raise ArgumentError(f"cache must be a kk.ProgramCache, got a {type(cache).__name__}")
         self.cache, self.device = cache, cache.device
         self.last_pause_seconds = 0.0
+        self._opened = time.time()
         self._closed = False  # for users
         self._ended = True  # on the device; nothing has begun there yet
         self._said_when_closed = "this resident grid was stopped"
@@ -296,10 +297,29 @@ class Resident:
                 self._fail(DeviceError(f"the resident grid was stopped before this task was done{stays}"))
                 self._pulse.end()
             live.remove(self)
+            self._note()
             self._graphs.clear()
             self._parts.close()
             self._ended = True
             discard_open_resident(self)
+
+    def _note(self) -> None:
+        """Leave a record in the diary."""
+        with suppress(Exception):
+            from .diary_notes import note_resident  # at the end
+
+            tasks = self._parts.table.by_number()
+            spans = read_timeline(self.device.spec, self._grid.read_traces(), tasks, 0.0).spans
+            facts = {
+                "seconds": round(time.time() - self._opened, 3),
+                "emulated": self._grid.emulated,
+                "blocks": self.blocks,
+                "threads": self.threads,
+                "tasks": max(0, sum(self._lanes.done()) - self._before),
+                "launches": self._grid.launches,
+                "last_pause_seconds": self.last_pause_seconds,
+            }
+            note_resident(self.cache, self._grid.view, tasks, facts, spans)
 
     def close(self) -> None:
         """Wait for the tasks that were submitted, and stop."""

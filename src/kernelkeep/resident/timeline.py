@@ -112,13 +112,14 @@ def read_timeline(
             what, task = int(entry["what"]), int(entry["task"])
             start, end = int(entry["start"]) * 1e-9 + offset, int(entry["end"]) * 1e-9 + offset
             spans.append(
-                TaskSpan(_name(task, tasks), block, start, max(start, end), int(entry["number"]), _kind(task, what))
+                TaskSpan(task_name(task, tasks), block, start, max(start, end), int(entry["number"]), _kind(task, what))
             )
     spans.sort(key=lambda span: (span.start, span.block))
     return ResidentTimeline(device, spans, len(traces))
 
 
-def _name(task: int, tasks: Mapping[int, PreparedTask]) -> str:
+def task_name(task: int, tasks: Mapping[int, PreparedTask]) -> str:
+    """The name of the task with this number in a record."""
     if task == GRAPH:
         return "graph"
     known = tasks.get(task & ~WIDE)
