@@ -22,6 +22,9 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "explain": ("programs.explain", "say whether a source is in the cache and, if not, why"),
         "verify": ("verify.verify", "check every byte of every entry, here or in shared stores"),
     },
+    "See what happens": {
+        "top": ("top.top", "show what running processes do now"),
+    },
     "Fill and empty it": {
         "warm": ("programs.warm", "compile sources into the cache"),
         "compile-ahead": ("programs.compile_ahead", "compile for GPUs that are not in this machine"),

@@ -76,7 +76,8 @@ def cache_root(chosen: Path | None) -> Path:
     return root
 
 
-def _console() -> Console:
+def stdout_console() -> Console:
+    """The console that text for people goes to."""
     asked = os.environ.get("COLUMNS", "")
     fits_itself = sys.stdout.isatty() or (asked.isdecimal() and int(asked) > 0)
     return Console(highlight=False, emoji=False, width=None if fits_itself else _PIPED_WIDTH_COLUMNS)
@@ -149,7 +150,7 @@ def _room(width: int, columns: int) -> int:
 
 def print_table(made: Table) -> None:
     """Print a table."""
-    console = _console()
+    console = stdout_console()
     if console.is_terminal:
         console.print(made.fitted(console.width))
         return
@@ -161,12 +162,12 @@ def print_table(made: Table) -> None:
 
 def print_line(text: str = "") -> None:
     """Print a line without markup or folding, with control characters escaped."""
-    _console().print(escaped(text, keep="\n\t"), markup=False, soft_wrap=True)
+    stdout_console().print(escaped(text, keep="\n\t"), markup=False, soft_wrap=True)
 
 
-def print_json(value: Any) -> None:
-    """Print dataclasses, structs, mappings, paths, errors, and lists and dicts of them as JSON."""
-    text = json.dumps(value, default=_plain, indent=2, ensure_ascii=False)
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """Print dataclasses, structs, mappings, paths, errors, and lists and dicts of them as JSON; without `indent` in one line."""
+    text = json.dumps(value, default=_plain, indent=indent, ensure_ascii=False)
     # JSON allows characters that a terminal should not get. They are inside strings, so JSON's own escapes work.
     print("".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text))
 
