@@ -309,7 +309,7 @@ def test_hostile_files_in_the_folder(folder: Path) -> None:
         "process": {"pid": 20, "program": "\x1b[2J\x1b]0;evil\x07[red]x[/red] [/] \u202e"},
         "time": float(2**70),
         "open": [
-            {"id": 1, "kind": "cache", "seconds": -1, "about": {"device": "[/]\n\x1b[31m"}, "now": {"compiling": [1, {"program": {}}]}},
+            {"id": 1, "kind": "cache", "seconds": -1, "about": {"device": "[/]\n\x1b[31m"}, "now": {"compiling": [1, {}]}},
             {"id": 2, "kind": "run", "seconds": 1, "now": {"goal": 10**400, "iteration": "x", "checkpoint_age_seconds": 1e308}},
             {"id": 3, "kind": "resident", "seconds": 1, "about": {"blocks": []}, "counts": {"tasks": 1e308}},
             {"id": 4, "kind": "executor", "seconds": 1, "now": {"queued": None}},
