@@ -133,7 +133,7 @@ def test_doctor_says_when_the_linker_is_missing(opencl_device: str, tmp_path: Pa
         pytest.skip("only PoCL needs a linker")
     done = kernelkeep("doctor", "--device", opencl_device, PATH=str(tmp_path))
     assert done.returncode == 1
-    assert "apt-get install binutils" in done.stdout
+    assert "apt-get install gcc libc6-dev" in done.stdout
 
 
 def test_demo_as_a_table(any_device: str, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_demo_that_cannot_run_is_1_and_says_why(opencl_device: str, tmp_path: Pa
         pytest.skip("only PoCL needs a linker")
     done = kernelkeep("demo", "--device", opencl_device, PATH=str(tmp_path))
     assert done.returncode == 1
-    assert done.stdout.count("binutils") >= 2, "the samples and the cold start both say it"
+    assert done.stdout.count("libc6-dev") >= 2, "the samples and the cold start both say it"
     assert "Traceback" not in done.stderr
 
 

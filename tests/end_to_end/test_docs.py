@@ -55,24 +55,28 @@ ELSEWHERE = {  # pages that a test of their own runs
     "write-a-backend.md": "test_write_a_backend.py",
 }
 # All others run once, on an OpenCL device.
-SHORT = sorted(set(PAGES) - set(SAYS) - set(ELSEWHERE))
+SHORT = sorted(set(PAGES) - set(SAYS) - set(ELSEWHERE) - {"start.md"})
 
 
 def run_page(page: str, device: str, folder: Path, cache_dir: Path) -> str:
     """What a page's program prints. It runs in `folder`, beside the files that the page tells its reader to make."""
     folder.mkdir(exist_ok=True)
     backends = {info.backend for info in kk.list_devices()}
-    for name, text in docs_programs.files_of(PAGES[page]).items():
+    files = docs_programs.files_of(PAGES[page])
+    for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    program = folder / f"{Path(page).stem}.md.py"
-    program.write_text(docs_programs.program_of(PAGES[page], backends), encoding="utf-8")
+    if program := docs_programs.program_of(PAGES[page], backends):
+        name = f"{Path(page).stem}.md.py"
+        (folder / name).write_text(program, encoding="utf-8")
+    else:
+        (name,) = files or [""]  # a page with files and no program of its own: it runs its only file
     environment = {
         **os.environ,
         "KERNELKEEP_DEVICE": device,
         "KERNELKEEP_CACHE_DIR": str(cache_dir),
         "PYTHONPATH": str(Path(kk.__file__).parents[1]),
     }
-    command = [sys.executable, str(program)]
+    command = [sys.executable, name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=folder)
     assert done.returncode == 0, f"{page} on {device}: {done.stderr}"
     return done.stdout
@@ -97,15 +101,28 @@ def test_pages_with_tests_of_their_own_have_them() -> None:
         assert page in (ROOT / "tests" / "end_to_end" / test).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/command-line.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md", "CONTRIBUTING.md"])
 def test_the_targets_that_a_page_names_exist(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"\bmake ([a-z]+)", text)):
+    for target in set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page} says `make {target}`"
+
+
+def test_the_start_is_compiled_once(opencl_device: str, tmp_path: Path) -> None:
+    for origin in ("compiled", "disk"):
+        assert run_page("start.md", opencl_device, tmp_path / origin, tmp_path / "cache") == f"{origin} [1. 3. 5.]\n"
+    assert docs_programs.files_of(PAGES["start.md"]) == docs_programs.files_of(PAGES["README.md"])
 
 
 def test_the_page_of_the_command_line_has_every_command() -> None:
     text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     named = set(re.findall(r"kernelkeep ([a-z][a-z-]*)", text))
     assert named == set(COMMANDS), "docs/command-line.md and `kernelkeep --help` differ"
+
+
+def test_the_readme_names_every_command_and_fits_two_screens() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    words = set(re.findall(r"[a-z-]+", text.partition("`kernelkeep COMMAND`:")[2].partition(".")[0]))
+    assert words >= set(COMMANDS), "the README and `kernelkeep --help` differ"
+    assert len(text.splitlines()) <= 110

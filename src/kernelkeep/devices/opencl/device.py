@@ -1,6 +1,6 @@
 """The OpenCL device: compiling, loading, memory and errors.
 
-PoCL links every kernel it compiles and aborts the whole process if there is no `ld`, or no space to write. So both are
+PoCL links every kernel it compiles and aborts the whole process if there is no linker, or no space to write. So both are
 checked (`require_tools`) before anything that may compile. With PoCL that includes the first launch of a binary that is not
 ripe (`program.py`).
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from ..base import Binary, Capabilities, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint, cpu_identity
 from ..host_data import parse_dtype, parse_shape
 from ..replay import Replay, Step
+from . import linker
 from .lanes import OpenCLLanes
 from .library import find_devices, info_of, install_fast_kernel_lookup, load_pyopencl
 from .memory import buffer_class, part_of_buffer
@@ -39,10 +39,6 @@ _COMPLAINTS = (
 )
 _PATTERN_BYTES = (1, 2, 4, 8, 16)  # that OpenCL fills memory with
 _LONGEST_POCL_NAME = 240  # file systems take 255, and PoCL appends to it
-_NO_LINKER = (
-    "PoCL links every kernel it compiles and needs the linker `ld`, which is not on the PATH; install it with: "
-    "apt-get install binutils"
-)
 
 
 def open_device(
@@ -192,8 +188,10 @@ class OpenCLDevice(Device):
     def require_tools(self, *, to_build: bool = True) -> None:
         """Raise `DeviceError` where PoCL would end the process: no linker, disk space or descriptors."""
         if self.is_pocl:
-            if to_build and shutil.which("ld") is None:
-                raise DeviceError(_NO_LINKER)
+            if to_build and (missing := linker.missing_part()) is not None:
+                raise DeviceError(
+                    f"PoCL cannot link the kernels it compiles: {missing}; install it with: {linker.ADVICE}"
+                )
             require_folder(to_build=to_build)
 
     # --- memory

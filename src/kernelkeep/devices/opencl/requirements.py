@@ -33,10 +33,12 @@ def _platforms() -> str:
 
 
 def _linker() -> Check:
-    found = shutil.which("ld")
-    if found is None:
-        return Check("a linker for PoCL", False, "`ld` is not on the PATH", "apt-get install binutils")
-    return Check("a linker for PoCL", True, found)
+    from . import linker
+
+    missing = linker.missing_part()
+    if missing is not None:
+        return Check("a linker for PoCL", False, missing, linker.ADVICE)
+    return Check("a linker for PoCL", True, str(shutil.which("ld")))
 
 
 def _pocl_folder() -> str:
