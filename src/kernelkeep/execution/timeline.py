@@ -142,6 +142,9 @@ class Timeline:
                 k += 1
         return total
 
+    def __repr__(self) -> str:
+        return f"<Timeline of {self._device}: the last {len(self._batches):,} batches>"
+
     def _repr_html_(self) -> str:
         from .html import timeline_html
 

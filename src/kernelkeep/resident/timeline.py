@@ -62,6 +62,9 @@ class ResidentTimeline:
                 found[one.block] += one.end - one.start
         return {block: seconds / whole if whole else 0.0 for block, seconds in found.items()}
 
+    def __repr__(self) -> str:
+        return f"<ResidentTimeline of {self._device}: {len(self.spans):,} tasks on {self._blocks} blocks>"
+
     def _repr_html_(self) -> str:
         from .html import timeline_html
 

@@ -121,7 +121,7 @@ def _progress(report: TuneReport) -> Markup | None:
     )
     if len(timed) < 2:
         return None
-    xs, best, so_far = [], [], math.inf
+    xs, best, so_far = [0.0], [math.nan], math.inf
     for one in timed:
         if so_far < math.inf:  # a step, not a slope
             xs.append(one.at_seconds)
@@ -135,7 +135,7 @@ def _progress(report: TuneReport) -> Markup | None:
     series = [Series("the best so far", best)]
     if report.default_ms is not None:
         series.append(Series("the default", [report.default_ms] * len(xs), "quiet"))
-    ticks = linear_ticks(min(xs), end, 5, seconds)
+    ticks = linear_ticks(0.0, end, 5, seconds)
     return section(
         "the best time over the time spent",
         lines(xs, series, label="the best time so far", x_ticks=ticks, write=milliseconds, height=180),
