@@ -103,7 +103,8 @@ STYLE = f"""
 .kk .kk-card .kk-table {{ width: auto; min-width: min(30em, 100%); }}
 .kk-aligned .kk-plot, .kk-aligned .kk-gantt {{ grid-template-columns: 50px minmax(0, 1fr); column-gap: 10px; }}
 /* Stronger than what notebooks have for all tables and all code. */
-.kk .kk-table tbody tr:nth-child(n), .kk .kk-facts tbody tr:nth-child(n), .kk .kk-heat-map tbody tr:nth-child(n) {{ background: none; }}
+.kk .kk-table tbody tr:nth-child(n), .kk .kk-facts tbody tr:nth-child(n),
+.kk .kk-heat-map tbody tr:nth-child(n) {{ background: none; }}
 .kk .kk-card code {{ background: none; border: 0; padding: 0; color: inherit; }}
 .kk-head {{ display: flex; flex-wrap: wrap; gap: 0.1em 0.9em; align-items: baseline; margin: 0 0 0.5em; }}
 .kk-title {{ font-weight: 600; font-size: 15px; overflow-wrap: anywhere; }}
