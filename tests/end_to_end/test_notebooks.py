@@ -50,7 +50,7 @@ def executed(path: Path, folder: Path, *, errors: bool = False) -> list[dict[str
 def notebook_of(folder: Path, *sources: str) -> Path:
     """A notebook with these code cells."""
     path = folder / "made.ipynb"
-    cells = [
+    cells: list[dict[str, Any]] = [
         {"cell_type": "code", "id": f"c{i}", "metadata": {}, "source": text, "outputs": [], "execution_count": None}
         for i, text in enumerate(sources)
     ]
