@@ -47,10 +47,11 @@ def check(folder: Path, capsys: pytest.CaptureFixture[str], name: str, *options:
     [
         (["good"], 0, "good: no mistakes (CUDA C, OpenCL C, GLSL, WGSL)\n"),
         (["good", "--target", "glsl"], 0, "good: no mistakes (GLSL)\n"),
+        (["good", "--target", "webgpu"], 0, "good: no mistakes (WGSL)\n"),
         (
             ["good", "--target", "fortran"],
             2,
-            "targets must be among cuda, opencl, glsl, wgsl, or devices, got 'fortran'",
+            "targets must be among cuda, opencl, glsl, wgsl, names of backends, or devices, got 'fortran'",
         ),
         (["good", "--device", "reference"], 0, "good: no mistakes (reference:0)\n"),
         (["good", "--device", "reference", "--run"], 2, "--run runs the kernels on the reference device: leave out"),

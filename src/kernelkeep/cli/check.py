@@ -30,7 +30,11 @@ def check(
     ],
     target: Annotated[
         list[str] | None,
-        typer.Option("--target", metavar="LANGUAGE", help="Check for this language only: cuda, opencl, glsl or wgsl."),
+        typer.Option(
+            "--target",
+            metavar="LANGUAGE",
+            help="Check for this language only: cuda, opencl, glsl or wgsl, or a backend's name.",
+        ),
     ] = None,
     run: Annotated[
         bool, typer.Option("--run", help="Run each kernel once on the reference device, which finds bugs.")

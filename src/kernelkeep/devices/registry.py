@@ -49,6 +49,7 @@ class Backend(Protocol):
     - `device_needs(devices) -> Iterable[Check]`: what the devices that were found need besides.
     - `ahead: AheadCompiler`: compiles without a device (`ahead.py`).
     - `find_index(word) -> int`: the index of a device that a spec names with a word, as "webgpu:metal" does.
+    - `interfaces: tuple[str, ...]`: words that `find_index` takes, for those who look for a backend of that name.
     - `interprets: bool`: its device runs kernels without a driver, and finds bugs in them.
     """
 
@@ -189,9 +190,12 @@ def parse_spec(spec: str) -> tuple[str, int | None]:
         return match[1], None if match[2] is None else int(match[2])
     find_index = getattr(backend_module(match[1]), "find_index", None) if match is not None and known else None
     if match is None or find_index is None:
+        from .spec_hint import did_you_mean  # only where there is a mistake
+
         names = backend_names()
+        meant = did_you_mean(spec, (*KINDS, *names), backend_module)
         raise ArgumentError(
-            f"{spec!r} is not a device: use {', '.join((*KINDS, *names))}, or one with an index, like {names[0]}:0"
+            f"{spec!r} is not a device{meant}: use {', '.join((*KINDS, *names))}, or one with an index, like {names[0]}:0"
         )
     return match[1], find_index(match[3])
 

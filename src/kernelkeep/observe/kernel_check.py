@@ -83,8 +83,8 @@ def check(kernel: Checkable, *, targets: Iterable[str | Target] | None = None) -
     """Check a portable kernel for every target language. A body with mistakes raises nothing.
 
     A kernel is read and checked, and then written in each language. A `kk.StateProgram` is checked in all the forms that a run
-    may give it. `targets` names the languages to check for; a device among them is checked for what it lacks, too, such as
-    doubles, which its language may have.
+    may give it. `targets` names the languages to check for, or backends, which stand for theirs; a device among them is
+    checked for what it lacks, too, such as doubles, which its language may have.
     """
     chosen = _chosen(targets)
     names = tuple(map(_name, chosen))
@@ -119,13 +119,27 @@ def _name(target: str | Target) -> str:
 def _chosen(targets: Iterable[str | Target] | None) -> tuple[str | Target, ...]:
     if targets is None:
         return tuple(TARGETS)
-    chosen = (targets,) if isinstance(targets, str) else tuple(targets)
-    for one in chosen:
+    given = (targets,) if isinstance(targets, str) else tuple(targets)
+    chosen: tuple[str | Target, ...] = ()
+    for one in (_written_as(one) if isinstance(one, str) else one for one in given):
+        chosen = chosen if one in chosen else (*chosen, one)
         if one not in TARGETS and (isinstance(one, str) or not hasattr(one, "capabilities")):
-            raise ArgumentError(f"targets must be among {', '.join(TARGETS)}, or devices, got {one!r}")
+            raise ArgumentError(
+                f"targets must be among {', '.join(TARGETS)}, names of backends, or devices, got {one!r}"
+            )
     if not chosen:
         raise ArgumentError(f"targets must name at least one of {', '.join(TARGETS)}")
     return chosen
+
+
+def _written_as(name: str) -> str:
+    """A target by its name, or by the name of a backend whose devices compile it."""
+    if name in TARGETS:
+        return name
+    from ..devices.registry import backend_module, backend_names
+
+    found = getattr(backend_module(name), "language", name) if name in backend_names() else name
+    return found if found in TARGETS else name
 
 
 def _problems(

@@ -1,10 +1,11 @@
-"""Arguments of a task, checked before they are packed into a record; `_ring.c` does the same and says the same."""
+"""Arguments, checked before they are used: those of a task, as `_ring.c` checks them too, timeouts and paths."""
 
 from __future__ import annotations
 
 import operator
 import struct
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
@@ -20,6 +21,12 @@ _RANGES = {
 
 
 _LONG_SECONDS = 1e9
+
+
+def check_folder(path: Path, what: str) -> None:
+    """Raise unless the folder of a file exists: one that was made for a misspelled path would hide the mistake."""
+    if not path.parent.is_dir():
+        raise ArgumentError(f"the {what} {path} cannot be written: there is no folder {path.parent}")
 
 
 def timeout_seconds(given: Any) -> float | None:

@@ -19,6 +19,7 @@ import msgspec
 from ..continuous.checkpoints.checkpoint import Checkpoint
 from ..errors import ArgumentError
 from ..storage.locks import FileLock, LockHeld, LockUnavailable
+from .argument_checks import check_folder
 from .journal_file import Description, JournalFile, JournalTask, create_journal, new_id, open_journal_file
 from .protocol import HEADER_BYTES, Layout, RingView
 from .saving import saved_done
@@ -60,8 +61,8 @@ class Journal:
             raise
 
     def _take_lock(self) -> None:
+        check_folder(self.path, "journal")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(0.2)
         except LockHeld:
             raise ArgumentError(

@@ -107,7 +107,6 @@ def create_journal(path: Path, layout: Layout, description: Description, fill: C
     temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         check_destination(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         fill_and_rename(temporary, path, write)
     except NotRegular as error:
         raise ArgumentError(f"the journal {path} cannot be written: it {error}") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..continuous.checkpoints.header import CheckpointHeader, ScalarValue
 from ..devices.array import Array
 from ..devices.base import Device
 from ..errors import ArgumentError
+from .argument_checks import check_folder
 
 _COUPLING = "resident"
 _DONE = "done "
@@ -33,6 +35,7 @@ def save_arrays(
     journal: str,
 ) -> Written:
     """Write the arrays of a grid that is paused."""
+    check_folder(Path(path), "checkpoint")
     shapes = repr(sorted((name, one.dtype.str, one.shape) for name, one in arrays.items()))
     header = CheckpointHeader(
         program="resident grid of " + ", ".join(tasks),

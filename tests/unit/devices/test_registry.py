@@ -29,6 +29,14 @@ def test_specs_that_name_no_device(spec: Any) -> None:
     assert "cuda, opencl, opengl" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("spec", "meant"), [("vulkan", "webgpu:vulkan"), ("Metal", "webgpu:metal"), ("cudaa", "cuda"), ("OpenCL", "opencl")]
+)
+def test_a_spec_that_is_nearly_right_is_answered_with_the_right_one(spec: str, meant: str) -> None:
+    with pytest.raises(kk.ArgumentError, match=rf"is not a device \(did you mean {meant}\?\)"):
+        kk.open_device(spec)
+
+
 @pytest.mark.parametrize("backend", SHIPPED)
 def test_an_index_that_is_not_there(backend: str) -> None:
     with pytest.raises(kk.DeviceError):

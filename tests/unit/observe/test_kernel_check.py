@@ -85,11 +85,20 @@ def test_a_device_is_checked_for_what_it_lacks() -> None:
         assert not kk.check(kk.StateProgram("p", coupling="independent", state=state, body=HEAT), targets=[device])
 
 
+def test_a_backend_stands_for_its_language() -> None:
+    found = kk.check(
+        kk.PortableKernel("k", Y, "double d = 1.0;\ny[0] = (float)d;"), targets=["webgpu", "wgsl", "opengl"]
+    )
+    assert found.targets == ("wgsl", "glsl")
+    assert [one.target for one in found] == ["wgsl"]
+
+
 def test_wrong_use_raises() -> None:
     with pytest.raises(kk.ArgumentError, match=r"kernel must be a kk\.PortableKernel"):
         kk.check("y[0] = 1;")  # type: ignore[arg-type]
     with pytest.raises(
-        kk.ArgumentError, match="targets must be among cuda, opencl, glsl, wgsl, or devices, got 'hlsl'"
+        kk.ArgumentError,
+        match="targets must be among cuda, opencl, glsl, wgsl, names of backends, or devices, got 'hlsl'",
     ):
         kk.check(kk.PortableKernel("k", Y, ""), targets=["hlsl"])
     with pytest.raises(kk.ArgumentError, match="at least one"):

@@ -105,6 +105,19 @@ def test_functions_that_are_no_kernels_are_refused(opencl: kk.ProgramCache) -> N
         kk.Resident.emulated(opencl, {"helper": source}, arrays())
 
 
+def test_no_folder_is_made_for_a_misspelled_path(reference: kk.ProgramCache, tmp_path: Path) -> None:
+    missing = tmp_path / "mispelled"
+    with pytest.raises(kk.ArgumentError, match=f"the journal .* cannot be written: there is no folder {missing}"):
+        kk.Resident.emulated(reference, TASKS, arrays(), journal=missing / "ring.journal")
+    with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
+        with pytest.raises(
+            kk.ArgumentError, match=f"the checkpoint .* cannot be written: there is no folder {missing}"
+        ):
+            resident.save(missing / "arrays.kkpt")
+        assert resident.save(tmp_path / "arrays.kkpt").nbytes
+    assert not missing.exists()
+
+
 def test_sms_are_not_emulated(reference: kk.ProgramCache) -> None:
     with pytest.raises(kk.ArgumentError, match="sms must be left out"):
         kk.Resident.emulated(reference, TASKS, arrays(), sms=8)
