@@ -1,6 +1,6 @@
 """Gray-Scott: two substances that feed on each other grow into a coral, and the picture is a GIF of it.
 
-One iteration is a state program with two arrays; `on_state` gets a copy every so many iterations, exactly, and it becomes a frame.
+A state program has the two as arrays. `on_state` gets a copy of them every so many iterations, exactly, which becomes a frame.
 
 Run it with `python examples/gray_scott.py [PICTURE.gif] [SIZE]`. It needs Pillow: `pip install 'kernelkeep[pictures]'`.
 """
@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageColor
 
 import kernelkeep as kk
 
@@ -21,7 +21,13 @@ COLOURS = ["#08142b", "#0b3a53", "#0f7173", "#5db48d", "#f2d6a0", "#fff6e6"]  # 
 
 
 def react(
-    u: kk.In[kk.f4], u_next: kk.Out[kk.f4], v: kk.In[kk.f4], v_next: kk.Out[kk.f4], size: kk.i4, feed: kk.f4, kill: kk.f4
+    u: kk.In[kk.f4],
+    u_next: kk.Out[kk.f4],
+    v: kk.In[kk.f4],
+    v_next: kk.Out[kk.f4],
+    size: kk.i4,
+    feed: kk.f4,
+    kill: kk.f4,
 ) -> None:
     i = kk.item()
     x, y = i % size, i // size
@@ -43,7 +49,7 @@ def seeds(size: int) -> npt.NDArray[np.float32]:
 
 def save_gif(path: str, frames: list[npt.NDArray[np.float32]]) -> None:
     """Amounts from 0 to 0.4 as colours between those above."""
-    stops = np.array([[int(colour[k : k + 2], 16) for k in (1, 3, 5)] for colour in COLOURS])
+    stops = np.array([ImageColor.getrgb(colour) for colour in COLOURS])
     steps = np.linspace(0, len(COLOURS) - 1, SHADES)
     palette = np.stack([np.interp(steps, range(len(COLOURS)), stops[:, k]) for k in range(3)], axis=1).astype("u1")
     images = []

@@ -64,7 +64,9 @@ def main() -> None:
     cells = np.zeros((height, width), "i4")
     for y, x in ACORN:
         cells[height // 2 + y - 1, width // 2 + x - 3] = 1
-    program = kk.StateProgram("life", coupling="neighbours", state={"cells": cells}, scalars={"height": height}, body=LIFE)
+    program = kk.StateProgram(
+        "life", coupling="neighbours", state={"cells": cells}, scalars={"height": height}, body=LIFE
+    )
     frames = [cells]
     with kk.open_device() as device, kk.ProgramCache(device) as cache:
         generations = FRAMES * GENERATIONS_PER_FRAME

@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageColor
 
 import kernelkeep as kk
 
-FRAMES, DEEPER, ROUNDS, GROUP = 44, 0.85, 400, 128
+FRAMES, DEEPER, ROUNDS, GROUP = 41, 0.84, 400, 128
 START, CENTRE = (-0.6, 0.0), (-0.10155, 0.95635)  # of the first picture, and of the dive
 COLOURS = ["#0b1026", "#1f3b73", "#3f8fb0", "#f4ecd0", "#f0a24a", "#9c3b36", "#3a1638"]  # and round again
 SHADES, CYCLE = 24, 2.2  # a cycle of colours is so many doublings of the rounds
@@ -29,7 +29,8 @@ def escape(cx: kk.f4, cy: kk.f4) -> kk.f4:
     while rounds < ROUNDS and x * x + y * y < 64.0:
         x, y = x * x - y * y + cx, 2.0 * x * y + cy
         rounds += 1
-    return kk.log2(rounds + 4.0 - kk.log2(0.5 * kk.log2(max(x * x + y * y, 64.0))))
+    fraction: kk.f4 = kk.log2(0.5 * kk.log2(max(x * x + y * y, 64.0)))
+    return kk.f4(kk.log2(rounds + 4.0 - fraction))
 
 
 @kk.kernel(group=GROUP)
@@ -55,7 +56,7 @@ def main() -> None:
     path = sys.argv[1] if len(sys.argv) > 1 else "mandelbrot_zoom.gif"
     width = int(sys.argv[2]) if len(sys.argv) > 2 else 240
     height = width * 2 // 3
-    stops = np.array([[int(colour[k : k + 2], 16) for k in (1, 3, 5)] for colour in [*COLOURS, COLOURS[0]]])
+    stops = np.array([ImageColor.getrgb(colour) for colour in [*COLOURS, COLOURS[0]]])
     steps = np.linspace(0, len(COLOURS), SHADES, endpoint=False)
     ring = np.stack([np.interp(steps, range(len(stops)), stops[:, k]) for k in range(3)], axis=1)
     palette = np.vstack([[5, 5, 12], ring]).astype("u1").tobytes()

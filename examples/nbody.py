@@ -1,7 +1,7 @@
 """Two galaxies meet: every star attracts every other one, and the picture is a GIF of their light.
 
-A group loads a tile of stars into shared memory and all of its work-items use it, so that a star is read from the device's memory once
-for each group and not once for each work-item.
+A group loads a tile of stars into shared memory and all of its work-items use it, so that a star is read from the device's
+memory once for each group and not once for each work-item.
 
 Run it with `python examples/nbody.py [PICTURE.gif] [STARS]`. It needs Pillow: `pip install 'kernelkeep[pictures]'`.
 """
@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageColor
 
 import kernelkeep as kk
 
@@ -63,7 +63,7 @@ def light(stars: Floats) -> Floats:
 
 
 def save_gif(path: str, frames: list[Floats]) -> None:
-    stops = np.array([[int(colour[k : k + 2], 16) for k in (1, 3, 5)] for colour in COLOURS])
+    stops = np.array([ImageColor.getrgb(colour) for colour in COLOURS])
     steps = np.linspace(0, len(COLOURS) - 1, 16)
     palette = np.stack([np.interp(steps, range(len(COLOURS)), stops[:, k]) for k in range(3)], axis=1).astype("u1")
     brightest = np.quantile(frames[-1][frames[-1] > 0], 0.985)

@@ -1,8 +1,8 @@
 """A run that is steered while it goes: waves on water, and a finger that moves over it and writes an eight.
 
-What may change during a run is an array of the state that the body only reads: here where the finger is, and how hard it presses. The
-function in `until=` gets the run between two dispatches, when nothing computes; what it writes holds from the next iteration on, and is
-in every checkpoint. A mouse, a slider or a message could be read there as well; here it is a path, to give everyone the same picture.
+What may change during a run is an array of the state that the body only reads: here where the finger is, and how hard it
+presses. The function in `until=` gets the run between two dispatches; what `run.steer` writes there holds from the next iteration
+on, and is in every checkpoint. A mouse or a slider could be read there as well; a path gives everyone the same picture.
 
 Run it with `python examples/ripples.py [PICTURE.gif] [SIZE]`. It needs Pillow: `pip install 'kernelkeep[pictures]'`.
 """
@@ -13,13 +13,13 @@ import sys
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageColor
 
 import kernelkeep as kk
 
-FRAMES, ITERATIONS_PER_FRAME = 60, 22
+FRAMES, ITERATIONS_PER_FRAME = 48, 26
 COLOURS = ["#04101f", "#0a2a4a", "#11527a", "#2c86a6", "#8fc7cf", "#fbf6e4"]  # from a trough to a crest
-SHADES = 24
+SHADES = 16
 Plane = npt.NDArray[np.float32]
 
 WAVES = """
@@ -36,12 +36,12 @@ WAVES = """
 
 
 def save_gif(path: str, frames: list[Plane]) -> None:
-    stops = np.array([[int(colour[k : k + 2], 16) for k in (1, 3, 5)] for colour in COLOURS])
+    stops = np.array([ImageColor.getrgb(colour) for colour in COLOURS])
     steps = np.linspace(0, len(COLOURS) - 1, SHADES)
     palette = np.stack([np.interp(steps, range(len(COLOURS)), stops[:, k]) for k in range(3)], axis=1).astype("u1")
     images = []
     for height in frames:
-        light = 0.42 + 0.5 * height + 0.6 * (height - np.roll(height, (1, 1), (0, 1)))  # from the upper left
+        light = 0.42 + 0.65 * height + 0.7 * (height - np.roll(height, (1, 1), (0, 1)))  # from the upper left
         images.append(Image.fromarray((np.clip(light, 0, 1) * (SHADES - 1)).astype("u1")))
         images[-1].putpalette(palette.tobytes())
     images[0].save(path, save_all=True, append_images=images[1:], duration=60, loop=0, optimize=False)
@@ -66,7 +66,7 @@ def main() -> None:
         """Move the finger; the run goes on until this is true."""
         angle = 2 * np.pi * run.iteration / (FRAMES * ITERATIONS_PER_FRAME)
         x, y = width * (0.5 + 0.34 * np.sin(angle)), width * (1 / 3 + 0.18 * np.sin(2 * angle))
-        run.state["finger"].copy_from(np.array([x, y, 0.25], "f4"))
+        run.steer(finger=[x, y, 0.25])
         touched.append((x, y))
         return len(frames) == FRAMES
 
@@ -75,7 +75,9 @@ def main() -> None:
             cache, program, until=steer, state_iterations=ITERATIONS_PER_FRAME,
             on_state=lambda iteration, state: frames.append(state["height"]),
         ) as run:  # fmt: skip
-            print(f"{device.spec}: {run.iteration:,} iterations, steered {len(touched)} times in {run.report.seconds:.1f} s")
+            print(
+                f"{device.spec}: {run.iteration:,} iterations, steered {len(touched)} times in {run.report.seconds:.1f} s"
+            )
     if not all(np.isfinite(frame).all() for frame in frames) or np.abs(frames[-1]).max() < 0.05:
         raise SystemExit("the water is not as it should be")
     save_gif(path, frames)

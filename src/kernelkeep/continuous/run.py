@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 from ..activity.spans import span
 from ..cache.program_cache import ProgramCache
@@ -75,6 +75,15 @@ class Run:
         if self._report is None:
             raise ArgumentError("the run is not over: there is no report yet")
         return self._report
+
+    def steer(self, **arrays: Any) -> None:
+        """Overwrite arrays of the state, in an `until` function: they hold from the next iteration on, and are in checkpoints.
+
+        What changes during a run belongs into an array that the body only reads; a new value has its shape and dtype.
+        """
+        if self._report is not None:
+            raise ArgumentError("the run is over: it can be steered only while it goes, by the function in until=")
+        self._session.state.write(arrays)
 
     def close(self) -> None:
         """Free the state."""

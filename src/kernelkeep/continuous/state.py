@@ -7,12 +7,14 @@ overwrites what it read, and one that fails loses the work since the last checkp
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..devices.array import Array
 from ..devices.base import Device
+from ..errors import ArgumentError
 from .initial_state import InitialState
 from .mailbox import Commit, Word, control_words
 from .program import StateProgram
@@ -72,6 +74,22 @@ class State:
                 for key, array in old.items():
                     self._fill(self.tasks[index][key], array.numpy()[:count])
         self._scratch = None
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Overwrite arrays in every copy: one that no item writes must be the same in all of them. Nothing runs meanwhile."""
+        for key in values:
+            if key not in self.arrays[0]:
+                raise ArgumentError(f"the state has no array {key!r}: it has {', '.join(self.arrays[0])}")
+        self.device.synchronize()  # what was copied for a checkpoint was read
+        copies = [*self.arrays, self._scratch[0]] if self._scratch is not None else self.arrays
+        for key, value in values.items():
+            wanted = self.arrays[0][key].dtype
+            if not isinstance(value, Array) and np.can_cast(np.asarray(value).dtype, wanted, "same_kind"):
+                value = np.asarray(value).astype(wanted)  # NumPy computes with doubles
+            for arrays in copies:
+                if key in arrays:
+                    arrays[key].copy_from(value)
+        self.device.synchronize()  # the next slice is in another queue
 
     def read_commit(self) -> Commit:
         """What was committed last. Nothing runs meanwhile."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ...cache.program_cache import ProgramCache
-from ...continuous.checkpoints.files import read_header
+from ...continuous.checkpoints.files import read_checkpoint, read_header
 from ...continuous.program import StateProgram
 from ...continuous.run import Run
 from ...continuous.runner import resume, run
@@ -89,6 +89,39 @@ class SteeringTests(StrategyPart):
                     _check_phases(done, iterations)
                     stopped = "body" if iterations == _LAST + 1 else "done"
                     assert done.report.stopped == stopped, (strategy, size, iterations)
+
+    def test_an_until_function_steers_the_run(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
+        """What it writes holds from the very next iteration on, in every copy of the state, and is in the checkpoint."""
+        body = "int i = kk_item(); sum_next[i] = sum[i] * 3u + wheel[0];"
+        state = {"sum": np.arange(_ITEMS, dtype="u4"), "wheel": np.array([1], "u4")}
+        program = StateProgram("steered", coupling="neighbours", items=_ITEMS, state=state, body=body)
+        expected = np.arange(_ITEMS, dtype="u4")
+        for iteration in range(_LAST):
+            expected = expected * np.uint32(3) + np.uint32(iteration // 5 * 7 + 1)
+
+        def steer(now: Run) -> bool:
+            now.steer(wheel=[now.iteration // 5 * 7 + 1])
+            return False
+
+        path = tmp_path / "steered.kkpt"
+        for strategy in self.strategies(device):
+            # Dispatches end at multiples of five, where on_state is called, and the function is called after each.
+            stops: dict[str, Any] = {"on_state": lambda *_: None, "state_iterations": 5, "checkpoint": path}
+            with run(cache, program, _LAST, strategy, until=steer, resume=False, **stops) as done:
+                np.testing.assert_array_equal(done.state["sum"].numpy(), expected, err_msg=strategy)
+                with pytest.raises(ArgumentError, match="the run is over"):
+                    done.steer(wheel=[1])
+            assert read_checkpoint(path).state["wheel"] == _LAST // 5 * 7 + 1
+
+    def test_what_cannot_be_steered_is_said(self, device: Device, cache: ProgramCache) -> None:
+        def steer(now: Run) -> bool:
+            with pytest.raises(ArgumentError, match="no array 'wheel'"):
+                now.steer(wheel=[1])
+            with pytest.raises(ArgumentError):
+                now.steer(value=[1])
+            return True
+
+        run(cache, _phases(), 5, until=steer).close()
 
     def test_the_phase_is_part_of_the_checkpoint(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
         program = _phases()
