@@ -54,32 +54,39 @@ ELSEWHERE = {  # pages that a test of their own runs
     ),
     "write-a-backend.md": "test_write_a_backend.py",
 }
+INTERPRETED = {  # pages with so little work that compiling it for a driver takes longer than interpreting it
+    "how/read-a-checkpoint.md",
+    "how/stop-a-run.md",
+    "how/survive-a-crash.md",
+}
 # All others run once, on an OpenCL device.
 SHORT = sorted(set(PAGES) - set(SAYS) - set(ELSEWHERE) - {"start.md"})
 
 
 def run_page(page: str, device: str, folder: Path, cache_dir: Path) -> str:
-    """What a page's program prints. It runs in `folder`, beside the files that the page tells its reader to make."""
+    """What a page prints: its program, then those of the files that it tells its reader to make which can be run."""
     folder.mkdir(exist_ok=True)
     backends = {info.backend for info in kk.list_devices()}
     files = docs_programs.files_of(PAGES[page])
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
+    runs = [name for name, text in files.items() if 'if __name__ == "__main__":' in text]
     if program := docs_programs.program_of(PAGES[page], backends):
-        name = f"{Path(page).stem}.md.py"
-        (folder / name).write_text(program, encoding="utf-8")
-    else:
-        (name,) = files or [""]  # a page with files and no program of its own: it runs its only file
+        runs.insert(0, f"{Path(page).stem}.md.py")
+        (folder / runs[0]).write_text(program, encoding="utf-8")
     environment = {
         **os.environ,
         "KERNELKEEP_DEVICE": device,
         "KERNELKEEP_CACHE_DIR": str(cache_dir),
         "PYTHONPATH": str(Path(kk.__file__).parents[1]),
     }
-    command = [sys.executable, name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=folder)
-    assert done.returncode == 0, f"{page} on {device}: {done.stderr}"
-    return done.stdout
+    said = ""
+    for name in runs:
+        command = [sys.executable, name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=folder)
+        assert done.returncode == 0, f"{page} on {device}: {done.stderr}"
+        said += done.stdout
+    return said
 
 
 @pytest.mark.parametrize("page", SAYS)
@@ -93,7 +100,8 @@ def test_a_page_of_the_guide_runs(page: str, devices_for: Callable[[int], list[s
 @pytest.mark.parametrize("page", SHORT)
 def test_a_page_runs(page: str, opencl_device: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     # One cache for all: pages use the same kernels.
-    run_page(page, opencl_device, tmp_path, tmp_path_factory.getbasetemp() / "pages-cache")
+    device = "reference" if page in INTERPRETED else opencl_device
+    run_page(page, device, tmp_path, tmp_path_factory.getbasetemp() / "pages-cache")
 
 
 def test_pages_with_tests_of_their_own_have_them() -> None:
