@@ -139,6 +139,8 @@ class Member:
         reason = reason.removeprefix(f"{tier.location}: ")
         if self._only:
             text = f"programs cannot be kept in {tier.location} ({reason}); they are kept in memory only"
+        elif only_writing:
+            text = f"the {tier.name} tier in {tier.location} cannot be written to ({reason}); it is still read"
         else:
             text = f"the {tier.name} tier in {tier.location} fails ({reason}); the cache does without it for a while"
         self.warn("tier", text)
