@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 import kernelkeep as kk
-from kernelkeep.cli.app import COMMANDS
+from kernelkeep.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "operations"
