@@ -68,6 +68,11 @@ if TYPE_CHECKING:
     from .fleet.compile_ahead import compile_ahead as compile_ahead
     from .observe.kernel_check import CheckReport as CheckReport
     from .observe.kernel_check import check as check
+    from .observe.prometheus import MetricsServer as MetricsServer
+    from .observe.prometheus import PrometheusCollector as PrometheusCollector
+    from .observe.prometheus import serve_metrics as serve_metrics
+    from .observe.tracing import OpenTelemetryTracing as OpenTelemetryTracing
+    from .observe.tracing import trace_to_opentelemetry as trace_to_opentelemetry
     from .programs.portable import Buffer as Buffer
     from .programs.portable import PortableKernel as PortableKernel
     from .programs.portable import Scalar as Scalar
@@ -126,6 +131,8 @@ _HOMES = {
     "Keyring": "remote.keyring",
     "Lease": "cache.lease",
     "LocalMemory": "devices.base",
+    "MetricsServer": "observe.prometheus",
+    "OpenTelemetryTracing": "observe.tracing",
     "Out": "programs.python_words",
     "OutOfMemory": "errors",
     "Pipeline": "execution.pipeline",
@@ -135,6 +142,7 @@ _HOMES = {
     "Program": "devices.base",
     "ProgramCache": "cache.program_cache",
     "Progress": "continuous.progress",
+    "PrometheusCollector": "observe.prometheus",
     "Remote": "remote.address",
     "RemoteError": "errors",
     "Resident": "resident.resident",
@@ -173,6 +181,8 @@ _HOMES = {
     "resume": "continuous.runner",
     "run": "continuous.runner",
     "run_supervised": "continuous.supervision.supervisor",
+    "serve_metrics": "observe.prometheus",
+    "trace_to_opentelemetry": "observe.tracing",
 }
 
 __all__ = [
@@ -209,6 +219,8 @@ __all__ = [
     "Keyring",
     "Lease",
     "LocalMemory",
+    "MetricsServer",
+    "OpenTelemetryTracing",
     "Out",
     "OutOfMemory",
     "Pipeline",
@@ -218,6 +230,7 @@ __all__ = [
     "Program",
     "ProgramCache",
     "Progress",
+    "PrometheusCollector",
     "Remote",
     "RemoteError",
     "Resident",
@@ -256,6 +269,8 @@ __all__ = [
     "resume",
     "run",
     "run_supervised",
+    "serve_metrics",
+    "trace_to_opentelemetry",
 ]
 
 

@@ -7,19 +7,18 @@ import pytest
 import kernelkeep as kk
 
 PUBLIC = [
-    "AheadReport", "ArgumentError", "Array", "BinaryRejected", "Buffer", "BundleReport", "CacheStats", "CacheWarning",
-    "Capabilities",
-    "CheckReport", "Checkpoint", "CheckpointError", "CheckpointWarning", "CompileError", "DeadlineWarning", "Device",
-    "DeviceError", "DeviceInfo", "Executor",
-    "Explanation", "Fence", "Fingerprint", "Graph", "GraphError", "In", "InOut",
-    "Job", "Kernel", "KernelFault", "KernelKeepError", "Keyring", "Lease",
-    "LocalMemory",
-    "Out", "OutOfMemory", "Pipeline", "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress",
-    "Remote", "RemoteError", "Resident", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram", "SupervisedReport",
-    "SupervisionError", "SyncReport", "Task", "TaskFuture", "TaskSilent", "Template", "TuneReport", "Tuned", "Unsupported",
-    "Variant", "VariantError", "VariantSpace",
-    "check", "compile_ahead", "export_bundle", "function", "groups", "import_bundle", "kernel", "list_devices", "open_device",
-    "pull_cache", "push_cache", "read_checkpoint", "register_backend", "resume", "run", "run_supervised",
+    "AheadReport", "ArgumentError", "Array", "BinaryRejected", "Buffer", "BundleReport", "CacheStats",
+    "CacheWarning", "Capabilities", "CheckReport", "Checkpoint", "CheckpointError", "CheckpointWarning",
+    "CompileError", "DeadlineWarning", "Device", "DeviceError", "DeviceInfo", "Executor", "Explanation", "Fence",
+    "Fingerprint", "Graph", "GraphError", "In", "InOut", "Job", "Kernel", "KernelFault", "KernelKeepError",
+    "Keyring", "Lease", "LocalMemory", "MetricsServer", "OpenTelemetryTracing", "Out", "OutOfMemory", "Pipeline",
+    "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress", "PrometheusCollector",
+    "Remote", "RemoteError", "Resident", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram",
+    "SupervisedReport", "SupervisionError", "SyncReport", "Task", "TaskFuture", "TaskSilent", "Template",
+    "TuneReport", "Tuned", "Unsupported", "Variant", "VariantError", "VariantSpace", "check", "compile_ahead",
+    "export_bundle", "function", "groups", "import_bundle", "kernel", "list_devices", "open_device", "pull_cache",
+    "push_cache", "read_checkpoint", "register_backend", "resume", "run", "run_supervised", "serve_metrics",
+    "trace_to_opentelemetry",
 ]  # fmt: skip
 
 

@@ -160,6 +160,7 @@ def test_work_counts_its_steps() -> None:
     assert not shown("work") and closed("work")["counts"] == {"steps": 2}
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_shows_nothing_of_its_parent() -> None:
     thing = Thing("of the parent", 1)
     live.add("thing", thing, Thing.facts)

@@ -1,4 +1,4 @@
-"""Real servers for tests of stores: redis-server, nginx with WebDAV, moto's S3 server, and a proxy that breaks connections.
+"""Real servers for tests: redis-server, nginx with WebDAV, moto's S3 server, Prometheus, and a proxy that breaks connections.
 
     with RedisServer() as server, Proxy(server.port) as proxy:
         proxy.latency_seconds = 0.3
@@ -11,9 +11,10 @@ ends. `NotInstalled` says what is missing on this machine.
 from __future__ import annotations
 
 from .nginx import NginxServer
+from .prometheus import PrometheusServer
 from .proxy import Proxy
 from .redis import RedisServer
 from .s3 import S3Server
 from .server import NotInstalled, Server, free_port
 
-__all__ = ["NginxServer", "NotInstalled", "Proxy", "RedisServer", "S3Server", "Server", "free_port"]
+__all__ = ["NginxServer", "NotInstalled", "PrometheusServer", "Proxy", "RedisServer", "S3Server", "Server", "free_port"]
