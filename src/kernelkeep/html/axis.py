@@ -44,7 +44,7 @@ def time_ticks(start: float, end: float, most: int = 5) -> list[Tick]:
         return [(start, clock(start, 1))]
     rough = (end - start) / max(most, 1)
     step = next((one for one in _STEPS if one >= rough), None) or math.ceil(rough / _STEPS[-1]) * _STEPS[-1]
-    offset = _offset(start)
+    offset = local_offset(start)
     first = math.ceil((start + offset) / step)
     last = math.floor((end + offset) / step)
     return [(n * step - offset, clock(n * step - offset, step)) for n in range(first, last + 1)]
@@ -89,6 +89,7 @@ def _local(when: float) -> time.struct_time:
         return time.gmtime(0)
 
 
-def _offset(when: float) -> int:
+def local_offset(when: float) -> int:
+    """Seconds that local clocks are ahead of UTC."""
     found = _local(when)
     return calendar.timegm(found) - int(time.mktime(found))
