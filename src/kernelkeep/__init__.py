@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from .observe.prometheus import MetricsServer as MetricsServer
     from .observe.prometheus import PrometheusCollector as PrometheusCollector
     from .observe.prometheus import serve_metrics as serve_metrics
+    from .observe.report.report import Report as Report
+    from .observe.report.report import report as report
     from .observe.tracing import OpenTelemetryTracing as OpenTelemetryTracing
     from .observe.tracing import trace_to_opentelemetry as trace_to_opentelemetry
     from .programs.portable import Buffer as Buffer
@@ -145,6 +147,7 @@ _HOMES = {
     "PrometheusCollector": "observe.prometheus",
     "Remote": "remote.address",
     "RemoteError": "errors",
+    "Report": "observe.report.report",
     "Resident": "resident.resident",
     "Run": "continuous.run",
     "RunReport": "continuous.report",
@@ -178,6 +181,7 @@ _HOMES = {
     "push_cache": "cache.sync",
     "read_checkpoint": "continuous.checkpoints.files",
     "register_backend": "devices.registry",
+    "report": "observe.report.report",
     "resume": "continuous.runner",
     "run": "continuous.runner",
     "run_supervised": "continuous.supervision.supervisor",
@@ -233,6 +237,7 @@ __all__ = [
     "PrometheusCollector",
     "Remote",
     "RemoteError",
+    "Report",
     "Resident",
     "Run",
     "RunReport",
@@ -266,6 +271,7 @@ __all__ = [
     "push_cache",
     "read_checkpoint",
     "register_backend",
+    "report",
     "resume",
     "run",
     "run_supervised",

@@ -13,11 +13,12 @@ PUBLIC = [
     "Fingerprint", "Graph", "GraphError", "In", "InOut", "Job", "Kernel", "KernelFault", "KernelKeepError",
     "Keyring", "Lease", "LocalMemory", "MetricsServer", "OpenTelemetryTracing", "Out", "OutOfMemory", "Pipeline",
     "PortableKernel", "PreloadReport", "Prepared", "Program", "ProgramCache", "Progress", "PrometheusCollector",
-    "Remote", "RemoteError", "Resident", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram",
+    "Remote", "RemoteError", "Report", "Resident", "Run", "RunReport", "Scalar", "Selection", "Source", "StateProgram",
     "SupervisedReport", "SupervisionError", "SyncReport", "Task", "TaskFuture", "TaskSilent", "Template",
     "TuneReport", "Tuned", "Unsupported", "Variant", "VariantError", "VariantSpace", "check", "compile_ahead",
     "export_bundle", "function", "groups", "import_bundle", "kernel", "list_devices", "open_device", "pull_cache",
-    "push_cache", "read_checkpoint", "register_backend", "resume", "run", "run_supervised", "serve_metrics",
+    "push_cache", "read_checkpoint", "register_backend", "report", "resume", "run", "run_supervised",
+    "serve_metrics",
     "trace_to_opentelemetry",
 ]  # fmt: skip
 

@@ -1,8 +1,8 @@
 """Pages in a real browser: headless Chromium, told what to do over a pipe (the DevTools protocol). No library is needed.
 
-    with Browser() as browser:
-        page = browser.open("file:///tmp/report.html", width=390)
-        assert page.evaluate("document.title") == "…" and not page.problems and not page.requests
+with Browser() as browser:
+    page = browser.open("file:///tmp/report.html", width=390)
+    assert page.evaluate("document.title") == "…" and not page.problems and not page.requests
 """
 
 from __future__ import annotations

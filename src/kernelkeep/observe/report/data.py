@@ -57,7 +57,8 @@ def gather(root: Path, only: Collection[str] | None = None, now: float | None = 
 def _lifetime(stats: Any) -> dict[str, Any]:
     names = ("hits_memory", "hits_disk", "hits_remote", "misses", "compiles", "compile_errors", "compile_seconds",
              "compile_seconds_saved", "evictions", "corrupt_entries", "waits", "hit_rate", "on_disk", "disk_bytes")  # fmt: skip
-    return {name: as_number(getattr(stats, name)) or 0 for name in names}
+    found = {name: as_number(getattr(stats, name)) or 0.0 for name in names}
+    return {name: value if "seconds" in name or "rate" in name else int(value) for name, value in found.items()}
 
 
 def _folder(survey: Any, entries: list[Stored]) -> dict[str, Any]:
