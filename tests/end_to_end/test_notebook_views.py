@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.continuous.history import CheckpointMoment, GapMoment, ProgressMoment, RunHistory
+from kernelkeep.continuous.report import RunReport
 from kernelkeep.continuous.supervision.incident import Incident
 from kernelkeep.fleet.report import FleetPart, FleetReport
 from kernelkeep.variants.report import Attempt
@@ -34,7 +36,10 @@ class Checker(HTMLParser):
         self.tags.add(tag)
         if tag not in VOID:
             self.open.append(tag)
-        assert not any(name.startswith("on") for name, _ in attrs)
+        for name, value in attrs:
+            assert not name.startswith("on")
+            if name == "points":
+                assert all(len([float(part) for part in point.split(",")]) == 2 for point in (value or "").split())
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -183,6 +188,23 @@ def test_a_run_its_program_and_its_checkpoint(cache: kk.ProgramCache, tmp_path: 
         assert "float32" in text_in(run) and "what it did" in text_in(run)
     checkpoint = kk.read_checkpoint(path)
     assert "200" in text_in(checkpoint) and "float32" in text_in(checkpoint) and "can be resumed" in text_in(checkpoint)
+
+
+def test_a_long_run_is_drawn_whole() -> None:
+    progress = tuple(ProgressMoment(i * 1.23456, i * 1000 + i % 7) for i in range(240))
+    gaps = tuple(GapMoment(i * 2.34567, 1e-5, 1e-3 * i) for i in range(120))
+    checkpoints = tuple(CheckpointMoment(i * 1.1, i * 1.1 + 0.1, i, i % 9 > 0) for i in range(240))
+    report = RunReport(
+        program="long", device="opencl:0", strategy="mega", reason=HOSTILE, iterations=239_001, iteration=239_001, dispatches=9,
+        seconds=300.0, stopped="done", gap_p50_seconds=1e-5, gap_p99_seconds=1e-3, busy_share=0.9,
+        host_seconds_per_dispatch=None, longest_slice_seconds=0.1, late_slices=2, checkpoints=240, checkpoint_seconds=1.0,
+        checkpoint_bytes=100, checkpoint_failures=3, resumed_from="long.kkpt", tasks_done=0, overruns=0, queue_grown=0,
+        history=RunHistory(progress, gaps, checkpoints),
+    )  # fmt: skip
+    shown = text_in(report)
+    assert "2 outlived the deadline" in shown and "3 failed" in shown and "long.kkpt" in shown
+    html = report._repr_html_()
+    assert html.count("kk-fill-bad") > 20 and html.count("<polyline") == 3
 
 
 @pytest.mark.opencl

@@ -140,11 +140,15 @@ def _line(xs: Sequence[float], one: Series, span: tuple[float, float], top: floa
             runs[-1].append((place(x, *span), round(100 - place(number, 0, top), 3)))
     pieces = []
     for run in filter(None, runs):
-        points = " ".join(f"{x},{y}" for x, y in (run if len(run) > 1 else [run[0], (run[0][0] + 0.4, run[0][1])]))
+        # Numbers only, and as many as there are: a text of this length would be cut.
+        ends = run if len(run) > 1 else [run[0], (run[0][0] + 0.4, run[0][1])]
+        points = Markup(" ".join(f"{x},{y}" for x, y in ends))
         if filled:
             pieces.append(
                 element(
-                    "polygon", points=f"{run[0][0]},100 {points} {run[-1][0]},100", class_=f"kk-area kk-fill-{one.kind}"
+                    "polygon",
+                    points=Markup(f"{run[0][0]},100 {points} {run[-1][0]},100"),
+                    class_=f"kk-area kk-fill-{one.kind}",
                 )
             )
         pieces.append(element("polyline", points=points, class_=f"kk-line kk-line-{one.kind}"))

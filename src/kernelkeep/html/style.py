@@ -103,7 +103,9 @@ STYLE = f"""
 .kk :focus-visible {{ outline: 2px solid var(--kk-accent); outline-offset: 2px; }}
 .kk-card {{ max-width: 60em; padding: 0.2em 0; }}
 .kk .kk-card .kk-table {{ width: auto; min-width: min(30em, 100%); }}
-.kk-aligned .kk-plot, .kk-aligned .kk-gantt {{ grid-template-columns: 50px minmax(0, 1fr); column-gap: 10px; }}
+@media (min-width: 561px) {{
+  .kk-aligned .kk-plot, .kk-aligned .kk-gantt {{ grid-template-columns: 50px minmax(0, 1fr); column-gap: 10px; }}
+}}
 .kk .kk-card code {{ background: none; border: 0; padding: 0; color: inherit; }}
 .kk-head {{ display: flex; flex-wrap: wrap; gap: 0.1em 0.9em; align-items: baseline; margin: 0 0 0.5em; }}
 .kk-title {{ font-weight: 600; font-size: 15px; overflow-wrap: anywhere; }}

@@ -75,6 +75,12 @@ def test_a_line_has_a_gap_where_there_is_no_number() -> None:
     assert [one.get("points") for one in read(made).iter("polyline")] == ["0.0,75.0 25.0,50.0", "75.0,0.0 100.0,0.0"]
 
 
+def test_a_line_of_many_points_is_whole() -> None:
+    made = lines(range(2000), [Series("a", [x % 7 / 3 for x in range(2000)])], label="x", filled=True)
+    assert made.count(",") >= 4000
+    assert "…" not in made
+
+
 def test_bars_are_as_long_as_their_values() -> None:
     made = read(bars([Bar("a", 8), Bar("b", 2, "two")], label="x"))
     shapes = [one.get("width") for one in made.iter("rect") if one.get("class") == "kk-fill-accent"]
