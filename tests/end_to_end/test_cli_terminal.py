@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
@@ -14,16 +15,18 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 import kernelkeep as kk
 from kernelkeep.cli import main
 from kernelkeep.cli.commands import COMMANDS, SUMMARIES, overview
 from kernelkeep.testing import note_skipped
 
+Command = Callable[..., subprocess.CompletedProcess[str]]
 SOURCES = str(Path(kk.__file__).parents[1])
 
 
@@ -275,3 +278,92 @@ def test_ctrl_c_that_a_shell_ignores_stays_ignored(tmp_path: Path) -> None:
     command = ["sh", "-c", f"trap '' INT; exec {sys.executable} -m kernelkeep keys list --json"]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- tables
+
+
+FOLDER = "cuda_an-accelerator-with-a-rather-long-name_driver-580.95.05_nvrtc-13.4-and-more_0123456789ab"
+
+
+@pytest.fixture(scope="module")
+def long_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder with programs of long names for the interpreter, and a copy of them for a GPU that is not here."""
+    root = tmp_path_factory.mktemp("long") / "cache"
+    with kk.open_device("reference") as device, kk.ProgramCache(device, root) as cache:
+        for name in ("a_kernel_whose_name_says_everything_about_what_it_does", "short"):
+            cache.get(kk.PortableKernel(name, [kk.Buffer("x", "f4", "w")], "x[kk_global_id(0)] = 1.0f;")).release()
+        here = root / device.fingerprint.folder
+    shutil.copytree(here, root / FOLDER)
+    for folder in (root / FOLDER, *(path for path in (root / FOLDER).rglob("*") if path.is_dir())):
+        folder.chmod(0o700)
+    return root
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_what_is_printed_fits_the_terminal(long_names: Path, columns: int, tmp_path: Path) -> None:
+    env = environment(KERNELKEEP_CACHE_DIR=str(long_names), TERM="xterm")
+    for words in (
+        ["ls"],
+        ["stats"],
+        ["devices"],
+        ["doctor", "--device", "reference"],
+        ["show", "short", "--device", "cuda"],
+    ):
+        with terminal([sys.executable, "-m", "kernelkeep", *words], env, tmp_path, columns) as window:
+            assert window.wait() == 0, window.text
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", window.text).replace("\r", "").splitlines()
+        paths = [line for line in lines if str(long_names) in line]  # to be copied as a whole
+        assert all(cell_len(line) <= columns for line in lines if line not in paths), words
+        if words[0] in ("ls", "stats"):
+            assert any("…" in line and "0123456789ab" in line for line in lines)
+
+
+def test_piped_output_has_whole_names(long_names: Path, run_here: Command) -> None:
+    for words in (["ls"], ["stats"]):
+        done = run_here(*words, "--cache-dir", long_names)
+        assert FOLDER in done.stdout and "…" not in done.stdout
+    assert "a_kernel_whose_name_says_everything_about_what_it_does" in run_here("ls", "--cache-dir", long_names).stdout
+
+
+@pytest.mark.parametrize("spec", ["cuda", FOLDER, "cuda_an-acc", "0123456789ab", "012345"])
+def test_the_folder_of_a_device_that_is_gone_is_selected(long_names: Path, run_here: Command, spec: str) -> None:
+    def entries(command: str, *words: str) -> set[str]:
+        done = run_here(command, *words, "--device", spec, "--cache-dir", long_names, "--json")
+        assert done.returncode == 0, done.stderr
+        return {one["folder"] for one in json.loads(done.stdout)["entries" if command != "stats" else "folders"]}
+
+    assert entries("ls") == entries("show", "short") == entries("stats") == {FOLDER}
+
+
+def test_what_was_kept_for_a_device_that_is_gone_is_exported_and_removed(
+    long_names: Path, run_here: Command, tmp_path: Path
+) -> None:
+    root = tmp_path / "cache"
+    shutil.copytree(long_names, root)
+    root.chmod(0o700)
+    assert run_here("verify", "--device", "cuda", "--cache-dir", root).stdout.startswith("2 programs")
+    done = run_here("prune", "--device", "012345", "--max-bytes", "0", "--cache-dir", root)
+    assert done.stdout.startswith("2 programs")
+    done = run_here("clear", "--yes", "--device", "cuda", "--cache-dir", root)
+    assert done.returncode == 0, done.stderr
+    assert not (root / FOLDER).exists()
+    assert "2 programs" in run_here("ls", "--cache-dir", root).stdout
+    done = run_here("export", tmp_path / "out.kkb", "--device", "reference", "--cache-dir", root)
+    assert done.returncode == 0 and done.stdout.startswith("2 programs")
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "words"),
+    [
+        ("cuda_nothing", 2, "no folder has that name"),
+        ("abacus", 2, "is not a device"),
+        ("cuda:7", 1, "cuda without a number names what was kept for it"),
+    ],
+)
+def test_a_folder_that_is_not_there_is_said(
+    long_names: Path, run_here: Command, spec: str, code: int, words: str
+) -> None:
+    done = run_here("ls", "--device", spec, "--cache-dir", long_names)
+    assert done.returncode == code
+    assert words in done.stderr and done.stderr.count("\n") == 1

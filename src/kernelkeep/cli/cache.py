@@ -34,6 +34,8 @@ from .common import (
     ago,
     agreed,
     cache_root,
+    print_fact,
+    print_heading,
     print_json,
     print_line,
     print_table,
@@ -53,13 +55,18 @@ def ls(cache_dir: CacheDir = None, device: FolderSpec = None, as_json: AsJson = 
         print_line(f"No program is kept in {root}.")
         return
     numbers = ("size", "compile ms", "saved again")
-    for folder in dict.fromkeys(stored.folder for stored in found):
-        print_line(escaped(folder))
-        optional = ("saved again", "compile ms", "last used")
-        made = Table("name", "key", "kernels", *numbers, "last used", right=numbers, optional=optional)
-        for stored in (stored for stored in found if stored.folder == folder):
-            made.add_row(*_row(stored))
+    texts, optional = ("name", "kernels"), ("saved again", "compile ms", "kernels", "last used")
+    tables: dict[str, Table] = {}
+    for stored in found:
+        if stored.folder not in tables:
+            columns = ("name", "key", "kernels", *numbers, "last used")
+            tables[stored.folder] = Table(*columns, right=numbers, names=texts, optional=optional)
+        tables[stored.folder].add_row(*_row(stored))
+    for folder, made in tables.items():
+        made.alike = list(tables.values())
+        print_heading(folder)
         print_table(made)
+        print_line()
     damaged = sum(stored.facts is None for stored in found)
     print_line(f"{count_programs(len(found))}, {human_bytes(sum(stored.nbytes for stored in found))}, in {root}")
     if damaged:
@@ -110,7 +117,10 @@ def show(
         if number:
             print_line()
         for label, value in _facts(stored):
-            print_line(f"{label:<15} {escaped(value)}")
+            if label == "file":  # to be copied as a whole
+                print_line(f"{label:<15} {escaped(value)}")
+            else:
+                print_fact(label, value)
 
 
 def _facts(stored: Stored) -> list[tuple[str, str]]:
@@ -147,7 +157,9 @@ def stats(cache_dir: CacheDir = None, device: FolderSpec = None, as_json: AsJson
         return
     numbers = ("programs", "size", "driver's cache", "set aside")
     print_line(f"kept in {root}{'' if survey.folders else ': nothing'}")
-    kept = Table("GPU, driver and compiler", *numbers, "last used", right=numbers, optional=("set aside", "last used"))
+    folders = "GPU, driver and compiler"
+    optional = ("set aside", "last used", "driver's cache")
+    kept = Table(folders, *numbers, "last used", right=numbers, names=(folders,), optional=optional)
     for folder in survey.folders:
         sizes = (
             str(folder.entries),
@@ -158,6 +170,7 @@ def stats(cache_dir: CacheDir = None, device: FolderSpec = None, as_json: AsJson
         kept.add_row(escape(folder.folder), *sizes, ago(folder.last_used))
     if survey.folders:
         print_table(kept)
+        print_line()
     done = Table("all processes so far", "", right=("",))
     for label, value in (
         ("hits in memory", f"{sums.hits_memory:,}"),

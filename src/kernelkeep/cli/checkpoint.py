@@ -12,8 +12,7 @@ from rich.markup import escape
 from ..cache.stats import human_bytes
 from ..continuous.checkpoints.description import ArrayFacts, Description, FileFacts, describe
 from ..errors import CheckpointError
-from ..escaping import escaped
-from .common import AsJson, CacheDir, DeviceSpec, Table, ago, print_json, print_line, print_table
+from .common import AsJson, CacheDir, DeviceSpec, Table, ago, print_fact, print_json, print_table
 
 checkpoint = typer.Typer(rich_markup_mode=None, help="Show checkpoint files.")
 
@@ -67,12 +66,12 @@ def _file_as_json(file: FileFacts) -> dict[str, Any]:
 
 def _print(found: Description) -> None:
     for label, value in _rows(found):
-        print_line(f"{label:<15} {escaped(value)}")
+        print_fact(label, value)
     if found.arrays:
         _print_arrays(found.arrays)
     for other in found.others:
         facts = f"{other.header}, {ago(other.header.created)}" if other.header is not None else other.problem
-        print_line(f"{'beside it':<15} {escaped(f'{other.path.name}: {facts}')}")
+        print_fact("beside it", f"{other.path.name}: {facts}")
 
 
 def _rows(found: Description) -> list[tuple[str, str]]:
@@ -106,7 +105,7 @@ def _rows(found: Description) -> list[tuple[str, str]]:
 
 def _print_arrays(arrays: tuple[ArrayFacts, ...]) -> None:
     numbers = ("size", "min", "max", "NaN")
-    made = Table("array", "dtype", "shape", *numbers, right=numbers, optional=("size", "dtype"))
+    made = Table("array", "dtype", "shape", *numbers, right=numbers, names=("array",), optional=("size", "dtype"))
     for array in arrays:
         shape = " × ".join(str(length) for length in array.shape) or "-"
         values = (human_bytes(array.nbytes), _number(array.minimum), _number(array.maximum), f"{array.nans:,}")

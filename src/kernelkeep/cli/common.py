@@ -1,4 +1,4 @@
-"""What every command shares: three options, output and errors."""
+"""What every command shares: three options, output (`output.py`), questions and sizes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from .. import settings
 from ..errors import ArgumentError
 from ..escaping import escaped
+from .output import Table as Table
+from .output import print_fact as print_fact
+from .output import print_folded as print_folded
+from .output import print_heading as print_heading
+from .output import print_line as print_line
+from .output import print_table as print_table
+from .output import stdout_console as stdout_console
 
 CacheDir = Annotated[
     Path | None,
@@ -55,11 +59,6 @@ SigningKey = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
-# Output that is not a terminal keeps whole lines instead of 80 columns, unless $COLUMNS is set.
-_PIPED_WIDTH_COLUMNS = 200
-_FOLDED_WIDTH_COLUMNS = 20  # a column of text may become as narrow as this before a whole column is left out
-_NARROWEST_COLUMNS = 4
-
 
 def cache_root(chosen: Path | None) -> Path:
     """The cache folder to work on. One that does not exist is empty; a path that cannot be a folder is an error."""
@@ -74,95 +73,6 @@ def cache_root(chosen: Path | None) -> Path:
     if not stat.S_ISDIR(found.st_mode):
         raise ArgumentError(f"{root} is not a folder and cannot be a cache folder")
     return root
-
-
-def stdout_console() -> Console:
-    """The console that text for people goes to."""
-    asked = os.environ.get("COLUMNS", "")
-    fits_itself = sys.stdout.isatty() or (asked.isdecimal() and int(asked) > 0)
-    return Console(highlight=False, emoji=False, width=None if fits_itself else _PIPED_WIDTH_COLUMNS)
-
-
-class Table:
-    """A table that is fitted to the width of the terminal when it is printed.
-
-    Columns named in `right` hold numbers, which are never folded; their headings are. If the table is still too wide, the
-    columns named in `optional` are left out, in that order. Cells may hold rich's markup; other control characters are escaped.
-    """
-
-    def __init__(
-        self, *columns: str, right: tuple[str, ...] = (), optional: tuple[str, ...] = (), caption: str | None = None
-    ) -> None:
-        self.columns = columns
-        self.right = right
-        self.optional = optional
-        self.caption = caption
-        self.rows: list[tuple[str, ...]] = []
-
-    def add_row(self, *cells: str) -> None:
-        """Add a row with a cell for each column."""
-        self.rows.append(tuple(escaped(cell) for cell in cells))
-
-    def fitted(self, width: int) -> RichTable:
-        """The table for this width."""
-        shown = list(range(len(self.columns)))
-        for name in self.optional:
-            if sum(self._narrow(i) for i in shown) <= _room(width, len(shown)):
-                break
-            shown.remove(self.columns.index(name))
-        widths = self._widths(shown, _room(width, len(shown)))
-        made = RichTable(caption=self.caption, caption_justify="left")
-        for i in shown:
-            justify = "right" if self.columns[i] in self.right else "left"
-            made.add_column(self.columns[i], justify=justify, overflow="fold", width=widths[i])  # type: ignore[arg-type]
-        for row in self.rows:
-            made.add_row(*(row[i] for i in shown))
-        return made
-
-    def _widths(self, shown: list[int], room: int) -> dict[int, int]:
-        """The width of each column: headings of numbers are folded first, then texts, then the widest column."""
-        widths = {i: max(len(self.columns[i]), self._longest(i)) for i in shown}
-        least = {i: self._narrow(i) for i in shown}
-        while sum(widths.values()) > room:
-            numbers = [i for i in shown if widths[i] > least[i] and self.columns[i] in self.right]
-            texts = [i for i in shown if widths[i] > least[i]]
-            rest = [i for i in shown if widths[i] > _NARROWEST_COLUMNS]
-            candidates = numbers or texts or rest
-            if not candidates:
-                break
-            widths[max(candidates, key=lambda i: widths[i])] -= 1
-        return widths
-
-    def _narrow(self, column: int) -> int:
-        """The narrowest width at which a column is still readable."""
-        longest = self._longest(column)
-        if self.columns[column] not in self.right:
-            longest = min(longest, _FOLDED_WIDTH_COLUMNS)
-        return max(longest, *(len(word) for word in self.columns[column].split()), 1)
-
-    def _longest(self, column: int) -> int:
-        return max((Text.from_markup(row[column]).cell_len for row in self.rows), default=0)
-
-
-def _room(width: int, columns: int) -> int:
-    return width - 3 * columns - 1  # a border and two spaces for each column, and the last border
-
-
-def print_table(made: Table) -> None:
-    """Print a table."""
-    console = stdout_console()
-    if console.is_terminal:
-        console.print(made.fitted(console.width))
-        return
-    with console.capture() as captured:
-        console.print(made.fitted(console.width))
-    for line in captured.get().splitlines():
-        print(line.rstrip())
-
-
-def print_line(text: str = "") -> None:
-    """Print a line without markup or folding, with control characters escaped."""
-    stdout_console().print(escaped(text, keep="\n\t"), markup=False, soft_wrap=True)
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:

@@ -8,7 +8,7 @@ from rich.markup import escape
 from ..cache.stats import human_bytes
 from ..observe.doctor import diagnose
 from ..observe.inventory import find_devices
-from .common import AsJson, CacheDir, DeviceSpec, Table, print_json, print_line, print_table
+from .common import AsJson, CacheDir, DeviceSpec, Table, print_folded, print_json, print_line, print_table
 
 
 def devices(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson = False) -> None:
@@ -42,8 +42,8 @@ def doctor(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJso
         for health in found:
             print_line(f"{health.backend}: {'usable' if health.usable else 'not usable'}")
             for check in health.checks:
-                print_line(f"  [{'ok' if check.ok else 'no'}] {check.what}: {check.found}")
+                print_folded(f"  [{'ok' if check.ok else 'no'}] {check.what}: {check.found}", 7)
                 if check.fix:
-                    print_line(f"       to get it: {check.fix}")
+                    print_folded(f"       to get it: {check.fix}", 18)
     if not any(health.usable and (device or not health.interprets) for health in found):
         raise typer.Exit(1)

@@ -17,7 +17,7 @@ from ..variants.records import Records
 from ..variants.select import Selection
 from ..variants.tuned import Tuned
 from ..variants.values import in_words
-from .common import Table, ago, agreed, print_json, print_line, print_table
+from .common import Table, ago, agreed, print_heading, print_json, print_line, print_table
 
 Problem = dict[str, Any]
 
@@ -71,9 +71,18 @@ def show_records(root: Path, kernel: str | None, known: list[KnownProblem], as_j
         return
     numbers = ("ms", "samples", "variants", "failures")
     for name in dict.fromkeys(one.device_name for one in known):
-        print_line(name)
+        print_heading(name)
         optional = ("measured", "samples", "variants")
-        made = Table("kernel", "problem", "variant in use", *numbers, "measured", right=numbers, optional=optional)
+        made = Table(
+            "kernel",
+            "problem",
+            "variant in use",
+            *numbers,
+            "measured",
+            right=numbers,
+            names=("kernel",),
+            optional=optional,
+        )
         for one in (one for one in known if one.device_name == name):
             variant = "none" if one.variant is None else in_words(one.variant) + (", pinned" if one.pinned else "")
             made.add_row(
