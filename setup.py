@@ -1,13 +1,22 @@
-"""The one part that pyproject.toml cannot say: three small C modules for Linux, left out where they cannot be compiled."""
+"""The one part that pyproject.toml cannot say: three small C modules for Linux, left out where they cannot be compiled.
 
+KERNELKEEP_PURE=1 leaves them out: one wheel for every system. KERNELKEEP_REQUIRE_C=1 fails where they cannot be compiled.
+"""
+
+import os
 import sys
 
 from setuptools import Extension, setup
 
+
+def is_set(name: str) -> bool:
+    return os.environ.get(name, "0") not in ("", "0")
+
+
 setup(
     ext_modules=[
-        Extension(f"kernelkeep.{name}", [f"src/kernelkeep/{name}.c"], optional=True)
+        Extension(f"kernelkeep.{name}", [f"src/kernelkeep/{name}.c"], optional=not is_set("KERNELKEEP_REQUIRE_C"))
         for name in ("_native", "_ring", "_guard")
-        if sys.platform == "linux"
+        if sys.platform == "linux" and not is_set("KERNELKEEP_PURE")
     ]
 )

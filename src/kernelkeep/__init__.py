@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from .variants.template import Template as Template
     from .variants.tuned import Tuned as Tuned
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "AheadReport": "fleet.compile_ahead",

@@ -113,7 +113,7 @@ def test_numpy_floats_are_rounded_as_pythons_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [np.complex64(1), np.timedelta64(1), np.datetime64(1, "s"), np.str_("1"), np.void(b"1234")]
+    "value", [np.complex64(1), np.timedelta64(1, "s"), np.datetime64(1, "s"), np.str_("1"), np.void(b"1234")]
 )
 def test_numpy_scalars_that_are_no_numbers_are_refused(value: Any) -> None:
     for dtype in ("i4", "f4"):
