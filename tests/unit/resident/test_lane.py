@@ -374,7 +374,8 @@ def test_nothing_leaks(make_ring: MakeRing) -> None:
         return sys.getallocatedblocks() - before
 
     growth(20)
-    assert min(growth(100) for _ in range(4)) < 50  # other threads may allocate in one of them
+    # Other threads may allocate in one of them, and the allocator of a free-threaded Python takes a while to settle.
+    assert min(growth(100) for _ in range(12)) < 50
 
 
 def test_elsewhere_than_on_x86_the_twin_is_for_emulated_devices_only(monkeypatch: pytest.MonkeyPatch) -> None:
