@@ -1,7 +1,8 @@
 """examples/tutorials/pipeline.py with PyOpenCL alone."""
 
-# Three sets of buffers, each with a queue of its own, so that one frame is uploaded while another is computed and a third
-# comes back. Missing: pinned memory, a timeline of what overlapped, an error that fails its frame alone.
+# Three sets of buffers, each with a queue of its own, so that one frame is uploaded while
+# another is computed and a third comes back. Missing: pinned memory, a timeline of what
+# overlapped, an error that fails its frame alone.
 
 import sys
 from collections.abc import Iterator
@@ -15,9 +16,11 @@ DEPTH = 3
 SOURCE = """
 __kernel void grey(__global const uchar* rgb, __global float* light, int n) {
     int i = get_global_id(0);
-    if (i < n) light[i] = 0.299f * rgb[3 * i] + 0.587f * rgb[3 * i + 1] + 0.114f * rgb[3 * i + 2];
+    if (i >= n) return;
+    light[i] = 0.299f * rgb[3 * i] + 0.587f * rgb[3 * i + 1] + 0.114f * rgb[3 * i + 2];
 }
-__kernel void blur(__global const float* light, __global float* soft, int width, int height) {
+__kernel void blur(__global const float* light, __global float* soft,
+                   int width, int height) {
     int x = get_global_id(0), y = get_global_id(1);
     if (x >= width || y >= height) return;
     float total = 0;
@@ -26,12 +29,13 @@ __kernel void blur(__global const float* light, __global float* soft, int width,
             total += light[clamp(row, 0, height - 1) * width + clamp(column, 0, width - 1)];
     soft[y * width + x] = total / 25;
 }
-__kernel void slopes(__global const float* soft, __global uchar* edges, int width, int height) {
+__kernel void slopes(__global const float* soft, __global uchar* edges,
+                     int width, int height) {
     int x = get_global_id(0), y = get_global_id(1);
     if (x >= width || y >= height) return;
     int i = y * width + x;
-    float across = soft[i + (x < width - 1 ? 1 : 0)] - soft[i - (x > 0 ? 1 : 0)];
-    float down = soft[i + (y < height - 1 ? width : 0)] - soft[i - (y > 0 ? width : 0)];
+    float across = soft[x < width - 1 ? i + 1 : i] - soft[x > 0 ? i - 1 : i];
+    float down = soft[y < height - 1 ? i + width : i] - soft[y > 0 ? i - width : i];
     edges[i] = (int)min(255.0f, 6 * hypot(across, down));
 }
 """
@@ -45,8 +49,8 @@ def camera() -> Iterator[np.ndarray]:
         frame = noise.copy()
         for colour in range(3):
             angle = t + 2 * colour
-            lamp = np.hypot(x - 160 - 80 * np.cos(angle), y - 120 - 60 * np.sin(2 * angle)) < 40
-            frame[lamp, colour] += 200
+            lamp_x, lamp_y = 160 + 80 * np.cos(angle), 120 + 60 * np.sin(2 * angle)
+            frame[np.hypot(x - lamp_x, y - lamp_y) < 40, colour] += 200
         yield frame
 
 
@@ -61,19 +65,25 @@ class Slot:
         n = HEIGHT * WIDTH
         self.queue = cl.CommandQueue(context)
         self.rgb, self.light, self.soft, self.edges = (
-            cl.Buffer(context, cl.mem_flags.READ_WRITE, nbytes) for nbytes in (3 * n, 4 * n, 4 * n, n)
+            cl.Buffer(context, cl.mem_flags.READ_WRITE, nbytes)
+            for nbytes in (3 * n, 4 * n, 4 * n, n)
         )
         # A kernel object holds its arguments: each slot has its own.
-        self.grey, self.blur, self.slopes = (cl.Kernel(program, name) for name in ("grey", "blur", "slopes"))
+        self.grey, self.blur, self.slopes = (
+            cl.Kernel(program, name) for name in ("grey", "blur", "slopes")
+        )
         self.host = np.empty(0, "u1")
         self.done: cl.Event | None = None
 
     def start(self, frame: np.ndarray) -> None:
-        self.frame, self.host = frame, np.empty((HEIGHT, WIDTH), "u1")  # both are in use until the event is complete
+        # Both are in use until the event is complete.
+        self.frame, self.host = frame, np.empty((HEIGHT, WIDTH), "u1")
         n, width, height = np.int32(HEIGHT * WIDTH), np.int32(WIDTH), np.int32(HEIGHT)
         tiles = (round_up(WIDTH, 16), round_up(HEIGHT, 16))
         cl.enqueue_copy(self.queue, self.rgb, self.frame, is_blocking=False)
-        self.grey(self.queue, (round_up(HEIGHT * WIDTH, 256),), (256,), self.rgb, self.light, n)
+        self.grey(
+            self.queue, (round_up(HEIGHT * WIDTH, 256),), (256,), self.rgb, self.light, n
+        )
         self.blur(self.queue, tiles, (16, 16), self.light, self.soft, width, height)
         self.slopes(self.queue, tiles, (16, 16), self.soft, self.edges, width, height)
         self.done = cl.enqueue_copy(self.queue, self.host, self.edges, is_blocking=False)
@@ -98,7 +108,8 @@ for number, frame in enumerate(camera()):
     print(f"\r{number + 1} frames", end="", file=sys.stderr)
 for number in range(FRAMES, FRAMES + DEPTH):
     edges += slots[number % DEPTH].finish()
-print(f"{len(edges)} frames of {edges[0].shape}, {edges[0].dtype}; brightest edge {max(map(np.max, edges))}")
+print(len(edges), "frames; the brightest edge has", max(map(np.max, edges)))
 
 first = next(camera())
-plt.imsave("edges.png", np.hstack([first, np.repeat(edges[0][..., None], 3, axis=2)])[::2, ::2])
+grey_edges = np.repeat(edges[0][..., None], 3, axis=2)
+plt.imsave("edges.png", np.hstack([first, grey_edges])[::2, ::2])

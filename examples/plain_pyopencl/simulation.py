@@ -1,7 +1,8 @@
 """examples/tutorials/simulation.py with PyOpenCL alone."""
 
-# Missing: checkpoints hold up the computation while they are downloaded and written, and have no checksums; a checkpoint of
-# another program or size is not noticed; Ctrl-C and SIGTERM lose what came after the last one.
+# Missing: checkpoints hold up the computation while they are downloaded and written, and
+# have no checksums; a checkpoint of another program or size is not noticed; Ctrl-C and
+# SIGTERM lose what came after the last one.
 
 import os
 import time
@@ -14,14 +15,17 @@ import pyopencl as cl
 SIZE, ITERATIONS = 192, 6000
 CHECKPOINT = Path("patterns.npz")
 SOURCE = """
-__kernel void advance(__global const float* a, __global const float* b, __global float* a_next, __global float* b_next,
+__kernel void advance(__global const float* a, __global const float* b,
+                      __global float* a_next, __global float* b_next,
                       int size, float feed, float kill) {
     int i = get_global_id(0), x = i % size, y = i / size;
     int left = y * size + (x + size - 1) % size, right = y * size + (x + 1) % size;
     int up = (y + size - 1) % size * size + x, down = (y + 1) % size * size + x;
     float reaction = a[i] * b[i] * b[i];
-    a_next[i] = a[i] + 0.2f * (a[left] + a[right] + a[up] + a[down] - 4 * a[i]) - reaction + feed * (1 - a[i]);
-    b_next[i] = b[i] + 0.1f * (b[left] + b[right] + b[up] + b[down] - 4 * b[i]) + reaction - (feed + kill) * b[i];
+    float spread_a = a[left] + a[right] + a[up] + a[down] - 4 * a[i];
+    float spread_b = b[left] + b[right] + b[up] + b[down] - 4 * b[i];
+    a_next[i] = a[i] + 0.2f * spread_a - reaction + feed * (1 - a[i]);
+    b_next[i] = b[i] + 0.1f * spread_b + reaction - (feed + kill) * b[i];
 }
 """
 
@@ -55,7 +59,16 @@ state = [cl.Buffer(context, flags, hostbuf=array) for array in (a, b)]
 state_next = [cl.Buffer(context, flags, hostbuf=array) for array in (a, b)]
 last_saved = time.monotonic()
 for iteration in range(start, ITERATIONS):
-    advance(queue, (SIZE * SIZE,), None, *state, *state_next, np.int32(SIZE), np.float32(0.037), np.float32(0.06))
+    advance(
+        queue,
+        (SIZE * SIZE,),
+        None,
+        *state,
+        *state_next,
+        np.int32(SIZE),
+        np.float32(0.037),
+        np.float32(0.06),
+    )
     state, state_next = state_next, state
     if iteration % 64 == 0:  # do not enqueue far ahead: the clock would say nothing
         queue.finish()

@@ -1,8 +1,8 @@
 """examples/tutorials/tuning.py with PyOpenCL alone."""
 
-# What was measured is kept in a file for each device, kernel and size. Missing: a variant that crashes or hangs takes this
-# program along; writes past the end of an array are not noticed; processes that write the file at once lose each other's
-# results.
+# What was measured is kept in a file for each device, kernel and size. Missing: a variant
+# that crashes or hangs takes this program along; writes past the end of an array are not
+# noticed; processes that write the file at once lose each other's results.
 
 import hashlib
 import itertools
@@ -18,11 +18,12 @@ import pyopencl as cl
 SOURCE = """
 __kernel void histogram(__global const uchar* pixels, __global uint* counts, int n) {
     __local uint part[256];
-    for (int b = get_local_id(0); b < 256; b += GROUP) part[b] = 0;
+    int me = get_local_id(0), step = get_global_size(0);
+    for (int b = me; b < 256; b += GROUP) part[b] = 0;
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int i = get_global_id(0); i < n; i += get_global_size(0)) atomic_inc(&part[pixels[i]]);
+    for (int i = get_global_id(0); i < n; i += step) atomic_inc(&part[pixels[i]]);
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int b = get_local_id(0); b < 256; b += GROUP) atomic_add(&counts[b], part[b]);
+    for (int b = me; b < 256; b += GROUP) atomic_add(&counts[b], part[b]);
 }
 """
 GROUPS, PER_ITEM = [64, 128, 256], [1, 8, 64, 512]
@@ -32,11 +33,16 @@ BUDGET_SECONDS = 60
 
 def histogram(pixels: np.ndarray, group: int, per_item: int) -> tuple[np.ndarray, float]:
     """The counts, and how many milliseconds the device took."""
-    kernel = programs.get(group) or cl.Program(context, SOURCE).build([f"-DGROUP={group}"]).histogram
+    kernel = (
+        programs.get(group)
+        or cl.Program(context, SOURCE).build([f"-DGROUP={group}"]).histogram
+    )
     programs[group] = kernel
     flags = cl.mem_flags.COPY_HOST_PTR
     source = cl.Buffer(context, flags | cl.mem_flags.READ_ONLY, hostbuf=pixels)
-    target = cl.Buffer(context, flags | cl.mem_flags.READ_WRITE, hostbuf=np.zeros(256, "u4"))
+    target = cl.Buffer(
+        context, flags | cl.mem_flags.READ_WRITE, hostbuf=np.zeros(256, "u4")
+    )
     items = -(-pixels.size // (group * per_item)) * group
     event = kernel(queue, (items,), (group,), source, target, np.int32(pixels.size))
     counts = np.empty(256, "u4")
@@ -57,7 +63,7 @@ def is_right(group: int, per_item: int, n: int) -> bool:
 
 
 def tune(pixels: np.ndarray) -> dict[str, float]:
-    """Milliseconds of each variant, by its name; what the file knows is not measured again."""
+    """Milliseconds of each variant by name; what the file knows is not measured again."""
     device = queue.device
     words = [SOURCE, device.name, device.version, device.driver_version, str(pixels.size)]
     key = hashlib.sha256("\n".join(words).encode()).hexdigest()
@@ -70,13 +76,21 @@ def tune(pixels: np.ndarray) -> dict[str, float]:
             continue
         try:
             right = is_right(group, per_item, pixels.size)
-            known[name] = statistics.median(histogram(pixels, group, per_item)[1] for _ in range(12)) if right else None
+            known[name] = (
+                statistics.median(histogram(pixels, group, per_item)[1] for _ in range(12))
+                if right
+                else None
+            )
         except cl.Error:
             known[name] = None
         temporary = RECORDS.with_suffix(".tmp")
         temporary.write_text(json.dumps(records))
         temporary.replace(RECORDS)
-    return {name: milliseconds for name, milliseconds in known.items() if milliseconds is not None}
+    return {
+        name: milliseconds
+        for name, milliseconds in known.items()
+        if milliseconds is not None
+    }
 
 
 context = cl.create_some_context(interactive=False)
@@ -88,7 +102,9 @@ times = tune(pixels)
 best = min(times, key=lambda name: times[name])
 print(f"{best} was the fastest of {len(times)} variants: {times[best]:.3f} ms")
 
-landscape = [[times.get(f"GROUP={group} PER_ITEM={per_item}", np.nan) for per_item in PER_ITEM] for group in GROUPS]
+landscape = [
+    [times.get(f"GROUP={g} PER_ITEM={p}", np.nan) for p in PER_ITEM] for g in GROUPS
+]
 figure, axes = plt.subplots()
 figure.colorbar(axes.imshow(landscape), label="ms")
 axes.set_xticks(range(len(PER_ITEM)), [str(value) for value in PER_ITEM])

@@ -1,4 +1,4 @@
-"""Programs compiled and a kernel tuned by several processes; what they made is in a store, where every machine finds it."""
+"""Several processes compile and tune; every machine finds the results in a store."""
 
 import tempfile
 import time
@@ -9,12 +9,18 @@ import numpy as np
 import kernelkeep as kk
 from kernelkeep import fleet
 
-PARAMS: list[kk.Buffer | kk.Scalar] = [kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4", "w"), kk.Scalar("n", "i4")]
+PARAMS: list[kk.Buffer | kk.Scalar] = [
+    kk.Buffer("x", "f4", "r"),
+    kk.Buffer("y", "f4", "w"),
+    kk.Scalar("n", "i4"),
+]
 SERIES = [
     kk.PortableKernel(
         f"series{degree}",
         params=PARAMS,
-        body=f"int i = kk_global_id(0); if (i < n) y[i] = {' + '.join(f'pow(x[i], {k}.0f) / {k + 1}' for k in range(degree))};",
+        body="int i = kk_global_id(0); if (i < n) y[i] = 1"
+        + "".join(f" + pow(x[i], {k}.0f) / {k}" for k in range(1, degree + 1))
+        + ";",
     )
     for degree in range(1, 9)
 ]
@@ -30,13 +36,14 @@ smooth = kk.Tuned(
         grid=lambda v: kk.groups(v["n"], v["GROUP"] * v["PER_ITEM"]),
     ),
     kk.VariantSpace(GROUP=[32, 256], PER_ITEM=[1, 4]),
-    reference=lambda x: np.convolve(np.pad(x, 1, mode="edge"), np.ones(3) / 3, mode="valid"),
+    reference=lambda x: np.convolve(np.pad(x, 1, mode="edge"), [1 / 3] * 3, mode="valid"),
 )
 
 if __name__ == "__main__":  # workers import this file
     warmed = fleet.warm(SERIES, workers=2)
     print(warmed)
-    print(fleet.tune(f"{__file__}:smooth", [{"n": 100_000}, {"n": 1_000_000}], budget_seconds=30))
+    problems = [{"n": 100_000}, {"n": 1_000_000}]
+    print(fleet.tune(f"{__file__}:smooth", problems, budget_seconds=30))
 
     # A machine that starts later: it shares nothing with the others but the store.
     with kk.open_device() as device, kk.ProgramCache(device, tempfile.mkdtemp()) as cache:
@@ -49,7 +56,8 @@ if __name__ == "__main__":  # workers import this file
                 y.numpy()
             seconds.append(time.perf_counter() - started)
         stats = cache.stats()
-        print(f"a new machine: {stats.compiles} compiled, {stats.hits_remote} from the store, {sum(seconds):.2f} s")
+        found = f"{stats.compiles} compiled, {stats.hits_remote} from the store"
+        print(f"a new machine: {found}, {sum(seconds):.2f} s")
     compiled = [part.seconds for part in warmed.parts]
     rows = np.arange(len(SERIES))
     plt.figure(figsize=(7, 3.2), layout="constrained")

@@ -1,4 +1,4 @@
-"""Two hundred frames of a camera: bytes in, edges out, with three kernels between. Only edges come back to the host."""
+"""Two hundred frames, three kernels for each; only the last output comes back."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,10 @@ def blur(light: kk.In[kk.f4], soft: kk.Out[kk.f4], width: kk.i4, height: kk.i4) 
         total = 0.0
         for row in range(y - 2, y + 3):
             for column in range(x - 2, x + 3):
-                total += light[kk.clamp(row, 0, height - 1) * width + kk.clamp(column, 0, width - 1)]
+                inside = kk.clamp(row, 0, height - 1) * width + kk.clamp(
+                    column, 0, width - 1
+                )
+                total += light[inside]
         soft[y * width + x] = total / 25
 
 
@@ -33,8 +36,8 @@ def slopes(soft: kk.In[kk.f4], edges: kk.Out[kk.u1], width: kk.i4, height: kk.i4
     x, y = kk.global_id(0), kk.global_id(1)
     if x < width and y < height:
         i = y * width + x
-        across = soft[i + (1 if x < width - 1 else 0)] - soft[i - (1 if x > 0 else 0)]
-        down = soft[i + (width if y < height - 1 else 0)] - soft[i - (width if y > 0 else 0)]
+        across = soft[i + 1 if x < width - 1 else i] - soft[i - 1 if x > 0 else i]
+        down = soft[i + width if y < height - 1 else i] - soft[i - width if y > 0 else i]
         edges[i] = kk.i4(kk.min(255.0, 6 * kk.hypot(across, down)))
 
 
@@ -46,24 +49,31 @@ def camera() -> Iterator[np.ndarray]:
         frame = noise.copy()
         for colour in range(3):
             angle = t + 2 * colour
-            lamp = np.hypot(x - 160 - 80 * np.cos(angle), y - 120 - 60 * np.sin(2 * angle)) < 40
-            frame[lamp, colour] += 200
+            lamp_x, lamp_y = 160 + 80 * np.cos(angle), 120 + 60 * np.sin(2 * angle)
+            frame[np.hypot(x - lamp_x, y - lamp_y) < 40, colour] += 200
         yield frame
 
 
-with kk.open_device() as device, kk.ProgramCache(device) as cache, kk.Executor(device) as executor:
-    tiles = kk.groups((WIDTH, HEIGHT), (16, 16))
+with (
+    kk.open_device() as device,
+    kk.ProgramCache(device) as cache,
+    kk.Executor(device) as executor,
+):
+    shape, n, tiles = (HEIGHT, WIDTH), HEIGHT * WIDTH, kk.groups((WIDTH, HEIGHT), (16, 16))
     find_edges = kk.Pipeline(
         [
-            kk.Job(cache, grey, grid=kk.groups(HEIGHT * WIDTH), outputs={"light": ((HEIGHT, WIDTH), "f4")}),
-            kk.Job(cache, blur, grid=tiles, outputs={"soft": ((HEIGHT, WIDTH), "f4")}),
-            kk.Job(cache, slopes, grid=tiles, outputs={"edges": ((HEIGHT, WIDTH), "u1")}),
+            kk.Job(cache, grey, grid=kk.groups(n), outputs={"light": (shape, "f4")}),
+            kk.Job(cache, blur, grid=tiles, outputs={"soft": (shape, "f4")}),
+            kk.Job(cache, slopes, grid=tiles, outputs={"edges": (shape, "u1")}),
         ]
     )
-    batches = ({"rgb": frame} for frame in camera())
-    results = executor.map(find_edges, batches, n=HEIGHT * WIDTH, width=WIDTH, height=HEIGHT, progress=True)
+    frames = ({"rgb": frame} for frame in camera())
+    results = executor.map(
+        find_edges, frames, n=n, width=WIDTH, height=HEIGHT, progress=True
+    )
     edges = [result["edges"] for result in results]
-    print(f"{len(edges)} frames of {edges[0].shape}, {edges[0].dtype}; brightest edge {max(map(np.max, edges))}")
+    print(len(edges), "frames; the brightest edge has", max(map(np.max, edges)))
 
 first = next(camera())
-plt.imsave("edges.png", np.hstack([first, np.repeat(edges[0][..., None], 3, axis=2)])[::2, ::2])
+grey_edges = np.repeat(edges[0][..., None], 3, axis=2)
+plt.imsave("edges.png", np.hstack([first, grey_edges])[::2, ::2])

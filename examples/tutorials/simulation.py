@@ -1,4 +1,4 @@
-"""Two chemicals react and spread, and patterns grow. Kill this program and start it again: it goes on."""
+"""Two chemicals react and spread. Kill this program and start it again: it goes on."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -20,14 +20,21 @@ gray_scott = kk.StateProgram(
         int left = y * size + (x + size - 1) % size, right = y * size + (x + 1) % size;
         int up = (y + size - 1) % size * size + x, down = (y + 1) % size * size + x;
         float reaction = a[i] * b[i] * b[i];
-        a_next[i] = a[i] + 0.2f * (a[left] + a[right] + a[up] + a[down] - 4 * a[i]) - reaction + feed * (1 - a[i]);
-        b_next[i] = b[i] + 0.1f * (b[left] + b[right] + b[up] + b[down] - 4 * b[i]) + reaction - (feed + kill) * b[i];
+        float spread_a = a[left] + a[right] + a[up] + a[down] - 4 * a[i];
+        float spread_b = b[left] + b[right] + b[up] + b[down] - 4 * b[i];
+        a_next[i] = a[i] + 0.2f * spread_a - reaction + feed * (1 - a[i]);
+        b_next[i] = b[i] + 0.1f * spread_b + reaction - (feed + kill) * b[i];
     """,
 )
 
 with kk.open_device() as device, kk.ProgramCache(device) as cache:
     run = kk.run(
-        cache, gray_scott, iterations=ITERATIONS, checkpoint="patterns.kkpt", checkpoint_every=0.5, resume=True
+        cache,
+        gray_scott,
+        iterations=ITERATIONS,
+        checkpoint="patterns.kkpt",
+        checkpoint_every=0.5,
+        resume=True,
     )
     print(run.report)
     plt.imsave("patterns.png", run.state["b"].numpy(), cmap="inferno")
