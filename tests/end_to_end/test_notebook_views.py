@@ -276,3 +276,10 @@ def test_reports_of_fleets_and_supervised_runs() -> None:
     incident = Incident(0.0, "was killed", 12, 3.0, last_iteration=400)
     report = kk.SupervisedReport(None, 1, (incident,), 9.0)
     assert "1 restart" in text_in(report) and "was killed" in text_in(report) and "400" in text_in(report)
+
+
+def test_ipython_in_a_terminal_shows_the_text_for_people() -> None:
+    pretty = pytest.importorskip("IPython.lib.pretty").pretty
+    report = FleetReport("warm", "2 processes", (), 3.0)
+    for shown in (kk.CacheStats(hits_disk=3), report, tuning(best=None), kk.list_devices()):
+        assert pretty(shown) == str(shown)

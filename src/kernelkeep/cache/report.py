@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..escaping import escaped
 
@@ -50,6 +51,9 @@ class PreloadReport:
         noun = "program" if self.loaded == 1 else "programs"
         text = f"{self.loaded} {noun} ready in {self.seconds * 1e3:.0f} ms: {', '.join(parts)}"
         return "\n".join([text, *(f"failed: {failure}" for failure in self.failed)])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
 
     def _repr_html_(self) -> str:
         from .html import preload_html
@@ -102,6 +106,9 @@ class Explanation:
 
     def __repr__(self) -> str:
         return f"<Explanation: {str(self).splitlines()[0]}>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
 
     def _repr_html_(self) -> str:
         from .html import explanation_html

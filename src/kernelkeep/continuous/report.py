@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -127,6 +127,9 @@ class RunReport:
     def gaps(self) -> tuple[float | None, float | None]:
         """The gap between dispatches in seconds: the middle one, and the one that 99 of 100 stay below."""
         return self.gap_p50_seconds, self.gap_p99_seconds
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
 
     def _repr_html_(self) -> str:
         from .html import report_html

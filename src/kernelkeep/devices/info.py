@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import Unsupported
 from ..escaping import escaped
@@ -34,6 +35,9 @@ class DeviceList(list[DeviceInfo]):
     def __str__(self) -> str:
         width = max((len(one.spec) for one in self), default=0)
         return "\n".join(f"{one.spec.ljust(width)}  {escaped(one.name)} ({escaped(one.driver)})" for one in self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
 
     def _repr_html_(self) -> str:
         from .html import devices_html

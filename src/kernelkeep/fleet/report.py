@@ -52,6 +52,9 @@ class FleetReport(msgspec.Struct, frozen=True):
             text += f"; {self.losses} worker{'' if self.losses == 1 else 's'} lost, and the work done again"
         return "\n".join([text, *(f"failed: {escaped(part.name)}: {escaped(part.error)}" for part in self.failed)])
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
     def _repr_html_(self) -> str:
         from .html import fleet_html
 

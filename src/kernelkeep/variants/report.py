@@ -72,6 +72,9 @@ class TuneReport(msgspec.Struct, frozen=True):
 
         save_tuning_picture(self, path)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
     def _repr_html_(self) -> str:
         from .html import tuning_html
 

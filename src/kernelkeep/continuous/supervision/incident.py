@@ -51,6 +51,9 @@ class SupervisedReport(msgspec.Struct, frozen=True):
         lines = [f"done in {self.seconds:.1f} s with {restarts}", *(f"  {incident}" for incident in self.history)]
         return "\n".join([*lines, self.note] if self.note else lines)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
     def _repr_html_(self) -> str:
         from ..html import supervised_html
 
