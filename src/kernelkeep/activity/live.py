@@ -48,6 +48,10 @@ _began = time.time()
 # Held for a few dict operations. Re-entrant: the garbage collector may close an object while this thread adds another.
 _lock = threading.RLock()
 _thread: threading.Thread | None = None
+# Held while the thread imports what it needs. Who forks waits for that: a child could never import a module that a thread, which
+# does not exist there, is importing.
+_importing = threading.RLock()
+_IMPORT_SECONDS = 1.0
 
 
 def add(kind: str, owner: T, facts: Callable[[T], Facts]) -> None:
@@ -171,16 +175,27 @@ def _listen() -> None:
     time.sleep(_LISTEN_AFTER_SECONDS)
     minutes.start()
     with contextlib.suppress(Exception):  # nobody can watch this process then; nothing else changes
-        from .live_server import serve
+        with _importing:
+            from .live_server import listen, serve
 
-        serve(snapshot)
+            listener = listen()
+        serve(listener, snapshot)
+
+
+def _before_fork() -> None:
+    _importing.acquire(timeout=_IMPORT_SECONDS)
+
+
+def _in_parent() -> None:
+    with contextlib.suppress(RuntimeError):  # it was not to be had in time
+        _importing.release()
 
 
 def _in_child() -> None:
     """What is open, and the thread, are the parent's."""
-    global _lock, _thread, _closed, _began
-    _lock, _thread, _closed, _began = threading.RLock(), None, Sums(), time.time()
+    global _lock, _importing, _thread, _closed, _began
+    _lock, _importing, _thread, _closed, _began = threading.RLock(), threading.RLock(), None, Sums(), time.time()
     _opened.clear()
 
 
-system.on_fork(after_in_child=_in_child)
+system.on_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -28,14 +28,16 @@ _log = logging.getLogger("kernelkeep")
 _listening: tuple[Any, Path] | None = None
 
 
-def serve(snapshot: Callable[[], dict[str, Any]]) -> None:
-    """Listen, and answer until the process ends."""
+def listen() -> Any:
+    """A socket that listens, and is closed at the end of the process. `OSError` where no folder can have one."""
     global _listening
-    found = _listen()
-    if found is None:
-        return
-    _listening = listener, _ = found
+    _listening = listener, _ = _listen()
     atexit.register(close)
+    return listener
+
+
+def serve(listener: Any, snapshot: Callable[[], dict[str, Any]]) -> None:
+    """Answer until the process ends."""
     while True:
         try:
             connection, _ = listener.accept()
@@ -61,9 +63,9 @@ def close() -> None:
             listener.close()
 
 
-def _listen() -> tuple[Any, Path] | None:
+def _listen() -> tuple[Any, Path]:
     """A listening socket in the first folder that can have one, and its path."""
-    problem: Exception | None = None
+    problem = OSError(errno.ENOENT, "there is no folder for its socket")
     for folder in folders():
         try:
             make_private_folder(folder, Trust())
@@ -74,10 +76,10 @@ def _listen() -> tuple[Any, Path] | None:
                     path.unlink(missing_ok=True)
             path = folder / socket_name()
             return system.listen_locally(str(folder), path.name), path
-        except Exception as error:
+        except OSError as error:
             problem = error
     _log.debug("`kernelkeep top` cannot see this process: %s", problem)
-    return None
+    raise problem
 
 
 def _in_child() -> None:

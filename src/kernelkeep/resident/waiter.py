@@ -17,7 +17,7 @@ IDLE_SECONDS = 1.0  # a thread without futures ends after that, and a new one is
 
 Watched = tuple[Any, Callable[[Any], object]]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("kernelkeep")
 
 
 class Waiter:
