@@ -14,17 +14,14 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "demo": ("demo.demo", "run kernels on every device, checked, timed, cold and warm"),
         "devices": ("devices.devices", "list the devices that can be used, the best first"),
         "doctor": ("devices.doctor", "say what is missing for each backend, and how to get it"),
+        "bench": ("bench.bench", "measure compiles, cache hits, launches and the executor"),
     },
     "Look into the cache folder": {
         "ls": ("cache.ls", "list the programs on disk"),
         "show": ("cache.show", "show everything about a program"),
         "stats": ("cache.stats", "show how much is kept, and what all processes did with it"),
-        "report": ("report.report", "write one HTML page: what is cached, what was done, and how"),
         "explain": ("programs.explain", "say whether a source is in the cache and, if not, why"),
         "verify": ("verify.verify", "check every byte of every entry, here or in shared stores"),
-    },
-    "See what happens": {
-        "top": ("top.top", "show what running processes do now"),
     },
     "Fill and empty it": {
         "warm": ("programs.warm", "compile sources into the cache"),
@@ -32,10 +29,14 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "prune": ("cache.prune", "remove what was not used for a while, or is too much"),
         "clear": ("cache.clear", "remove every program; asks first"),
     },
+    "See what happens": {
+        "report": ("report.report", "write one HTML page: what is cached, what was done, and how"),
+        "top": ("top.top", "show what running processes do now"),
+        "trace": ("trace.trace", "write a timeline of what overlapped: trace demo"),
+    },
     "Work on kernels and runs": {
         "check": ("check.check", "find mistakes and bugs in portable kernels, without a driver"),
         "tune": ("tune.tune", "find the fastest variant of a kernel, and remember it"),
-        "trace": ("trace.trace", "write a timeline of what overlapped: trace demo"),
         "checkpoint": ("checkpoint.checkpoint", "say what is in a checkpoint: checkpoint show"),
     },
     "Share with other machines": {
