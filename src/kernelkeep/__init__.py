@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .continuous.checkpoints.checkpoint import CheckpointWarning as CheckpointWarning
     from .continuous.checkpoints.files import read_checkpoint as read_checkpoint
     from .continuous.program import StateProgram as StateProgram
-    from .continuous.progress import Progress as Progress
     from .continuous.report import DeadlineWarning as DeadlineWarning
     from .continuous.report import RunReport as RunReport
     from .continuous.run import Run as Run
@@ -85,6 +84,7 @@ if TYPE_CHECKING:
     from .programs.python_words import InOut as InOut
     from .programs.python_words import Out as Out
     from .programs.source import Source as Source
+    from .progress.progress import Progress as Progress
     from .remote.address import Remote as Remote
     from .remote.keyring import Keyring as Keyring
     from .resident.future import TaskFuture as TaskFuture
@@ -143,7 +143,7 @@ _HOMES = {
     "Prepared": "devices.prepared",
     "Program": "devices.base",
     "ProgramCache": "cache.program_cache",
-    "Progress": "continuous.progress",
+    "Progress": "progress.progress",
     "PrometheusCollector": "observe.prometheus",
     "Remote": "remote.address",
     "RemoteError": "errors",

@@ -8,6 +8,7 @@
     KERNELKEEP_LIVE           "0": `kernelkeep top` does not see the process; a path: where processes are found instead of
                               `kernelkeep` in $XDG_RUNTIME_DIR, or the user's cache folder
     KERNELKEEP_DIARY          "0": keep no record of what was done in the cache folder; `kernelkeep report` draws from it
+    KERNELKEEP_PROGRESS       "0": progress=True shows nothing; "lines": lines as in a log, also on a terminal and in a notebook
     KERNELKEEP_NATIVE         "0": leave the module in C alone, and use its twin in plain Python
     KERNELKEEP_REQUIRE        comma-separated backends whose absence fails the tests instead of skipping them
 
@@ -99,6 +100,11 @@ def device_spec() -> str | None:
 def keeps_diary() -> bool:
     """Whether what is done is recorded in the cache folder."""
     return os.environ.get("KERNELKEEP_DIARY", "1") != "0"
+
+
+def progress() -> str:
+    """How progress is shown: "" where there is a choice, "lines", or "0" for not at all."""
+    return os.environ.get("KERNELKEEP_PROGRESS", "")
 
 
 def native() -> bool:

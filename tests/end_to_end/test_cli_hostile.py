@@ -10,13 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import kernelkeep as kk
 from kernelkeep.cache.entry import Entry
 from kernelkeep.cache.key import Key
 from kernelkeep.cache.log import log
-from kernelkeep.cache.progress import progress_bar
 from kernelkeep.cache.report import Difference, Explanation, PreloadFailure
 from kernelkeep.cli import main
 from kernelkeep.escaping import escaped
+from kernelkeep.progress.notebook import markup_of
+from kernelkeep.progress.reporter import reported
+from kernelkeep.progress.terminal import plain_line
 from kernelkeep.testing.disk_chain import DiskChain
 from kernelkeep.testing.entries import sample_entry
 from kernelkeep.testing.warned import one_warning
@@ -82,9 +85,13 @@ def test_reports_logs_warnings_and_progress_are_escaped(
         log(BAD, "%s in %.2f ms", BAD, 1.5)
     check_printable(caplog.messages[0])
     assert SHOWN in caplog.messages[0] and "1.50 ms" in caplog.messages[0]
-    with progress_bar("loading", 1, wanted=True) as step:
-        step(BAD)
-    assert "\x9b" not in capsys.readouterr().err
+    heard: list[kk.Progress] = []
+    with reported(BAD, 1, True, unit="programs", listener=heard.append) as report:
+        report.step(BAD)
+    check_printable(capsys.readouterr().err.removesuffix("\n"))
+    check_printable(str(heard[0]))
+    assert SHOWN in str(heard[0]) and SHOWN in plain_line(heard[0])
+    check_printable(markup_of(heard[0], heard[0].counts, heard[0].doing))
     folder = tmp_path / "\x1b[31m"
     folder.write_text("")
     with one_warning(r"\x1b[31m"):

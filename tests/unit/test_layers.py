@@ -19,6 +19,7 @@ ORDER = (
     "activity",
     "remote",
     "html",
+    "progress",
     "pictures",
     "language",
     "programs",

@@ -16,8 +16,8 @@ from ..activity.spans import context, span
 from ..errors import ArgumentError, BinaryRejected
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
+from ..progress.reporter import Wanted, reported
 from .lease import Lease
-from .progress import progress_bar
 from .report import PreloadFailure, PreloadReport
 from .tiers.tier import Place
 
@@ -28,7 +28,7 @@ _BATCH = 512  # programs that are asked for together, and held in memory until t
 
 
 def preload(
-    cache: ProgramCache, items: Iterable[Source | PortableKernel | str], progress: bool, workers: int | None
+    cache: ProgramCache, items: Iterable[Source | PortableKernel | str], progress: Wanted, workers: int | None
 ) -> PreloadReport:
     """Load every item into `cache`; a program that fails does not stop the others."""
     cache.check_open()
@@ -47,11 +47,14 @@ def preload(
 
     def load(item: Source | PortableKernel | str) -> None:
         name = item if isinstance(item, str) else getattr(item, "name", repr(item))
+        report.begin(f"now {name}")
+        failed = False
         try:
             with span("preload.program", parent, program=name):
                 found = _get_named(cache, item) if isinstance(item, str) else [cache.get(item)]
                 loaded_from = [_make_resident(cache, lease, item) for lease in found]
         except Exception as error:
+            failed = True
             with counting:
                 failures.append(PreloadFailure(name, error))
         else:
@@ -59,13 +62,13 @@ def preload(
                 for origin in loaded_from:
                     origins[origin] += 1
         shown.step(str(name))
-        step(name)
+        report.step(failed=failed)
 
     count = workers or min(32, (os.cpu_count() or 1) + 1)
     with (
         span("preload", device=cache.device.spec, programs=len(wanted)) as current,
         live.work("preload", "preload", cache.device.spec, len(wanted)) as shown,
-        progress_bar("preloading", len(wanted), progress) as step,
+        reported("preloading", len(wanted), progress, unit="programs") as report,
     ):
         parent = context()
         with ThreadPoolExecutor(max(1, min(count, len(wanted) or 1)), thread_name_prefix="kernelkeep-preload") as pool:

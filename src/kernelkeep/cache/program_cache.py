@@ -46,6 +46,7 @@ from .timings import Timings
 
 if TYPE_CHECKING:
     from ..devices.base import Device, Program
+    from ..progress.reporter import Wanted
     from ..remote.address import Remote
     from .report import Explanation, PreloadReport
     from .tiers.remote import RemoteTier
@@ -371,7 +372,7 @@ class ProgramCache:
         return self.loaded.evictions > evicted
 
     def preload(
-        self, items: Iterable[Source | PortableKernel | str], progress: bool = False, workers: int | None = None
+        self, items: Iterable[Source | PortableKernel | str], progress: Wanted = False, workers: int | None = None
     ) -> PreloadReport:
         """Load programs ahead of their use, several at a time: sources, or names of programs known on disk.
 

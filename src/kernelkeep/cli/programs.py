@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -93,8 +92,7 @@ def warm(
     for language, found in _by_language(files, define, include, option).items():
         with _cache(language, device, cache_dir, remote) as cache:
             sources = compilable(found, cooperative=cache.device.capabilities.cooperative)
-            # Only on a terminal: a bar is noise in a log.
-            report = cache.preload(sources, progress=not as_json and sys.stderr.isatty())
+            report = cache.preload(sources, progress=not as_json)
             reports.append((cache.device.spec, report))
     if as_json:
         print_json([_as_json(spec, report) for spec, report in reports])
@@ -150,8 +148,7 @@ def compile_ahead(
     if not target:
         raise ArgumentError("--target is missing: name at least one, such as --target cuda:sm_90")
     sources = [source for file in files for source in sources_from(file, define, include, option)]
-    watched = not as_json and sys.stderr.isatty()  # a bar is noise in a log
-    report = fleet.compile_ahead(sources, target, cache_dir, progress=watched)
+    report = fleet.compile_ahead(sources, target, cache_dir, progress=not as_json)
     exported = None
     if bundle is not None and report.ok:
         parsed = [parse_target(one) for one in target]

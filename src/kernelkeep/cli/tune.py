@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -179,11 +178,9 @@ def _tune(
         records, digest = tuned.records(cache), opened.fingerprint.digest
         if stores is not None and not force:
             _take(records, stores, tuned.name, digest, as_json)
-        # In a log a progress bar would be noise.
-        watched = not as_json and sys.stderr.isatty()
         try:
             for problem in problems:
-                report = tuned.tune(cache, problem, budget, progress=watched, listen=count, force=force)
+                report = tuned.tune(cache, problem, budget, progress=not as_json, listen=count, force=force)
                 reports.append(report)
                 if not as_json:
                     print_line(str(report))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from ..activity.spans import span
 from ..cache.program_cache import ProgramCache
 from ..devices.array import Array
 from ..errors import ArgumentError
+from ..progress.reporter import Reporter, reported
 from ..words import StopReason
 from .checkpoints.claim import CheckpointClaim
 from .checkpoints.keeper import CheckpointKeeper
@@ -25,7 +27,6 @@ from .interruption import Interruption
 from .live_run import LiveRun
 from .mailbox import MAX_ITERATIONS, Stopped
 from .program import StateProgram
-from .progress import Progress, show_progress
 from .report import RunReport
 from .run_options import RunOptions
 from .session import Session
@@ -121,6 +122,17 @@ def run_to_end(
         return run
 
 
+def _reported(program: StateProgram, start: InitialState, options: RunOptions) -> AbstractContextManager[Reporter]:
+    return reported(
+        program.name,
+        options.iterations,
+        options.progress,
+        unit="iterations",
+        first=start.iteration,
+        listener=options.on_progress,
+    )
+
+
 def _run_to_end(
     cache: ProgramCache,
     program: StateProgram,
@@ -142,7 +154,7 @@ def _run_to_end(
             keeper = shown.keeper = CheckpointKeeper(session, options, claim)
             strategy: Strategy | None = None
             reason = "nothing was left to do"
-            with show_progress(program.name, options.iterations, options.progress) as show:
+            with _reported(program, start, options) as report:
                 while not (ended := _why_over(session, options, run, interruption)):
                     before = session.iteration
                     limit = options.next_stop(before, goal) - before
@@ -158,10 +170,12 @@ def _run_to_end(
                     keeper.begin_if_due()
                     seconds = time.perf_counter() - began
                     progress.add(ProgressMoment(seconds, session.iteration))
-                    step = Progress(session.iteration, options.iterations, seconds, session.pending_tasks)
-                    show(step)
-                    if options.on_progress is not None:
-                        options.on_progress(step)
+                    waiting = session.pending_tasks
+                    report.reach(
+                        session.iteration,
+                        f"{waiting:,} tasks wait" if waiting else strategy.name,
+                        pending_tasks=waiting,
+                    )
             # Only what the program itself ended is over: more iterations, or another condition, may still be asked for.
             keeper.end(finished=ended in ("body", "empty"))
             run._report = RunReport.of(

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from ..errors import ArgumentError
+from ..progress.progress import Progress
+from ..progress.reporter import Wanted, check_wanted
 from ..words import StrategyName
 from .mailbox import MAX_ITERATIONS
 from .program import StateProgram
-from .progress import Progress
 
 if TYPE_CHECKING:
     from .checkpoints.checkpoint import Checkpoint
@@ -36,7 +37,7 @@ class RunKeywords(TypedDict, total=False):
     on_progress: Callable[[Progress], object] | None
     on_state: OnState | None
     state_iterations: int | None
-    progress: bool
+    progress: Wanted
     ahead: int
     iterations_per_dispatch: int | None
     in_place: bool
@@ -69,7 +70,7 @@ class RunOptions:
 
     # What it reports.
     on_progress: Callable[[Progress], object] | None = None  # called between turns
-    progress: bool = False  # show a progress bar
+    progress: Wanted = False  # True shows how far it is; a function is called like on_progress
     on_state: OnState | None = None  # called with the iteration and NumPy copies of the arrays
     state_iterations: int | None = None  # after every so many iterations, exactly
 
@@ -101,6 +102,7 @@ class RunOptions:
             raise ArgumentError(f"until must be a function of the run, or a condition in C, got {self.until!r}")
         if self.on_progress is not None and not callable(self.on_progress):
             raise ArgumentError(f"on_progress must be a function of a kk.Progress, got {self.on_progress!r}")
+        check_wanted(self.progress)
         if self.on_state is not None and not callable(self.on_state):
             raise ArgumentError(f"on_state must be a function of (iteration, state), got {self.on_state!r}")
         if (self.on_state is None) != (self.state_iterations is None):

@@ -14,9 +14,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..cache.progress import progress_bar
 from ..devices.base import Device
 from ..errors import ArgumentError
+from ..progress.reporter import Wanted, check_wanted, reported
 from ..weak_set import WeakSet
 from .engine import Engine, Work
 from .job import Job
@@ -67,17 +67,19 @@ class Executor:
         /,
         *,
         return_exceptions: bool = False,
-        progress: bool = False,
+        progress: Wanted = False,
         **common: Any,
     ) -> Iterator[Any]:
         """Results of a job on each batch, in order; `common` arguments go to every batch.
 
         Lazy: only a few batches are taken ahead of the results, so the iterable may be endless. A batch that fails raises
         at its turn and ends the iteration, or with `return_exceptions` yields the exception and goes on. When the
-        iterable itself raises, the results of the batches before come first. `progress` shows how many results are done.
+        iterable itself raises, the results of the batches before come first. `progress` shows how many results are done,
+        or is a function that is called with a `kk.Progress`.
         """
+        check_wanted(progress)
         results = self._map(self._checked(job), iter(batches), return_exceptions, common)
-        return _shown(results, job.name, operator.length_hint(batches, -1)) if progress else results
+        return _shown(results, job.name, operator.length_hint(batches, -1), progress) if progress else results
 
     async def run(self, job: Work, /, **batch: Any) -> dict[str, np.ndarray[Any, Any]]:
         """Run a job on one batch without blocking the event loop. Cancelling the task cancels a batch that waits."""
@@ -211,12 +213,12 @@ class Executor:
                 future.cancel()
 
 
-def _shown(results: Generator[Any], title: str, total: int) -> Iterator[Any]:
-    """The results, with a progress bar; `total` is -1 where the number of batches is not known."""
-    bar = progress_bar(title, None if total < 0 else total, True, line_seconds=1.0)
-    with bar as step, contextlib.closing(results):
+def _shown(results: Generator[Any], title: str, total: int, progress: Wanted) -> Iterator[Any]:
+    """The results, with their progress; `total` is -1 where the number of batches is not known."""
+    reporting = reported(title, None if total < 0 else total, progress, unit="batches")
+    with reporting as report, contextlib.closing(results):
         for result in results:
-            step("")
+            report.step()
             yield result
 
 

@@ -23,7 +23,6 @@ from ..cache.entry import Entry, Facts, encode
 from ..cache.filling import folder_to_fill
 from ..cache.gpu_folder import GpuFolder
 from ..cache.key import Key, key_of
-from ..cache.progress import progress_bar
 from ..continuous.program import StateProgram
 from ..devices.ahead import AheadTarget, parse_target
 from ..devices.binary import Binary
@@ -32,6 +31,7 @@ from ..escaping import escaped
 from ..kernels.user_files import Kernels, compilable
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
+from ..progress.reporter import Wanted, reported
 from ..storage.files import Damaged
 
 
@@ -86,7 +86,7 @@ def compile_ahead(
     cache_dir: str | os.PathLike[str] | None = None,
     *,
     workers: int | None = None,
-    progress: bool = False,
+    progress: Wanted = False,
 ) -> AheadReport:
     """Compile every source for every target, such as "cuda:sm_90", into the cache folder. Needs no GPU.
 
@@ -105,7 +105,7 @@ def compile_ahead(
         raise ArgumentError(f"cache_dir {root} cannot be used: {error.strerror or error}") from None
     compiled = kept = size = 0
     count = workers or os.cpu_count() or 1
-    with progress_bar("compiling", len(orders), progress) as step:
+    with reported("compiling", len(orders), progress, unit="programs") as report:
         with ThreadPoolExecutor(max(1, min(count, len(orders) or 1)), thread_name_prefix="kernelkeep-ahead") as pool:
             for order, outcome in zip(
                 orders, pool.map(lambda one: _make(one, folders[one.target]), orders), strict=True
@@ -114,7 +114,7 @@ def compile_ahead(
                     failed.append(AheadFailure(order.source.name, str(order.target), outcome))
                 else:
                     compiled, kept, size = compiled + outcome.new, kept + (not outcome.new), size + outcome.nbytes
-                step(order.source.name)
+                report.step(f"{order.source.name} for {order.target}", failed=isinstance(outcome, Exception))
     names = tuple(str(target) for target in parsed)
     return AheadReport(root, names, compiled, kept, size, time.perf_counter() - start, tuple(failed))
 

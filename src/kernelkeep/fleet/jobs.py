@@ -20,6 +20,7 @@ from ..continuous.checkpoints.address import shown
 from ..continuous.checkpoints.ownership import CheckpointInUse
 from ..continuous.supervision.supervisor import run_supervised
 from ..errors import ArgumentError
+from ..progress.reporter import Wanted
 from .engine import run_parts
 from .parts import Part, Slot, Tell
 from .report import FleetReport, report_of
@@ -122,7 +123,7 @@ def run(
     workers: int | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
     device: str | None = None,
-    progress: bool = False,
+    progress: Wanted = False,
 ) -> FleetReport:
     """Run jobs, or those in a file, until each has returned or failed for good.
 
@@ -143,7 +144,7 @@ def run(
     slot = Slot(device, None if cache_dir is None else str(settings.cache_dir(cache_dir)))
     with open_workers(cluster, [slot] * count) as fleet:
         parts = [Part(one.job.name, run_part, one, one.job.num_cpus, one.job.num_gpus) for one in orders]
-        with progress_view("run", progress) as show:
+        with progress_view("run", len(parts), progress) as show:
             statuses = run_parts(parts, fleet, show)
         return report_of("run", fleet.description, statuses, time.monotonic() - began)
 

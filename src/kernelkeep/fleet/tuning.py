@@ -16,6 +16,7 @@ from ..cache.remote_tiers import resolve_remotes
 from ..devices.registry import list_devices, open_device
 from ..errors import ArgumentError, VariantError
 from ..kernels.catalogue import find_kernel
+from ..progress.reporter import Wanted
 from ..remote.address import Remote
 from ..variants.records import Records
 from ..variants.sharing import share_with, take_from
@@ -59,7 +60,7 @@ def tune(
     cache_dir: str | os.PathLike[str] | None = None,
     device: str | None = None,
     cluster: str | None = None,
-    progress: bool = False,
+    progress: Wanted = False,
 ) -> FleetReport:
     """Tune a kernel for several problems, on all GPUs of a cluster or of this machine; on its CPU device where there is none.
 
@@ -81,7 +82,7 @@ def tune(
     with open_workers(cluster, slots, each_device=True, device=device) as fleet:
         orders = [_Order(code, problem, budget_seconds, remotes) for problem in wanted]
         parts = [Part(f"{entry.name} {in_words(order.problem)}", tune_part, order) for order in orders]
-        with progress_view(f"tune {entry.name}", progress) as show:
+        with progress_view(f"tune {entry.name}", len(parts), progress) as show:
             statuses = run_parts(parts, fleet, show)
         _merge(statuses, root)
         return report_of(f"tune {entry.name}", fleet.description, statuses, time.monotonic() - began)

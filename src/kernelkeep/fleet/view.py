@@ -1,17 +1,18 @@
-"""One view of all parts: a table that changes on a terminal, and a line now and then in a log."""
+"""One view of all parts: a table that changes on a terminal; elsewhere what any long call shows."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from .. import settings
 from ..escaping import escaped
+from ..progress.displays import has_rich, has_terminal, notebook_shell
+from ..progress.reporter import Wanted, check_wanted, reported
 from .parts import PartStatus, State
 
-_LINE_SECONDS = 5.0
 _FRAME_SECONDS = 0.2
 _MOST_ROWS = 20
 Show = Callable[[Sequence[PartStatus]], None]
@@ -19,59 +20,50 @@ Show = Callable[[Sequence[PartStatus]], None]
 
 def summary(title: str, statuses: Sequence[PartStatus]) -> str:
     """How far the work is, in one line."""
-    counts = {state: sum(status.state is state for status in statuses) for state in State}
-    text = f"{title}: {counts[State.DONE]} of {len(statuses)} done, {counts[State.RUNNING]} running"
-    if counts[State.FAILED]:
-        text += f", {counts[State.FAILED]} failed"
+    over, failed = _counts(statuses)
+    text = f"{title}: {over} of {len(statuses)} parts" + (f", {failed} failed" if failed else "")
+    return f"{text}, {_doing(statuses)}"
+
+
+def _counts(statuses: Sequence[PartStatus]) -> tuple[int, int]:
+    """How many parts are over, and how many of them failed."""
+    failed = sum(status.state is State.FAILED for status in statuses)
+    return failed + sum(status.state is State.DONE for status in statuses), failed
+
+
+def _doing(statuses: Sequence[PartStatus]) -> str:
+    running = [status.part.name for status in statuses if status.state is State.RUNNING]
     again = sum(status.losses for status in statuses)
-    return text + (f", {again} lost and done again" if again else "")
+    text = f"{len(running)} running" + (f", {again} lost and done again" if again else "")
+    return text + (f", now {running[-1]}" if running else "")
 
 
 @contextlib.contextmanager
-def progress_view(title: str, wanted: bool) -> Iterator[Show]:
+def progress_view(title: str, total: int, progress: Wanted) -> Iterator[Show]:
     """A function to call with all parts, as often as you like."""
-    if not wanted:
-        yield lambda statuses: None
-    elif sys.stderr.isatty() and _has_rich():
-        with _live(title) as show:
-            yield show
-    else:
-        yield _Lines(title).show
+    check_wanted(progress)
+    on_terminal = settings.progress() == "" and notebook_shell() is None and has_terminal() and has_rich()
+    with contextlib.ExitStack() as stack:
+        drawn = stack.enter_context(_live(title)) if progress is True and on_terminal else None
+        # The table is the view; what remains on the terminal afterwards is the report that the caller prints.
+        report = stack.enter_context(reported(title, total, progress if drawn is None else False, unit="parts"))
 
+        def show(statuses: Sequence[PartStatus]) -> None:
+            over, failed = _counts(statuses)
+            if drawn is not None:
+                drawn(statuses)
+            report.reach(over, _doing(statuses), failed=failed)
 
-def _has_rich() -> bool:
-    try:
-        import rich  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
-class _Lines:
-    """A line when something has changed, at most every few seconds, and one at the end."""
-
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._next = 0.0
-        self._last = ""
-
-    def show(self, statuses: Sequence[PartStatus]) -> None:
-        over = all(status.state in (State.DONE, State.FAILED) for status in statuses)
-        if time.monotonic() < self._next and not over:
-            return
-        self._next = time.monotonic() + _LINE_SECONDS
-        text = summary(self._title, statuses)
-        if text != self._last:
-            self._last = text
-            print(text, file=sys.stderr, flush=True)
+        yield show
 
 
 @contextlib.contextmanager
 def _live(title: str) -> Iterator[Show]:
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console(stderr=True, highlight=False, emoji=False)
+    from ..progress.terminal import rich_console
+
+    console = rich_console()
     shown = 0.0
     with Live(console=console, auto_refresh=False, transient=True) as live:
 

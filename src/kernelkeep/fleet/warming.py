@@ -21,6 +21,7 @@ from ..devices.registry import open_device
 from ..errors import ArgumentError, RemoteError
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
+from ..progress.reporter import Wanted
 from ..remote.address import Remote
 from ..storage.files import Damaged
 from .compile_ahead import compile_ahead
@@ -69,7 +70,7 @@ def warm(
     cache_dir: str | os.PathLike[str] | None = None,
     cluster: str | None = None,
     workers: int | None = None,
-    progress: bool = False,
+    progress: Wanted = False,
 ) -> FleetReport:
     """Compile every source for every target, one by one across the CPUs of a cluster or of this machine.
 
@@ -102,7 +103,7 @@ def warm(
             for target in dict.fromkeys(wanted)
             for program in programs
         ]
-        with progress_view("warm", progress) as show:
+        with progress_view("warm", len(parts), progress) as show:
             statuses = run_parts(parts, fleet, show)
         for status in statuses:
             _bring_back(status, root)

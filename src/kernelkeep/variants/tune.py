@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from ..activity import live
 from ..activity.spans import span
 from ..cache.program_cache import ProgramCache
-from ..cache.progress import progress_bar
 from ..errors import ArgumentError, CompileError, OutOfMemory, Unsupported, VariantError
+from ..progress.reporter import Wanted, reported
 from .case import Case
 from .chooser import Chooser
 from .definition import source_digest
@@ -50,7 +50,7 @@ class Tuning:
         problem: Problem,
         *,
         budget_seconds: float | None,
-        progress: bool,
+        progress: Wanted,
         listen: Callable[[Attempt], None] | None,
         isolate: bool,
         workers: int | None,
@@ -108,12 +108,14 @@ class Tuning:
                 span("tune", kernel=self._definition.name, device=self._device.spec) as current,
                 self._pool,
                 live.work("tuning", self._definition.name, self._device.spec, self._search.size) as shown,
-                progress_bar(f"tuning {self._definition.name}", self._search.size, self._progress) as step,
+                reported(
+                    f"tuning {self._definition.name}", self._search.size, self._progress, unit="variants"
+                ) as report,
             ):
 
                 def tell(text: str) -> None:
                     shown.step(text)
-                    step(text)
+                    report.step(text)
 
                 self._ledger.step = tell
                 self._try_until_deadline()

@@ -25,6 +25,7 @@ from .template import Template, plain_problem
 if TYPE_CHECKING:
     from ..cache.report import PreloadReport
     from ..devices.base import Device
+    from ..progress.reporter import Wanted
     from .case import Inputs, Reference
     from .explore import Explorer
     from .report import Attempt, TuneReport
@@ -114,7 +115,7 @@ class Tuned:
         cache: ProgramCache,
         problem: Mapping[str, Any],
         budget_seconds: float | None = None,
-        progress: bool = False,
+        progress: Wanted = False,
         *,
         isolate: bool = True,
         workers: int | None = None,
@@ -126,7 +127,7 @@ class Tuned:
         `force`, which forgets what was measured of this problem on this device.
 
         Candidates are tried in worker processes, where a crash or a hang costs only the candidate; `isolate=False` tries
-        them here. `listen` is called with each attempt.
+        them here. `listen` is called with each attempt. `progress` is True, False or a function of a `kk.Progress`.
         """
         from .tune import Tuning
 
@@ -210,7 +211,7 @@ class Tuned:
                 call.explorer.close()
 
     def preload(
-        self, cache: ProgramCache, problems: Iterable[Mapping[str, Any]], progress: bool = False
+        self, cache: ProgramCache, problems: Iterable[Mapping[str, Any]], progress: Wanted = False
     ) -> PreloadReport:
         """Compile the variants that would be chosen for some problems, and load them into memory."""
         return cache.preload([self.call(cache, problem).launch.source for problem in problems], progress)

@@ -59,6 +59,7 @@ def test_parse_rejects_keywords_that_are_no_options(name: str) -> None:
         ("until", "  "),
         ("until", 3),
         ("on_progress", "bar"),
+        ("progress", "bar"),
         ("on_state", "frames"),
         ("checkpoint_every", float("nan")),
     ],

@@ -10,12 +10,12 @@ import pytest
 
 from ...cache.program_cache import ProgramCache
 from ...continuous.checkpoints.files import read_header
-from ...continuous.progress import Progress
 from ...continuous.report import RunReport
 from ...continuous.run import Run
 from ...continuous.runner import resume, run
 from ...devices.base import Device
 from ...errors import DeviceError
+from ...progress.progress import Progress
 from ...samples.states import COLLATZ, HEAT, SCRAMBLE, TILES
 from .common import StrategyPart, check
 

@@ -1,0 +1,151 @@
+"""Reporting progress from inside a long call.
+
+    with reported("preloading", len(programs), progress, unit="programs") as report:
+        for program in programs:
+            report.begin(f"now {program.name}")
+            …
+            report.step()
+
+`progress` is what the user passed: True shows it, False does not, and a function is called with a `Progress` each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..errors import ArgumentError
+from .displays import Display, open_display
+from .progress import Progress
+
+Wanted = bool | Callable[[Progress], object]  # what `progress=` takes
+_SAMPLE_SECONDS = 0.5
+_WINDOW_SECONDS = 30.0  # the rate is that of so long a time
+
+
+def check_wanted(progress: Any) -> None:
+    """`ArgumentError` for what `progress=` does not take."""
+    if not isinstance(progress, bool) and not callable(progress):
+        raise ArgumentError(f"progress must be True, False or a function of a kk.Progress, got {progress!r}")
+
+
+@contextlib.contextmanager
+def reported(
+    title: str,
+    total: int | None,
+    progress: Wanted,
+    *,
+    unit: str,
+    first: int = 0,
+    listener: Callable[[Progress], object] | None = None,
+) -> Iterator[Reporter]:
+    """A reporter for a block. Counting begins at `first`; `listener` is one more function to call."""
+    check_wanted(progress)
+    displays: list[Display] = [_Listener(one) for one in (progress, listener) if callable(one)]
+    if progress is True:
+        shown = open_display(title)
+        displays += [] if shown is None else [shown]
+    reporter = Reporter(title, total, unit, first, displays)
+    is_whole = False
+    try:
+        yield reporter
+        is_whole = True
+    except GeneratorExit:
+        is_whole = True  # who asked for results has enough of them
+        raise
+    finally:
+        reporter.end(is_whole)
+
+
+class _Listener(Display):
+    """A function of the user. What it raises ends the call."""
+
+    shows_beginnings = False
+
+    def __init__(self, function: Callable[[Progress], object]) -> None:
+        self._function = function
+
+    def show(self, progress: Progress) -> None:
+        self._function(progress)
+
+
+class Reporter:
+    """Counts what is done and has it shown now and then. Safe under threads."""
+
+    def __init__(self, title: str, total: int | None, unit: str, first: int, displays: list[Display]) -> None:
+        self._title = title
+        self._total = total
+        self._unit = unit
+        self._first = self._done = first
+        self._failed = self._pending = 0
+        self._doing = ""
+        self._displays = displays
+        self._began = time.perf_counter()
+        self._samples: deque[tuple[float, int]] = deque([(self._began, first)])
+        self._lock = threading.RLock()
+        self._due = [self._began + display.first_seconds for display in displays]
+
+    def begin(self, doing: str) -> None:
+        """Say what is being done now."""
+        with self._lock:
+            self._doing = doing
+            self._show(begins=True)
+
+    def step(self, doing: str | None = None, failed: bool = False) -> None:
+        """One more is done."""
+        with self._lock:
+            self._done += 1
+            self._failed += failed
+            self._doing = self._doing if doing is None else doing
+            self._show()
+
+    def reach(
+        self, done: int, doing: str = "", *, failed: int = 0, pending_tasks: int = 0, total: int | None = None
+    ) -> None:
+        """So many are done."""
+        with self._lock:
+            self._done, self._doing, self._failed, self._pending = done, doing, failed, pending_tasks
+            self._total = self._total if total is None else total
+            self._show()
+
+    def end(self, is_whole: bool) -> None:
+        """Nothing more is done."""
+        with self._lock:
+            if self._displays:
+                last = self._progress(time.perf_counter())
+                for display in self._displays:
+                    display.end(last, is_whole)
+
+    def _show(self, begins: bool = False) -> None:
+        if not self._displays:
+            return
+        now = time.perf_counter()
+        if now - self._samples[-1][0] >= _SAMPLE_SECONDS:
+            self._samples.append((now, self._done))
+            while now - self._samples[0][0] > _WINDOW_SECONDS and len(self._samples) > 2:
+                self._samples.popleft()
+        progress = None
+        for index, display in enumerate(self._displays):
+            if now >= self._due[index] and (display.shows_beginnings or not begins):
+                progress = progress or self._progress(now)
+                display.show(progress)
+                self._due[index] = time.perf_counter() + display.pause_seconds(progress)
+
+    def _progress(self, now: float) -> Progress:
+        since, before = self._samples[0]
+        rate = (self._done - before) / (now - since) if self._done > before and now > since else 0.0
+        return Progress(
+            self._title,
+            self._done,
+            self._total,
+            now - self._began,
+            self._unit,
+            rate,
+            self._doing,
+            self._failed,
+            self._pending,
+        )
