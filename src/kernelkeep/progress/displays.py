@@ -45,13 +45,14 @@ class Lines(Display):
         return min(_MOST_LINE_SECONDS, max(_LINE_SECONDS, _LINES_SHARE * progress.seconds))
 
     def show(self, progress: Progress) -> None:
-        print(progress, file=sys.stderr, flush=True)
+        if progress.done != progress.total:  # the last line comes now
+            print(progress, file=sys.stderr, flush=True)
 
     def end(self, progress: Progress, is_whole: bool) -> None:
         print(progress.ending(is_whole), file=sys.stderr, flush=True)
 
 
-class _Harmless(Display):
+class Harmless(Display):
     """A display whose failures are nobody's business."""
 
     def __init__(self, display: Display) -> None:
@@ -84,7 +85,7 @@ def open_display(title: str) -> Display | None:
             made = _bar(title)
     if made is None and sys.stderr is not None:
         made = Lines()
-    return None if made is None else _Harmless(made)
+    return None if made is None else Harmless(made)
 
 
 def _bar(title: str) -> Display | None:

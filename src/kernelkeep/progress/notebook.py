@@ -24,7 +24,7 @@ class NotebookBar(Display):
         return _FRAME_SECONDS
 
     def show(self, progress: Progress) -> None:
-        self._put(markup_of(progress, f"{progress.counts}, {progress.pace}", progress.doing), str(progress))
+        self._put(markup_of(progress, progress.words(), progress.doing), str(progress))
 
     def end(self, progress: Progress, is_whole: bool) -> None:
         ending = progress.ending(is_whole)

@@ -20,6 +20,7 @@ class Progress:
     doing: str = ""  # what is being done now
     failed: int = 0  # those of them that failed
     pending_tasks: int = 0  # of a run with a queue
+    limit_seconds: float | None = None  # after which it ends, whatever is done then
 
     @property
     def iteration(self) -> int:
@@ -41,7 +42,10 @@ class Progress:
     @property
     def seconds_left(self) -> float | None:
         """How long the rest takes at the present rate; None where that is not known."""
-        return None if self.total is None or not self.rate else max(0, self.total - self.done) / self.rate
+        left = [] if self.total is None or not self.rate else [max(0, self.total - self.done) / self.rate]
+        if self.limit_seconds is not None:
+            left.append(max(0.0, self.limit_seconds - self.seconds))
+        return min(left, default=None)
 
     @property
     def counts(self) -> str:
@@ -49,17 +53,21 @@ class Progress:
         of_all = "" if self.total is None else f" of {self.total:,}"
         return f"{self.done:,}{of_all} {self.unit}"
 
-    @property
-    def pace(self) -> str:
-        """`1 failed, 0.84 ms each, 14 min left`"""
+    def words(self, elapsed: bool = True) -> str:
+        """`12 of 24 programs, 1 failed, 6.0/s, 2.0 s left`; without a time left, the time so far where `elapsed` asks for it."""
+        words = [self.counts, *self._failures]
+        if self.rate:
+            words.append(_rate(self.rate, self.unit))
         left = self.seconds_left
-        words = [_rate(self.rate, self.unit)] if self.rate else []
-        words.append(f"{duration(self.seconds)} so far" if left is None else f"{duration(left)} left")
-        return ", ".join([*self._failures, *words])
+        if left is not None:
+            words.append(f"{duration(left)} left")
+        elif elapsed:
+            words.append(f"{duration(self.seconds)} so far")
+        return ", ".join(words)
 
     def __str__(self) -> str:
         doing = f", {escaped(self.doing)}" if self.doing else ""
-        return f"{escaped(self.title)}: {self.counts}, {self.pace}{doing}"
+        return f"{escaped(self.title)}: {self.words()}{doing}"
 
     def ending(self, is_whole: bool) -> str:
         """The last line: how much was done in which time. `is_whole` is False where an error ended it."""

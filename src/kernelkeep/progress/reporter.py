@@ -41,15 +41,19 @@ def reported(
     *,
     unit: str,
     first: int = 0,
+    limit_seconds: float | None = None,
     listener: Callable[[Progress], object] | None = None,
 ) -> Iterator[Reporter]:
-    """A reporter for a block. Counting begins at `first`; `listener` is one more function to call."""
+    """A reporter for a block. Counting begins at `first`; `listener` is one more function to call.
+
+    After `limit_seconds` the work ends, however much is done.
+    """
     check_wanted(progress)
     displays: list[Display] = [_Listener(one) for one in (progress, listener) if callable(one)]
     if progress is True:
         shown = open_display(title)
         displays += [] if shown is None else [shown]
-    reporter = Reporter(title, total, unit, first, displays)
+    reporter = Reporter(title, total, unit, first, displays, limit_seconds)
     is_whole = False
     try:
         yield reporter
@@ -76,7 +80,16 @@ class _Listener(Display):
 class Reporter:
     """Counts what is done and has it shown now and then. Safe under threads."""
 
-    def __init__(self, title: str, total: int | None, unit: str, first: int, displays: list[Display]) -> None:
+    def __init__(
+        self,
+        title: str,
+        total: int | None,
+        unit: str,
+        first: int,
+        displays: list[Display],
+        limit_seconds: float | None = None,
+    ) -> None:
+        self._limit = limit_seconds
         self._title = title
         self._total = total
         self._unit = unit
@@ -137,7 +150,9 @@ class Reporter:
 
     def _progress(self, now: float) -> Progress:
         since, before = self._samples[0]
-        rate = (self._done - before) / (now - since) if self._done > before and now > since else 0.0
+        # A rate of the first moments would be that of what is done once.
+        knows = self._done > before and now - since >= _SAMPLE_SECONDS
+        rate = (self._done - before) / (now - since) if knows else 0.0
         return Progress(
             self._title,
             self._done,
@@ -148,4 +163,5 @@ class Reporter:
             self._doing,
             self._failed,
             self._pending,
+            self._limit,
         )

@@ -13,6 +13,7 @@ from .progress import Progress
 
 _FRAME_SECONDS = 0.1
 _BAR = 20
+_MOST_TITLE = 32  # columns
 
 
 class PlainBar(Display):
@@ -46,7 +47,14 @@ def plain_line(progress: Progress) -> str:
     share = progress.share
     bar = "" if share is None else f"[{'#' * int(share * _BAR):<{_BAR}}] "
     doing = f", {escaped(progress.doing)}" if progress.doing else ""
-    return f"{escaped(progress.title)}: {bar}{progress.counts}, {progress.pace}{doing}"
+    return f"{short(progress.title)}: {bar}{progress.words()}{doing}"
+
+
+def short(title: str) -> str:
+    """A title that leaves room for the numbers."""
+    whole = escaped(title)
+    fitted, _ = fit(whole, _MOST_TITLE)
+    return whole if fitted == whole else fitted[:-1] + "…"
 
 
 def fit(text: str, columns: int) -> tuple[str, int]:
@@ -93,14 +101,14 @@ class RichBar(Display):
             transient=True,
             expand=True,
         )
-        self._task = self._bars.add_task(escaped(title), total=None, words="", doing="")
+        self._task = self._bars.add_task(short(title), total=None, words="", doing="")
         self._bars.start()
 
     def pause_seconds(self, progress: Progress) -> float:
         return _FRAME_SECONDS
 
     def show(self, progress: Progress) -> None:
-        words, doing = f"{progress.counts}, {progress.pace}", escaped(progress.doing)
+        words, doing = progress.words(elapsed=False), escaped(progress.doing)
         self._bars.update(self._task, completed=progress.done, total=progress.total, words=words, doing=doing)
 
     def end(self, progress: Progress, is_whole: bool) -> None:

@@ -70,6 +70,7 @@ class Tuning:
         self._search = Search(self._definition.space, self._values, self._first_variants())
         if budget_seconds is None and (self._search.size or math.inf) > _SMALL_SPACE:
             budget_seconds = _DEFAULT_SECONDS
+        self._budget = budget_seconds
         self._deadline = math.inf if budget_seconds is None else self._ledger.began + budget_seconds
         self._cases: dict[int, list[Case]] = {}
         # Where a binary is complete only after a launch, reading it back takes longer than compiling (PoCL), and
@@ -109,7 +110,11 @@ class Tuning:
                 self._pool,
                 live.work("tuning", self._definition.name, self._device.spec, self._search.size) as shown,
                 reported(
-                    f"tuning {self._definition.name}", self._search.size, self._progress, unit="variants"
+                    f"tuning {self._definition.name}",
+                    self._search.size,
+                    self._progress,
+                    unit="variants",
+                    limit_seconds=self._budget,
                 ) as report,
             ):
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.progress import displays
 from kernelkeep.progress.displays import Display, Lines, open_display
 from kernelkeep.progress.notebook import markup_of
 from kernelkeep.progress.progress import Progress, duration
@@ -61,6 +63,14 @@ def test_the_line_of_a_log(progress: Progress, line: str) -> None:
     assert str(progress) == line
 
 
+def test_a_limit_of_time_is_what_is_left() -> None:
+    slow = Progress("tuning", 1, 98, 10.0, "variants", 0.1, limit_seconds=30.0)
+    assert str(slow) == "tuning: 1 of 98 variants, 10 s each, 20 s left"
+    fast = Progress("tuning", 90, 98, 10.0, "variants", 9.0, limit_seconds=30.0)
+    assert fast.seconds_left == pytest.approx(8 / 9)
+    assert Progress("tuning", 0, 98, 40.0, "variants", limit_seconds=30.0).seconds_left == 0
+
+
 def test_the_last_line() -> None:
     progress = Progress("preloading", 24, 24, 1.25, "programs", failed=2)
     assert progress.ending(is_whole=True) == "preloading: 24 of 24 programs in 1.2 s, 2 failed"
@@ -107,6 +117,24 @@ def test_a_short_call_leaves_one_line_in_a_log(clock: Clock, capsys: pytest.Capt
     assert capsys.readouterr().err == "work: 3 of 3 items in 1.5 s\n"
 
 
+def test_the_line_of_all_is_the_last_one(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with reported("work", 2, True, unit="items") as report:
+        for _ in range(2):
+            clock.now += 6
+            report.step()
+    assert capsys.readouterr().err == "work: 1 of 2 items, 6.0 s each, 6.0 s left\nwork: 2 of 2 items in 12 s\n"
+
+
+def test_a_rate_is_not_told_in_the_first_moments(clock: Clock) -> None:
+    heard: list[Progress] = []
+    with reported("work", 1000, heard.append, unit="items") as report:
+        for _ in range(8):
+            clock.now += 0.125
+            report.step()
+    assert [bool(one.rate) for one in heard] == [False] * 3 + [True] * 5
+    assert heard[0].seconds_left is None
+
+
 def test_what_an_error_ended_says_so(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     def work() -> None:
         with reported("work", 3, True, unit="items") as report:
@@ -150,6 +178,29 @@ def test_the_setting_chooses(setting: str, monkeypatch: pytest.MonkeyPatch, caps
     with reported("work", 1, True, unit="items") as report:
         report.step()
     assert bool(capsys.readouterr().err) == (setting != "0")
+
+
+@pytest.mark.parametrize(
+    ("setting", "term", "has_rich", "kind"),
+    [
+        ("", "xterm", True, "RichBar"), ("", "xterm", False, "PlainBar"), ("", "dumb", True, "Lines"),
+        ("lines", "xterm", True, "Lines"), ("0", "xterm", True, "NoneType"),
+    ],
+)  # fmt: skip
+def test_a_terminal_gets_what_it_can_show(
+    setting: str, term: str, has_rich: bool, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(displays, "Harmless", lambda display: display)
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BytesIO()))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("KERNELKEEP_PROGRESS", setting)
+    monkeypatch.setenv("TERM", term)
+    if not has_rich:
+        monkeypatch.setitem(sys.modules, "rich", None)
+    shown = open_display("work")
+    assert type(shown).__name__ == kind
+    if shown is not None:
+        shown.end(Progress("work", 1, 1, 1.0), is_whole=True)
 
 
 def _closed() -> Any:
