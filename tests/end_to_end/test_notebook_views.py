@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,11 +16,14 @@ from kernelkeep.continuous.history import CheckpointMoment, GapMoment, ProgressM
 from kernelkeep.continuous.report import RunReport
 from kernelkeep.continuous.supervision.incident import Incident
 from kernelkeep.fleet.report import FleetPart, FleetReport
+from kernelkeep.testing.browser import Browser
+from kernelkeep.testing.servers.server import NotInstalled
 from kernelkeep.variants.report import Attempt
 
 HOSTILE = "<script>alert('x')</script>&\x1b[31m"
 SCALE = """int i = kk_global_id(0);
 if (i < n) y[i] = a * y[i];  // <b>not bold</b>"""
+SIZED = "<meta name=viewport content=width=device-width>"
 VOID = {"br", "hr", "input", "link", "meta"}
 
 
@@ -74,6 +78,15 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kk.ProgramCache]
     folder = tmp_path_factory.mktemp("views")
     with kk.open_device("opencl") as device, kk.ProgramCache(device, cache_dir=folder) as cache:
         yield cache
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    try:
+        with Browser() as browser:
+            yield browser
+    except NotInstalled as missing:
+        pytest.skip(str(missing))
 
 
 def test_devices_are_a_table_and_still_a_list() -> None:
@@ -190,21 +203,62 @@ def test_a_run_its_program_and_its_checkpoint(cache: kk.ProgramCache, tmp_path: 
     assert "200" in text_in(checkpoint) and "float32" in text_in(checkpoint) and "can be resumed" in text_in(checkpoint)
 
 
-def test_a_long_run_is_drawn_whole() -> None:
+def long_run() -> RunReport:
     progress = tuple(ProgressMoment(i * 1.23456, i * 1000 + i % 7) for i in range(240))
     gaps = tuple(GapMoment(i * 2.34567, 1e-5, 1e-3 * i) for i in range(120))
     checkpoints = tuple(CheckpointMoment(i * 1.1, i * 1.1 + 0.1, i, i % 9 > 0) for i in range(240))
-    report = RunReport(
+    return RunReport(
         program="long", device="opencl:0", strategy="mega", reason=HOSTILE, iterations=239_001, iteration=239_001, dispatches=9,
         seconds=300.0, stopped="done", gap_p50_seconds=1e-5, gap_p99_seconds=1e-3, busy_share=0.9,
         host_seconds_per_dispatch=None, longest_slice_seconds=0.1, late_slices=2, checkpoints=240, checkpoint_seconds=1.0,
         checkpoint_bytes=100, checkpoint_failures=3, resumed_from="long.kkpt", tasks_done=0, overruns=0, queue_grown=0,
         history=RunHistory(progress, gaps, checkpoints),
     )  # fmt: skip
+
+
+def test_a_long_run_is_drawn_whole() -> None:
+    report = long_run()
     shown = text_in(report)
     assert "2 outlived the deadline" in shown and "3 failed" in shown and "long.kkpt" in shown
     html = report._repr_html_()
     assert html.count("kk-fill-bad") > 20 and html.count("<polyline") == 3
+
+
+def tuned() -> kk.TuneReport:
+    attempts = [attempt(tile + vector / 7, TILE=tile, VEC=vector) for tile in (1, 2, 4) for vector in (1, 2)]
+    failed = Attempt(kk.Variant({"TILE": 8, "VEC": 1}), None, 2.0, "compile", HOSTILE)
+    return tuning(*attempts, failed, best=attempts[0])
+
+
+@pytest.mark.parametrize(
+    ("says", "prefers_dark", "is_dark"),
+    [("", False, False), ("", True, True), ("true", True, False), ("false", False, True)],
+    ids=["light", "dark", "light theme, dark system", "dark theme, light system"],
+)
+def test_a_browser_shows_them_in_the_colours_of_the_notebook(
+    says: str, prefers_dark: bool, is_dark: bool, browser: Browser, tmp_path: Path
+) -> None:
+    views: tuple[Any, ...] = (
+        long_run(),
+        tuned(),
+        kernel(),
+        kk.check(kernel("wrong;")),
+        kk.CacheStats(hits_memory=5, misses=1),
+        kk.list_devices(),
+    )
+    theme = f' data-jp-theme-light="{says}"' if says else ""
+    path = tmp_path / "views.html"
+    body = "".join(view._repr_html_() for view in views)
+    path.write_text(f"<!doctype html><meta charset=utf-8>{SIZED}<body{theme}>{body}", encoding="utf-8")
+    for width in (1280, 420):
+        page = browser.open(path.as_uri(), width=width, dark=prefers_dark)
+        assert page.problems == [] and page.requests == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        ink = page.evaluate("getComputedStyle(document.querySelector('.kk-title')).color")
+        assert (sum(map(int, re.findall(r"\d+", ink)[:3])) > 384) == is_dark, ink
+        drawn = "[...document.querySelectorAll('polyline, .kk-gantt rect.kk-span')].map(one => one.getBoundingClientRect().width)"
+        widths = page.evaluate(drawn)
+        assert len(widths) == 3 + 2 + 240 and min(widths) > 0
 
 
 @pytest.mark.opencl
@@ -245,9 +299,8 @@ def tuning(*attempts: Attempt, best: Attempt | None) -> kk.TuneReport:
 
 
 def test_a_tuning_has_a_landscape() -> None:
-    attempts = [attempt(tile + vector / 7, TILE=tile, VEC=vector) for tile in (1, 2, 4) for vector in (1, 2)]
-    failed = Attempt(kk.Variant({"TILE": 8, "VEC": 1}), None, 2.0, "compile", HOSTILE)
-    report = tuning(*attempts, failed, best=attempts[0])
+    report = tuned()
+    failed = report.attempts[-1]
     shown = text_in(report)
     assert "TILE=1 VEC=1" in shown and "1.14 ms" in shown and "fastest time in each cell" in shown
     assert "the best so far" in shown and "compile" in shown and "<script>" in shown
