@@ -17,6 +17,7 @@ import pytest
 import kernelkeep as kk
 from kernelkeep import settings
 from kernelkeep.testing import note_skipped, skip_backend, skipped_backends
+from kernelkeep.testing.browser import Browser
 from kernelkeep.testing.servers import NginxServer, NotInstalled, RedisServer, S3Server, Server
 
 S = TypeVar("S", bound=Server)
@@ -105,6 +106,17 @@ def s3_server() -> Iterator[S3Server]:
     """moto's S3 server, which all tests share."""
     with start_or_skip("s3", S3Server) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium that all tests share. Each opens pages of its own."""
+    try:
+        opened = Browser()
+    except NotInstalled as missing:
+        skip_backend("chromium", str(missing))
+    with opened:
+        yield opened
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import math
 import time
 from collections.abc import Callable
 
+from .numbers import short
+
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _STEPS = (
@@ -22,12 +24,20 @@ Tick = tuple[float, str]
 def linear_ticks(low: float, high: float, most: int, write: Callable[[float], str]) -> list[Tick]:
     """Round values from `low` to `high`, at most `most` of them, with their labels."""
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
-        return [(low, write(low))] if math.isfinite(low) else []
+        return [(low, short(write(low)))] if math.isfinite(low) else []
     rough = (high - low) / max(most - 1, 1)
     power = 10.0 ** math.floor(math.log10(rough))
     step = power * next(factor for factor in (1, 2, 2.5, 5, 10, 20) if factor * power >= rough * 0.999)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [(n * step, write(n * step)) for n in range(first, last + 1)]
+    return [(n * step, short(write(n * step))) for n in range(first, last + 1)]
+
+
+def level_ticks(top: float, write: Callable[[float], str]) -> list[Tick]:
+    """Round values from 0 to the top of an axis, which is one that `upper_end` returned: three to five steps, all of one size."""
+    power = 10.0 ** math.floor(math.log10(top)) / 10
+    steps = (factor * power for factor in (1, 2, 2.5, 5, 10, 20, 25, 50))
+    step = next(one for one in steps if abs(top / one - round(top / one)) < 1e-6 and round(top / one) <= 5)
+    return [(n * step, short(write(n * step))) for n in range(round(top / step) + 1)]
 
 
 def upper_end(value: float) -> float:

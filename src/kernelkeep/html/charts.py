@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .axis import Tick, anchor, linear_ticks, place, time_ticks, upper_end
+from .axis import Tick, anchor, level_ticks, place, time_ticks, upper_end
 from .markup import Markup, element, join
 from .numbers import count, finite
 
@@ -53,7 +53,7 @@ def stacked_columns(
         if pieces:
             title = describe(i) if describe is not None else ""
             shapes.append(element("g", element("title", title) if title else None, pieces))
-    plot = _plot(shapes, time_ticks(low, high), (low, high), linear_ticks(0, top, 4, write), top, height, label)
+    plot = _plot(shapes, time_ticks(low, high), (low, high), level_ticks(top, write), top, height, label)
     return element("figure", legend(series), plot, class_="kk-figure")
 
 
@@ -80,7 +80,7 @@ def lines(
         preserveAspectRatio="none",
     )  # fmt: skip
     ticks = time_ticks(low, high) if x_ticks is None else x_ticks
-    plot = _plot(shapes, ticks, (low, high), linear_ticks(0, top, 4, write), top, height, label)
+    plot = _plot(shapes, ticks, (low, high), level_ticks(top, write), top, height, label)
     return element("figure", legend(series), plot, class_="kk-figure")
 
 

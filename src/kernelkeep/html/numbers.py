@@ -95,6 +95,14 @@ def share(value: object) -> str:
     return f"{percent:,.0f}%" if percent in (0, 100) or 1 <= percent <= 99 else f"{percent:,.1f}%"
 
 
+def short(text: str) -> str:
+    """A number as labels along an axis have it, without zeros behind the point: 50.0 s is 50 s, 0 ms is 0."""
+    number, space, unit = text.partition(" ")
+    if "." in number and "e" not in number:
+        number = number.rstrip("0").rstrip(".")
+    return number if number in ("0", "-0") else f"{number}{space}{unit}"
+
+
 def ago(value: object) -> str:
     """A time in seconds that has passed: just now, 5 min ago, 3 d ago."""
     number = finite(value)

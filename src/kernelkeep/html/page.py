@@ -22,7 +22,7 @@ main.kk-wide { padding-top: 1.5rem; padding-bottom: 4rem; }
 .kk-panel { background: var(--kk-surface); border: 1px solid var(--kk-line); border-radius: 10px; padding: 1.4rem 1.5rem 1.5rem;
   margin: 0 0 1.25rem; scroll-margin-top: 3.6rem; }
 .kk-panel h2 { font-size: 1.06rem; font-weight: 620; margin: 0; letter-spacing: -0.005em; }
-.kk-panel h2 + p { margin: 0.2rem 0 1.1rem; color: var(--kk-soft); max-width: 52rem; }
+.kk-panel h2 + p { margin: 0.2rem 0 1.1rem; color: var(--kk-soft); max-width: 60rem; }
 .kk-panel h3 { font-size: 13px; font-weight: 600; margin: 1.5rem 0 0.7rem; }
 .kk-panel h3:first-child { margin-top: 0; }
 .kk-tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(10.5rem, 1fr)); gap: 1rem; margin: 0 0 1.25rem; }
@@ -33,6 +33,13 @@ main.kk-wide { padding-top: 1.5rem; padding-bottom: 4rem; }
 .kk-tile small { color: var(--kk-faint); font-size: 12px; display: block; margin-top: 0.2rem; }
 .kk-columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr)); gap: 1.6rem 2.4rem; }
 .kk-columns > div { min-width: 0; } .kk-columns h3 { margin-top: 0; }
+.kk-thirds { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 2fr); gap: 1.6rem 3rem; }
+.kk-thirds h3 { margin-top: 0; } .kk-inside .kk-bars { max-width: 40rem; }
+.kk .kk-more { margin: 1.4rem 0 0; } .kk-more > summary { color: var(--kk-soft); font-size: 13px; }
+.kk-more > summary:hover { color: var(--kk-ink); } .kk-more[open] > summary { margin-bottom: 0.8rem; }
+.kk-panel .kk-scroll { max-height: 28.3rem; overflow: auto; }
+.kk-panel .kk-scroll thead th { position: sticky; top: 0; background: var(--kk-surface); z-index: 1; }
+.kk .kk-panel .kk-table td, .kk .kk-panel .kk-table th { padding-right: 1.8em; }
 .kk-empty-section { color: var(--kk-soft); margin: 0.3rem 0 0; max-width: 46rem; }
 .kk-filter { display: flex; gap: 0.8rem; align-items: center; margin: 0 0 0.7rem; color: var(--kk-soft); font-size: 12.5px; }
 .kk-filter input { font: inherit; color: var(--kk-ink); background: var(--kk-ground); border: 1px solid var(--kk-line);
@@ -60,8 +67,10 @@ footer.kk-wide { color: var(--kk-faint); font-size: 12.5px; padding-bottom: 3rem
   .kk-wide { padding: 0 1rem; } .kk-panel { padding: 1.1rem 1rem 1.2rem; border-radius: 8px; } .kk-top { padding: 1.6rem 0 1rem; }
   .kk-tiles { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 0.7rem; } .kk-tile { padding: 0.8rem 0.9rem; }
   .kk-tile b { font-size: 1.3rem; } .kk-inside { padding-left: 0; }
+  .kk .kk-panel .kk-table td, .kk .kk-panel .kk-table th { padding-right: 1.2em; } .kk-badge { max-width: 14em; }
 }
-@media print { .kk-nav, .kk-filter { display: none; } .kk-panel { break-inside: avoid; } }
+@media (max-width: 900px) { .kk-thirds { grid-template-columns: minmax(0, 1fr); } }
+@media print { .kk-nav, .kk-filter { display: none; } .kk-panel .kk-scroll { max-height: none; } }
 """
 
 
@@ -110,6 +119,11 @@ def tile(label: str, number: str, about: str = "", *, first: bool = False) -> Ma
         "div", element("b", number), element("span", label), element("small", about) if about else None,
         class_="kk-tile kk-first" if first else "kk-tile",
     )  # fmt: skip
+
+
+def more(label: str, *inside: object) -> Markup:
+    """What most readers need not see, behind a click."""
+    return element("details", element("summary", label), inside, class_="kk-more")
 
 
 def story(name: object, what: object, end: object, *inside: object, is_open: bool = False) -> Markup:

@@ -68,6 +68,7 @@ STYLE = f"""
 .kk .kk-table tbody tr:hover td {{ background: var(--kk-track); }}
 .kk .kk-facts th, .kk .kk-facts td {{ text-align: left; padding: 0.16em 1.6em 0.16em 0; border: 0; vertical-align: top;
   background: none; }}
+.kk .kk-facts td {{ overflow-wrap: anywhere; }}
 .kk .kk-facts th {{ color: var(--kk-soft); font-weight: 400; white-space: nowrap; }}
 .kk-soft {{ color: var(--kk-soft); }} .kk-bad {{ color: var(--kk-bad); }} .kk-warn {{ color: var(--kk-warn); }}
 .kk-good {{ color: var(--kk-accent); }}
@@ -96,7 +97,8 @@ STYLE = f"""
 .kk .kk-heat-map th {{ color: var(--kk-soft); font-weight: 500; padding: 0.25em 0.6em; text-align: right; border: 0;
   white-space: nowrap; background: none; }}
 .kk .kk-heat-map thead th {{ text-align: center; }}
-.kk .kk-heat-map td.kk-heat {{ text-align: center; padding: 0.4em 0.7em; border: 0; border-radius: 4px; min-width: 3.2em; }}
+.kk .kk-heat-map td.kk-heat {{ text-align: center; white-space: nowrap; padding: 0.4em 0.7em; border: 0; border-radius: 4px;
+  min-width: 3.2em; }}
 .kk .kk-heat-map td.kk-heat-none {{ background: var(--kk-track); color: var(--kk-faint); }}
 .kk .kk-heat-map td.kk-heat-best {{ box-shadow: inset 0 0 0 2px var(--kk-warn); font-weight: 600; }}
 .kk details {{ margin: 0; }} .kk summary {{ cursor: pointer; }}
@@ -114,7 +116,7 @@ STYLE = f"""
 .kk .kk-label {{ color: var(--kk-soft); font-size: 12px; font-weight: 500; margin: 0 0 0.4em; }}
 .kk-row {{ display: flex; flex-wrap: wrap; gap: 0.9em 2.4em; }} .kk-row > div {{ flex: 1 1 20em; min-width: 0; }}
 .kk-badge {{ display: inline-block; padding: 0 0.6em; border-radius: 1em; font-size: 12px; line-height: 1.6; white-space: nowrap;
-  background: var(--kk-track); }}
+  background: var(--kk-track); max-width: 24em; overflow: hidden; text-overflow: ellipsis; vertical-align: bottom; }}
 {_BADGES}
 .kk .kk-source {{ display: grid; grid-template-columns: max-content minmax(0, 1fr); background: var(--kk-code);
   border-radius: 6px; max-height: 28em; overflow: auto; }}

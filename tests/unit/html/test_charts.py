@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from kernelkeep.html.axis import linear_ticks, time_ticks, upper_end
+from kernelkeep.html.axis import level_ticks, linear_ticks, time_ticks, upper_end
 from kernelkeep.html.bars import Bar, bars
 from kernelkeep.html.charts import Series, lines, stacked_columns
 from kernelkeep.html.gantt import Row, Span, gantt
@@ -92,7 +92,7 @@ def test_gantt_spans_lie_on_a_common_axis() -> None:
     made = read(gantt([Row("up", [Span(0, 5)]), Row("down", [Span(5, 10, "later")])], label="x"))
     spans = [one for one in made.iter("rect") if "kk-span" in one.get("class", "")]
     assert [(one.get("x"), one.get("width")) for one in spans] == [("0.0%", "50.000%"), ("50.0%", "50.000%")]
-    assert "10.0 ms" in "".join(made.itertext())
+    assert "10 ms" in "".join(made.itertext())
 
 
 def test_the_best_of_a_heat_map_has_the_strongest_colour() -> None:
@@ -113,8 +113,14 @@ def test_the_top_of_an_axis_is_round(value: float, top: float) -> None:
     assert upper_end(value) == pytest.approx(top)
 
 
+@pytest.mark.parametrize("top", [0.0015, 0.8, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 150, 40_000, 6e12])
+def test_levels_reach_from_nothing_to_the_top(top: float) -> None:
+    values = [value for value, _ in level_ticks(top, str)]
+    assert values[0] == 0 and values[-1] == pytest.approx(top) and 4 <= len(values) <= 6
+
+
 def test_ticks_are_round_and_few() -> None:
-    assert [text for _, text in linear_ticks(0, 100, 5, str)] == ["0.0", "25.0", "50.0", "75.0", "100.0"]
+    assert [text for _, text in linear_ticks(0, 100, 5, str)] == ["0", "25", "50", "75", "100"]
     for span in (3, 90, 5000, DAY, 40 * DAY, 4000 * DAY, 1e12):
         assert 1 <= len(time_ticks(1_000_000_000, 1_000_000_000 + span)) <= 6
 

@@ -47,3 +47,19 @@ def test_numbers_are_short(write: Callable[[object], str], value: float, shown: 
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: str(type(value).__name__))
 def test_what_is_no_number_is_a_dash(write: Callable[[object], str], value: object) -> None:
     assert write(value) == "–"
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("50.0 s", "50 s"),
+        ("2.50 ms", "2.5 ms"),
+        ("0 ms", "0"),
+        ("1,000", "1,000"),
+        ("1.00", "1"),
+        ("–", "–"),
+        ("1e+20", "1e+20"),
+    ],
+)
+def test_labels_of_an_axis_are_shorter_still(text: str, label: str) -> None:
+    assert numbers.short(text) == label

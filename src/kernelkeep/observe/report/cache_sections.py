@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...html.axis import moment
@@ -10,24 +10,27 @@ from ...html.bars import Bar, bars
 from ...html.card import badge
 from ...html.charts import Series, stacked_columns
 from ...html.markup import Markup, element
-from ...html.numbers import ago, count, finite, milliseconds, seconds, share, size
-from ...html.page import panel, story, tile
+from ...html.numbers import ago, count, finite, milliseconds, rounded, seconds, share, size
+from ...html.page import more, panel, story, tile
 from ...html.table import Cell, Column, facts, table
 
 Data = Mapping[str, Any]
+_STORIES = 9  # of misses, before a click
 
 
 def tiles(data: Data) -> Markup:
     """The numbers that matter most."""
     sums = data["lifetime"]
     lookups = sums["hits_memory"] + sums["hits_disk"] + sums["hits_remote"] + sums["misses"]
+    devices = sum(one["programs"] > 0 for one in data["folders"])
+    kept = _number(sums["on_disk"], "program", "programs")
     loads = sums["hits_disk"] + sums["hits_remote"]
     made = [
         tile("compile time saved", seconds(sums["compile_seconds_saved"]), f"{count(loads)} not compiled again", first=True),
         tile("compile time spent", seconds(sums["compile_seconds"]), f"{count(sums['compiles'])} compiles"
              + (f", {count(sums['compile_errors'])} failed" if sums["compile_errors"] else "")),
         tile("hit rate", share(sums["hit_rate"]) if lookups else "–", f"of {count(lookups)} lookups"),
-        tile("on disk", size(sums["disk_bytes"]), f"{_programs(sums['on_disk'])} for {_devices(len(data['folders']))}"),
+        tile("on disk", size(sums["disk_bytes"]), f"{kept} for {_number(devices, 'device', 'devices')}"),
     ]  # fmt: skip
     return element("div", made, class_="kk-tiles")
 
@@ -54,10 +57,12 @@ def activity(data: Data) -> Markup:
             words = [f"{one.name}: {write(one.values[i])}" for one in drawn if one.values[i]]
             return f"{moment(starts[i])} – {', '.join(words)}"
 
+        top = max((sum(values) for values in zip(*(one.values for one in drawn), strict=True)), default=0.0)
+        axis = _in_one_unit(top) if write is milliseconds else write
         return element(
             "div",
             element("h3", title),
-            stacked_columns(starts, width, drawn, label=label, write=write, describe=describe, height=190),
+            stacked_columns(starts, width, drawn, label=label, write=axis, describe=describe, height=190),
         )
 
     charts = [
@@ -78,7 +83,7 @@ def activity(data: Data) -> Markup:
 def _processes(data: Data) -> Markup | None:
     rows = [
         (
-            one["program"], Cell(one["pid"], title=f"process {one['pid']}"), device_name(data, one["device"]),
+            one["program"], Cell(str(one["pid"]), sort=one["pid"]), device_name(data, one["device"]),
             Cell(ago(data["made"] - one["at"]), sort=-one["at"], title=f"{moment(one['since'])} – {moment(one['at'])}"),
             *(round(one["counts"].get(name, 0)) for name in ("hits_memory", "hits_disk", "hits_remote", "misses")),
             _time(one["counts"].get("compile_seconds_saved", 0)), _time(one["counts"].get("compile_seconds", 0)),
@@ -87,10 +92,10 @@ def _processes(data: Data) -> Markup | None:
     ]  # fmt: skip
     if not rows:
         return None
-    columns = ("program", "pid", "device", "last seen", "memory", "disk", "remote", "compiled",
+    columns = ("program", Column("pid", number=True), "device", "last seen", "memory", "disk", "remote", "compiled",
                Column("saved", number=True), Column("spent", number=True))  # fmt: skip
     made = table(columns, rows, name="processes", sortable=True, filterable=True)
-    return element("div", element("h3", "The last processes"), made)
+    return more(f"The last {_number(len(rows), 'process', 'processes')}", made)
 
 
 def cached(data: Data) -> Markup:
@@ -147,27 +152,44 @@ def compiles(data: Data) -> Markup:
     """The slowest compiles, and why the last lookups missed."""
     if not data["slowest"] and not data["misses"]:
         return empty_panel("compiles", "Compiles", "This fills when a program is compiled.")
+    names = [one["name"] for one in data["slowest"]]
     slowest = [
         Bar(
-            one["name"], one["seconds"], seconds(one["seconds"]),
+            f"{one['name']} {one['digest'][:6]}" if names.count(one["name"]) > 1 else one["name"], one["seconds"],
+            seconds(one["seconds"]),
             f"{device_name(data, one['device'])}, {moment(one['at'] or 0)}{'' if one['kept'] else ', no longer kept'}",
             "accent" if one["kept"] else "quiet",
         )
         for one in data["slowest"]
     ]  # fmt: skip
-    missed = [_miss(data, one) for one in data["misses"]]
+    grey = (
+        element("p", "Grey ones are no longer kept.", class_="kk-soft")
+        if any(b.kind == "quiet" for b in slowest)
+        else None
+    )
+    missed = _misses(data)
     return panel(
         "compiles", "Compiles", "What a compiler was needed for, and why no tier had it.",
         element(
             "div",
-            element("div", element("h3", "The slowest"), bars(slowest, label="the slowest compiles")),
+            element("div", element("h3", "The slowest"), bars(slowest, label="the slowest compiles"), grey),
             element("div", element("h3", "Why the last lookups missed"), missed) if missed else None,
-            class_="kk-columns",
+            class_="kk-thirds",
         ),
     )  # fmt: skip
 
 
-def _miss(data: Data, one: Data) -> Markup:
+def _misses(data: Data) -> list[Markup]:
+    """A story for each miss; those of one program with the same reason are told once."""
+    groups: dict[tuple[str, str, str], list[Data]] = {}
+    for one in data["misses"]:
+        groups.setdefault((one["name"], one["device"], one["why"]), []).append(one)
+    stories = [_miss(data, found[0], len(found)) for found in groups.values()]
+    rest = stories[_STORIES:]
+    return stories[:_STORIES] + ([more(f"{len(rest)} more", rest)] if rest else [])
+
+
+def _miss(data: Data, one: Data, times: int) -> Markup:
     end = [seconds(one["seconds"]), " · "] if one["seconds"] is not None else []
     inside: list[object] = []
     if one["differences"]:
@@ -184,14 +206,17 @@ def _miss(data: Data, one: Data) -> Markup:
     if one["nearest"] is not None:
         shown.append(("the nearest is of", moment(one["nearest"])))
     if one["program"]:
-        shown.append(
-            ("process", f"{one['program']}, {count(one['pid'])}".replace(",", "") if one["pid"] else one["program"])
-        )
+        shown.append(("process", f"{one['program']} {int(one['pid'] or 0) or ''}"))
     if one["digest"]:
         shown.append(("key", element("code", one["digest"][:16])))
-    why = one["why"]
+    why = [
+        badge("failed", "bad") if one["failed"] else None,
+        " ",
+        one["why"],
+        f", {times} times" if times > 1 else None,
+    ]
     return story(
-        one["name"], [badge("failed", "bad"), " ", why] if one["failed"] else why, [*end, ago(data["made"] - one["at"])],
+        one["name"], why, [*end, ago(data["made"] - one["at"])],
         facts(shown), *inside,
     )  # fmt: skip
 
@@ -224,13 +249,16 @@ def _time(value: object) -> Cell:
     return Cell(seconds(number) if number else "–", sort=number or 0.0)
 
 
+def _in_one_unit(top: float) -> Callable[[float], str]:
+    """Writes milliseconds up to `top` along an axis, all in the same unit."""
+    length, unit = next((one for one in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")) if top >= 2 * one[0]),
+                        (1, "ms"))  # fmt: skip
+    return lambda value: f"{rounded(value / length)} {unit}"
+
+
 def _whole(value: float) -> str:
     return count(round(value)) if value >= 1 or not value else f"{value:.2g}"
 
 
-def _programs(number: float) -> str:
-    return f"{count(number)} program{'' if number == 1 else 's'}"
-
-
-def _devices(number: int) -> str:
-    return f"{number} device{'' if number == 1 else 's'}"
+def _number(number: float, one: str, many: str) -> str:
+    return f"{count(number)} {one if number == 1 else many}"

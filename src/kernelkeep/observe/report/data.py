@@ -68,7 +68,7 @@ def _folder(survey: Any, entries: list[Stored]) -> dict[str, Any]:
     return {
         "folder": survey.folder,
         "model": text(facts, "model") or survey.folder,
-        "backend": text(facts, "backend"),
+        "backend": text(facts, "backend") or survey.folder.partition("_")[0],
         "vendor": text(facts, "vendor"),
         "driver": text(facts, "driver"),
         "compiler": text(facts, "compiler"),
@@ -123,6 +123,7 @@ def _slowest(records: Iterable[Mapping[str, Any]], entries: Iterable[Stored]) ->
         if stored.facts is not None:
             found[stored.digest] = {
                 "name": stored.facts.name[:300],
+                "digest": stored.digest,
                 "device": stored.folder,
                 "seconds": max(0.0, as_number(stored.facts.compile_seconds) or 0.0),
                 "at": as_number(stored.facts.created),
@@ -135,6 +136,7 @@ def _slowest(records: Iterable[Mapping[str, Any]], entries: Iterable[Stored]) ->
             if kept is None or seconds > kept["seconds"]:
                 found[digest] = {
                     "name": text(record, "name"),
+                    "digest": digest,
                     "device": text(record, "device"),
                     "seconds": max(0.0, seconds),
                     "at": number(record, "at"),

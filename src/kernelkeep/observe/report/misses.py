@@ -62,9 +62,12 @@ def _explained(record: Mapping[str, Any], this: Known, known: list[Known]) -> di
         return common | {"why": why, "failed": False}
     if not before:
         return common | {"why": "no program of this name was known: it was the first", "failed": False}
-    nearest = min(before, key=lambda one: (len(_differences(one, this)), -one.at))
+    here = [one for one in before if one.device == this.device]
+    nearest = min(here or before, key=lambda one: (len(_differences(one, this)), -one.at))
     differences = _differences(nearest, this)
     common |= {"nearest": nearest.at, "differences": differences}
+    if not here and nearest.fields.get("language") != this.fields.get("language"):
+        return common | {"why": "no program of this name was known for this device, only for another", "failed": False}
     return common | {"why": _sentence(differences), "failed": False}
 
 
