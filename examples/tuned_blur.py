@@ -60,7 +60,7 @@ def main() -> None:
     image = np.random.default_rng(0).random((480, 640), dtype="f4")
     with kk.open_device() as device, kk.ProgramCache(device) as cache:
         print(f"{device.spec}: {blur.select(cache, problem).reason}")
-        report = blur.tune(cache, problem, budget_seconds=10, progress=sys.stderr.isatty())
+        report = blur.tune(cache, problem, budget_seconds=10, progress=True)
         print(report)
         if len(sys.argv) > 1:
             report.save_picture(sys.argv[1])

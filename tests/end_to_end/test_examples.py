@@ -19,6 +19,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 # Those that draw get a picture's name and a small size; each runs on one driver, in turn, and on every GPU.
 DRAW = {
     "gray_scott": ("gray_scott.gif", "48"),
+    "image_pipeline": ("image_pipeline.png", "48"),
     "life": ("life.gif", "48"),
     "mandelbrot_zoom": ("mandelbrot_zoom.gif", "48"),
     "nbody": ("nbody.gif", "256"),

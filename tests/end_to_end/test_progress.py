@@ -197,7 +197,7 @@ def test_a_notebook_gets_a_bar_that_is_updated_in_place(notebook: Any) -> None:
     )
     for end, one in zip(ENDS, shown, strict=True):
         assert re.fullmatch(end, one.data["text/plain"])
-        assert "<progress" in one.data["text/html"] and "value=" in one.data["text/html"]
+        assert ("progressbar" in one.data["text/html"]) == (" of " in one.data["text/plain"])
     updates = [
         content["data"]["text/plain"]
         for index, kind, content in messages

@@ -5,15 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from ..escaping import escaped
-from ..html.markup import element
+from ..html.markup import Markup, element
 from .displays import Display
 from .progress import Progress
 
+_ACCENT = "#2b8aa8"
+_ROUND = "border-radius:0.25em"
+_TRACK = (
+    "display:inline-block;width:14em;height:0.5em;margin:0 0.4em 0.1em 0.7em;overflow:hidden;"
+    f"background:rgba(128,128,128,0.25);{_ROUND}"
+)
+_LINE = "line-height:1.7;font-variant-numeric:tabular-nums"
 _FRAME_SECONDS = 0.2  # each update is a message to the browser
 
 
 class NotebookBar(Display):
-    """The browser's own bar, which is light or dark like the page."""
+    """One line, which looks right on light and dark pages."""
 
     first_seconds = _FRAME_SECONDS
 
@@ -28,7 +35,7 @@ class NotebookBar(Display):
 
     def end(self, progress: Progress, is_whole: bool) -> None:
         ending = progress.ending(is_whole)
-        self._put(markup_of(progress, ending.removeprefix(f"{escaped(progress.title)}: "), "", over=is_whole), ending)
+        self._put(markup_of(progress, ending.removeprefix(f"{escaped(progress.title)}: "), ""), ending)
 
     def _put(self, html: str, text: str) -> None:
         from IPython.display import display
@@ -40,10 +47,13 @@ class NotebookBar(Display):
             self._handle.update(data, raw=True)
 
 
-def markup_of(progress: Progress, words: str, doing: str, over: bool = False) -> str:
-    """A title, a bar, and the words. Without a total the bar moves by itself until the work is over."""
-    share = 1.0 if over and progress.total is None else progress.share
-    attributes: dict[str, object] = {} if share is None else {"value": f"{share:.4f}", "max": "1"}
-    bar = element("progress", style="width:14em;vertical-align:middle;margin:0 0.7em", **attributes)
+def markup_of(progress: Progress, words: str, doing: str) -> str:
+    """A title, a bar where the total is known, and the words."""
+    bar = "" if progress.share is None else _bar(100 * progress.share)
     more = element("span", escaped(doing), style="opacity:0.65;margin-left:0.7em") if doing else ""
-    return str(element("div", element("b", escaped(progress.title)), bar, escaped(words), more))
+    return str(element("div", element("b", escaped(progress.title)), bar, " ", escaped(words), more, style=_LINE))
+
+
+def _bar(percent: float) -> Markup:
+    fill = element("span", style=f"display:block;height:100%;width:{percent:.1f}%;background:{_ACCENT};{_ROUND}")
+    return element("span", fill, style=_TRACK, role="progressbar", aria_valuenow=f"{percent:.0f}")

@@ -257,8 +257,8 @@ def test_names_are_escaped(form: Callable[[Progress], str]) -> None:
 
 
 def test_a_bar_in_a_notebook_has_its_share() -> None:
-    half = Progress("work", 5, 10, 1.0, "items")
-    assert 'value="0.5000"' in markup_of(half, "", "")
-    unknown = Progress("work", 5, None, 1.0, "items")
-    assert "value" not in markup_of(unknown, "", ""), "it moves by itself"
-    assert 'value="1.0000"' in markup_of(unknown, "", "", over=True)
+    half = markup_of(Progress("work", 5, 10, 1.0, "items"), "5 of 10", "")
+    assert "width:50.0%" in half and 'aria-valuenow="50"' in half
+    assert "progressbar" not in markup_of(Progress("work", 5, None, 1.0, "items"), "5", ""), (
+        "nobody knows how far it is"
+    )

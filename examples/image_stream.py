@@ -1,7 +1,7 @@
 """A stream of images made ready for a neural network: bytes in, normalised planes of floats out, several at a time.
 
 While the device works on one image, the next is on its way in and the last on its way out. Run it with
-`python examples/pipeline.py`; it runs on every device found, or on the one that $KERNELKEEP_DEVICE names.
+`python examples/image_stream.py`; it runs on every device found, or on the one that $KERNELKEEP_DEVICE names.
 """
 
 from __future__ import annotations
