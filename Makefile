@@ -26,14 +26,13 @@ test:  ## set up with all backends, then run the tests; PYTEST_ARGS="-k name" se
 gpu-test:  ## conformance and fault suites on this machine's GPU, side by side, in 8 minutes; installs nothing
 	@scripts/gpu-test $(GPU_TEST_ARGS)
 
-check:  ## ruff, mypy strict for Linux, Windows and macOS, also over the docs' programs; import direction; the documentation's site
+check:  ## ruff, mypy strict for Linux, Windows and macOS, also over the docs' programs; import direction
 	@scripts/setup check
 	$(PYTHON_IN_VENV) -m ruff check $(CHECKED)
 	$(PYTHON_IN_VENV) -m ruff format --check $(CHECKED)
 	$(PYTHON_IN_VENV) scripts/docs_programs.py build/docs_programs
 	@scripts/check-types $(CHECKED) build/docs_programs
 	$(PYTHON_IN_VENV) -m pytest -q tests/unit/test_layers.py
-	$(BUILD_SITE)
 
 docs:  ## build the documentation's site in build/site; a broken link or a page that is not in the navigation fails
 	@scripts/setup check

@@ -43,7 +43,7 @@ def name_of(page: Path) -> str:
 
 
 def program_of(page: Path, backends: Collection[str] | None = None) -> str:
-    """The program of a page, each line where the page has it. With `backends`, those here, without the blocks that need others."""
+    """The program of a page, each line where the page has it. With `backends`, without the blocks that need other ones."""
     text = page.read_text(encoding="utf-8")
     program = ""
     for block in _blocks(page, text):

@@ -1,7 +1,7 @@
 """Pages of the site that come from outside of docs/: the changelog, how to contribute, how to report a weakness, the examples.
 
-Links in docs/ point to files of the repository, so that they work where the pages are read as files. On the site they lead to the pages
-that stand for these files.
+Links in docs/ point to files of the repository, so that they work where the pages are read as files. On the site they lead to the
+pages that stand for these files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the reference shows of classes that hold facts: a table of their fields, with the comments that stand beside them in the code."""
+"""What the reference shows of classes that hold facts: a table of their fields, with the comments beside them in the code."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ class FieldTables(griffe.Extension):
     """Adds a section `Attributes` to the docstring of each class that is a list of fields."""
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
-        is_fields = any("dataclass" in str(one.value) for one in cls.decorators) or any("Struct" in str(base) for base in cls.bases)
+        marks = [*(one.value for one in cls.decorators), *cls.bases]
+        is_fields = any("dataclass" in str(mark) or "Struct" in str(mark) for mark in marks)
         if not is_fields or cls.docstring is None or "Attributes:" in cls.docstring.value:
             return
-        fields = [member for member in cls.members.values() if member.is_attribute and member.docstring is None]
-        fields = [one for one in fields if one.annotation is not None and not one.name.startswith("_") and "property" not in one.labels]
+        found = [member for member in cls.members.values() if member.is_attribute and member.docstring is None]
+        fields = [one for one in found if one.annotation and not one.name.startswith("_") and "property" not in one.labels]
         if fields:
             rows = [f"    {one.name}: {_said_of(one)}" for one in fields]
             cls.docstring.value += "\n\nAttributes:\n" + "\n".join(rows)

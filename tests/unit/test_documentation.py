@@ -22,3 +22,12 @@ def test_the_reference_has_every_public_name_once() -> None:
     texts = [page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md")]
     shown = re.findall(r"^::: kernelkeep\.(\w+)$", "\n".join(texts), re.MULTILINE)
     assert sorted(shown) == sorted(kk.__all__), "docs/api/ and kernelkeep.__all__ differ"
+
+
+def test_the_reference_names_members_that_exist() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
+    listed = re.findall(r"^::: kernelkeep\.(\w+)\n(?:    .*\n)*?      members: \[(.*)\]$", text, re.MULTILINE)
+    assert len(listed) > 10
+    for name, members in listed:
+        for member in members.split(", "):
+            assert hasattr(getattr(kk, name), member) or member in getattr(kk, name).__annotations__, f"{name}.{member}"

@@ -61,8 +61,8 @@ class _Closable(Protocol):
 class ProgramCache:
     """Compiled programs of one device, in memory, on disk and in shared stores. Safe under threads, processes and `kill -9`.
 
-    `max_programs` and `max_bytes` bound what is loaded, `max_disk_bytes` the whole cache folder. A folder that another
-    user could have written to is not used, unless `trusted_owner` names that user. The cache does not own the device.
+    `max_programs` (100) and `max_bytes` bound what is loaded, `max_disk_bytes` (1 GiB) the whole cache folder. A folder that
+    another user could have written to is not used, unless `trusted_owner` names that user. The cache does not own the device.
     A context manager; an open one is closed when the interpreter ends.
 
     `remote`: the address of a shared store, a `kk.Remote`, or several, nearest first; by default what KERNELKEEP_REMOTE names,

@@ -31,15 +31,15 @@ class ArrayObserver(Protocol):
 
 
 class Array:
-    """Made by `device.array(…)`, `empty`, `zeros` and `full`; always C-contiguous.
+    """An array in the device's memory: `shape`, `dtype`, `nbytes`. Made by `device.array(…)`, `empty`, `zeros` and `full`.
 
-    `array[2:5]`, `array[0]` and `array.reshape(…)` are views: arrays that share its memory. The memory is freed when the array
-    and all its views are collected, or at once by `close()` of the last of them. An array that shares memory with a guest (a
-    CuPy or PyTorch array) keeps the guest alive and frees nothing itself.
-
-    `peers` names the other libraries that use the memory, with whose work ours is ordered; None if there are none. `ready`
-    is the handle if a launch may use it without further checks, and None if the array is closed or has peers.
+    It is always C-contiguous. `array[2:5]`, `array[0]` and `array.reshape(…)` are views: arrays that share its memory. The
+    memory is freed when the array and all its views are collected, or at once by `close()` of the last of them. An array that
+    shares memory with a guest (a CuPy or PyTorch array) keeps the guest alive and frees nothing itself.
     """
+
+    # `peers` names the other libraries that use the memory, with whose work ours is ordered; None if there are none. `ready`
+    # is the handle if a launch may use it without further checks, and None if the array is closed or has peers.
 
     __slots__ = (
         "__weakref__",

@@ -98,7 +98,11 @@ class _Tenant(Protocol):
 
 
 class Device(ABC):
-    """An opened device. Safe to use from several threads; a context manager that closes it."""
+    """An opened device. Safe to use from several threads; a context manager that closes it.
+
+    `info` says what it is, `capabilities` what it can do, `fingerprint` what its compiled programs belong to, and `language`
+    which sources it takes.
+    """
 
     backend: str
     language: str

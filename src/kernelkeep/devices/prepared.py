@@ -37,13 +37,13 @@ class PreparedObserver(Protocol):
 
 
 class Prepared:
-    """Made by `kernel.prepare(grid, args)`. Calling it launches, and returns at once.
+    """A launch that is checked and bound: calling it launches, and returns at once. Made by `kernel.prepare(grid, args)`.
 
     It keeps its arguments alive. Several threads may call it; `update` is not to run beside a call in another thread.
-
-    `values` are the arguments as the driver takes them, `shape` is what `kernel.native_shape` returned. `revoked` says why
-    it may not run any more, and is empty as long as it may.
     """
+
+    # `values` are the arguments as the driver takes them, `shape` is what `kernel.native_shape` returned. `revoked` says why
+    # it may not run any more, and is empty as long as it may.
 
     def __init__(
         self, kernel: Kernel, args: tuple[Any, ...], values: tuple[Any, ...], shape: Any, options: LaunchOptions

@@ -215,7 +215,7 @@ class LaneFuture(FutureWaits):
 
 
 class TaskFuture(LaneFuture, Future):
-    """The future of one task, or of one `push_many`, whose result is a NumPy array, or None for tasks without results."""
+    """The future of one task, or of one `submit_many`, whose result is a NumPy array, or None for tasks without results."""
 
     __slots__ = ()
 

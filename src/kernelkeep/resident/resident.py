@@ -46,13 +46,13 @@ from .timeline import ResidentTimeline, clock_offset, read_timeline, save_traces
 class Resident:
     """A grid that stays on the device and runs tasks as they are submitted. A context manager that stops it.
 
-    `tasks` has a body, or more (`resident/task.py`), for each name; `arrays` the device arrays that they use by name; NumPy
+    `tasks` has a body, a `kk.Task` or a kernel for each name; `arrays` the device arrays that they use by name; NumPy
     arrays are uploaded. `blocks` is how many blocks stay, by default one on each processor (SM); `sms` keeps the grid to that
     many processors. `threads` is the number of work-items in a block, 128 by default; `capacity` how many tasks of a block can
     wait, a power of two; `argument_bytes` makes room for tasks with longer arguments that are added later. Whoever waits for a
     task that takes longer than `silence_seconds` gets `TaskSilent`, which says what runs where; the task goes on. `timeline` is
     how many tasks each block remembers for `save_trace`. With `journal`, a file, the tasks that an earlier process did not see
-    acknowledged run first (`resident/journal.py`).
+    acknowledged run first.
     """
 
     def __init__(

@@ -50,11 +50,15 @@ class Launch(NamedTuple):
 
 
 class Template:
-    """A kernel's text with parameters, and how a problem becomes a launch. See the module's docstring for the arguments.
+    """A kernel's text with parameters, and how a problem becomes a launch.
 
     `text` is the body of a portable kernel (with `params`), a `kk.PortableKernel`, a `kk.Source`, or a dict of them by
     language where one text cannot serve all. `engine` is "jinja" or "defines"; by default the text decides.
     `nonnegative_remainders` is as for `kk.PortableKernel`.
+
+    A problem is a dict of named sizes. `arrays` has the shape of each buffer, in names of these, numbers or functions of all
+    values; `scalars` what the problem does not name; `derived` adds values; `constants` are compiled into the text; `grid` and
+    `group` are numbers or functions of all values, the variant's among them.
     """
 
     def __init__(
