@@ -24,9 +24,10 @@ __kernel void blur(__global const float* light, __global float* soft,
     int x = get_global_id(0), y = get_global_id(1);
     if (x >= width || y >= height) return;
     float total = 0;
-    for (int row = y - 2; row < y + 3; row++)
-        for (int column = x - 2; column < x + 3; column++)
-            total += light[clamp(row, 0, height - 1) * width + clamp(column, 0, width - 1)];
+    for (int dy = -2; dy <= 2; dy++) {
+        int row = clamp(y + dy, 0, height - 1) * width;
+        for (int dx = -2; dx <= 2; dx++) total += light[row + clamp(x + dx, 0, width - 1)];
+    }
     soft[y * width + x] = total / 25;
 }
 __kernel void slopes(__global const float* soft, __global uchar* edges,
@@ -34,8 +35,9 @@ __kernel void slopes(__global const float* soft, __global uchar* edges,
     int x = get_global_id(0), y = get_global_id(1);
     if (x >= width || y >= height) return;
     int i = y * width + x;
-    float across = soft[x < width - 1 ? i + 1 : i] - soft[x > 0 ? i - 1 : i];
-    float down = soft[y < height - 1 ? i + width : i] - soft[y > 0 ? i - width : i];
+    int left = x > 0 ? i - 1 : i, right = x < width - 1 ? i + 1 : i;
+    int above = y > 0 ? i - width : i, below = y < height - 1 ? i + width : i;
+    float across = soft[right] - soft[left], down = soft[below] - soft[above];
     edges[i] = (int)min(255.0f, 6 * hypot(across, down));
 }
 """
@@ -82,11 +84,18 @@ class Slot:
         tiles = (round_up(WIDTH, 16), round_up(HEIGHT, 16))
         cl.enqueue_copy(self.queue, self.rgb, self.frame, is_blocking=False)
         self.grey(
-            self.queue, (round_up(HEIGHT * WIDTH, 256),), (256,), self.rgb, self.light, n
+            self.queue,
+            (round_up(HEIGHT * WIDTH, 256),),
+            (256,),
+            self.rgb,
+            self.light,
+            n,
         )
         self.blur(self.queue, tiles, (16, 16), self.light, self.soft, width, height)
         self.slopes(self.queue, tiles, (16, 16), self.soft, self.edges, width, height)
-        self.done = cl.enqueue_copy(self.queue, self.host, self.edges, is_blocking=False)
+        self.done = cl.enqueue_copy(
+            self.queue, self.host, self.edges, is_blocking=False
+        )
         self.queue.flush()
 
     def finish(self) -> list[np.ndarray]:

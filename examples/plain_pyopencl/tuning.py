@@ -21,7 +21,8 @@ __kernel void histogram(__global const uchar* pixels, __global uint* counts, int
     int me = get_local_id(0), step = get_global_size(0);
     for (int b = me; b < 256; b += GROUP) part[b] = 0;
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int i = get_global_id(0); i < n; i += step) atomic_inc(&part[pixels[i]]);
+    for (int i = get_global_id(0); i < n; i += step)
+        atomic_inc(&part[pixels[i]]);
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int b = me; b < 256; b += GROUP) atomic_add(&counts[b], part[b]);
 }
@@ -31,7 +32,9 @@ RECORDS = Path("histogram.json")
 BUDGET_SECONDS = 60
 
 
-def histogram(pixels: np.ndarray, group: int, per_item: int) -> tuple[np.ndarray, float]:
+def histogram(
+    pixels: np.ndarray, group: int, per_item: int
+) -> tuple[np.ndarray, float]:
     """The counts, and how many milliseconds the device took."""
     kernel = (
         programs.get(group)
@@ -65,7 +68,13 @@ def is_right(group: int, per_item: int, n: int) -> bool:
 def tune(pixels: np.ndarray) -> dict[str, float]:
     """Milliseconds of each variant by name; what the file knows is not measured again."""
     device = queue.device
-    words = [SOURCE, device.name, device.version, device.driver_version, str(pixels.size)]
+    words = [
+        SOURCE,
+        device.name,
+        device.version,
+        device.driver_version,
+        str(pixels.size),
+    ]
     key = hashlib.sha256("\n".join(words).encode()).hexdigest()
     records = json.loads(RECORDS.read_text()) if RECORDS.exists() else {}
     known = records.setdefault(key, {})
@@ -77,7 +86,9 @@ def tune(pixels: np.ndarray) -> dict[str, float]:
         try:
             right = is_right(group, per_item, pixels.size)
             known[name] = (
-                statistics.median(histogram(pixels, group, per_item)[1] for _ in range(12))
+                statistics.median(
+                    histogram(pixels, group, per_item)[1] for _ in range(12)
+                )
                 if right
                 else None
             )
@@ -94,7 +105,9 @@ def tune(pixels: np.ndarray) -> dict[str, float]:
 
 
 context = cl.create_some_context(interactive=False)
-queue = cl.CommandQueue(context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+queue = cl.CommandQueue(
+    context, properties=cl.command_queue_properties.PROFILING_ENABLE
+)
 programs: dict[int, cl.Kernel] = {}
 n = 1 << 20
 pixels = np.random.default_rng(1).normal(128, 30, n).clip(0, 255).astype("u1")

@@ -29,14 +29,14 @@ smooth = kk.Tuned(
     kk.Template(
         """for (int j = 0; j < PER_ITEM; j++) {
                int i = kk_global_id(0) * PER_ITEM + j;
-               if (i < n) y[i] = (x[max(i - 1, 0)] + x[i] + x[min(i + 1, n - 1)]) / 3.0f;
+               if (i < n) y[i] = (x[max(i - 1, 0)] + x[i] + x[min(i + 1, n - 1)]) / 3;
            }""",
         params=PARAMS,
         group=lambda v: v["GROUP"],
         grid=lambda v: kk.groups(v["n"], v["GROUP"] * v["PER_ITEM"]),
     ),
     kk.VariantSpace(GROUP=[32, 256], PER_ITEM=[1, 4]),
-    reference=lambda x: np.convolve(np.pad(x, 1, mode="edge"), [1 / 3] * 3, mode="valid"),
+    reference=lambda x: np.convolve(np.pad(x, 1, "edge"), [1 / 3] * 3, "valid"),
 )
 
 if __name__ == "__main__":  # workers import this file
@@ -46,8 +46,9 @@ if __name__ == "__main__":  # workers import this file
     print(fleet.tune(f"{__file__}:smooth", problems, budget_seconds=30))
 
     # A machine that starts later: it shares nothing with the others but the store.
-    with kk.open_device() as device, kk.ProgramCache(device, tempfile.mkdtemp()) as cache:
-        x, y = device.array(np.linspace(0, 1, 1000, dtype="f4")), device.empty(1000, "f4")
+    device = kk.open_device()
+    with kk.ProgramCache(device, tempfile.mkdtemp()) as cache:
+        x, y = device.full(1000, 0.5, "f4"), device.empty(1000, "f4")
         seconds = []
         for kernel in SERIES:
             started = time.perf_counter()

@@ -22,22 +22,23 @@ def blur(light: kk.In[kk.f4], soft: kk.Out[kk.f4], width: kk.i4, height: kk.i4) 
     x, y = kk.global_id(0), kk.global_id(1)
     if x < width and y < height:
         total = 0.0
-        for row in range(y - 2, y + 3):
-            for column in range(x - 2, x + 3):
-                inside = kk.clamp(row, 0, height - 1) * width + kk.clamp(
-                    column, 0, width - 1
-                )
-                total += light[inside]
+        for dy in range(-2, 3):
+            row = kk.clamp(y + dy, 0, height - 1) * width
+            for dx in range(-2, 3):
+                total += light[row + kk.clamp(x + dx, 0, width - 1)]
         soft[y * width + x] = total / 25
 
 
 @kk.kernel(group=(16, 16))
-def slopes(soft: kk.In[kk.f4], edges: kk.Out[kk.u1], width: kk.i4, height: kk.i4) -> None:
+def slopes(
+    soft: kk.In[kk.f4], edges: kk.Out[kk.u1], width: kk.i4, height: kk.i4
+) -> None:
     x, y = kk.global_id(0), kk.global_id(1)
     if x < width and y < height:
         i = y * width + x
-        across = soft[i + 1 if x < width - 1 else i] - soft[i - 1 if x > 0 else i]
-        down = soft[i + width if y < height - 1 else i] - soft[i - width if y > 0 else i]
+        left, right = i - 1 if x > 0 else i, i + 1 if x < width - 1 else i
+        above, below = i - width if y > 0 else i, i + width if y < height - 1 else i
+        across, down = soft[right] - soft[left], soft[below] - soft[above]
         edges[i] = kk.i4(kk.min(255.0, 6 * kk.hypot(across, down)))
 
 
@@ -59,7 +60,8 @@ with (
     kk.ProgramCache(device) as cache,
     kk.Executor(device) as executor,
 ):
-    shape, n, tiles = (HEIGHT, WIDTH), HEIGHT * WIDTH, kk.groups((WIDTH, HEIGHT), (16, 16))
+    shape, n = (HEIGHT, WIDTH), HEIGHT * WIDTH
+    tiles = kk.groups((WIDTH, HEIGHT), (16, 16))
     find_edges = kk.Pipeline(
         [
             kk.Job(cache, grey, grid=kk.groups(n), outputs={"light": (shape, "f4")}),

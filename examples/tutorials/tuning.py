@@ -1,4 +1,4 @@
-"""How many pixels of each brightness? The fastest variant is found once, and remembered."""
+"""How many pixels of each brightness? The fastest variant is found and remembered."""
 
 import numpy as np
 
@@ -11,7 +11,8 @@ histogram = kk.Tuned(
            int me = kk_local_id(0), all = kk_global_size(0);
            for (int b = me; b < 256; b += GROUP) part[b] = 0u;
            kk_barrier();
-           for (int i = kk_global_id(0); i < n; i += all) kk_atomic_add(part[pixels[i]], 1u);
+           for (int i = kk_global_id(0); i < n; i += all)
+               kk_atomic_add(part[pixels[i]], 1u);
            kk_barrier();
            for (int b = me; b < 256; b += GROUP) kk_atomic_add(counts[b], part[b]);""",
         params=[
