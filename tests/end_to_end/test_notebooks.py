@@ -90,8 +90,8 @@ def test_the_tour_runs_and_shows_pictures(tmp_path: Path) -> None:
         "cache.explain(saxpy)": "which differs in",
         "run.report": "iterations in a second",
         'kk.read_checkpoint(f"{folder.name}/heat.kkpt")': "100,000",
-        'blur.tune(cache, {"n": 300_000}, budget_seconds=10)': "fastest time in each cell",
-        'blur.select(cache, {"n": 350_000})': "nearest",
+        'blur.tune(cache, {"n": 100_000}, budget_seconds=60, progress=True)': "fastest time in each cell",
+        'blur.select(cache, {"n": 120_000})': "nearest",
         "executor.timeline": "12 batches",
     }.items():
         html = shown(by_end[last_line], "text/html")
