@@ -32,7 +32,7 @@ for (int b = local_id; b < BINS; b += kk_group_size(0)) kk_atomic_add(counts[b],
 
 
 def run_on(device: kk.Device, host: npt.NDArray[np.float32]) -> None:
-    values, counts = device.array(host), device.array(np.zeros(BINS, "u4"))
+    values, counts = device.array(host), device.zeros(BINS, "u4")
     groups = kk.groups(host.size, GROUP * PER_ITEM)
     with kk.ProgramCache(device) as cache, cache.get(HISTOGRAM) as lease:
         with device.timer() as timer:

@@ -22,8 +22,8 @@ def main() -> None:
     n = 100_000
     host_x = np.arange(n, dtype="f4")
     with kk.open_device() as device:
-        x, y = device.array(host_x), device.array(np.ones(n, "f4"))
-        with device.load(device.compile(SAXPY.source(device))) as program:
+        x, y = device.array(host_x), device.full(n, 1.0, "f4")
+        with device.build(SAXPY) as program:
             program.kernel("saxpy").launch(grid=kk.groups(n, 256), args=(x, y, 2.0, n))
             result = y.numpy()  # waits for the launch
         np.testing.assert_allclose(result, 2 * host_x + 1)

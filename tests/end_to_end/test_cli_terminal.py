@@ -272,6 +272,15 @@ def test_ctrl_c_is_one_line_and_130_at_any_moment(moment: str, tmp_path: Path) -
     assert (done.returncode, done.stderr) == (130, "kernelkeep: interrupted\n")
 
 
+def test_ctrl_c_at_a_question_in_a_terminal(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kernelkeep", "clear", "--cache-dir", str(tmp_path / "cache")]
+    with terminal(command, environment(), tmp_path) as window:
+        window.read_until(r"\[y/N\]")
+        window.type("\x03")
+        assert window.wait() == 130
+    assert window.text.replace("^C", "").splitlines()[-1].endswith("kernelkeep: interrupted")
+
+
 def test_ctrl_c_that_a_shell_ignores_stays_ignored(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTS)
     env = environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{SOURCES}", INTERRUPTED_AT="typer")

@@ -115,9 +115,10 @@ def _devices(cache_dir: Path | None, last: str, folders: bool) -> Iterator[Candi
 
     Drivers take long to ask: all of them only where nothing is typed yet, and one for `opencl:`.
     """
-    from ..devices.registry import backend_names
+    from ..devices.registry import KINDS, backend_names
     from ..observe.inventory import find_devices
 
+    yield from ((kind, f"every {kind.upper()}" if folders else f"the best {kind.upper()}") for kind in KINDS)
     yield from (
         (name, f"all devices of {name}" if folders else f"the best device of {name}") for name in backend_names()
     )

@@ -16,6 +16,7 @@ from ..remote.keyring import Keyring
 from ..remote.keyring_files import KeyInfo
 from .common import AsJson, CacheDir, DeviceSpec, Table, print_json, print_line, print_table
 from .complaint import complain
+from .output import fits_terminal
 
 keys = typer.Typer(rich_markup_mode=None, help="The keys that sign what is shared, and those that are trusted here.")
 
@@ -102,7 +103,15 @@ def list_keys(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: As
     else:
         made = Table("id", "label", "state", "kind", "added", "trusted until", optional=("kind", "added"))
         for key in contents.keys:
-            made.add_row(key.id, escape(key.label), _state(key), key.algorithm or "-", _day(key.added), _day(key.until))
+            # Its beginning is enough to name it.
+            made.add_row(
+                key.id[:12] if fits_terminal() else key.id,
+                escape(key.label),
+                _state(key),
+                key.algorithm or "-",
+                _day(key.added),
+                _day(key.until),
+            )
         print_table(made)
         for key in contents.keys:
             if key.signs and key.line is not None:

@@ -20,7 +20,7 @@ from ..kernels.user_files import Kernels, compilable, is_python_file, kernels_in
 from ..observe.inventory import open_device_for, target_of
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
-from .common import AsJson, CacheDir, RemoteUrl, SigningKey, cache_root, print_json, print_line
+from .common import AsJson, CacheDir, RemoteUrl, SigningKey, cache_root, print_folded, print_json, print_line
 from .complaint import complain
 
 _Device = Annotated[
@@ -74,7 +74,8 @@ def explain(
     for number, one in enumerate(explained):
         if number:
             print_line()
-        print_line(str(one["explanation"]))
+        for line in str(one["explanation"]).splitlines():
+            print_folded(line, len(line) - len(line.lstrip()) + 4)
 
 
 def warm(
