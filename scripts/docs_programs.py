@@ -28,6 +28,8 @@ _MODULES = {
     "PyOpenCL": "pyopencl",
     "moderngl": "moderngl",
     "NVRTC": "cuda",
+    "prometheus_client": "prometheus_client",
+    "opentelemetry-sdk": "opentelemetry.sdk",
 }
 
 
@@ -73,7 +75,10 @@ def _needs(words: str | None) -> list[str]:
 
 def _is_here(need: str, backends: Collection[str]) -> bool:
     if need in _MODULES:
-        return importlib.util.find_spec(_MODULES[need]) is not None
+        try:
+            return importlib.util.find_spec(_MODULES[need]) is not None
+        except ModuleNotFoundError:  # a package that it would be in is missing
+            return False
     return need.lower() in backends
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -23,6 +24,7 @@ from kernelkeep.testing.skipped import skip_backend
 client = pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
 openmetrics = pytest.importorskip("prometheus_client.openmetrics.parser")
 
+PAGE = Path(__file__).parents[2] / "docs" / "observability.md"
 ADD = kk.PortableKernel(
     "add",
     params=[kk.Buffer("x", "f4", "rw"), kk.Scalar("n", "i4")],
@@ -112,13 +114,38 @@ def test_what_is_served(device: kk.Device, tmp_path: Path) -> None:
 def test_every_metric_is_documented_and_named_by_the_rules() -> None:
     names = [name for name, *_ in all_metrics()]
     assert len(set(names)) == len(names)
-    page = Path(kk.__file__).parents[2] / "docs" / "observability.md"
-    listed = page.read_text(encoding="utf-8") if page.exists() else ""
+    listed = PAGE.read_text(encoding="utf-8")
     for name, kind, labels, text in all_metrics():
         assert name.startswith("kernelkeep_") and (kind == "counter") == name.endswith("_total")
         assert "millisecond" not in text and not name.endswith(("_ms", "_us", "_mb", "_total_total"))
         assert labels[0] == "device" and text.endswith(".")
-        assert not listed or f"`{name}`" in listed, f"docs/observability.md lacks {name}"
+        assert f"| `{name}` | {kind} | {', '.join(labels)} | {text.rstrip('.')} |" in listed, (
+            f"{PAGE.name} lacks {name}"
+        )
+
+
+def test_the_alert_of_the_page_is_one(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        skip_backend("prometheus", "promtool is not installed; to get it: sudo apt-get install prometheus")
+    for block in re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        name = block.split()[1]
+        (tmp_path / name).write_text(block, encoding="utf-8")
+        what = "rules" if "rules" in name else "config"
+        done = subprocess.run([promtool, "check", what, tmp_path / name], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_there_is_one_logger() -> None:
+    """The one that the page describes."""
+    package = Path(kk.__file__).parent
+    named = {
+        found
+        for path in package.rglob("*.py")
+        if "testing" not in path.parts
+        for found in re.findall(r"getLogger\(([^)]*)\)", path.read_text(encoding="utf-8"))
+    }
+    assert named == {'"kernelkeep"'}
 
 
 def test_counts_stay_when_everything_is_closed_or_dropped(device: kk.Device, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 _GAP = 2  # columns between two cells
-_LEAST_TEXT = 12  # columns that are left of a long text
+_LEAST_TEXT = 24  # columns that are left of a long text
 
 
 class Section:
