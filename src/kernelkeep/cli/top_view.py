@@ -159,6 +159,7 @@ def _run(one: OpenObject, rates: dict[str, float]) -> Sequence[str]:
     if isinstance(goal, int) and goal > 0:
         done = _bar(iteration / goal)
         left = _duration((goal - iteration) / rate) if rate > 0 and goal >= iteration else _NONE
+        left = " " * max(0, len("59 min 59 s") - len(Text.from_markup(left))) + left  # columns stay where they are
     age, problem = one.now.get("checkpoint_age_seconds"), one.now.get("checkpoint_problem")
     saved = "none" if one.now.get("checkpoint") is None else "not yet"
     if isinstance(age, int | float):
