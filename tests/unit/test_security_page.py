@@ -16,9 +16,10 @@ from kernelkeep.remote.signing import CLOCK_TOLERANCE_SECONDS, HEAD_BYTES, KINDS
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(kernelkeep.__file__).parent
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-THREATS = [
-    line for line in PAGE.split("## Threats")[1].split("## Not covered")[0].splitlines() if line.startswith("| ")
-][1:]
+THREATS = re.findall(
+    r"^\| (\d+) \| (.*) \| (.*) \|$", PAGE.split("## Threats")[1].split("## Not covered")[0], re.MULTILINE
+)
+PROOFS = dict(re.findall(r"^\| (\d+) \| (.*) \|$", PAGE.split("## Tests of these threats")[1], re.MULTILINE))
 LOADERS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml"}
 # What one process sends to another that it started itself; code made of the kinds of a kernel's parameters; and the user's own
 # Python file, which goes to the workers of the user's own cluster; and what the reference device writes from a typed tree.
@@ -43,12 +44,13 @@ def test_every_named_test_exists() -> None:
 
 def test_every_threat_has_an_answer_and_a_test_or_says_that_it_has_none() -> None:
     assert len(THREATS) > 30
-    for line in THREATS:
-        threat, answer, proof = (cell.strip() for cell in line.strip("|").split("|"))
-        if threat.startswith("**") or set(threat) <= set("-"):  # a heading
-            continue
+    assert [int(number) for number, _, _ in THREATS] == list(range(1, len(THREATS) + 1))
+    assert PROOFS.keys() <= {number for number, _, _ in THREATS}
+    for number, threat, answer in THREATS:
         assert answer, threat
-        assert "::" in proof or "**" in answer, f"{threat}: no test, and no word that it is not prevented"
+        assert "::" in PROOFS.get(number, "") or "**" in answer, (
+            f"{threat}: no test, and no word that it is not prevented"
+        )
 
 
 def test_the_page_says_what_the_code_does() -> None:
