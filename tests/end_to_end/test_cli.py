@@ -241,3 +241,24 @@ def test_trace_demo_on_a_device_that_is_not_here_is_1(opencl_device: str) -> Non
     done = kernelkeep("trace", "demo", "--device", "opencl:99")
     assert done.returncode == 1
     assert "opencl:99" in one_sentence(done)
+
+
+# --- bench
+
+
+def test_bench_as_a_table_and_as_json(run_here: Command, tmp_path: Path) -> None:
+    chosen = ("--device", "reference", "--programs", "1", "--cache-dir", str(tmp_path / "cache"))
+    done = run_here("bench", *chosen)
+    assert done.returncode == 0, done.stderr
+    for words in ("compile and first result", "disk hit and first result", "prepared launch", "executor, 4.0 KiB at "):
+        assert words in done.stdout
+    (found,) = fields(run_here("bench", "--json", *chosen).stdout)
+    assert (found["device"], len(found["figures"])) == ("reference:0", 8)
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_wrong_use_of_bench(run_here: Command) -> None:
+    for arguments in (("--programs", "0"), ("--device", "abacus"), ("extra",)):
+        done = run_here("bench", *arguments)
+        assert done.returncode == 2
+        one_sentence(done)

@@ -309,16 +309,21 @@ def long_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("columns", [80, 60])
-def test_what_is_printed_fits_the_terminal(long_names: Path, columns: int, tmp_path: Path) -> None:
+EVERYTHING = (
+    ["ls"],
+    ["stats"],
+    ["devices"],
+    ["doctor", "--device", "reference"],
+    ["show", "short", "--device", "cuda"],
+)
+
+
+@pytest.mark.parametrize(("columns", "commands"), [(80, EVERYTHING[:2]), (60, EVERYTHING)])
+def test_what_is_printed_fits_the_terminal(
+    long_names: Path, columns: int, commands: tuple[list[str], ...], tmp_path: Path
+) -> None:
     env = environment(KERNELKEEP_CACHE_DIR=str(long_names), TERM="xterm")
-    for words in (
-        ["ls"],
-        ["stats"],
-        ["devices"],
-        ["doctor", "--device", "reference"],
-        ["show", "short", "--device", "cuda"],
-    ):
+    for words in commands:
         with terminal([sys.executable, "-m", "kernelkeep", *words], env, tmp_path, columns) as window:
             assert window.wait() == 0, window.text
         lines = re.sub(r"\x1b\[[0-9;]*m", "", window.text).replace("\r", "").splitlines()
