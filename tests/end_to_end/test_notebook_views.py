@@ -17,7 +17,6 @@ from kernelkeep.continuous.report import RunReport
 from kernelkeep.continuous.supervision.incident import Incident
 from kernelkeep.fleet.report import FleetPart, FleetReport
 from kernelkeep.testing.browser import Browser
-from kernelkeep.testing.servers.server import NotInstalled
 from kernelkeep.variants.report import Attempt
 
 HOSTILE = "<script>alert('x')</script>&\x1b[31m"
@@ -78,15 +77,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kk.ProgramCache]
     folder = tmp_path_factory.mktemp("views")
     with kk.open_device("opencl") as device, kk.ProgramCache(device, cache_dir=folder) as cache:
         yield cache
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        with Browser() as browser:
-            yield browser
-    except NotInstalled as missing:
-        pytest.skip(str(missing))
 
 
 def test_devices_are_a_table_and_still_a_list() -> None:
