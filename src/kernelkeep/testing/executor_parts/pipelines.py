@@ -240,6 +240,17 @@ class PipelineTests(ExecutorPart):
             np.testing.assert_array_equal(result["blurred"], blurred(frame))
             np.testing.assert_array_equal(result["edges"], edges(blurred(frame)))
 
+    def test_a_result_is_not_overwritten_by_later_kernels(self, executor: Executor, affine: Job) -> None:
+        steps = [(affine, {"x": one, "result": other}) for one, other in itertools.pairwise("uvwxyz")]
+        pipeline = Pipeline(
+            steps, returns=["v", "x", "z"]
+        )  # no kernel needs "v" and "x" any more when "y" and "z" are made
+        x = np.arange(ITEMS, dtype="i4")
+        for number in range(4):
+            result = executor.submit(pipeline, u=x, a=1, b=number, n=ITEMS).result(TIMEOUT)
+            for name, count in (("v", 1), ("x", 3), ("z", 5)):
+                np.testing.assert_array_equal(result[name], x + count * number)
+
     def test_a_handwritten_kernel_has_its_place(self, device: Device, executor: Executor, cache: ProgramCache) -> None:
         source = handwritten_saxpy(device.language)
         job = Job(cache, source, grid=groups(ITEMS), outputs=["y"], kernel="saxpy", group=GROUP, name="by hand")
@@ -331,6 +342,25 @@ class PipelineTests(ExecutorPart):
         # Two arrays in turn are enough for ten kernels; where memory is not shared, the input and the result have one each.
         assert len(made) <= 4, "allocated for each kernel or for each batch"
 
+    def test_memory_of_many_arrays_at_once_is_used_again(
+        self, device: Device, affine: Job, add: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made: list[int] = []
+        empty = device.empty
+
+        def counting(shape: Any, *rest: Any, **options: Any) -> Any:
+            made.append(1)
+            return empty(shape, *rest, **options)
+
+        chain = [(affine, {"x": one, "result": other}) for one, other in itertools.pairwise("uvwxyz")]
+        pipeline = Pipeline([*chain, *((add, {"x": name}) for name in "uvwxyz")])  # all of them are needed to the end
+        u = np.arange(ITEMS, dtype="i4")
+        with Executor(device, 2) as executor:
+            monkeypatch.setattr(device, "empty", counting)
+            for result in executor.map(pipeline, [{"b": number} for number in range(30)], u=u, a=1, n=ITEMS):
+                assert int(result["total"][0]) % 15 == 0
+        assert len(made) <= 2 * 8, "in each of two slots: six arrays, the sum, and one that another batch was given"
+
     def test_the_timeline_shows_each_kernel_under_its_own_name(
         self, device: Device, image_pipeline: Pipeline, tmp_path: Path
     ) -> None:
@@ -349,6 +379,17 @@ class PipelineTests(ExecutorPart):
         events = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
         computed = {event["name"].split()[0] for event in events if event.get("cat") == "compute"}
         assert computed == {"blur", "edges", "threshold"}
+
+    def test_the_timeline_shows_which_kernel_takes_long(self, device: Device, chain: Job) -> None:
+        if not device.capabilities.timestamps:
+            pytest.skip(f"{device.spec} does not tell when a kernel ended")
+        pipeline = Pipeline([(chain, {"steps": 1}), (chain, {"steps": 2000}), (chain, {"steps": 1})])
+        with Executor(device) as executor:
+            for _ in range(6):
+                executor.submit(pipeline, y=np.arange(GROUP, dtype="u4")).result(TIMEOUT)
+            spans = [span for span in executor.timeline.spans if span.engine == "compute"]
+        first, second, third = (min(span.end - span.start for span in spans[number::3]) for number in range(3))
+        assert second > max(first, third), f"{first}, {second}, {third}"
 
     def test_a_pipeline_runs_without_a_timeline(self, device: Device, image_pipeline: Pipeline) -> None:
         with Executor(device, trace=False) as executor:
