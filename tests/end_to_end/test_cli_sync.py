@@ -68,7 +68,12 @@ def test_a_cache_folder_travels(filled: Path, tmp_path: Path, url: str, capsys: 
         assert cache.preload([adder(term) for term in range(PROGRAMS)]).disk == PROGRAMS
     assert main(["verify", "--cache-dir", str(second)]) == 0
     assert main(["verify", "--cache-dir", str(second), "--remote", url]) == 0
-    assert kk.pull_cache(second, url)[0].present == PROGRAMS
+    heard: list[kk.Progress] = []
+    assert kk.pull_cache(second, url, progress=heard.append)[0].present == PROGRAMS and not heard, "nothing was brought"
+    assert kk.pull_cache(tmp_path / "third", url, progress=heard.append)[0].copied == PROGRAMS
+    assert (heard[-1].done, heard[-1].unit) == (PROGRAMS, "programs") and heard[-1].title.startswith(
+        "pulling from redis://"
+    )
 
 
 def test_what_a_program_stored_by_itself_is_pulled(tmp_path: Path, url: str) -> None:

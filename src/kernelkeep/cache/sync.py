@@ -7,7 +7,7 @@ signed. `pull_cache` brings those that are not here, verified, and makes the GPU
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import msgspec
 
 from .. import settings
 from ..errors import ArgumentError, RemoteError
+from ..progress.reporter import Reporter, Wanted, reported
 from ..remote.address import Remote, open_store
 from ..remote.deadline import in_parallel
 from ..remote.signing import Keys, keys_for
@@ -32,7 +33,6 @@ from .tiers.remote import WRITE_TIMEOUT_SECONDS, signed_name, stored_name
 
 _PROGRAM = "program"
 _BATCH = 64
-Progress = Callable[[int], None]
 
 
 class SyncReport(msgspec.Struct, frozen=True):
@@ -62,15 +62,16 @@ def push_cache(
     signing_key: Any = None,
     allow_unsigned: bool = False,
     folders: Collection[str] | None = None,
-    progress: Progress | None = None,
+    progress: Wanted = False,
 ) -> list[SyncReport]:
     """Store every entry of a cache folder that the store does not have; a report for each store. `RemoteError` if one fails.
 
     `remote` is what `ProgramCache` takes. `folders`: the names of the GPU folders to copy, by default all.
+    `progress` is True, False or a function of a `kk.Progress`.
     """
     root = settings.cache_dir(cache_dir)
     return [
-        _push(root, store, keys, one, folders, progress or _silent)
+        _push(root, store, keys, one, folders, progress)
         for one, store, keys in _stores(remote, signing_key, allow_unsigned)
     ]
 
@@ -82,18 +83,14 @@ def pull_cache(
     signing_key: Any = None,
     allow_unsigned: bool = False,
     folders: Collection[str] | None = None,
-    progress: Progress | None = None,
+    progress: Wanted = False,
 ) -> list[SyncReport]:
     """Bring every entry of a store that the cache folder does not have; a report for each store. `RemoteError` if one fails."""
     root = settings.cache_dir(cache_dir)
     return [
-        _pull(root, store, keys, one, folders, progress or _silent)
+        _pull(root, store, keys, one, folders, progress)
         for one, store, keys in _stores(remote, signing_key, allow_unsigned, must_exist=True)
     ]
-
-
-def _silent(copied: int) -> None:
-    return
 
 
 def _stores(
@@ -116,7 +113,14 @@ def _stores(
 
 
 def _push(
-    root: Path, store: Store, keys: Keys, remote: Remote, only: Collection[str] | None, progress: Progress
+    root: Path, store: Store, keys: Keys, remote: Remote, only: Collection[str] | None, progress: Wanted
+) -> SyncReport:
+    with reported(f"pushing to {remote.location}", None, progress, unit="programs") as report:
+        return _push_reported(root, store, keys, remote, only, report)
+
+
+def _push_reported(
+    root: Path, store: Store, keys: Keys, remote: Remote, only: Collection[str] | None, report: Reporter
 ) -> SyncReport:
     if remote.read_only:
         raise ArgumentError(f"remote {remote.location} must not be read-only to push to it")
@@ -157,7 +161,7 @@ def _push(
                     refused.append(done)
                 else:
                     copied, size = copied + 1, size + done
-            progress(copied)
+            report.reach(copied, f"now {folder.path.name}")
         texts = {str(name): str(value) for name, value in facts.items()} if isinstance(facts, dict) else {}
         describe_folder(store, keys, FolderDescription(folder.path.name, texts), remote.ttl_seconds)
     return SyncReport(remote.location, copied, size, present, tuple(refused), tuple(took_part))
@@ -176,7 +180,14 @@ def _names(store: Store, prefix: str) -> set[str]:
 
 
 def _pull(
-    root: Path, store: Store, keys: Keys, remote: Remote, only: Collection[str] | None, progress: Progress
+    root: Path, store: Store, keys: Keys, remote: Remote, only: Collection[str] | None, progress: Wanted
+) -> SyncReport:
+    with reported(f"pulling from {remote.location}", None, progress, unit="programs") as report:
+        return _pull_reported(root, store, keys, remote, only, report)
+
+
+def _pull_reported(
+    root: Path, store: Store, keys: Keys, remote: Remote, only: Collection[str] | None, report: Reporter
 ) -> SyncReport:
     copied = size = present = 0
     refused: list[str] = []
@@ -211,5 +222,5 @@ def _pull(
                     continue
                 folder.write(digest, data)
                 copied, size = copied + 1, size + len(data)
-            progress(copied)
+            report.reach(copied, f"now {found.folder}")
     return SyncReport(remote.location, copied, size, present, tuple(refused), tuple(took_part))

@@ -51,7 +51,7 @@ def _copy(
 ) -> None:
     root = cache_root(cache_dir)
     only = None if device is None else device_folders(device, cache_dir=root)
-    reports = copy(root, remote, folders=only)
+    reports = copy(root, remote, folders=only, progress=not as_json)
     tuning, trusted = _copy_tuning(copy is push_cache, root, remote, device)
     if as_json:
         stores = [msgspec.structs.asdict(report) for report in reports]
