@@ -25,7 +25,8 @@ _PAGES = {  # a file of the repository, and its page
 }
 _INSTEAD = {"README.md": "index.md", "LICENSE": "index.md"}
 _FILES = {page: file for file, page in _PAGES.items()}
-_LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
+_LINK = re.compile(r"(\[[^\[\]]*\])\(([^)\s#]+)(#[^)\s]*)?\)(?!`)")
+_FILE_NAME = re.compile(r"\[`?(?:docs/)?[\w/-]+\.md`?\]")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -44,7 +45,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     folder = posixpath.dirname(_FILES.get(uri, f"docs/{uri}"))
 
     def turned(match: re.Match[str]) -> str:
-        target, anchor = match[1], match[2] or ""
+        text, target, anchor = match[1], match[2], match[3] or ""
         if "://" in target or target.startswith("mailto:"):
             return match[0]
         place = posixpath.normpath(posixpath.join(folder, target))
@@ -56,9 +57,17 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             instead, anchor = _PAGES["examples"], f"#{_anchor(place.removeprefix('examples/'))}"
         else:
             instead = _PAGES.get(place) or _INSTEAD.get(place) or target
-        return posixpath.relpath(instead, posixpath.dirname(uri)) + anchor
+        if _FILE_NAME.fullmatch(text):  # a reader of files looks for the file, a reader of the site for the page
+            text = f"[{_title_of(_ROOT / place)}]"
+        return f"{text}({posixpath.relpath(instead, posixpath.dirname(uri))}{anchor})"
 
     return _LINK.sub(turned, markdown)
+
+
+def _title_of(page: Path) -> str:
+    """A page's heading, as far as its colon."""
+    heading = re.search(r"^# (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return heading[1].partition(":")[0] if heading else page.stem
 
 
 def _show_examples(folder: Path) -> str:
