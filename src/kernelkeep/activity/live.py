@@ -90,7 +90,9 @@ def _forget_collected() -> None:
 def snapshot() -> dict[str, Any]:
     """What is open now, and the counts of what was closed, as JSON can hold it."""
     with _lock:
-        opened, closed = list(_opened.values()), _closed.read()
+        # Held from here on: one that is closed and collected meanwhile would be counted neither as open nor as closed.
+        opened = [(one, one.owner()) for one in _opened.values()]
+        closed = _closed.read()
     now = time.monotonic()
     return {
         "schema": 1,
@@ -103,13 +105,12 @@ def snapshot() -> dict[str, Any]:
             "interpreter": sys.version.split()[0],
             "kernelkeep": __version__,
         },
-        "open": [shown for one in sorted(opened) if (shown := _shown(one, now)) is not None],
+        "open": [shown for one, owner in opened if (shown := _shown(one, owner, now)) is not None],
         "closed": closed,
     }
 
 
-def _shown(one: _Opened, now: float) -> dict[str, Any] | None:
-    owner = one.owner()
+def _shown(one: _Opened, owner: Any, now: float) -> dict[str, Any] | None:
     if owner is None:
         return None
     try:

@@ -31,7 +31,7 @@ main.kk-wide { padding-top: 1.5rem; padding-bottom: 4rem; }
 .kk-tile.kk-first b { color: var(--kk-accent); }
 .kk-tile span { color: var(--kk-soft); font-size: 12.5px; display: block; }
 .kk-tile small { color: var(--kk-faint); font-size: 12px; display: block; margin-top: 0.2rem; }
-.kk-columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr)); gap: 1.6rem 2.4rem; }
+.kk-columns { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 1.6rem 2.2rem; }
 .kk-columns > div { min-width: 0; } .kk-columns h3 { margin-top: 0; }
 .kk-thirds { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 2fr); gap: 1.6rem 3rem; }
 .kk-thirds h3 { margin-top: 0; } .kk-inside .kk-bars { max-width: 40rem; }
@@ -69,7 +69,7 @@ footer.kk-wide { color: var(--kk-faint); font-size: 12.5px; padding-bottom: 3rem
   .kk-tile b { font-size: 1.3rem; } .kk-inside { padding-left: 0; }
   .kk .kk-panel .kk-table td, .kk .kk-panel .kk-table th { padding-right: 1.2em; } .kk-badge { max-width: 14em; }
 }
-@media (max-width: 900px) { .kk-thirds { grid-template-columns: minmax(0, 1fr); } }
+@media (max-width: 900px) { .kk-thirds, .kk-columns { grid-template-columns: minmax(0, 1fr); } }
 @media print { .kk-nav, .kk-filter { display: none; } .kk-panel .kk-scroll { max-height: none; } }
 """
 

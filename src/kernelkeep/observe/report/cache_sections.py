@@ -10,7 +10,7 @@ from ...html.bars import Bar, bars
 from ...html.card import badge
 from ...html.charts import Series, stacked_columns
 from ...html.markup import Markup, element
-from ...html.numbers import ago, count, finite, milliseconds, rounded, seconds, share, size
+from ...html.numbers import ago, count, finite, milliseconds, rounded, seconds, share, short, size
 from ...html.page import more, panel, story, tile
 from ...html.table import Cell, Column, facts, table
 
@@ -74,7 +74,7 @@ def activity(data: Data) -> Markup:
               [("saved", "compile_seconds_saved", "accent"), ("spent", "compile_seconds", "warn")], milliseconds, 1e3),
         chart("Hits in memory", f"hits in memory in {seconds(width)}", [("hits in memory", "hits_memory", "middle")], _whole),
     ]  # fmt: skip
-    each = f"A column is {seconds(width)}; times are local."
+    each = f"A column is {short(seconds(width))}; times are local."
     return panel(
         "activity", "Over time", f"{about} {each}", element("div", charts, class_="kk-columns"), _processes(data)
     )
@@ -213,7 +213,7 @@ def _miss(data: Data, one: Data, times: int) -> Markup:
         badge("failed", "bad") if one["failed"] else None,
         " ",
         one["why"],
-        f", {times} times" if times > 1 else None,
+        f" · {times} times" if times > 1 else None,
     ]
     return story(
         one["name"], why, [*end, ago(data["made"] - one["at"])],
