@@ -345,6 +345,36 @@ def test_hostile_files_in_the_folder(folder: Path) -> None:
     assert (folder / "h.2.00000000.sock").read_text() == "no socket", "what is no socket is left alone"
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as another user")
+def test_another_user_is_told_nothing(reachable_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = reachable_path / "live"
+    monkeypatch.setenv("KERNELKEEP_LIVE", str(folder))
+    code = """
+import os, socket, sys
+os.setuid(65534)
+with socket.socket(socket.AF_UNIX) as connection:
+    try:
+        connection.connect(sys.argv[1])
+        print(repr(connection.recv(100)))
+    except OSError as error:
+        print(type(error).__name__)
+"""
+
+    def asked_by_another_user() -> str:
+        (path,) = folder.iterdir()
+        return subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True).stdout.strip()
+
+    with small() as program:
+        eventually(lambda: seen(program.pid))
+        assert asked_by_another_user() == "PermissionError"
+        # Even if the modes were all changed: the other end is looked at.
+        for path in (folder, *folder.iterdir()):
+            path.chmod(0o777)
+        assert asked_by_another_user() in ("b''", "ConnectionResetError")
+        folder.chmod(0o700)
+        assert seen(program.pid)
+
+
 def test_a_folder_that_is_open_to_others_is_not_used(folder: Path) -> None:
     folder.mkdir(parents=True)
     folder.chmod(0o777)

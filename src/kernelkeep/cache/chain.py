@@ -198,7 +198,8 @@ class TierChain:
 
         Of each program: its digest, its name, and where else it may be. `forget_prefetched` drops what was not loaded.
         """
-        self._prefetched.bring(self._members, self._is_ready, wanted)
+        with span("cache.prefetch", programs=len(wanted)):
+            self._prefetched.bring(self._members, self._is_ready, wanted)
 
     def forget_prefetched(self) -> None:
         """Drop what `prefetch` brought and `load` did not take."""
