@@ -5,6 +5,13 @@ Importing this package loads no GPU library and no NumPy; each name below is loa
 
 from __future__ import annotations
 
+import sys
+
+if sys.version_info < (3, 14) and "free-threading" in sys.version:  # the cache's counters are not atomic there
+    raise ImportError(
+        "kernelkeep needs Python 3.14 or newer, or one with the interpreter's lock: this is a free-threaded 3.13"
+    )
+
 TYPE_CHECKING = False  # what type checkers take for True; importing `typing` for it would take longest of all
 
 if TYPE_CHECKING:

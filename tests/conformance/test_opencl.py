@@ -186,7 +186,7 @@ def test_a_large_grid_ripens_once_more(pocl: kk.Device, images: tuple[Path, Path
 def test_compiling_without_a_linker_is_an_error_not_an_abort(pocl: kk.Device, no_linker: dict[str, str]) -> None:
     lines = run_python(COMPILE, pocl.spec, environment=no_linker).stdout.splitlines()
     assert "ld" in lines[0]
-    assert "binutils" in lines[0]
+    assert "gcc libc6-dev" in lines[0]
     assert lines[0].startswith("refused: ")
     assert lines[1] == "[1, 2]", "the device still works"
 
@@ -203,7 +203,7 @@ def test_an_unripe_binary_without_a_linker_is_an_error(
     for path, items in ((unripe, 1001), (ripe, 200_003)):  # ripe for small grids only
         said = run_python(CHILD, pocl.spec, path, items, environment=no_linker).stdout
         assert said.startswith("refused: ")
-        assert "binutils" in said
+        assert "gcc libc6-dev" in said
 
 
 def test_local_memory_is_passed_as_an_argument(pocl: kk.Device) -> None:

@@ -16,6 +16,18 @@ def test_import_loads_no_library() -> None:
     assert not heavy & (loaded_by("import kernelkeep") - loaded_by("pass"))
 
 
+def test_a_free_threaded_python_before_3_14_is_refused() -> None:
+    script = """
+import sys
+sys.version, sys.version_info = "3.13.0 experimental free-threading build", (3, 13, 0)
+try:
+    import kernelkeep
+except ImportError as error:
+    print(error)
+"""
+    assert "needs Python 3.14 or newer" in run_python(script).stdout
+
+
 def test_a_source_needs_no_gpu_library() -> None:
     loaded = loaded_by("import kernelkeep as kk; kk.Source('text').headers; kk.PortableKernel('f', [], '')")
     assert not {"numpy", "pyopencl", "cuda", "OpenGL", "wgpu"} & loaded
