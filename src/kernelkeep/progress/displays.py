@@ -24,6 +24,7 @@ class Display:
 
     first_seconds = 0.0
     shows_beginnings = True  # also what begins, and not only what is done
+    draws_over = False  # a frame takes the place of the one before, so there may be one more for what begins now
 
     def pause_seconds(self, progress: Progress) -> float:
         """How long to show nothing after this."""
@@ -58,6 +59,7 @@ class Harmless(Display):
     def __init__(self, display: Display) -> None:
         self._display: Display | None = display
         self.first_seconds = display.first_seconds
+        self.draws_over = display.draws_over
         self.pause_seconds = display.pause_seconds  # type: ignore[method-assign]
 
     def show(self, progress: Progress) -> None:

@@ -22,7 +22,7 @@ _FRAME_SECONDS = 0.2  # each update is a message to the browser
 class NotebookBar(Display):
     """One line, which looks right on light and dark pages."""
 
-    first_seconds = _FRAME_SECONDS
+    draws_over = True
 
     def __init__(self) -> None:
         self._handle: Any = None

@@ -101,6 +101,7 @@ class Reporter:
         self._samples: deque[tuple[float, int]] = deque([(self._began, first)])
         self._lock = threading.RLock()
         self._due = [self._began + display.first_seconds for display in displays]
+        self._shows_what_begins = [False] * len(displays)  # whether the last frame did
 
     def begin(self, doing: str) -> None:
         """Say what is being done now."""
@@ -143,9 +144,14 @@ class Reporter:
                 self._samples.popleft()
         progress = None
         for index, display in enumerate(self._displays):
-            if now >= self._due[index] and (display.shows_beginnings or not begins):
+            if begins and not display.shows_beginnings:
+                continue
+            # What begins now may take long. Without a frame of its own, the one before it would stand there all the time.
+            is_news = begins and display.draws_over and not self._shows_what_begins[index]
+            if is_news or now >= self._due[index]:
                 progress = progress or self._progress(now)
                 display.show(progress)
+                self._shows_what_begins[index] = begins
                 self._due[index] = time.perf_counter() + display.pause_seconds(progress)
 
     def _progress(self, now: float) -> Progress:

@@ -19,7 +19,7 @@ _MOST_TITLE = 32  # columns
 class PlainBar(Display):
     """One line, with plain characters."""
 
-    first_seconds = _FRAME_SECONDS
+    draws_over = True
 
     def __init__(self) -> None:
         self._width = 0  # of what is on the line now
@@ -82,7 +82,7 @@ def rich_console() -> Any:
 class RichBar(Display):
     """A bar by `rich`, which goes on counting the seconds while nothing happens."""
 
-    first_seconds = _FRAME_SECONDS
+    draws_over = True
 
     def __init__(self, title: str) -> None:
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn

@@ -135,6 +135,39 @@ def test_a_rate_is_not_told_in_the_first_moments(clock: Clock) -> None:
     assert heard[0].seconds_left is None
 
 
+class Frames(Display):
+    """A display that draws over what it has drawn."""
+
+    draws_over = True
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, str]] = []
+
+    def pause_seconds(self, progress: Progress) -> float:
+        return 0.1
+
+    def show(self, progress: Progress) -> None:
+        self.seen.append((progress.done, progress.doing))
+
+
+def test_what_takes_long_is_named_while_it_does(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = Frames()
+    monkeypatch.setattr("kernelkeep.progress.reporter.open_display", lambda title: frames)
+    with reported("work", 3, True, unit="items") as report:
+        for name in "abc":
+            report.begin(f"now {name}")
+            clock.now += 10  # what is seen all this time
+            assert frames.seen[-1] == ("abc".index(name), f"now {name}")
+            report.step()
+    before = len(frames.seen)
+    with reported("work", 1000, True, unit="items") as report:
+        for number in range(1000):
+            report.begin(f"now {number}")
+            clock.now += 0.001
+            report.step()
+    assert 10 <= len(frames.seen) - before <= 24, "a second: ten frames, and as many for what began"
+
+
 def test_what_an_error_ended_says_so(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     def work() -> None:
         with reported("work", 3, True, unit="items") as report:
