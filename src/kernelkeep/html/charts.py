@@ -12,6 +12,7 @@ from .numbers import count, finite
 # The colours a series or a bar may have: one accent in three strengths, one for what costs, one for what failed, one without.
 KINDS = ("accent", "middle", "light", "warn", "bad", "quiet")
 _TOP, _BOTTOM = 10, 24  # pixels above and below the plot
+_NEAR = 24  # per cent of the width, between two labels
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,11 @@ def legend(series: Sequence[Series]) -> Markup:
 def x_axis(ticks: Sequence[Tick], span: tuple[float, float], y: float) -> Markup:
     """The labels below a plot."""
     places = [(place(value, *span), text) for value, text in ticks]
+    # The labels at both ends are moved inside: in a narrow window they would meet their neighbours.
+    if len(places) > 3 and places[-1][0] > 96 and places[-1][0] - places[-2][0] < _NEAR:
+        places.pop()
+    if len(places) > 3 and places[0][0] < 4 and places[1][0] - places[0][0] < _NEAR and len(places[0][1]) > 3:
+        places.pop(0)
     return join(element("text", text, x=f"{at}%", y=y, text_anchor=anchor(at), class_="kk-tick") for at, text in places)
 
 

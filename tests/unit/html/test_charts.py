@@ -12,7 +12,7 @@ import pytest
 
 from kernelkeep.html.axis import level_ticks, linear_ticks, time_ticks, upper_end
 from kernelkeep.html.bars import Bar, bars
-from kernelkeep.html.charts import Series, lines, stacked_columns
+from kernelkeep.html.charts import Series, lines, stacked_columns, x_axis
 from kernelkeep.html.gantt import Row, Span, gantt
 from kernelkeep.html.heat_map import Spot, heat_map
 from kernelkeep.html.markup import Markup
@@ -117,6 +117,17 @@ def test_the_top_of_an_axis_is_round(value: float, top: float) -> None:
 def test_levels_reach_from_nothing_to_the_top(top: float) -> None:
     values = [value for value, _ in level_ticks(top, str)]
     assert values[0] == 0 and values[-1] == pytest.approx(top) and 4 <= len(values) <= 6
+
+
+def test_labels_at_the_ends_give_way_to_their_neighbours() -> None:
+    def labels(ticks: list[tuple[float, str]]) -> list[str]:
+        return re.findall(r">([^<]+)</text>", x_axis(ticks, (0, 100), 10))
+
+    crowded = [(float(at), f"12:{at:02}") for at in (0, 20, 40, 60, 80, 99)]
+    assert labels(crowded) == ["12:20", "12:40", "12:60", "12:80"]
+    assert labels([(0.0, "0"), *crowded[1:5]]) == ["0", "12:20", "12:40", "12:60", "12:80"]
+    few = [(0.0, "1 Jan"), (50.0, "2 Jan"), (100.0, "3 Jan")]
+    assert labels(few) == ["1 Jan", "2 Jan", "3 Jan"]
 
 
 def test_ticks_are_round_and_few() -> None:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from ... import settings
 from ...storage.locks import FileLock
 from ...storage.private import NotPrivate, Trust, default_trust, make_private_folder
 from ..filling import folder_to_fill
@@ -273,7 +274,7 @@ class DiskTier(Tier):
 
     def note(self, kind: str, facts: dict[str, Any]) -> None:
         """Add a record to the diary of the cache folder, where it can be kept. Never raises."""
-        if self._root_usable:
+        if self._root_usable and settings.keeps_diary():
             from ...activity.diary import add_record  # at the end of a process, or beside a compile
 
             add_record(self.root, kind, facts, self.trust)
