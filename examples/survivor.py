@@ -21,7 +21,7 @@ from PIL import Image, ImageColor, ImageDraw
 
 import kernelkeep as kk
 
-ROWS, ITERATIONS_PER_ROW, KILLS = 300, 100, (0.3, 0.55, 0.8)  # of the way
+ITERATIONS_PER_ROW, KILLS = 100, (0.3, 0.55, 0.8)  # of the way
 COLOURS = ["#1b0b2e", "#5b1a5e", "#b5365b", "#ee7b51", "#fbd08a", "#fffbe8"]
 FRONT = """
     int i = kk_item(), n = kk_items();
@@ -42,12 +42,13 @@ def program(width: int) -> kk.StateProgram:
 def work(folder: str, width: int, killed: bool) -> str:
     """What the worker does: run, and put each row into a file, where it outlives the worker."""
     rows = np.lib.format.open_memmap(f"{folder}/rows.npy")
+    count = len(rows)
 
     def keep(iteration: int, state: dict[str, npt.NDArray[np.float32]]) -> None:
         row = iteration // ITERATIONS_PER_ROW - 1
         rows[row] = state["u"]
         for kill in KILLS if killed else ():
-            if row == int(kill * ROWS) and not (mark := Path(f"{folder}/killed-at-{row}")).exists():
+            if row == int(kill * count) and not (mark := Path(f"{folder}/killed-at-{row}")).exists():
                 mark.touch()
                 os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when memory is short
 
@@ -55,8 +56,8 @@ def work(folder: str, width: int, killed: bool) -> str:
         # In a worker that replaces another, this resumes from what that one wrote. With "auto" each might choose another
         # strategy, whose kernels may round floats in another way.
         with kk.run(
-            cache, program(width), strategy="buffered", iterations=ROWS * ITERATIONS_PER_ROW, checkpoint=f"{folder}/front.kkpt",
-            checkpoint_iterations=17 * ITERATIONS_PER_ROW, on_state=keep, state_iterations=ITERATIONS_PER_ROW,
+            cache, program(width), strategy="buffered", iterations=count * ITERATIONS_PER_ROW, checkpoint=f"{folder}/front.kkpt",
+            checkpoint_iterations=count // 18 * ITERATIONS_PER_ROW, on_state=keep, state_iterations=ITERATIONS_PER_ROW,
         ):  # fmt: skip
             return device.spec
 
@@ -65,10 +66,10 @@ def save_png(path: str, rows: npt.NDArray[np.float32]) -> None:
     stops = np.array([ImageColor.getrgb(colour) for colour in COLOURS])
     where = np.clip((rows + 3.2) / 6.4, 0, 1) * (len(COLOURS) - 1)
     shown = np.stack([np.interp(where, range(len(COLOURS)), stops[:, k]) for k in range(3)], axis=2).astype("u1")
-    picture = Image.new("RGBA", (rows.shape[1] + 16, ROWS))
+    picture = Image.new("RGBA", (rows.shape[1] + 16, len(rows)))
     picture.paste(Image.fromarray(shown), (16, 0))
     for kill in KILLS:
-        y = int(kill * ROWS)
+        y = int(kill * len(rows))
         ImageDraw.Draw(picture).polygon([(2, y - 5), (12, y), (2, y + 5)], fill="#d1242f")
     picture.save(path, optimize=True)
 
@@ -78,7 +79,7 @@ def main() -> None:
     width = int(sys.argv[2]) if len(sys.argv) > 2 else 480
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
         for one in (folder, other):
-            np.save(f"{one}/rows.npy", np.zeros((ROWS, width), "f4"))
+            np.save(f"{one}/rows.npy", np.zeros((width * 5 // 8, width), "f4"))
         report = kk.run_supervised(work, checkpoint=f"{folder}/front.kkpt", args=(folder, width, True))
         work(other, width, False)
         rows, whole = np.load(f"{folder}/rows.npy"), np.load(f"{other}/rows.npy")

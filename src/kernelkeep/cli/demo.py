@@ -10,7 +10,7 @@ from ..observe.inventory import find_devices
 from ..observe.kill_and_resume import Survival, kill_and_resume
 from ..observe.sample_runs import SampleRun, run_samples
 from ..observe.warm_start import Start, compare_starts
-from .common import AsJson, CacheDir, DeviceSpec, Table, print_json, print_line, print_table
+from .common import AsJson, CacheDir, DeviceSpec, Table, print_folded, print_json, print_line, print_table
 
 _CAPTION = (
     "Launches are timed from the launch to the end of its work. Drivers keep caches of their own: a second run may "
@@ -35,12 +35,12 @@ def demo(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson 
         raise DeviceError("no device was found; `kernelkeep doctor` says what is missing")
     if not as_json:
         for info in found:
-            print_line(f"found {info.spec}: {info.name}, {info.driver}, {'GPU' if info.is_gpu else 'CPU'}")
+            print_folded(f"found {info.spec}: {info.name}, {info.driver}, {'GPU' if info.is_gpu else 'CPU'}")
     runs = list(run_samples(found, cache_dir=cache_dir))
     if not as_json:
         _show(runs)
         print_line()
-        print_line("starting the same programs in two fresh processes on each device, which takes a while …")
+        print_folded("starting the same programs in two fresh processes on each device, which takes a while …")
     starts = list(compare_starts(found))
     if not as_json:
         _show_starts(starts)
@@ -93,13 +93,13 @@ def _show_starts(starts: list[Start]) -> None:
 
 def _show_survival(survival: Survival) -> None:
     if not survival.ok:
-        print_line(f"a run killed on {survival.killed_on} could not be resumed: {survival.problem}")
+        print_folded(f"a run killed on {survival.killed_on} could not be resumed: {survival.problem}")
         return
-    print_line(
+    print_folded(
         f"a run on {survival.killed_on} was killed with kill -9; its last checkpoint held iteration "
         f"{survival.checkpoint_iteration:,}"
     )
-    print_line(
+    print_folded(
         f"it was resumed on {survival.resumed_on} ({survival.strategy}) and ran to iteration {survival.iteration:,}: every word "
         "equals NumPy's"
     )
