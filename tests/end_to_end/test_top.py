@@ -217,9 +217,14 @@ def test_many_processes(folder: Path) -> None:
         # A screen that is too small for all of them has a line for each.
         console = Console(file=StringIO(), width=80, height=12)
         with console.capture() as captured:
-            console.print(TopView(found, rates_between((), found), cropped=True), height=12)
+            console.print(TopView(found, rates_between((), found), lines=12))
         lines = captured.get().splitlines()
         assert len(lines) <= 12 and all(any(str(one.pid) in line for line in lines) for one in programs)
+        terminal = Terminal("--interval", "0.2", columns=80, lines=12)
+        try:
+            eventually(lambda: all(f"{one.pid} " in terminal.read() for one in programs))
+        finally:
+            terminal.close()
         for one in programs[::2]:
             one.kill()
             one.wait()

@@ -137,5 +137,4 @@ def _screen(console: Console, processes: Sequence[LiveProcess], rates: Rates, in
     head = Text(f"kernelkeep top  {clock()}  {count}, every {interval:g} s; Ctrl-C ends it", style="bold", no_wrap=True)
     if not processes:
         return Group(head, Text("No process of this user with kernelkeep is running.", style="dim"))
-    view = TopView(processes, rates, cropped=True)
-    return Group(head, view)
+    return Group(head, TopView(processes, rates, lines=console.height - 1))

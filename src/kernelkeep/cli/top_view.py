@@ -27,16 +27,16 @@ Row = Callable[[OpenObject, dict[str, float]], Sequence[str]]
 
 
 class TopView:
-    """The processes of a moment, for whatever width the terminal has. Too many for its height: a line for each."""
+    """The processes of a moment, for whatever width the terminal has. Where they do not fit into `lines`: a line for each."""
 
-    def __init__(self, processes: Sequence[LiveProcess], rates: Rates, *, cropped: bool = False) -> None:
-        self._processes, self._rates, self._cropped = processes, rates, cropped
+    def __init__(self, processes: Sequence[LiveProcess], rates: Rates, *, lines: int | None = None) -> None:
+        self._processes, self._rates, self._lines = processes, rates, lines
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         panels = Group(*(self._panel(process, options.max_width) for process in self._processes))
-        if self._cropped and len(self._processes) > 1 and options.height is not None:
-            lines = console.render_lines(panels, options.update(height=None))
-            if len(lines) > options.height:
+        if self._lines is not None and len(self._processes) > 1:
+            found = console.render_lines(panels, options.update(height=None))
+            if len(found) > self._lines:
                 yield self._overview(options.max_width)
                 return
         yield panels
