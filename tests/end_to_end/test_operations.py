@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,38 +27,45 @@ from kernelkeep.cli.commands import COMMANDS
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "operations"
 SOURCES = str(Path(kk.__file__).parents[1])
-# What a user's program does. With AS_USER it becomes another user first, but only once all is imported and PoCL has compiled:
-# perhaps root alone may read the folder of this Python. PoCL's own folder is then open to both.
+# What a user's program does, in one cache folder after the other.
 APP = """
 import os, pwd, sys, warnings
 import kernelkeep as kk
+from kernelkeep import settings
+
+def look(device, folder, names, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with kk.ProgramCache(device, folder, **options) as cache:
+            for name in names:
+                kernel = kk.PortableKernel(name, params=[kk.Buffer("x", "f4")], body="x[kk_global_id(0)] += 1;", group=64)
+                with cache.get(kernel) as lease:
+                    x = device.zeros(64, "f4")
+                    lease.kernel().launch(1, (x,))
+                    assert (x.numpy() == 1).all()
+                    print(name, lease.origin)
+    for warning in caught:
+        print("warning:", warning.message)
+
+if __name__ == "__main__":
+    look(kk.open_device(), None, ["known"])
+"""
+# The same as another user. Python's own folder and PoCL's may be root's alone: all is imported, and PoCL has compiled, before the
+# process becomes that user.
+AS_USER = """
+from app import *
 device = kk.open_device()
-if os.environ.get("AS_USER"):
-    with kk.ProgramCache(device, os.environ["POCL_CACHE_DIR"] + ".other") as cache:
-        for _ in range(2):
-            with cache.get(kk.PortableKernel("first", params=[kk.Buffer("x", "f4")], body="x[0] = 1;")) as lease:
-                lease.kernel().launch(1, (device.zeros(1, "f4"),))
-                device.synchronize()
-        cache.trim(0)
-        warnings.warn("loads what warnings need", kk.CacheWarning)
-    for folder, _, files in os.walk(os.environ["POCL_CACHE_DIR"]):
-        for path in (folder, *(os.path.join(folder, file) for file in files)):
-            os.chmod(path, 0o777)
-    os.setgroups([])
-    os.setgid(int(os.environ["AS_USER"]))
-    os.setuid(int(os.environ["AS_USER"]))
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    with kk.ProgramCache(device) as cache:
-        for name in sys.argv[1:] or ["known"]:
-            kernel = kk.PortableKernel(name, params=[kk.Buffer("x", "f4")], body="x[kk_global_id(0)] += 1;", group=64)
-            with cache.get(kernel) as lease:
-                x = device.zeros(64, "f4")
-                lease.kernel().launch(1, (x,))
-                assert (x.numpy() == 1).all()
-                print(name, lease.origin)
-for warning in caught:
-    print("warning:", warning.message)
+for _ in range(2):
+    look(device, os.environ["POCL_CACHE_DIR"] + ".other", ["first"])
+for folder, _, files in os.walk(os.environ["POCL_CACHE_DIR"]):
+    for path in (folder, *(os.path.join(folder, file) for file in files)):
+        os.chmod(path, 0o777)
+os.setgroups([])
+os.setgid(1000)
+os.setuid(1000)
+for folder, owner in zip(sys.argv[1::2], sys.argv[2::2]):
+    print("--", folder)
+    look(device, folder, ["known", "other"], trusted_owner=int(owner) if owner != "-" else None)
 """
 
 
@@ -74,6 +82,7 @@ class Machine:
         (root / "bin").mkdir(parents=True)
         (root / "home").mkdir()
         (root / "app.py").write_text(APP, encoding="utf-8")
+        (root / "as_user.py").write_text(AS_USER, encoding="utf-8")
         for name, command in {"python": "", "kernelkeep": " -m kernelkeep"}.items():
             script = root / "bin" / name
             script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{command} "$@"\n')
@@ -87,91 +96,86 @@ class Machine:
 
     def run(self, command: str, **environment: str) -> str:
         settings = {**self.environment, **environment}
-        if "AS_USER" in environment:
-            settings["POCL_CACHE_DIR"] = tempfile.mkdtemp(dir=self.root)
         words = ["bash", "-c", command]
         done = subprocess.run(words, cwd=self.root, env=settings, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout
 
 
-@pytest.fixture
-def machine(reachable_path: Path, opencl_device: str) -> Machine:
-    return Machine(reachable_path, opencl_device)
+@pytest.fixture(scope="module")
+def machine(opencl_device: str) -> Iterator[Machine]:
+    with tempfile.TemporaryDirectory(prefix="kernelkeep-test-") as folder:
+        Path(folder).chmod(0o711)  # other users can walk down to it
+        yield Machine(Path(folder), opencl_device)
 
 
-def test_the_dockerfile_step_by_step(machine: Machine) -> None:
+@pytest.fixture(scope="module")
+def image(machine: Machine) -> Path:
+    """The folder of programs that the Dockerfile makes, step by step."""
     kernels = machine.root / "opt" / "kernels"
     kernels.parent.mkdir()
     steps = [line.partition(" ") for line in block("docker.md", "dockerfile").splitlines()]
-    assert ("ENV", " ", "KERNELKEEP_CACHE_DIR=/opt/kernels") in steps
+    assert ("ENV", " ", "KERNELKEEP_CACHE_DIR=/opt/kernels") in steps and steps[-2] == ("USER", " ", "1000")
     (run,) = [rest for word, _, rest in steps if word == "RUN" and not rest.startswith(("apt-get", "pip"))]
-    machine.run(run.replace("/opt/kernels", str(kernels)), KERNELKEEP_CACHE_DIR=str(kernels))
-    assert steps[-2] == ("USER", " ", "1000")
-    if os.geteuid() != 0:
-        pytest.skip("becoming the user of the image needs root")
-    out = machine.run("python app.py known other", KERNELKEEP_CACHE_DIR=str(kernels), AS_USER="1000")
-    assert "known disk" in out and "other compiled" in out
-    assert out.count("warning:") == 1 and "they are kept in memory only" in out
+    out = machine.run(run.replace("/opt/kernels", str(kernels)), KERNELKEEP_CACHE_DIR=str(kernels))
+    assert "known compiled" in out
+    return kernels
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
-def test_the_init_container_makes_a_folder_that_is_used(machine: Machine) -> None:
-    volume, image = machine.root / "cache", machine.root / "kernels"
-    machine.run("python app.py", KERNELKEEP_CACHE_DIR=str(image))
-    machine.run(f"chmod -R a+rX,go-w {image}")
-    volume.mkdir()
-    volume.chmod(0o777)  # as Kubernetes makes an emptyDir
-    out = machine.run("python app.py", KERNELKEEP_CACHE_DIR=f"{volume}/kernels", AS_USER="1000")
-    assert "known compiled" in out and "may be written to by others (its mode is 0777)" in out
+def test_folders_as_another_user_finds_them(machine: Machine, image: Path) -> None:
+    """The image's, an emptyDir of Kubernetes without and with the init container, and that of a user who fills it for others."""
+    shared, volume, theirs = machine.root / "shared", machine.root / "cache", machine.root / "theirs"
+    for folder in (shared, volume):
+        folder.mkdir()
+        folder.chmod(0o777)  # as Kubernetes makes an emptyDir
     job = yaml.safe_load(block("kubernetes.md", "yaml", 1))
-    (command,) = [container["command"][2] for container in job["spec"]["template"]["spec"]["initContainers"]]
-    machine.run(command.replace("/cache", str(volume)).replace("/opt/kernels", str(image)))
-    out = machine.run("python app.py known other", KERNELKEEP_CACHE_DIR=f"{volume}/kernels", AS_USER="1000")
-    assert out == "known disk\nother compiled\n"
-    out = machine.run("python app.py known other", KERNELKEEP_CACHE_DIR=f"{volume}/kernels", AS_USER="1000")
-    assert out == "known disk\nother disk\n"
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
-def test_a_folder_that_one_user_fills_for_others(machine: Machine) -> None:
-    folder = machine.root / "srv"
-    folder.mkdir()
-    os.chown(folder, 1001, 1001)
-    machine.run("python app.py", KERNELKEEP_CACHE_DIR=str(folder), AS_USER="1001")
-    machine.run(f"chmod -R a+rX,go-w {folder}")
-    out = machine.run("python app.py", KERNELKEEP_CACHE_DIR=str(folder), AS_USER="1000")
-    assert "known compiled" in out and "belongs to user 1001, who is neither this user nor root" in out
-    out = machine.run(
-        "python app.py", KERNELKEEP_CACHE_DIR=str(folder), AS_USER="1000", KERNELKEEP_TRUSTED_OWNER="1001"
-    )
-    assert "known disk" in out
+    (container,) = job["spec"]["template"]["spec"]["initContainers"]
+    shell, option, script = container["command"]
+    script = script.replace("/cache", str(volume)).replace("/opt/kernels", str(image))
+    machine.run(f"{shell} {option} {shlex.quote(script)}")
+    machine.run(f"cp -r {image} {theirs} && chown -R 1001 {theirs}")
+    looked = [
+        (image, "-"),
+        (shared / "kernels", "-"),
+        *[(volume / "kernels", "-")] * 2,
+        (theirs, "-"),
+        (theirs, "1001"),
+    ]
+    words = " ".join(f"{folder} {owner}" for folder, owner in looked)
+    out = machine.run(f"python as_user.py {words}", POCL_CACHE_DIR=tempfile.mkdtemp(dir=machine.root))
+    found = [part.splitlines()[1:] for part in out.split("-- ")[1:]]
+    in_image, in_shared, first, second, untrusted, trusted = found
+    assert in_image[:2] == ["known disk", "other compiled"] and len(in_image) == 3
+    assert "they are kept in memory only" in in_image[2]
+    assert in_shared[:2] == ["known compiled", "other compiled"]
+    assert "may be written to by others (its mode is 0777)" in in_shared[2]
+    assert (first, second) == (["known disk", "other compiled"], ["known disk", "other disk"])
+    assert untrusted[:2] == ["known compiled", "other compiled"]
+    assert "belongs to user 1001, who is neither this user nor root" in untrusted[2]
+    assert trusted[:2] == ["known disk", "other compiled"]
 
 
 def test_the_ranks_of_the_job_script_compile_once(machine: Machine) -> None:
     srun = machine.root / "bin" / "srun"
-    srun.write_text('#!/bin/bash\nfor rank in 1 2 3 4; do "$@" & done\nwait\n')
-    srun.chmod(0o755)
     shutil.copy(machine.root / "app.py", machine.root / "simulation.py")
-    node = machine.root / "node"
-    node.mkdir()
-    out = machine.run(block("slurm.md", "bash"), SLURM_TMPDIR=str(node))
-    assert sorted(out.splitlines()) == ["known compiled", *["known disk"] * 3]
-    # Another node: an empty folder, the same store.
-    other = machine.root / "other-node"
-    other.mkdir()
-    out = machine.run(block("slurm.md", "bash"), SLURM_TMPDIR=str(other))
-    assert len(out.splitlines()) == 4
-    assert set(out.splitlines()) <= {"known disk", "known remote"} and "known remote" in out
+    # Two nodes, one after the other: each has an empty folder, and both the same store.
+    for node, ranks, expected in (("one", 3, "known compiled"), ("two", 2, "known remote")):
+        srun.write_text(f'#!/bin/bash\nfor rank in $(seq {ranks}); do "$@" & done\nwait\n')
+        srun.chmod(0o755)
+        (machine.root / node).mkdir()
+        lines = machine.run(block("slurm.md", "bash"), SLURM_TMPDIR=str(machine.root / node)).splitlines()
+        assert len(lines) == ranks and expected in lines
+        assert lines.count("known compiled") == (node == "one")
 
 
-def test_a_folder_that_was_packed_and_unpacked_is_warm(machine: Machine) -> None:
-    machine.run("python app.py", KERNELKEEP_CACHE_DIR=f"{machine.root}/one")
-    with tarfile.open(machine.root / "one.tar", "w") as packed:
-        packed.add(machine.root / "one", "two")
-    with tarfile.open(machine.root / "one.tar") as packed:
-        packed.extractall(machine.root, filter="fully_trusted")
-    assert machine.run("python app.py", KERNELKEEP_CACHE_DIR=f"{machine.root}/two") == "known disk\n"
+def test_a_folder_that_was_packed_and_unpacked_is_warm(machine: Machine, image: Path) -> None:
+    packed = machine.root / "kernels.tar"
+    with tarfile.open(packed, "w") as file:
+        file.add(image, "unpacked")
+    with tarfile.open(packed) as file:
+        file.extractall(machine.root, filter="fully_trusted")
+    assert machine.run("python app.py", KERNELKEEP_CACHE_DIR=f"{machine.root}/unpacked") == "known disk\n"
 
 
 def test_every_yaml_parses_and_names_what_it_should() -> None:

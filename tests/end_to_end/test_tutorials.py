@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import kernelkeep as kk
@@ -32,12 +33,12 @@ SMALLER = {
         '[{"n": 100_000}, {"n": 1_000_000}]': '[{"n": 1000}]',
         "GROUP=[32, 256], PER_ITEM=[1, 4]": "GROUP=[32], PER_ITEM=[1]",
     },
-    "pipeline": {"FRAMES = 240, 320, 200": "FRAMES = 240, 320, 20"},
+    "pipeline": {"FRAMES = 240, 320, 200": "FRAMES = 240, 320, 5"},
     "resident": {"range(11)": "range(3)"},
-    "tuning": {"GROUP=[64, 128, 256], PER_ITEM=[1, 8, 64, 512]": "GROUP=[64], PER_ITEM=[8, 64]"},
+    "tuning": {"GROUP=[64, 128, 256], PER_ITEM=[1, 8, 64, 512]": "GROUP=[64], PER_ITEM=[8]"},
 }  # fmt: skip
-# Lines that another machine, or a smaller run, may not print.
-MAY_DIFFER = ("  strategy", "  gaps", "  default", "  failed")
+# Lines that another machine, or a smaller run, may not print; after a tie the reason of a choice has other words.
+MAY_DIFFER = ("  strategy", "  gaps", "  default", "  failed", "            GROUP=")
 
 
 def smaller(text: str, changes: dict[str, str]) -> str:
@@ -128,10 +129,10 @@ def test_the_simulation_goes_on_after_it_was_killed(opencl_device: str, tmp_path
     at = kk.read_checkpoint(tmp_path / "patterns.kkpt").iteration
     assert at > 0
     # However fast the device is: so many more.
-    program.write_text(smaller(text, {"ITERATIONS = 192, 6000": f"ITERATIONS = 192, {at + 500}"}), encoding="utf-8")
+    program.write_text(smaller(text, {"ITERATIONS = 192, 6000": f"ITERATIONS = 192, {at + 100}"}), encoding="utf-8")
     out = run(program, tmp_path, opencl_device)
     assert f"resumed from patterns.kkpt at iteration {at:,}" in out
-    assert "500 iterations in" in out
+    assert "100 iterations in" in out
     check_printed("simulation", out, opencl_device)
     check_picture("simulation", tmp_path)
 
@@ -155,9 +156,8 @@ def test_the_fleet_and_the_store(opencl_device: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "says"),
     [
-        ("simulation", {"ITERATIONS = 192, 6000": "ITERATIONS = 192, 100"}, "from iteration 0 to 100 on "),
         ("simulation", {"ITERATIONS = 192, 6000": "ITERATIONS = 192, 200"}, "from iteration 100 to 200 on "),
-        ("pipeline", SMALLER["pipeline"], "20 frames; the brightest edge has 255\n"),
+        ("pipeline", SMALLER["pipeline"], "5 frames; the brightest edge has 255\n"),
         (
             "tuning",
             {"GROUPS, PER_ITEM = [64, 128, 256], [1, 8, 64, 512]": "GROUPS, PER_ITEM = [64], [64]"},
@@ -166,13 +166,13 @@ def test_the_fleet_and_the_store(opencl_device: str, tmp_path: Path) -> None:
     ],
 )
 def test_the_twins_in_plain_pyopencl_run(
-    name: str, changes: dict[str, str], says: str, opencl_device: str, tmp_path_factory: pytest.TempPathFactory
+    name: str, changes: dict[str, str], says: str, opencl_device: str, tmp_path: Path
 ) -> None:
-    folder = tmp_path_factory.getbasetemp() / "plain_pyopencl"  # the second simulation finds the first one's checkpoint
-    folder.mkdir(exist_ok=True)
-    program = folder / f"{name}.py"
+    state = np.ones((192, 192), "f4")
+    np.savez(tmp_path / "patterns.npz", iteration=100, a=state, b=state)  # the simulation goes on from there
+    program = tmp_path / f"{name}.py"
     program.write_text(smaller((PLAIN / f"{name}.py").read_text(encoding="utf-8"), changes), encoding="utf-8")
-    assert says in run(program, folder, opencl_device)
+    assert says in run(program, tmp_path, opencl_device)
 
 
 def lines_of_code(file: Path) -> int:
