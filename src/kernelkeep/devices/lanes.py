@@ -127,6 +127,7 @@ class Lanes:
     compute: Lane
     download: Lane
     shares_memory = False  # blocks are device memory, and filling one is the upload
+    reuses_memory = True  # a batch gets memory that another one had, with anything in it
 
     def __init__(self, device: Device, timed: bool = True) -> None:
         self.device = device

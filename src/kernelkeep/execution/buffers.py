@@ -28,9 +28,13 @@ class Buffers:
         self._device = device
         self._lanes = lanes
         self._depth = depth
-        self._arrays: Pool[Array] = Pool(self._allocate, most=2 * depth)
+        self._arrays: Pool[Array] = Pool(self._allocate, most=2 * depth if lanes.reuses_memory else 0)
         self._lent: set[int] = set()
         self._closed = False
+
+    def room_for(self, nbytes: int) -> int:
+        """How many bytes an array gets: as many as the device would give it."""
+        return max(nbytes, self._device.min_bytes)
 
     def place(self, submission: Submission) -> dict[int, Any]:
         """Device memory for a batch: handles by their cells."""
@@ -38,12 +42,12 @@ class Buffers:
         for cell, block in submission.blocks.items():
             handles[cell] = self._allocated(submission, block, block.nbytes)
         for cell, host in submission.borrowed.items():
-            handles[cell] = self._allocated(submission, None, max(host.nbytes, 16))
+            handles[cell] = self._allocated(submission, None, self.room_for(host.nbytes))
         returned = {result.cell for result in submission.results}
         spent: dict[int, list[Any]] = {}  # memory that no later launch needs, by its size
         for launch in submission.launches:
             for cell in launch.made:
-                nbytes = max(byte_count(*submission.shapes[cell]), 16)
+                nbytes = self.room_for(byte_count(*submission.shapes[cell]))
                 if self._lanes.shares_memory and cell in returned:
                     block = submission.blocks[cell] = self.blocks.take(nbytes)
                     if cell in launch.cleared:
@@ -55,8 +59,8 @@ class Buffers:
                     handles[cell] = self._allocated(submission, None, nbytes)
             for cell in launch.step.spent:
                 if self._may_be_used_again(submission, cell):
-                    spent.setdefault(max(byte_count(*submission.shapes[cell]), 16), []).append(handles[cell])
-        if len(submission.arrays) > 2:
+                    spent.setdefault(self.room_for(byte_count(*submission.shapes[cell])), []).append(handles[cell])
+        if len(submission.arrays) > 2 and self._lanes.reuses_memory:
             most = max(Counter(nbytes for nbytes, _ in submission.arrays).values())
             self._arrays.most = max(self._arrays.most, most * self._depth)  # what is needed again in every slot
         return handles
@@ -65,14 +69,17 @@ class Buffers:
         """Whether a cell is memory of ours on the device: no scalar, no array of the caller, no block of the host."""
         block = submission.blocks.get(cell)
         return (
-            cell in submission.shapes and cell not in submission.on_device and (block is None or block.handle is None)
+            self._lanes.reuses_memory
+            and cell in submission.shapes
+            and cell not in submission.on_device
+            and (block is None or block.handle is None)
         )
 
     def set_aside(self, submission: Submission, handles: dict[int, Any]) -> None:
         """Copy results that are in the caller's own arrays: the next batch may overwrite them before they are downloaded."""
         for result in submission.results:
             if result.cell in submission.on_device and result.nbytes:
-                aside = self._allocated(submission, None, max(result.nbytes, 16))
+                aside = self._allocated(submission, None, self.room_for(result.nbytes))
                 submission.held.append(self._lanes.compute.copy(aside, handles[result.cell], result.nbytes))
                 handles[result.cell] = aside
 
@@ -98,8 +105,11 @@ class Buffers:
         if self._lanes.shares_memory and block is not None:
             result.block = submission.blocks.pop(cell)  # it was downloaded with the others
             return
-        if block is None or block.nbytes != max(result.nbytes, 16):
-            block = self.blocks.take(max(result.nbytes, 16))
+        nbytes = self.room_for(result.nbytes)
+        if result.nbytes and cell in submission.on_device:
+            nbytes = result.nbytes  # a small view of the caller ends there, and its memory may as well
+        if block is None or block.nbytes != nbytes:
+            block = self.blocks.take(nbytes)
         else:
             del submission.blocks[cell]  # it is the result's block from here on
         result.block = block

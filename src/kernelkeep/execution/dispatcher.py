@@ -79,7 +79,7 @@ class Dispatcher:
     def _clear(self, submission: Submission, launch: Launch, handles: dict[int, Any]) -> None:
         for cell in launch.cleared:
             if cell not in submission.blocks:  # the host has filled that one
-                nbytes = max(byte_count(*submission.shapes[cell]), 16)
+                nbytes = self.buffers.room_for(byte_count(*submission.shapes[cell]))
                 submission.held.append(self.lanes.compute.clear(handles[cell], nbytes))
 
     def _mark_kernel(self, marks: list[Mark]) -> None:

@@ -148,7 +148,7 @@ class Submission:
         if host.dtype != dtype:
             raise ArgumentError(f"{label} must be {dtype.name}, got {host.dtype.name}; convert it with .astype")
         if self.work.copy or lanes.shares_memory or not host.flags.c_contiguous:
-            block = self.blocks[cell] = buffers.blocks.take(max(host.nbytes, 16))
+            block = self.blocks[cell] = buffers.blocks.take(buffers.room_for(host.nbytes))
             if host.nbytes:
                 buffers.copier.copy(block.host[: host.nbytes].view(dtype).reshape(host.shape), host)
         else:

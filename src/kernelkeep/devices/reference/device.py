@@ -19,6 +19,7 @@ from .. import forks
 from ..base import Binary, Capabilities, Device, DeviceInfo, Kernel, LaunchOptions, MemoryInfo, Program
 from ..fingerprint import Fingerprint
 from .breakpoints import Breakpoints
+from .lanes import ReferenceLanes
 from .memory import Memory, MemoryPart, copy_stamps
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class ReferenceDevice(Device):
     """
 
     backend = language = BACKEND
+    lanes_class = ReferenceLanes
     min_bytes = 0  # so that the end of a small array is where it ends
 
     def __init__(self) -> None:

@@ -97,6 +97,18 @@ class InputTests(ExecutorPart):
             np.testing.assert_array_equal(future.result(TIMEOUT)["y"], host[2 * n : 3 * n])
         np.testing.assert_array_equal(whole.numpy(), host)
 
+    @pytest.mark.parametrize("items", [1, 3])
+    def test_the_memory_of_a_small_view_may_end_with_it(
+        self, device: Device, executor: Executor, job: Job, items: int
+    ) -> None:
+        alignment = device.capabilities.view_alignment
+        if not alignment:
+            pytest.skip(f"{device.spec} has no views of parts of arrays")
+        n = max(alignment // 4, 16)
+        whole = device.full(n + items, 1.0)
+        result = executor.submit(job, x=np.ones(items, "f4"), y=whole[n:], a=2, n=items).result(TIMEOUT)["y"]
+        np.testing.assert_array_equal(result, np.full(items, 3, "f4"))
+
     def test_lists_get_the_dtype_of_the_parameter(self, executor: Executor, job: Job) -> None:
         result = executor.submit(job, x=[1, 2, 3], y=[0.5, 0, 0], a=2, n=3).result(TIMEOUT)
         np.testing.assert_array_equal(result["y"], np.array([2.5, 4, 6], "f4"))
