@@ -47,9 +47,10 @@ class BatchCounts:
             "batch": submission.number,
             "slot": submission.slot,
         }
-        ended = max([ended, *(span.end for span in submission.spans)])
+        stages = [] if submission.times is None else submission.times.stages()
+        ended = max([ended, *(stage.end for stage in stages)])
         batch = spans.record("executor.batch", began, ended, submission.parent, problem, **facts)
-        for stage in submission.spans:
+        for stage in stages:
             start = max(began, stage.start)
             spans.record(
                 f"executor.{stage.engine}", start, max(start, stage.end), batch, job=stage.job, device=self._device

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,9 +59,9 @@ class Buffers:
             for cell in launch.step.spent:
                 if self._may_be_used_again(submission, cell):
                     spent.setdefault(self.room_for(byte_count(*submission.shapes[cell])), []).append(handles[cell])
-        if len(submission.arrays) > 2 and self._lanes.reuses_memory:
-            most = max(Counter(nbytes for nbytes, _ in submission.arrays).values())
-            self._arrays.most = max(self._arrays.most, most * self._depth)  # what is needed again in every slot
+        needed = len(submission.arrays) * self._depth  # all may be of one size, and each slot needs its own again
+        if needed > self._arrays.most and self._lanes.reuses_memory:
+            self._arrays.most = needed
         return handles
 
     def _may_be_used_again(self, submission: Submission, cell: int) -> bool:

@@ -19,8 +19,6 @@ from ..errors import ArgumentError
 from ..progress.reporter import Wanted, check_wanted, reported
 from ..weak_set import WeakSet
 from .engine import Engine, Work
-from .job import Job
-from .pipeline import Pipeline
 from .timeline import Timeline
 
 open_executors: WeakSet[Executor] = WeakSet()
@@ -166,7 +164,7 @@ class Executor:
         return executor_html(self)
 
     def _checked(self, job: Any) -> Work:
-        if not isinstance(job, Job | Pipeline):
+        if not isinstance(job, Work):
             raise ArgumentError(f"job must be a kk.Job or a kk.Pipeline, got a {type(job).__name__}")
         return job
 

@@ -62,6 +62,11 @@ class Job:
             check_outputs(self, buffers)
 
     @property
+    def jobs(self) -> tuple[Job, ...]:
+        """Itself alone, as a pipeline has several."""
+        return (self,)
+
+    @property
     def stages(self) -> tuple[Stage, ...]:
         """Itself alone, with the names of its own parameters."""
         return (Stage(self, {}),)

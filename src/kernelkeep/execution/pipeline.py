@@ -36,6 +36,7 @@ class Pipeline:
         if isinstance(jobs, Job | str | Mapping) or not isinstance(jobs, Iterable):
             raise ArgumentError(f"jobs must be a list of kk.Job, got a {type(jobs).__name__}")
         self.stages = tuple(_stage(job) for job in jobs)
+        self.jobs = tuple(stage.job for stage in self.stages)
         if not self.stages:
             raise ArgumentError("jobs must have at least one kk.Job, got none")
         self.returns = _parse_returns(returns)
@@ -53,11 +54,6 @@ class Pipeline:
         known = [kernel.signature.params or () for kernel in kernels if isinstance(kernel, PortableKernel)]
         if len(known) == len(kernels):
             plan_of(self.stages, known, self.returns)
-
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """The jobs, in their order."""
-        return tuple(stage.job for stage in self.stages)
 
     def __repr__(self) -> str:
         return f"<Pipeline {self.name} on {self.jobs[0].cache.device.spec}>"

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from .buffers import Buffers
     from .job import Job
     from .pipeline import Pipeline
-    from .plan import Plan, Step
-    from .timeline import Span
+    from .plan import Step
+    from .timeline import BatchTimes
 
 Shape = tuple[tuple[int, ...], np.dtype[Any]]
 
@@ -88,33 +88,33 @@ class Submission:
         self.uploaded_bytes = 0
         self.staged = (0.0, 0.0)  # when the host arrays were copied
         self.dispatched = (0.0, 0.0)
-        # While somebody traces: what the submitting thread did, and when the stages began and ended.
-        self.parent: Any = None
-        self.spans: tuple[Span, ...] = ()
+        self.times: BatchTimes | None = None  # where a timeline is kept
+        self.parent: Any = None  # what the submitting thread did, while somebody traces
 
     def stage(self, wiring: Wiring, batch: Mapping[str, Any], lanes: Lanes, buffers: Buffers) -> None:
         """Check a batch's arguments and copy its host arrays."""
         start = time.perf_counter()
         plan = wiring.plan
-        for name in batch:
-            if name not in plan.arguments:
+        given = dict(plan.constants)
+        for name, value in batch.items():
+            cell = plan.arguments.get(name)
+            if cell is None:
                 known = ", ".join(plan.arguments) or "none"
                 raise ArgumentError(f"{self.work.label} has no argument {name!r}; it has: {known}")
-        given = {plan.arguments[name]: value for name, value in batch.items()}
-        given.update(plan.constants)
-        for stage, step, binding in zip(self.work.stages, plan.steps, wiring.bindings, strict=True):
-            launch = Launch(stage.job, step, binding)
+            given[cell] = value
+        for job, step, binding in zip(self.work.jobs, plan.steps, wiring.bindings, strict=True):
+            launch = Launch(job, step, binding)
             arguments = batch if plan.plain else self._arguments(step, given)
-            launch.grid = dimensions(launch.job.grid_for(arguments), "grid")
+            launch.grid = dimensions(job.grid_for(arguments), "grid")
             for index, param in enumerate(step.params):
-                cell = step.cells[index]
+                cell, is_output = step.cells[index], param.name in job.outputs
                 if cell in self.shapes:
                     self._hand_on(launch, index, param, given.get(cell))
                 elif cell in given:
                     self._take(launch, index, param, given[cell], lanes, buffers)
-                elif param.name not in launch.job.outputs:
-                    self._refuse_missing(launch, index, plan)
-                if param.name in launch.job.outputs:
+                elif not is_output:
+                    self._refuse_missing(launch, index)
+                if is_output:
                     self._expect(launch, index, param, arguments)
             self.launches.append(launch)
         self.results = [Result(name, cell, *self.shapes[cell]) for name, cell in plan.returns]
@@ -142,10 +142,10 @@ class Submission:
             self.shapes[cell] = tuple(value.shape), parse_dtype(param.dtype or value.dtype)
             value.stop_recycling()  # lanes are orders of their own
             return
-        label = f"argument {param.name!r} of job {launch.job.name}"
-        host = _host_array(value, param.dtype, label)
+        host = _host_array(value, launch, param)
         dtype = host.dtype if param.dtype is None else np.dtype(param.dtype)
         if host.dtype != dtype:
+            label = _argument_label(launch, param)
             raise ArgumentError(f"{label} must be {dtype.name}, got {host.dtype.name}; convert it with .astype")
         if self.work.copy or lanes.shares_memory or not host.flags.c_contiguous:
             block = self.blocks[cell] = buffers.blocks.take(buffers.room_for(host.nbytes))
@@ -170,7 +170,7 @@ class Submission:
             launch.binding.kernel.convert(index, value)  # it may not fit this kernel
         launch.buffers[index] = cell
 
-    def _refuse_missing(self, launch: Launch, index: int, plan: Plan) -> None:
+    def _refuse_missing(self, launch: Launch, index: int) -> None:
         name, called = launch.step.params[index].name, launch.step.names[index]
         what = "it" if name == called else repr(called)
         raise ArgumentError(f"job {launch.job.name} needs its argument {name!r}; pass {what} with the batch")
@@ -178,13 +178,13 @@ class Submission:
     def _expect(self, launch: Launch, index: int, param: Parameter, arguments: Mapping[str, Any]) -> None:
         """An output: where nobody passed it, it begins here."""
         cell = launch.step.cells[index]
-        label = f"output {param.name!r} of job {launch.job.name}"
         wanted = launch.job.output_for(param.name, arguments)
         passed = self.shapes.get(cell)
         if passed is None:
             if wanted is None:
                 raise ArgumentError(
-                    f"{label} has neither shape nor dtype: name them in outputs=, or pass the array with the batch"
+                    f"{_output_label(launch, param)} has neither shape nor dtype: name them in outputs=, or pass the array with "
+                    "the batch"
                 )
             check_output_dtype(launch.job, param, wanted[1])
             launch.buffers[index] = cell
@@ -194,13 +194,15 @@ class Submission:
             self.shapes[cell] = wanted
             nbytes = byte_count(*wanted)
             if nbytes > sys.maxsize:  # drivers and NumPy have many names for this
+                label = _output_label(launch, param)
                 raise OutOfMemory(f"{label} would be {nbytes:,} bytes, more than can be addressed")
         elif wanted is not None and passed[1] != wanted[1]:
+            label = _output_label(launch, param)
             raise ArgumentError(f"{label} must be {wanted[1].name} as in outputs=, got an array of {passed[1].name}")
         elif wanted is not None and passed[0] != wanted[0] and self._was_made(cell):
             raise ArgumentError(
-                f"{label} has the shape {wanted[0]} in outputs=, but the array comes from an earlier job, where its shape is "
-                f"{passed[0]}"
+                f"{_output_label(launch, param)} has the shape {wanted[0]} in outputs=, but the array comes from an earlier job, "
+                f"where its shape is {passed[0]}"
             )
 
     def _was_made(self, cell: int) -> bool:
@@ -212,14 +214,23 @@ def byte_count(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return math.prod(shape) * dtype.itemsize
 
 
-def _host_array(value: Any, dtype: str | None, label: str) -> np.ndarray[Any, Any]:
+def _host_array(value: Any, launch: Launch, param: Parameter) -> np.ndarray[Any, Any]:
     """A NumPy array, contiguous or not: it is copied anyway. Python's numbers get the dtype of the parameter."""
     if isinstance(value, np.ndarray) and value.dtype.kind not in "OU" and value.dtype.isnative:
         return value
     try:
-        return host_view(value, default=None if dtype is None else np.dtype(dtype))
+        return host_view(value, default=None if param.dtype is None else np.dtype(param.dtype))
     except ArgumentError as error:
-        raise ArgumentError(f"{label}: {error}") from None
+        raise ArgumentError(f"{_argument_label(launch, param)}: {error}") from None
+
+
+# Made where something is wrong, not for every batch.
+def _argument_label(launch: Launch, param: Parameter) -> str:
+    return f"argument {param.name!r} of job {launch.job.name}"
+
+
+def _output_label(launch: Launch, param: Parameter) -> str:
+    return f"output {param.name!r} of job {launch.job.name}"
 
 
 def ordered_batch(batch: Mapping[str, Any], device: Device) -> tuple[Mapping[str, Any], list[Fence]]:

@@ -36,13 +36,45 @@ class Span(NamedTuple):
     nbytes: int = 0  # how much was uploaded or downloaded
 
 
+class BatchTimes(NamedTuple):
+    """When the stages of a batch began and ended. Spans are made of it when somebody looks: most batches nobody looks at."""
+
+    number: int
+    slot: int
+    name: str
+    jobs: Sequence[str]
+    upload: tuple[float, float]
+    kernels: Sequence[tuple[float, float]]  # for each job
+    download: tuple[float, float]
+    copy: tuple[float, float]
+    dispatch: tuple[float, float]
+    uploaded_bytes: int
+    downloaded_bytes: int
+
+    def stages(self) -> list[Span]:
+        """What the device did."""
+        return [
+            self._span("upload", self.upload, self.name, self.uploaded_bytes),
+            *(self._span("compute", times, job) for job, times in zip(self.jobs, self.kernels, strict=True)),
+            self._span("download", self.download, self.name, self.downloaded_bytes),
+        ]
+
+    def host_stages(self) -> list[Span]:
+        """What the host did."""
+        return [self._span("copy", self.copy, self.name), self._span("dispatch", self.dispatch, self.name)]
+
+    def _span(self, engine: str, times: tuple[float, float], job: str, nbytes: int = 0) -> Span:
+        start, end = times
+        return Span(engine, start, max(start, end), self.number, job, self.slot, nbytes)
+
+
 class Timeline:
     """The spans of an executor's batches."""
 
     def __init__(self, device: str, depth: int) -> None:
         self._device = device
         self._depth = depth
-        self._batches: deque[tuple[Span, ...]] = deque(maxlen=_BATCHES_KEPT)
+        self._batches: deque[BatchTimes] = deque(maxlen=_BATCHES_KEPT)
         self.renew_lock()
         self._shares_memory = False
         self._last = (0.0, 0.0, 0.0)  # when the stages of the batch before ended
@@ -86,35 +118,38 @@ class Timeline:
         if shares_memory:
             upload = submission.staged  # filling the block was the upload
             self._shares_memory = True
-        name = submission.work.name
-        computed = [(launch.job.name, times) for launch, times in zip(submission.launches, kernels, strict=True)]
-        came = sum(result.nbytes for result in submission.results)
-        named = [
-            ("upload", name, upload, submission.uploaded_bytes),
-            *(("compute", job, times, 0) for job, times in computed),
-            ("download", name, download, came),
-            ("copy", name, submission.staged, 0),
-            ("dispatch", name, submission.dispatched, 0),
-        ]
-        spans = tuple(
-            Span(engine, start, max(start, end), submission.number, job, submission.slot, nbytes)
-            for engine, job, (start, end), nbytes in named
+        batch = submission.times = BatchTimes(
+            submission.number,
+            submission.slot,
+            submission.work.name,
+            [launch.job.name for launch in submission.launches],
+            upload,
+            kernels,
+            download,
+            submission.staged,
+            submission.dispatched,
+            submission.uploaded_bytes,
+            sum([result.nbytes for result in submission.results]),
         )
         with self._lock:
-            self._batches.append(spans)
-        submission.spans = spans[:-2]
-        for span in submission.spans:
-            before = self._busy_until[span.engine]
-            if span.end > before:
-                self.busy_seconds[span.engine] += span.end - max(span.start, before)
-                self._busy_until[span.engine] = span.end
+            self._batches.append(batch)
+        self._count_busy("upload", *upload)
+        for times in kernels:
+            self._count_busy("compute", *times)
+        self._count_busy("download", *download)
+
+    def _count_busy(self, engine: str, start: float, end: float) -> None:
+        before = self._busy_until[engine]
+        if end > before and end > start:
+            self.busy_seconds[engine] += end - (start if start > before else before)
+            self._busy_until[engine] = end
 
     @property
     def spans(self) -> list[Span]:
         """Every span that is kept, in the order the batches were done."""
         with self._lock:
             batches = list(self._batches)
-        return [span for batch in batches for span in batch]
+        return [span for batch in batches for span in (*batch.stages(), *batch.host_stages())]
 
     def busy(self) -> dict[str, float]:
         """The share of the whole time, first upload to last download, that each engine was busy."""
