@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 # Bounds in seconds: from a launch to a compile that takes a minute.
 SECONDS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
@@ -35,17 +35,26 @@ class Histogram:
         return {"bounds": list(self._bounds), "counts": list(self._counts), "sum": self._sum}
 
 
-class Facts(NamedTuple):
+class Facts:
     """What an object is, what it has counted so far, and how it is now.
 
     `about` does not change. `counts` are numbers that only grow, and `histograms` have the form of `Histogram.read`: both are
     kept when the object is closed. `now` is forgotten then.
     """
 
-    about: dict[str, Any] = {}  # noqa: RUF012
-    counts: dict[str, float] = {}  # noqa: RUF012
-    now: dict[str, Any] = {}  # noqa: RUF012
-    histograms: dict[str, dict[str, Any]] = {}  # noqa: RUF012
+    __slots__ = ("about", "counts", "histograms", "now")
+
+    def __init__(
+        self,
+        about: dict[str, Any] | None = None,
+        counts: dict[str, float] | None = None,
+        now: dict[str, Any] | None = None,
+        histograms: dict[str, dict[str, Any]] | None = None,
+    ) -> None:
+        self.about = about or {}
+        self.counts = counts or {}
+        self.now = now or {}
+        self.histograms = histograms or {}
 
 
 class Sums:

@@ -19,13 +19,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from .. import __version__, settings
 from ..platforms import system
 from . import minutes
 from .facts import Facts, Sums
-from .program_name import program_name
 
 T = TypeVar("T")
 
@@ -33,12 +32,15 @@ _FORGET_EVERY = 256  # objects that were added
 _LISTEN_AFTER_SECONDS = 0.5  # a process that ends before pays for the start of a thread, and nothing else
 
 
-class _Opened(NamedTuple):
-    number: int
-    kind: str
-    owner: weakref.ref[Any]
-    facts: Callable[[Any], Facts]
-    since: float  # by the monotonic clock
+class _Opened:
+    __slots__ = ("facts", "kind", "number", "owner", "since")
+
+    def __init__(self, kind: str, owner: Any, facts: Callable[[Any], Facts]) -> None:
+        self.number = next(_numbers)
+        self.kind = kind
+        self.owner = weakref.ref(owner)
+        self.facts = facts
+        self.since = time.monotonic()
 
 
 _opened: dict[int, _Opened] = {}  # by the owner's identity
@@ -56,7 +58,7 @@ _IMPORT_SECONDS = 1.0
 
 def add(kind: str, owner: T, facts: Callable[[T], Facts]) -> None:
     """Show `owner` from now on, until it is removed or collected. `facts(owner)` must not wait for anything."""
-    made = _Opened(next(_numbers), kind, weakref.ref(owner), facts, time.monotonic())
+    made = _Opened(kind, owner, facts)
     with _lock:
         _opened[id(owner)] = made
     if _thread is None:
@@ -89,6 +91,8 @@ def _forget_collected() -> None:
 
 def snapshot() -> dict[str, Any]:
     """What is open now, and the counts of what was closed, as JSON can hold it."""
+    from .program_name import program_name  # only who is watched needs it
+
     with _lock:
         # Held from here on: one that is closed and collected meanwhile would be counted neither as open nor as closed.
         opened = [(one, one.owner()) for one in _opened.values()]

@@ -14,13 +14,12 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from .. import settings
 from ..activity.spans import span
 from ..errors import BinaryRejected
 from ..storage.files import Damaged, Untrusted
-from ..words import ProgramOrigin
 from .background import BackgroundTasks, Task
 from .chain_member import LookupTime, Member, TierCounts
 from .compile_turn import CompileTurn
@@ -28,6 +27,9 @@ from .entry import LARGEST_PAYLOAD, Entry, Facts, decode, encode
 from .log import log
 from .prefetched import NotAsked, Prefetched
 from .tiers.tier import NotStored, NotTrusted, Place, Tier
+
+if TYPE_CHECKING:
+    from ..words import ProgramOrigin
 
 T = TypeVar("T")
 _Places = Callable[[], Sequence[Place]]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceError
 from ..escaping import escaped
-from ..words import ProgramOrigin
 from .loaded_programs import LoadedProgram
+
+if TYPE_CHECKING:
+    from ..words import ProgramOrigin
 
 _FREE_THREADED = "free-threading" in sys.version
 

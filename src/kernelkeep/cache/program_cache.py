@@ -27,7 +27,6 @@ from ..programs.portable import PortableKernel
 from ..programs.source import Source
 from ..storage.private import Trust
 from ..weak_set import WeakSet
-from ..words import ProgramOrigin
 from .chain import TierChain
 from .chain_member import LookupTime
 from .entry import Entry, Facts
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from ..devices.base import Device, Program
     from ..progress.reporter import Wanted
     from ..remote.address import Remote
+    from ..words import ProgramOrigin
     from .report import Explanation, PreloadReport
     from .tiers.remote import RemoteTier
 

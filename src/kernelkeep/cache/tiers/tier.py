@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from ...storage.files import Damaged
-from ...words import ProgramOrigin
+
+if TYPE_CHECKING:
+    from ...words import ProgramOrigin
 
 
 class Place(NamedTuple):

@@ -21,7 +21,6 @@ from ..base import Binary, Capabilities, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint, cpu_identity
 from ..host_data import parse_dtype, parse_shape
 from ..replay import Replay, Step
-from . import linker
 from .lanes import OpenCLLanes
 from .library import find_devices, info_of, install_fast_kernel_lookup, load_pyopencl
 from .memory import buffer_class, part_of_buffer
@@ -188,10 +187,14 @@ class OpenCLDevice(Device):
     def require_tools(self, *, to_build: bool = True) -> None:
         """Raise `DeviceError` where PoCL would end the process: no linker, disk space or descriptors."""
         if self.is_pocl:
-            if to_build and (missing := linker.missing_part()) is not None:
-                raise DeviceError(
-                    f"PoCL cannot link the kernels it compiles: {missing}; install it with: {linker.ADVICE}"
-                )
+            if to_build:
+                from . import linker  # a program that is found in a cache needs none
+
+                missing = linker.missing_part()
+                if missing is not None:
+                    raise DeviceError(
+                        f"PoCL cannot link the kernels it compiles: {missing}; install it with: {linker.ADVICE}"
+                    )
             require_folder(to_build=to_build)
 
     # --- memory
