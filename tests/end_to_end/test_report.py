@@ -15,6 +15,7 @@ import pytest
 import kernelkeep as kk
 from kernelkeep.activity.diary import FILE_NAME
 from kernelkeep.cli import main
+from kernelkeep.observe.report.misses import Known, explain_misses
 from kernelkeep.testing import FakeDevice
 from kernelkeep.testing.browser import Browser, Page
 from kernelkeep.testing.cache_parts.common import adder
@@ -105,10 +106,26 @@ def test_a_program_that_was_removed_is_told_from_a_new_one(tmp_path: Path, monke
         for _ in range(2):
             with kk.ProgramCache(device, tmp_path / "cache") as cache:
                 cache.get(adder(device, 1)).release()
-                time.sleep(0.6)  # an entry is told from its own compile by its time
                 cache.disk.delete(cache.key(adder(device, 1)).digest)
     newest = kk.report(cache_dir=tmp_path / "cache").data["misses"][0]
     assert newest["why"].startswith("it had been compiled before")
+
+
+def test_a_new_program_whose_entry_is_much_older_than_its_record_is_the_first() -> None:
+    slow = {"kind": "compile", "at": 100.0, "name": "adder", "digest": "ab", "seconds": 1.0, "fields": {"source": "1"}}
+    (told,) = explain_misses([slow], [Known("adder", "ab", "", 90.0, {"source": "1"})])
+    assert told["why"] == "no program of this name was known: it was the first"
+
+
+def test_what_was_never_saved_is_not_told_as_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERNELKEEP_DIARY", raising=False)
+    with FakeDevice() as device:
+        for saves in (False, False, True):
+            with kk.ProgramCache(device, tmp_path / "cache", auto_save=saves) as cache:
+                cache.get(adder(device, 1)).release()
+    saved, *tried = [one["why"] for one in kk.report(cache_dir=tmp_path / "cache").data["misses"]]
+    assert len(tried) == 2 and all(why.startswith("tried while tuning") for why in tried)
+    assert saved == "no program of this name was known: it was the first"
 
 
 def test_one_device_can_be_chosen(worked: Path) -> None:

@@ -16,8 +16,8 @@ _MOST_FIELDS = 60
 _LONGEST_FIELD = 200
 
 
-def note_compile(disk: DiskTier, facts: Facts) -> None:
-    """Of a program that was compiled: its key, field by field, and the seconds it took."""
+def note_compile(disk: DiskTier, facts: Facts, *, saves: bool) -> None:
+    """Of a program that was compiled: its key, field by field, the seconds it took, and whether the cache saves by itself."""
     minutes.start()
     fields = {name[:_LONGEST_FIELD]: value[:_LONGEST_FIELD] for name, value in facts.key.fields.items()}
     disk.note(
@@ -27,6 +27,7 @@ def note_compile(disk: DiskTier, facts: Facts) -> None:
             "device": facts.device,
             "language": facts.language,
             "seconds": round(facts.compile_seconds, 6),
+            "saved": saves,
             "digest": facts.key.digest,
             "fields": dict(list(fields.items())[:_MOST_FIELDS]),
         },

@@ -346,7 +346,7 @@ class ProgramCache:
         state = SaveState(facts, saved=False)
         if self.saver.automatic:
             self.saver.save(program, state)
-        note_compile(self.disk, facts)
+        note_compile(self.disk, facts, saves=self.saver.automatic)
         loaded = self._add(program, state, digest, alias)
         self._lifetime.save()
         return loaded

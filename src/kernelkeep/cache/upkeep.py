@@ -46,6 +46,11 @@ class FolderSurvey(msgspec.Struct, frozen=True):
     last_used: float | None
     fingerprint: dict[str, Any]
 
+    @property
+    def is_driver_cache(self) -> bool:
+        """Whether only a driver keeps files here: no program of a device was ever saved."""
+        return not self.entries and not self.set_aside and not self.fingerprint
+
 
 class CacheSurvey(msgspec.Struct, frozen=True):
     """What a cache folder holds, and the statistics of all processes that used it."""

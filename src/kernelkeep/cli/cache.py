@@ -167,7 +167,8 @@ def stats(cache_dir: CacheDir = None, device: FolderSpec = None, as_json: AsJson
             human_bytes(folder.driver_bytes),
             str(folder.set_aside),
         )
-        kept.add_row(escape(folder.folder), *sizes, ago(folder.last_used))
+        named = f"driver's own: {folder.folder}" if folder.is_driver_cache else folder.folder
+        kept.add_row(escape(named), *sizes, ago(folder.last_used))
     if survey.folders:
         print_table(kept)
         print_line()

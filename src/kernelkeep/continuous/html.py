@@ -91,9 +91,13 @@ def supervised_html(report: SupervisedReport) -> str:
 
 
 def picture(history: RunHistory, whole: float) -> Markup | None:
-    """How a run went: iterations in a second, gaps between dispatches, and checkpoints, over the same time."""
-    ticks = linear_ticks(0.0, whole, 6, seconds)
-    parts = [_rate(history.progress, whole), _gaps(history, whole)]
+    """How a run went: iterations in a second, gaps between dispatches, and checkpoints, over the same time.
+
+    It begins when the first dispatch is over: before that, programs are compiled.
+    """
+    start = _first_dispatch(history.progress)
+    ticks = linear_ticks(start, whole, 6, seconds)
+    parts = [_rate(history.progress, start, whole), _gaps(history, start, whole)]
     if history.checkpoints:
         spans = [
             Span(
@@ -103,15 +107,22 @@ def picture(history: RunHistory, whole: float) -> Markup | None:
                 "warn" if one.ok else "bad",
             )
             for one in history.checkpoints
+            if one.end_seconds > start
         ]
-        drawn = gantt([Row("written", spans)], label="checkpoints", span=(0.0, whole), ticks=ticks)
+        drawn = gantt([Row("written", spans)], label="checkpoints", span=(start, whole), ticks=ticks)
         parts.append(section("checkpoints", drawn))
     return element("div", parts, class_="kk-aligned") if any(parts) else None
 
 
-def _rate(progress: tuple[ProgressMoment, ...], whole: float) -> Markup | None:
+def _first_dispatch(progress: tuple[ProgressMoment, ...]) -> float:
+    """When it was over; 0 where no other followed."""
+    after = [one for one in progress if one.iteration > progress[0].iteration]
+    return after[0].seconds if after and after[-1].iteration > after[0].iteration else 0.0
+
+
+def _rate(progress: tuple[ProgressMoment, ...], start: float, whole: float) -> Markup | None:
     xs, rates = [], []
-    for before, after in pairwise(progress):
+    for before, after in pairwise(one for one in progress if one.seconds >= start):
         passed = after.seconds - before.seconds
         if passed <= 0 or (after.iteration == before.iteration and after is progress[-1]):
             continue
@@ -120,22 +131,23 @@ def _rate(progress: tuple[ProgressMoment, ...], whole: float) -> Markup | None:
         rates += [rate, rate]
     if not xs:
         return None
-    xs, rates = [0.0, *xs, whole], [_NOTHING, *rates, _NOTHING]
+    xs, rates = [start, *xs, whole], [_NOTHING, *rates, _NOTHING]
     label = "iterations in a second"
-    ticks = linear_ticks(0.0, whole, 6, seconds)
+    ticks = linear_ticks(start, whole, 6, seconds)
     chart = lines(xs, [Series(label, rates)], label=label, x_ticks=ticks, height=150, filled=True)
     return element("div", chart, class_="kk-section")
 
 
-def _gaps(history: RunHistory, whole: float) -> Markup | None:
+def _gaps(history: RunHistory, start: float, whole: float) -> Markup | None:
     """Gaps on a logarithmic scale: the longest may be thousands of times as long as the others."""
-    if len(history.gaps) < 2:
+    gaps = [one for one in history.gaps if one.seconds >= start]
+    if len(gaps) < 2:
         return None
-    xs = [0.0, *(one.seconds for one in history.gaps), whole]
-    longest = [_NOTHING, *(_logarithm(one.longest) for one in history.gaps), _NOTHING]
-    middle = [_NOTHING, *(_logarithm(one.middle) for one in history.gaps), _NOTHING]
+    xs = [start, *(one.seconds for one in gaps), whole]
+    longest = [_NOTHING, *(_logarithm(one.longest) for one in gaps), _NOTHING]
+    middle = [_NOTHING, *(_logarithm(one.middle) for one in gaps), _NOTHING]
     series = [Series("the longest gap between dispatches", longest, "middle"), Series("the middle one", middle)]
-    ticks = linear_ticks(0.0, whole, 6, seconds)
+    ticks = linear_ticks(start, whole, 6, seconds)
     label = "gaps between dispatches"
     chart = lines(xs, series, label=label, x_ticks=ticks, write=lambda y: seconds(_SHORTEST_GAP * 10**y), height=130)
     return element("div", chart, class_="kk-section")

@@ -32,6 +32,7 @@ from .run_options import RunOptions
 from .session import Session
 from .strategies import Strategy, make_strategy
 
+_PREPARING = "loading or compiling"  # before the first dispatch
 _TURN_SECONDS = 0.05
 
 
@@ -159,6 +160,7 @@ def _run_to_end(
                     before = session.iteration
                     limit = options.next_stop(before, goal) - before
                     if strategy is None:
+                        report.begin(_PREPARING)
                         strategy, reason = make_strategy(session, options, limit)
                         shown.strategy = strategy.name
                     else:
@@ -170,11 +172,10 @@ def _run_to_end(
                     keeper.begin_if_due()
                     seconds = time.perf_counter() - began
                     progress.add(ProgressMoment(seconds, session.iteration))
-                    waiting = session.pending_tasks
                     report.reach(
                         session.iteration,
-                        f"{waiting:,} tasks wait" if waiting else strategy.name,
-                        pending_tasks=waiting,
+                        _doing(session, start, strategy),
+                        pending_tasks=session.pending_tasks,
                     )
             # Only what the program itself ended is over: more iterations, or another condition, may still be asked for.
             keeper.end(finished=ended in ("body", "empty"))
@@ -215,6 +216,12 @@ def _run_to_end(
             interrupt.add_note(note)
         raise
     return run
+
+
+def _doing(session: Session, start: InitialState, strategy: Strategy) -> str:
+    if session.iteration == start.iteration and not session.taken > start.taken:
+        return _PREPARING
+    return f"{session.pending_tasks:,} tasks wait" if session.pending_tasks else strategy.name
 
 
 def _why_over(session: Session, options: RunOptions, run: Run, interruption: Interruption) -> StopReason | None:

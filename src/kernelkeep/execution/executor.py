@@ -215,8 +215,9 @@ def _shown(results: Generator[Any], title: str, total: int, progress: Wanted) ->
     """The results, with their progress; `total` is -1 where the number of batches is not known."""
     reporting = reported(title, None if total < 0 else total, progress, unit="batches")
     with reporting as report, contextlib.closing(results):
+        report.begin("loading or compiling")
         for result in results:
-            report.step()
+            report.step("")
             yield result
 
 

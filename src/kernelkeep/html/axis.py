@@ -33,11 +33,15 @@ def linear_ticks(low: float, high: float, most: int, write: Callable[[float], st
 
 
 def level_ticks(top: float, write: Callable[[float], str]) -> list[Tick]:
-    """Round values from 0 to the top of an axis, which is one that `upper_end` returned: three to five steps, all of one size."""
+    """Round values from 0 to the top of an axis, which is one that `upper_end` returned: three to five steps, all of one size.
+
+    Values for which `write` returns nothing are left out.
+    """
     power = 10.0 ** math.floor(math.log10(top)) / 10
     steps = (factor * power for factor in (1, 2, 2.5, 5, 10, 20, 25, 50))
     step = next(one for one in steps if abs(top / one - round(top / one)) < 1e-6 and round(top / one) <= 5)
-    return [(n * step, short(write(n * step))) for n in range(round(top / step) + 1)]
+    ticks = [(n * step, short(write(n * step))) for n in range(round(top / step) + 1)]
+    return [tick for tick in ticks if tick[1]]
 
 
 def upper_end(value: float) -> float:

@@ -14,7 +14,14 @@ body.kk { margin: 0; background: var(--kk-ground); font-size: 14px; -webkit-text
 .kk-top p { margin: 0; color: var(--kk-soft); overflow-wrap: anywhere; }
 .kk-nav { position: sticky; top: 0; z-index: 2; background: color-mix(in srgb, var(--kk-ground) 92%, transparent);
   backdrop-filter: blur(6px); border-bottom: 1px solid var(--kk-line); }
-.kk-nav div { display: flex; gap: 1.4rem; overflow-x: auto; scrollbar-width: none; }
+.kk-nav div { display: flex; gap: 1.4rem; overflow-x: auto; scrollbar-width: none; --kk-back: var(--kk-ground); }
+.kk-panel .kk-scroll { --kk-back: var(--kk-surface); scrollbar-width: thin; }
+/* A shadow at each end at which there is more: what covers it scrolls with the content. */
+.kk-nav div, .kk-panel .kk-scroll { --kk-shade: color-mix(in srgb, var(--kk-ink) 26%, transparent); background:
+  linear-gradient(to right, var(--kk-back) 40%, transparent) 0 0 / 3rem 100% no-repeat local,
+  linear-gradient(to left, var(--kk-back) 40%, transparent) 100% 0 / 3rem 100% no-repeat local,
+  linear-gradient(to right, var(--kk-shade), transparent) 0 0 / 0.9rem 100% no-repeat scroll,
+  linear-gradient(to left, var(--kk-shade), transparent) 100% 0 / 0.9rem 100% no-repeat scroll; }
 .kk-nav a { color: var(--kk-soft); text-decoration: none; white-space: nowrap; padding: 0.75rem 0; font-size: 13px;
   border-bottom: 2px solid transparent; }
 .kk-nav a:hover { color: var(--kk-ink); border-color: var(--kk-accent); }

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from ..escaping import escaped
 
 
+_LEAST_SECONDS = 0.1  # a shorter time so far is not worth a word
+
+
 @dataclass(frozen=True)
 class Progress:
     """How far a long call is. `str()` is the line that a log gets."""
@@ -51,7 +54,8 @@ class Progress:
     def counts(self) -> str:
         """`12 of 24 programs`"""
         of_all = "" if self.total is None else f" of {self.total:,}"
-        return f"{self.done:,}{of_all} {self.unit}"
+        number = self.done if self.total is None else self.total
+        return f"{self.done:,}{of_all} {_one(self.unit) if number == 1 else self.unit}"
 
     def words(self, elapsed: bool = True) -> str:
         """`12 of 24 programs, 1 failed, 6.0/s, 2.0 s left`; without a time left, the time so far where `elapsed` asks for it."""
@@ -61,7 +65,7 @@ class Progress:
         left = self.seconds_left
         if left is not None:
             words.append(f"{duration(left)} left")
-        elif elapsed:
+        elif elapsed and self.seconds >= _LEAST_SECONDS:
             words.append(f"{duration(self.seconds)} so far")
         return ", ".join(words)
 
@@ -90,6 +94,10 @@ def duration(seconds: float) -> str:
             rest = whole % size // {"h": 3600, "min": 60, "s": 1}[small]
             return f"{whole // size} {large}" + (f" {rest} {small}" if rest else "")
     return f"{whole} s"
+
+
+def _one(unit: str) -> str:
+    return unit.removesuffix("es" if unit.endswith("ches") else "s")
 
 
 def _rate(rate: float, unit: str) -> str:

@@ -24,7 +24,7 @@ from .progress import Progress
 
 Wanted = bool | Callable[[Progress], object]  # what `progress=` takes
 _SAMPLE_SECONDS = 0.5
-_WINDOW_SECONDS = 30.0  # the rate is that of so long a time
+_WINDOW_SECONDS = 10.0  # the rate is that of so long a time
 
 
 def check_wanted(progress: Any) -> None:
@@ -98,7 +98,7 @@ class Reporter:
         self._doing = ""
         self._displays = displays
         self._began = time.perf_counter()
-        self._samples: deque[tuple[float, int]] = deque([(self._began, first)])
+        self._samples: deque[tuple[float, int]] = deque()  # from the first thing done on: before it, programs are compiled
         self._lock = threading.RLock()
         self._due = [self._began + display.first_seconds for display in displays]
         self._shows_what_begins = [False] * len(displays)  # whether the last frame did
@@ -138,7 +138,7 @@ class Reporter:
         if not self._displays:
             return
         now = time.perf_counter()
-        if now - self._samples[-1][0] >= _SAMPLE_SECONDS:
+        if self._done > self._first and (not self._samples or now - self._samples[-1][0] >= _SAMPLE_SECONDS):
             self._samples.append((now, self._done))
             while now - self._samples[0][0] > _WINDOW_SECONDS and len(self._samples) > 2:
                 self._samples.popleft()
@@ -155,7 +155,7 @@ class Reporter:
                 self._due[index] = time.perf_counter() + display.pause_seconds(progress)
 
     def _progress(self, now: float) -> Progress:
-        since, before = self._samples[0]
+        since, before = self._samples[0] if self._samples else (now, self._done)
         # A rate of the first moments would be that of what is done once.
         knows = self._done > before and now - since >= _SAMPLE_SECONDS
         rate = (self._done - before) / (now - since) if knows else 0.0

@@ -153,3 +153,8 @@ def test_it_imports_nothing_heavy() -> None:
         [sys.executable, "-X", "frozen_modules", "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_values_without_a_label_have_no_tick() -> None:
+    ticks = level_ticks(2.0, lambda value: str(round(value)) if value == round(value) else "")
+    assert ticks == [(0.0, "0"), (1.0, "1"), (2.0, "2")]

@@ -56,7 +56,10 @@ def test_a_time_in_words(seconds: float, words: str) -> None:
         (Progress("preloading", 3, 24, 0.5, "programs", 6.0, "now blur", 1),
          "preloading: 3 of 24 programs, 1 failed, 6.0/s, 3.5 s left, now blur"),
         (Progress("map", 2_000, None, 2.0, "batches", 1000.0), "map: 2,000 batches, 1,000/s, 2.0 s so far"),
-        (Progress("map", 0, 5, 0.0, "batches"), "map: 0 of 5 batches, 0.0 s so far"),
+        (Progress("map", 0, 5, 0.0, "batches"), "map: 0 of 5 batches"),
+        (Progress("map", 1, None, 2.0, "batches"), "map: 1 batch, 2.0 s so far"),
+        (Progress("work", 1, 1, 2.0, "items"), "work: 1 of 1 item, 2.0 s so far"),
+        (Progress("work", 1, 3, 2.0, "items"), "work: 1 of 3 items, 2.0 s so far"),
     ],
 )  # fmt: skip
 def test_the_line_of_a_log(progress: Progress, line: str) -> None:
@@ -83,7 +86,7 @@ def test_a_run_calls_its_counts_iterations() -> None:
     assert Progress("heat", 5, None, 1.0).share is None and Progress("heat", 0, 0, 1.0).share == 1.0
 
 
-def test_the_rate_is_that_of_the_last_half_minute(clock: Clock) -> None:
+def test_the_rate_is_that_of_the_last_seconds(clock: Clock) -> None:
     heard: list[Progress] = []
     with reported("heat", 10_000, heard.append, unit="iterations", first=1000) as report:
         for second in range(1, 61):
@@ -94,6 +97,27 @@ def test_the_rate_is_that_of_the_last_half_minute(clock: Clock) -> None:
     assert heard[-1].rate == pytest.approx(100.0, rel=0.05)
     assert heard[-1].seconds == pytest.approx(60)
     assert heard[-1].seconds_left == pytest.approx((10_000 - heard[-1].done) / heard[-1].rate)
+
+
+def test_what_is_compiled_before_the_first_iteration_does_not_count_into_the_rate(clock: Clock) -> None:
+    heard: list[Progress] = []
+    with reported("heat", 20_000, heard.append, unit="iterations") as report:
+        report.begin("loading or compiling")
+        clock.now += 8.7
+        report.reach(1)
+        assert str(heard[0]) == "heat: 1 of 20,000 iterations, 8.7 s so far"
+        clock.now += 1
+        report.reach(401)
+    assert heard[1].rate == pytest.approx(400) and heard[1].seconds_left == pytest.approx(19_599 / 400)
+
+
+def test_a_step_that_takes_longer_than_the_window_has_a_rate(clock: Clock) -> None:
+    heard: list[Progress] = []
+    with reported("tuning", 9, heard.append, unit="variants") as report:
+        for _ in range(4):
+            clock.now += 60
+            report.step()
+    assert [one.rate for one in heard] == pytest.approx([0, 1 / 60, 1 / 60, 1 / 60])
 
 
 def test_a_log_gets_few_lines_however_often_something_is_done(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +146,7 @@ def test_the_line_of_all_is_the_last_one(clock: Clock, capsys: pytest.CaptureFix
         for _ in range(2):
             clock.now += 6
             report.step()
-    assert capsys.readouterr().err == "work: 1 of 2 items, 6.0 s each, 6.0 s left\nwork: 2 of 2 items in 12 s\n"
+    assert capsys.readouterr().err == "work: 1 of 2 items, 6.0 s so far\nwork: 2 of 2 items in 12 s\n"
 
 
 def test_a_rate_is_not_told_in_the_first_moments(clock: Clock) -> None:
@@ -131,7 +155,7 @@ def test_a_rate_is_not_told_in_the_first_moments(clock: Clock) -> None:
         for _ in range(8):
             clock.now += 0.125
             report.step()
-    assert [bool(one.rate) for one in heard] == [False] * 3 + [True] * 5
+    assert [bool(one.rate) for one in heard] == [False] * 4 + [True] * 4
     assert heard[0].seconds_left is None
 
 

@@ -108,7 +108,7 @@ def cached(data: Data) -> Markup:
     now = data["made"]
     folders = [
         (
-            Cell(one["model"], title=one["folder"]), one["backend"], Cell(one["driver"], title=one["compiler"]), one["programs"],
+            Cell(_model(one), title=one["folder"]), one["backend"], Cell(one["driver"], title=one["compiler"]), one["programs"],
             Cell(size(one["bytes"]), sort=one["bytes"]), Cell(size(one["driver_bytes"]), sort=one["driver_bytes"]),
             _age(now, one["oldest"]), _age(now, one["last_used"]),
             one["damaged"] + one["set_aside"],
@@ -234,6 +234,10 @@ def device_name(data: Data, folder: str) -> str:
     return found
 
 
+def _model(folder: Data) -> str:
+    return "the driver's own cache" if folder["is_driver_cache"] else str(folder["model"])
+
+
 def _age(now: float, then: float | None) -> Cell:
     return Cell("–") if then is None else Cell(ago(now - then), sort=-then, title=moment(then))
 
@@ -257,7 +261,8 @@ def _in_one_unit(top: float) -> Callable[[float], str]:
 
 
 def _whole(value: float) -> str:
-    return count(round(value)) if value >= 1 or not value else f"{value:.2g}"
+    """A whole number; nothing for what is between two of them."""
+    return count(round(value)) if abs(value - round(value)) < 1e-6 else ""
 
 
 def _number(number: float, one: str, many: str) -> str:

@@ -73,6 +73,7 @@ def _folder(survey: Any, entries: list[Stored]) -> dict[str, Any]:
         "driver": text(facts, "driver"),
         "compiler": text(facts, "compiler"),
         "programs": survey.entries,
+        "is_driver_cache": survey.is_driver_cache,
         "bytes": survey.bytes,
         "driver_bytes": survey.driver_bytes,
         "damaged": sum(stored.facts is None for stored in inside),

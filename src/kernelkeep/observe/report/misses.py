@@ -25,19 +25,24 @@ def explain_misses(records: Iterable[Mapping[str, Any]], on_disk: Iterable[Known
     known: dict[str, list[Known]] = {}
     for one in on_disk:
         known.setdefault(one.name, []).append(one)
+    compiled: dict[str, float] = {}  # when each key was compiled last
     found = []
     for record in records:
         if record.get("kind") != "compile":
             continue
         at, name = number(record, "at") or 0.0, text(record, "name")
         this = Known(name, text(record, "digest"), text(record, "device"), at, texts_by_name(record, "fields"))
-        found.append(_explained(record, this, known.get(name, [])))
+        found.append(_explained(record, this, known.get(name, []), compiled.get(this.digest)))
+        if this.digest and record.get("saved") is not False:  # what was never saved cannot be missed
+            compiled[this.digest] = at
         if this.fields:
             known.setdefault(name, []).append(this)
     return found[-_MOST:][::-1]
 
 
-def _explained(record: Mapping[str, Any], this: Known, known: list[Known]) -> dict[str, Any]:
+def _explained(
+    record: Mapping[str, Any], this: Known, known: list[Known], compiled_before: float | None
+) -> dict[str, Any]:
     common = {
         "name": this.name,
         "at": this.at,
@@ -53,13 +58,14 @@ def _explained(record: Mapping[str, Any], this: Known, known: list[Known]) -> di
     error = text(record, "error")
     if error:
         return common | {"why": f"the compiler refused it: {error}", "failed": True}
-    # An entry is saved a moment after its compile; one that is as new as this is this one.
-    before = [one for one in known if one.at < this.at - 1e-3 and one.digest != this.digest]
-    again = [one for one in known if one.at < this.at - 0.5 and one.digest == this.digest]
-    if again:
-        common["nearest"] = max(one.at for one in again)
+    if record.get("saved") is False:
+        why = "tried while tuning, or by a cache that does not save by itself; tuning keeps only the winner"
+        return common | {"nearest": compiled_before, "why": why, "failed": False}
+    # An entry of the same key says nothing: it may come from this very compile, and be saved long before it is noted.
+    if compiled_before is not None:
         why = "it had been compiled before, and no tier had it any more: pruned, cleared, damaged, or never saved"
-        return common | {"why": why, "failed": False}
+        return common | {"nearest": compiled_before, "why": why, "failed": False}
+    before = [one for one in known if one.at < this.at - 1e-3 and one.digest != this.digest]
     if not before:
         return common | {"why": "no program of this name was known: it was the first", "failed": False}
     here = [one for one in before if one.device == this.device]

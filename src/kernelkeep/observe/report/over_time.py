@@ -32,7 +32,7 @@ SHOWN = ("hits_memory", "hits_disk", "hits_remote", "misses", "compile_seconds",
 def over_time(records: Iterable[Mapping[str, Any]], now: float, only: Collection[str] | None = None) -> dict[str, Any]:
     """`width_seconds`, and `intervals` with their `start` and the sums of `SHOWN`. No interval where nothing was counted.
 
-    A record that spans several intervals is spread evenly over them.
+    A record counts where it ends. A sum of many records is spread evenly over the time that it spans, in whole numbers.
     """
     found = []
     for record in records:
@@ -40,28 +40,36 @@ def over_time(records: Iterable[Mapping[str, Any]], now: float, only: Collection
         if record.get("kind") == "counts" and now - _LONGEST < end <= now + _DAY and _is_of(record, only):
             since = number(record, "since")
             begin = end if since is None else min(max(since, now - _LONGEST), end)
-            found.append((begin, end, numbers_by_name(record, "counts")))
+            spans = begin if "processes" in record else end
+            found.append((begin, spans, end, numbers_by_name(record, "counts")))
     if not found:
         return {"width_seconds": _MINUTE, "intervals": []}
-    begin, end = min(one[0] for one in found), max(one[1] for one in found)
+    begin, end = min(one[0] for one in found), max(one[2] for one in found)
     width = next((one for one in _WIDTHS if (end - begin) / one <= _MOST), _WIDTHS[-1])
     offset = local_offset(end)
     last = math.floor((end + offset) / width)
     first = min(math.floor((begin + offset) / width), last - _FEWEST + 1)
     sums = [dict.fromkeys(SHOWN, 0.0) for _ in range(first, last + 1)]
-    for start, stop, counts in found:
+    for _, start, stop, counts in found:
         low, high = (math.floor((moment + offset) / width) for moment in (start, stop))
+        passed = 0.0  # the share of the time before this interval
         for index in range(low, high + 1):
-            opened, closed = index * width - offset, (index + 1) * width - offset
-            share = 1.0 if stop <= start else (min(stop, closed) - max(start, opened)) / (stop - start)
+            closed = (index + 1) * width - offset
+            until = 1.0 if index == high else (closed - start) / (stop - start)
             for name in SHOWN:
-                sums[index - first][name] += max(0.0, amount(counts, name)) * max(0.0, share)
+                sums[index - first][name] += _part(name, max(0.0, amount(counts, name)), passed, until)
+            passed = until
     intervals = [{"start": (first + i) * width - offset, **_rounded(one)} for i, one in enumerate(sums)]
     return {"width_seconds": width, "intervals": intervals}
 
 
 def _is_of(record: Mapping[str, Any], only: Collection[str] | None) -> bool:
     return only is None or text(record, "device") in only
+
+
+def _part(name: str, whole: float, begin: float, end: float) -> float:
+    """What a share of the time has of an amount; of what is counted, a whole number."""
+    return whole * (end - begin) if "seconds" in name else round(whole * end) - round(whole * begin)
 
 
 def _rounded(sums: dict[str, float]) -> dict[str, float]:
