@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from ..escaping import escaped
 
-
 _LEAST_SECONDS = 0.1  # a shorter time so far is not worth a word
 
 

@@ -98,7 +98,9 @@ class Reporter:
         self._doing = ""
         self._displays = displays
         self._began = time.perf_counter()
-        self._samples: deque[tuple[float, int]] = deque()  # from the first thing done on: before it, programs are compiled
+        self._samples: deque[tuple[float, int]] = (
+            deque()
+        )  # from the first thing done on: before it, programs are compiled
         self._lock = threading.RLock()
         self._due = [self._began + display.first_seconds for display in displays]
         self._shows_what_begins = [False] * len(displays)  # whether the last frame did
