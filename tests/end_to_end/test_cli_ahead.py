@@ -28,6 +28,12 @@ both = [saxpy, twice]
 named = {"one": saxpy}
 number = 3
 """
+TUNED = """
+import kernelkeep as kk
+
+template = kk.Template("y[kk_global_id(0)] = W;", [kk.Buffer("y", "f4", "w")], arrays={"y": "n"})
+hist = kk.Tuned("hist", template, kk.VariantSpace(W=[1, 2]))
+"""
 CUDA = pytest.mark.skipif(find_spec("cuda") is None, reason="cuda-bindings is not installed")
 
 
@@ -130,7 +136,10 @@ def test_a_state_program_is_compiled_ahead_in_every_form(
             "kernels.py:number",
             "number in kernels.py must be a kk.PortableKernel, kk.Source or kk.StateProgram, or several of them, got a int",
         ),
-        ("kernels.py:nothing", "there is no nothing in kernels.py"),
+        ("kernels.py:nothing", "there is no nothing in kernels.py; it has saxpy, twice, both, named"),
+        ("kernels.py:sax", "there is no sax in kernels.py (did you mean saxpy?)"),
+        ("tuned.py", "hist in tuned.py is a kk.Tuned: kernelkeep tune tuned.py:hist"),
+        ("tuned.py:hist", "whose variants are compiled by `kernelkeep tune tuned.py:hist`"),
         ("other.py", "there is no file other.py"),
         ("empty.py", "empty.py has no kk.PortableKernel, kk.Source or kk.StateProgram among its names"),
         ("broken.py:x", "broken.py, line 2, cannot be loaded: ZeroDivisionError"),
@@ -139,6 +148,7 @@ def test_a_state_program_is_compiled_ahead_in_every_form(
 )
 def test_files_without_kernels(kernelkeep: Command, kernels: str, tmp_path: Path, file: str, said: str) -> None:
     (tmp_path / "empty.py").write_text("_hidden = 1\n")
+    (tmp_path / "tuned.py").write_text(TUNED)
     (tmp_path / "broken.py").write_text("\n1 / 0\n")
     done = kernelkeep("compile-ahead", file, "--target", "cuda:sm_90")
     assert done.returncode == 2 and said in one_sentence(done)

@@ -218,6 +218,8 @@ def test_show_by_name_and_by_key(run_here: Command, warmed: Path) -> None:
 
 
 def test_show_of_an_unknown_name_is_1(warmed: Path) -> None:
+    done = kernelkeep("show", "scal", "--cache-dir", warmed / "cache")
+    assert done.returncode == 1 and "(did you mean scale?); `kernelkeep ls` lists what is kept" in done.stderr
     done = kernelkeep("show", "../../etc/passwd", "--cache-dir", warmed / "cache")
     assert done.returncode == 1
     assert "etc/passwd" in one_sentence(done)
@@ -393,7 +395,8 @@ def test_prune_by_age(run_here: Command, copy: Path) -> None:
     old, young = entries(copy)
     then = time.time() - 40 * 86400
     os.utime(old, (then, then))
-    assert "0 programs" in run_here("prune", "--max-age-days", "60", "--cache-dir", copy).stdout
+    said = run_here("prune", "--max-age-days", "60", "--cache-dir", copy).stdout
+    assert "0 programs" in said and "limits: unused for 60 days (--max-age-days), no limit of size" in said
     assert "1 program," in run_here("prune", "--dry-run", "--cache-dir", copy).stdout
     done = run_here("prune", "--cache-dir", copy)
     assert "1 program," in done.stdout

@@ -117,3 +117,5 @@ def test_show_exits_1_for_a_missing_file_and_2_for_wrong_use(tmp_path: Path) -> 
     assert done.returncode == 2 and "show" in done.stdout
     done = kernelkeep("checkpoint", "show", "--help")
     assert done.returncode == 0 and "--json  " in done.stdout and "<bool>" not in done.stdout
+    done = kernelkeep("checkpoint", "wave.kkpt")
+    assert done.returncode == 2 and "`kernelkeep checkpoint show wave.kkpt` shows a file" in one_sentence(done)

@@ -28,7 +28,7 @@ def count(coupling: words.Coupling) -> kk.StateProgram:
 def test_a_misspelt_strategy_is_refused(tmp_path: Path) -> None:
     program = count("independent")
     with kk.open_device("reference") as device, kk.ProgramCache(device, cache_dir=tmp_path) as cache:
-        with pytest.raises(kk.ArgumentError, match="'bufered'"):
+        with pytest.raises(kk.ArgumentError, match=r"got 'bufered' \(did you mean buffered\?\)"):
             kk.run(cache, program, iterations=1, strategy="bufered")  # type: ignore[arg-type]
         with pytest.raises(kk.ArgumentError, match="'bufered'"):
             kk.resume(tmp_path / "x.kkpt", cache, program, iterations=1, strategy="bufered")  # type: ignore[arg-type]
@@ -36,6 +36,24 @@ def test_a_misspelt_strategy_is_refused(tmp_path: Path) -> None:
             assert run.report.stopped == "done"
         with cache.get(kk.PortableKernel("empty", params=[], body="")) as lease:
             assert lease.origin in get_args(words.ProgramOrigin)
+
+
+def test_a_misspelt_option_of_a_run_is_answered_with_every_option(tmp_path: Path) -> None:
+    program = count("independent")
+    with kk.open_device("reference") as device, kk.ProgramCache(device, cache_dir=tmp_path) as cache:
+        with pytest.raises(kk.ArgumentError, match=r"no option 'iteration' \(did you mean iterations\?\)") as caught:
+            kk.run(cache, program, iteration=3)  # type: ignore[call-arg]
+        options = str(caught.value).partition("it has: ")[2].split(", ")
+        assert {"iterations", "strategy", "resume", "initial_state", "until", "ahead"} <= set(options)
+        with pytest.raises(kk.ArgumentError) as caught:
+            kk.resume(tmp_path / "x.kkpt", cache, program, iteration=3)  # type: ignore[call-arg]
+        options = str(caught.value).partition("it has: ")[2].split(", ")
+        assert "iterations" in options and "initial_state" not in options, "resume takes none"
+
+
+def test_only_a_word_that_is_near_is_suggested() -> None:
+    assert words.did_you_mean("Bufered", ("buffered", "mega")) == " (did you mean buffered?)"
+    assert words.did_you_mean("xyz", ("buffered", "mega")) == words.did_you_mean(3, ()) == ""
 
 
 WRONG: list[Callable[[], object]] = [

@@ -13,6 +13,7 @@ from .loaded_programs import LoadedProgram
 if TYPE_CHECKING:
     from ..words import ProgramOrigin
 
+_RELEASED = "this lease was released: use it inside its with block, or get another with cache.get(…)"
 _FREE_THREADED = "free-threading" in sys.version
 
 
@@ -34,7 +35,7 @@ class Lease:
         """The program and what the cache knows of it."""
         loaded = self.held
         if loaded is None:
-            raise DeviceError("this lease was released")
+            raise DeviceError(_RELEASED)
         return loaded
 
     @property
@@ -42,14 +43,14 @@ class Lease:
         """The loaded program."""
         loaded = self.held
         if loaded is None:
-            raise DeviceError("this lease was released")
+            raise DeviceError(_RELEASED)
         return loaded.program
 
     def kernel(self, name: str | None = None) -> Any:
         """A kernel of the program by name; the only one if there is one and no name is given."""
         loaded = self.held
         if loaded is None:
-            raise DeviceError("this lease was released")
+            raise DeviceError(_RELEASED)
         return loaded.program.kernel(name)
 
     def release(self) -> None:

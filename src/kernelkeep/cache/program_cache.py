@@ -24,7 +24,7 @@ from ..activity.facts import Facts as LiveFacts
 from ..activity.spans import span
 from ..errors import ArgumentError, CompileError, DeviceError, OutOfMemory
 from ..programs.portable import PortableKernel
-from ..programs.source import Source
+from ..programs.source import Source, not_a_source, wrong_language
 from ..storage.private import Trust
 from ..weak_set import WeakSet
 from .chain import TierChain
@@ -224,10 +224,9 @@ class ProgramCache:
         self.check_open()
         source = asked.source(self.device) if isinstance(asked, PortableKernel) else asked
         if not isinstance(source, Source):
-            raise ArgumentError(f"source must be a kk.Source or kk.PortableKernel, got a {type(source).__name__}")
+            raise not_a_source(source)
         if source.language != self.device.language:
-            takes = f"{self.device.spec} takes {self.device.language}"
-            raise ArgumentError(f"source {source.name} is {source.language}, and {takes}")
+            raise wrong_language(source, self.device.spec, self.device.language)
         return source, _digest_once(source, self._fingerprint)
 
     def key(self, source: Source) -> Key:
@@ -509,7 +508,9 @@ class ProgramCache:
         """`DeviceError` if the cache is closed, or belongs to the process this one was forked from."""
         if self.closed:
             self._check_not_forked()
-            raise DeviceError("this cache is closed")
+            raise DeviceError(
+                f"the cache for {self.device.spec} in {self.cache_dir} is closed: use it inside its with block"
+            )
 
     def _check_not_forked(self) -> None:
         if os.getpid() != self._process:

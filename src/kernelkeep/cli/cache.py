@@ -26,6 +26,7 @@ from ..cache.upkeep import (
 from ..errors import ArgumentError, KernelKeepError
 from ..escaping import escaped
 from ..observe.inventory import folders_of
+from ..words import did_you_mean
 from .common import (
     AsJson,
     CacheDir,
@@ -109,7 +110,9 @@ def show(
     root, only = chosen_folders(cache_dir, device)
     found = find_entries(root, name, only)
     if not found:
-        raise KernelKeepError(f"no program named {name!r} is kept in {root}")
+        names = {stored.facts.name for stored in list_entries(root, only) if stored.facts is not None}
+        hint = did_you_mean(name, sorted(names))
+        raise KernelKeepError(f"no program named {name!r} is kept in {root}{hint}; `kernelkeep ls` lists what is kept")
     if as_json:
         print_json({"cache_dir": root, "entries": [stored_as_json(stored) for stored in found]})
         return
@@ -224,6 +227,8 @@ def prune(
     print_line(
         f"{count_programs(went.entries)}, {human_bytes(went.bytes)}, {'would be removed' if dry_run else 'removed'} from {root}"
     )
+    size = "no limit of size (--max-bytes sets one)" if most is None else f"at most {human_bytes(most)} (--max-bytes)"
+    print_line(f"limits: unused for {max_age_days:g} days (--max-age-days), {size}")
     _fail_if_something_stays(went)
 
 

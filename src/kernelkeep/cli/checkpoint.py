@@ -8,13 +8,25 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from ..cache.stats import human_bytes
 from ..continuous.checkpoints.description import ArrayFacts, Description, FileFacts, describe
-from ..errors import CheckpointError
+from ..errors import ArgumentError, CheckpointError
 from .common import AsJson, CacheDir, DeviceSpec, Table, ago, print_fact, print_json, print_table
 
-checkpoint = typer.Typer(rich_markup_mode=None, help="Show checkpoint files.")
+
+class _Commands(TyperGroup):
+    """The commands of `kernelkeep checkpoint`; a file in the place of a command is told which one shows it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.commands and ("." in args[0] or "/" in args[0]):
+            file = args[0]
+            raise ArgumentError(f"there is no command {file!r}: `kernelkeep checkpoint show {file}` shows a file")
+        return super().resolve_command(ctx, args)
+
+
+checkpoint = typer.Typer(cls=_Commands, rich_markup_mode=None, help="Show checkpoint files.")
 
 
 @checkpoint.callback(invoke_without_command=True)

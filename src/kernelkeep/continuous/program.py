@@ -36,7 +36,7 @@ import numpy as np
 from ..devices.host_data import narrowed, parse_dtype
 from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel, Scalar
-from ..words import Coupling
+from ..words import Coupling, did_you_mean
 from .body_parts import BodyParts, split_body
 from .body_writes import Keep, always_written, arrays_to_keep, old_arrays_written
 
@@ -72,7 +72,8 @@ class StateProgram:
         group: int = 128,
     ) -> None:
         if coupling not in COUPLINGS:
-            raise ArgumentError(f"coupling must be one of {', '.join(COUPLINGS)}, got {coupling!r}")
+            hint = did_you_mean(coupling, COUPLINGS)
+            raise ArgumentError(f"coupling must be one of {', '.join(COUPLINGS)}, got {coupling!r}{hint}")
         self.python: PythonBody | None = None
         if callable(body):
             from .python_body import python_body

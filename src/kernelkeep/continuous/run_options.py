@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import ArgumentError
 from ..progress.progress import Progress
 from ..progress.reporter import Wanted, check_wanted
-from ..words import StrategyName
+from ..words import StrategyName, did_you_mean
 from .mailbox import MAX_ITERATIONS
 from .program import StateProgram
 
@@ -80,7 +80,9 @@ class RunOptions:
         known = RunKeywords.__annotations__
         for name in keywords:
             if name not in known:
-                raise ArgumentError(f"a run has no option {name!r}; it has: {', '.join(sorted(known))}")
+                options = sorted({*known, *named})
+                hint = did_you_mean(name, options)
+                raise ArgumentError(f"a run has no option {name!r}{hint}; it has: {', '.join(options)}")
         return cls(**named, **keywords)
 
     def __post_init__(self) -> None:
@@ -93,7 +95,9 @@ class RunOptions:
             _check_number(name, getattr(self, name), whole=True)
         self._check_iterations()
         if self.strategy != "auto" and self.strategy not in STRATEGY_NAMES:
-            raise ArgumentError(f"strategy must be auto or one of {', '.join(STRATEGY_NAMES)}, got {self.strategy!r}")
+            hint = did_you_mean(self.strategy, ("auto", *STRATEGY_NAMES))
+            names = ", ".join(STRATEGY_NAMES)
+            raise ArgumentError(f"strategy must be auto or one of {names}, got {self.strategy!r}{hint}")
         if self.resume is not None and not isinstance(self.resume, bool):
             raise ArgumentError(f"resume must be True, False or None, got {self.resume!r}")
         if self.resume and self.checkpoint is None:

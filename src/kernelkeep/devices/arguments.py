@@ -51,13 +51,12 @@ def launcher(
     device: Device, kernel: str, params: tuple[Parameter, ...], body: list[str], names: dict[str, Any]
 ) -> Launcher:
     """A function of a launch's arguments and shape that checks the arguments and then runs `body` (see `FastLaunch`)."""
-    # The kernel's name is data, not code: a GLSL kernel is called whatever its source is called.
     scope: dict[str, Any] = {
         "Array": Array,
         "ArgumentError": ArgumentError,
         "device": device,
-        "kernel_name": kernel,
         "as_tuple": partial(_as_tuple, kernel),
+        "wrong_count": partial(_wrong_count, kernel, params),
         "shared": (),
         **names,
     }
@@ -79,13 +78,12 @@ def _compiled(params: tuple[tuple[str, bool], ...], body: tuple[str, ...], takes
     `params` has the kind of each parameter and whether its dtype is known; a known dtype is compared inline.
     """
     count = len(params)
-    message = f'f"{{kernel_name}} takes {count} arguments, got {{len(args)}}"'
     lines = [
         "def launch_checked(args, shape):",
         "    if args.__class__ is not tuple:",
         "        args = as_tuple(args)",
         f"    if len(args) != {count}:",
-        f"        raise ArgumentError({message})",
+        "        raise wrong_count(args)",
     ]
     if params:
         lines.append(f"    {', '.join(f'a{i}' for i in range(count))}, = args")
@@ -108,6 +106,15 @@ def _as_tuple(kernel: str, args: Any) -> tuple[Any, ...]:
     if not isinstance(args, tuple | list):
         raise ArgumentError(f"args of {kernel} must be a tuple of arguments, got {_described(args)}: write args=(x, …)")
     return tuple(args)
+
+
+def _wrong_count(kernel: str, params: tuple[Parameter, ...], args: tuple[Any, ...]) -> ArgumentError:
+    names = [param.name for param in params]
+    takes = f"{len(names)} argument{'' if len(names) == 1 else 's'}"
+    missing = names[len(args) :]
+    lacks = f"; {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing else ""
+    pass_these = f"pass args=({', '.join(names)}{',' if len(names) == 1 else ''}){lacks}"
+    return ArgumentError(f"{kernel} takes {takes}, got {len(args)}: {pass_these}")
 
 
 def dimensions(value: Any, what: str) -> tuple[int, int, int]:
@@ -162,13 +169,14 @@ def _buffer(device: Device, label: str, param: Parameter) -> Converter:
             value = guest
         handle = value.handle  # read once: another thread may close the array right afterwards
         if handle is None:
-            raise DeviceError(f"{label} is a closed array")
+            raise DeviceError(f"{label} is a closed array: pass one that is open")
         if handle.__class__ is CopyOnly:
             raise handle.refusal(label)
         if value.device is not device:
             raise ArgumentError(f"{label} must be an array on {device.spec}, got one on {value.device.spec}")
         if dtype is not None and value.dtype != dtype:
-            raise ArgumentError(f"{label} must be an array of {dtype.name}, got {value.dtype.name}")
+            convert_it = f'device.array({param.name}.numpy().astype("{dtype.name}")) converts it'
+            raise ArgumentError(f"{label} must be an array of {dtype.name}, got {value.dtype.name}: {convert_it}")
         if shared is not None and value.peers is not None:
             shared.append(value)
         return handle

@@ -292,7 +292,10 @@ class Array:
     def _open_any_handle(self) -> Any:
         handle = self.handle
         if handle is None:
-            raise DeviceError("this array is closed")
+            shape = " × ".join(map(str, self.shape)) or "one element"
+            raise DeviceError(
+                f"this array ({shape}, {self.dtype.name}, on {self.device.spec}) is closed: use it before it is closed"
+            )
         self.device.check_open()
         return handle
 

@@ -49,9 +49,9 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ..errors import ArgumentError, DeviceError, OutOfMemory, Unsupported
+from ..errors import DeviceError, OutOfMemory, Unsupported
 from ..programs.portable import PortableKernel
-from ..programs.source import Source
+from ..programs.source import Source, not_a_source, wrong_language
 from ..weak_set import WeakSet
 from . import forks
 from .arguments import LocalMemory
@@ -312,9 +312,9 @@ class Device(ABC):
         if isinstance(source, PortableKernel):
             source = source.source(self)
         if not isinstance(source, Source):
-            raise ArgumentError(f"source must be a kk.Source or kk.PortableKernel, got a {type(source).__name__}")
+            raise not_a_source(source)
         if source.language != self.language:
-            raise ArgumentError(f"source {source.name} must be in {self.language}, got {source.language}")
+            raise wrong_language(source, self.spec, self.language)
         return source
 
     # --- memory

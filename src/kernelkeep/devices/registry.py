@@ -190,10 +190,10 @@ def parse_spec(spec: str) -> tuple[str, int | None]:
         return match[1], None if match[2] is None else int(match[2])
     find_index = getattr(backend_module(match[1]), "find_index", None) if match is not None and known else None
     if match is None or find_index is None:
-        from .spec_hint import did_you_mean  # only where there is a mistake
+        from .spec_hint import spec_hint  # only where there is a mistake
 
         names = backend_names()
-        meant = did_you_mean(spec, (*KINDS, *names), backend_module)
+        meant = spec_hint(spec, (*KINDS, *names), backend_module)
         raise ArgumentError(
             f"{spec!r} is not a device{meant}: use {', '.join((*KINDS, *names))}, or one with an index, like {names[0]}:0"
         )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from ..errors import DeviceError
+from ..words import did_you_mean
 
 
-def did_you_mean(spec: object, names: Sequence[str], module_of: Callable[[str], Any]) -> str:
+def spec_hint(spec: object, names: Sequence[str], module_of: Callable[[str], Any]) -> str:
     """A question with the spec that was meant, or nothing: a backend's interface, such as vulkan, or a similar name."""
     word = spec.lower() if isinstance(spec, str) else ""
     for name in names:
@@ -19,5 +19,11 @@ def did_you_mean(spec: object, names: Sequence[str], module_of: Callable[[str], 
             continue
         if word in interfaces:
             return f" (did you mean {name}:{word}?)"
-    near = get_close_matches(word, names, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    return did_you_mean(word, names)
+
+
+def count_and_use(backend: str, count: int) -> str:
+    """How many devices a backend has, and what to open instead of one that it does not have."""
+    if count <= 1:
+        return f"1 here: use {backend}:0" if count else "none here: `kernelkeep devices` lists all devices"
+    return f"{count} here: use {backend}:0 … {backend}:{count - 1}"

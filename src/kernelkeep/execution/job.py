@@ -11,7 +11,7 @@ from ..cache.program_cache import ProgramCache
 from ..devices.host_data import parse_dtype, parse_shape
 from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel
-from ..programs.source import Source
+from ..programs.source import Source, not_a_source
 from .plan import Stage
 
 Batch = Mapping[str, Any]  # a batch's arguments by name
@@ -47,7 +47,7 @@ class Job:
         if not isinstance(cache, ProgramCache):
             raise ArgumentError(f"cache must be a kk.ProgramCache, got a {type(cache).__name__}")
         if not isinstance(source, Source | PortableKernel):
-            raise ArgumentError(f"source must be a kk.Source or kk.PortableKernel, got a {type(source).__name__}")
+            raise not_a_source(source)
         self.cache = cache
         self.source = source
         self.grid = grid

@@ -19,6 +19,7 @@ from ..continuous.program import StateProgram
 from ..errors import ArgumentError
 from ..programs.portable import PortableKernel
 from ..programs.source import Source
+from ..words import did_you_mean
 
 _SUFFIX = ".py"
 Kernels = Source | PortableKernel | StateProgram
@@ -54,17 +55,20 @@ def kernels_in(name: str) -> list[Kernels]:
         missing = object()
         value = getattr(module, attribute, missing)
         if value is missing:
-            raise ArgumentError(f"there is no {attribute} in {file}")
+            names = list(_named_kernels(module))
+            has = f"; it has {', '.join(names)}" if names else ""
+            raise ArgumentError(f"there is no {attribute} in {file}{did_you_mean(attribute, names)}{has}")
         found = list(_kernels_in(value))
         if not found:
             wanted = "a kk.PortableKernel, kk.Source or kk.StateProgram, or several of them"
-            raise ArgumentError(f"{attribute} in {file} must be {wanted}, got {_described(value)}")
+            raise ArgumentError(f"{attribute} in {file} must be {wanted}, got {_described(value, name)}")
         return found
     # A kernel may be there twice: by its own name, and in a list.
-    everything = {
-        id(one): one for key, value in vars(module).items() if not key.startswith("_") for one in _kernels_in(value)
-    }
+    everything = {id(one): one for kernels in _named_kernels(module).values() for one in kernels}
     if not everything:
+        tuned = [key for key, value in vars(module).items() if type(value).__name__ == "Tuned"]
+        if tuned:
+            raise ArgumentError(f"{tuned[0]} in {file} is a kk.Tuned: kernelkeep tune {file}:{tuned[0]}")
         raise ArgumentError(f"{file} has no kk.PortableKernel, kk.Source or kk.StateProgram among its names")
     return list(everything.values())
 
@@ -78,10 +82,15 @@ def _kernels_in(value: Any) -> Iterator[Kernels]:
             yield from members
 
 
-def _described(value: Any) -> str:
+def _named_kernels(module: Any) -> dict[str, list[Kernels]]:
+    named = {key: list(_kernels_in(value)) for key, value in vars(module).items() if not key.startswith("_")}
+    return {key: kernels for key, kernels in named.items() if kernels}
+
+
+def _described(value: Any, name: str) -> str:
     kind = type(value).__name__
     if kind == "Tuned":
-        return "a Tuned, whose variants are compiled by `kernelkeep tune`"
+        return f"a kk.Tuned, whose variants are compiled by `kernelkeep tune {name}`"
     return f"a {kind}"
 
 

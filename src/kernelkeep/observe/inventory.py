@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .. import settings
 from ..cache.tiers.disk import gpu_folders
 from ..devices.registry import KINDS, backend_module, backend_names, list_devices, open_device, parse_spec
+from ..devices.spec_hint import count_and_use
 from ..errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def find_devices(spec: str | None = None, *, cache_dir: str | os.PathLike[str] |
     of_backend = sorted(backend_module(backend).list_devices(cache_dir), key=lambda info: (not info.is_gpu, info.index))
     found = [info for info in of_backend if spec in (info.backend, info.spec)]
     if not found:
-        raise DeviceError(f"there is no device {spec}; {backend} has {len(of_backend)} here")
+        here = count_and_use(backend, len(of_backend))
+        raise DeviceError(f"there is no device {spec}; {backend} has {here}")
     return found
 
 

@@ -193,6 +193,12 @@ class PortableKernel:
         object.__setattr__(self, "params", tuple(self.params))
         object.__setattr__(self, "_sources", {})
 
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Says how a kernel is launched."""
+        names = ", ".join(param.name for param in self.params)
+        launch = f"cache.get({self.name}).kernel().launch(grid, ({names}{',' if len(self.params) == 1 else ''}))"
+        raise ArgumentError(f"{self.name} is a kernel and cannot be called: launch it, as in {launch}")
+
     @cached_property
     def signature(self) -> KernelSignature:
         """The kernel's parameters and group size, the same on every backend."""

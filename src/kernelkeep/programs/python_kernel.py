@@ -62,12 +62,6 @@ class PythonKernel(PortableKernel):
         parts = super().parts(language, lacks, assumes)
         return msgspec.structs.replace(parts, reader="python_kernel", functions=functions, file=places)
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Says how a kernel is launched."""
-        raise ArgumentError(
-            f"{self.name} is a kernel and cannot be called: launch it, as in device.build({self.name}.source(device)).kernel()"
-        )
-
     def __reduce__(self) -> tuple[Any, ...]:
         """A kernel travels to other processes with what it uses, without its function."""
         fields = (self.name, tuple(self.params), self.body, self.group, dict(self.defines), tuple(self.options))
@@ -158,9 +152,12 @@ def _param(plain: FunctionType, name: str, annotation: Any) -> Buffer | Scalar:
         return Buffer(name, meant.dtype, meant.access)  # type: ignore[arg-type]
     if isinstance(meant, Word) and meant.dtype:
         return Scalar(name, meant.dtype)
+    what = f"the type of parameter {name} of kernel {plain.__name__}"
+    if isinstance(meant, type) and meant.__module__ == "numpy" and meant.__name__ == "ndarray":
+        arrays = "kk.In[kk.f4], kk.Out[kk.f4] or kk.InOut[kk.f4]"
+        raise ArgumentError(f"{what} must say what the array holds, got numpy.ndarray: write {arrays}")
     if isinstance(meant, type) and (meant in _NUMBERS or meant.__module__ == "numpy"):
         return Scalar(name, _NUMBERS.get(meant) or meant)  # type: ignore[arg-type]
-    what = f"the type of parameter {name} of kernel {plain.__name__}"
     raise ArgumentError(
         f'{what} must be one like kk.In["f4"], kk.Out["f4"], kk.InOut["f4"], kk.f4 or kk.i4, got {annotation!r}'
     )

@@ -180,3 +180,18 @@ def _encodable(text: str) -> bool:
 
 def _several(folders: Iterable[str | Path] | str | Path) -> tuple[str | Path, ...]:
     return (folders,) if isinstance(folders, str | Path) else tuple(folders)
+
+
+def not_a_source(given: object) -> ArgumentError:
+    """The error for what is neither a source nor a portable kernel; a plain text is told how to become one."""
+    hint = ": wrap it, as in kk.Source(text, name=…, language=…)" if isinstance(given, str) else ""
+    return ArgumentError(f"source must be a kk.Source or kk.PortableKernel, got a {type(given).__name__}{hint}")
+
+
+def wrong_language(source: Source, spec: str, language: str) -> ArgumentError:
+    """The error for a source in another language than the one that a device takes."""
+    portable = "write it with @kk.kernel or as a kk.PortableKernel, which run on every device"
+    return ArgumentError(
+        f"source {source.name} is {source.language}, and {spec} takes {language}: "
+        f"open a device that takes {source.language}, or {portable}"
+    )

@@ -246,7 +246,7 @@ class Template:
             size = self._call(size, values, what)
         elif isinstance(size, str):
             if size not in values:
-                raise ArgumentError(f"{what} names {size}, which is not among {', '.join(values)}")
+                raise ArgumentError(f"the problem needs {size}, which {what} names; it has {', '.join(values)}")
             size = values[size]
         try:
             return int(size.__index__())
@@ -257,7 +257,7 @@ class Template:
         try:
             return function(values)
         except KeyError as error:
-            raise ArgumentError(f"{what} asks for {error}, which is not among {', '.join(values)}") from None
+            raise ArgumentError(f"the problem needs {error}, which {what} uses; it has {', '.join(values)}") from None
 
 
 def plain_problem(problem: Mapping[str, Any]) -> dict[str, int | float | str]:

@@ -229,3 +229,35 @@ def test_a_dropped_cache_is_freed_at_once_and_its_counts_are_kept(device: FakeDe
         gc.enable()
     with kk.ProgramCache(device, tmp_path / "cache") as cache:
         assert cache.lifetime_stats().hits_memory == 1
+
+
+# --- what is refused says what to do
+
+
+def test_what_is_no_source_for_the_device_is_told_what_to_do(cache: kk.ProgramCache) -> None:
+    with pytest.raises(kk.ArgumentError, match=r"got a str: wrap it, as in kk\.Source\(text, name=…, language=…\)"):
+        cache.get("int x;")  # type: ignore[arg-type]
+    with pytest.raises(kk.ArgumentError, match=r"got a int$"):
+        cache.get(3)  # type: ignore[arg-type]
+    source = kk.Source("__global__ void f() {}", name="f", language="cuda")
+    said = (
+        f"source f is cuda, and {cache.device.spec} takes python: open a device that takes cuda, or write it with @kk"
+    )
+    for refused in (lambda: cache.get(source), lambda: cache.device.build(source)):
+        with pytest.raises(kk.ArgumentError, match=said):
+            refused()
+
+
+def test_what_is_closed_says_which_and_where_to_use_it(device: FakeDevice, tmp_path: Path) -> None:
+    with kk.ProgramCache(device, tmp_path / "mine") as cache:
+        with cache.get(adder(1)) as lease:
+            pass
+        for use in (lambda: lease.kernel(), lambda: lease.program, lambda: lease.loaded):
+            with pytest.raises(kk.DeviceError, match=r"released: use it inside its with block, or get another"):
+                use()
+    with pytest.raises(kk.DeviceError, match=r"the cache for .* in .*mine is closed: use it inside its with block"):
+        cache.get(adder(1))
+    array = device.array(np.zeros((2, 3), "i4"))
+    array.close()
+    with pytest.raises(kk.DeviceError, match=rf"array \(2 × 3, int32, on {device.spec}\) is closed: use it before"):
+        array.numpy()

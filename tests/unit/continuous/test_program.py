@@ -167,6 +167,7 @@ QUEUE = {"coupling": "queue", "tasks": {"t": np.zeros(3, "i4")}}
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
+        ({"coupling": "neighbors"}, r"got 'neighbors' \(did you mean neighbours\?\)"),
         ({"coupling": "alone"}, "coupling must be one of independent, neighbours, queue"),
         ({"body": ""}, "body of p must be a text"),
         ({"body": " \n "}, "body of p must be a text"),

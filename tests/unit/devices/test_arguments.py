@@ -37,10 +37,10 @@ def test_a_wrong_number_of_arguments_is_rejected() -> None:
     assert bind("f", two, (1, 2.5)) == (1, 2.5)
     assert bind("f", (), ()) == ()
     for name in ("f", 'a "name"', "{oops} \\ '\n"):
-        for args in ((), (1,), (1, 2.0, 3)):
+        for args, lacks in (((), "; a, b are missing"), ((1,), "; b is missing"), ((1, 2.0, 3), "")):
             with pytest.raises(kk.ArgumentError) as caught:
                 bind(name, two, args)
-            assert str(caught.value) == f"{name} takes 2 arguments, got {len(args)}"
+            assert str(caught.value) == f"{name} takes 2 arguments, got {len(args)}: pass args=(a, b){lacks}"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -16,8 +16,15 @@ import kernelkeep as kk
 from kernelkeep import settings
 from kernelkeep.devices.registry import SHIPPED, backend_names
 from kernelkeep.devices.requirements import Check
+from kernelkeep.devices.spec_hint import count_and_use
 from kernelkeep.observe.doctor import diagnose
 from kernelkeep.observe.inventory import open_device_for
+
+
+def test_an_index_that_is_too_large_is_answered_with_those_there_are() -> None:
+    assert count_and_use("opencl", 1) == "1 here: use opencl:0"
+    assert count_and_use("opencl", 3) == "3 here: use opencl:0 … opencl:2"
+    assert count_and_use("opencl", 0).startswith("none here: ")
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,9 @@ def test_a_kernel_travels_to_other_processes() -> None:
 
 
 def test_neither_kernels_nor_words_can_be_called() -> None:
-    with pytest.raises(kk.ArgumentError, match="scale is a kernel and cannot be called: launch it"):
+    with pytest.raises(
+        kk.ArgumentError, match=r"scale is a kernel and cannot be called: launch it, as in cache.get\(scale\)"
+    ):
         scale(1, 2, 3)
     with pytest.raises(kk.ArgumentError, match=r"scaled is a @kk\.function, which only kernels call"):
         scaled(1.0)
@@ -216,6 +218,23 @@ def test_neither_kernels_nor_words_can_be_called() -> None:
     assert repr(kk.f4) == "kk.f4"
     assert pickle.loads(pickle.dumps(kk.f4)) is kk.f4
     assert repr(scale) == "<kk.kernel scale(x, y, n)>"
+
+
+def test_a_portable_kernel_in_c_cannot_be_called() -> None:
+    twice = kk.PortableKernel("twice", [kk.Buffer("x", "f4")], "x[kk_global_id(0)] *= 2.0f;")
+    with pytest.raises(kk.ArgumentError, match=r"cache\.get\(twice\)\.kernel\(\)\.launch\(grid, \(x,\)\)"):
+        twice(1)
+
+
+def test_numpy_ndarray_is_no_type_of_a_parameter() -> None:
+    def g(x: np.ndarray[Any, Any], n: kk.i4) -> None:
+        pass
+
+    g.__annotations__["x"] = np.ndarray
+    with pytest.raises(
+        kk.ArgumentError, match=r"x of kernel g must say what .* got numpy\.ndarray: write kk\.In\[kk\.f4\]"
+    ):
+        kk.kernel(g)
 
 
 def test_every_word_of_the_language_is_there() -> None:

@@ -214,13 +214,13 @@ def test_unknown_names_are_argument_errors() -> None:
         launch(kk.Template(BODY, PARAMS, arrays={"z": "n"}), TIMES=3)
     with pytest.raises(kk.ArgumentError, match="scalars= names z, which is no scalar"):
         launch(kk.Template(BODY, PARAMS, scalars={"z": 1}), TIMES=3)
-    with pytest.raises(kk.ArgumentError, match="the shape of y names m, which is not among n"):
+    with pytest.raises(kk.ArgumentError, match="the problem needs m, which the shape of y names; it has n"):
         launch(kk.Template(BODY, PARAMS, arrays={"y": "m"}), TIMES=3)
-    with pytest.raises(kk.ArgumentError, match="grid names m, which is not among n, TIMES"):
+    with pytest.raises(kk.ArgumentError, match="the problem needs m, which grid names; it has n, TIMES"):
         launch(kk.Template(BODY, PARAMS, grid="m"), TIMES=3)
-    with pytest.raises(kk.ArgumentError, match="grid asks for 'm', which is not among n, TIMES"):
+    with pytest.raises(kk.ArgumentError, match="the problem needs 'm', which grid uses; it has n, TIMES"):
         launch(kk.Template(BODY, PARAMS, grid=lambda v: v["m"]), TIMES=3)
-    with pytest.raises(kk.ArgumentError, match="derived asks for 'm', which is not among n"):
+    with pytest.raises(kk.ArgumentError, match="the problem needs 'm', which derived uses; it has n"):
         launch(kk.Template(BODY, PARAMS, derived=lambda p: {"k": p["m"]}), TIMES=3)
 
 

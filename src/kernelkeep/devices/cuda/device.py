@@ -54,7 +54,9 @@ def open_device(
     count = count_devices(load_driver())
     index = index or 0
     if index >= count:
-        raise DeviceError(f"there is no device cuda:{index}; CUDA has {count} here")
+        from ..spec_hint import count_and_use
+
+        raise DeviceError(f"there is no device cuda:{index}; CUDA has {count_and_use('cuda', count)}")
     return CudaDevice(info_of(index))
 
 

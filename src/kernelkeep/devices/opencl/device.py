@@ -55,7 +55,10 @@ def open_device(
         gpus = [i for i, device in enumerate(devices) if device.type & load_pyopencl().device_type.GPU]
         index = gpus[0] if gpus else 0
     if index >= len(devices):
-        raise DeviceError(f"there is no device opencl:{index}; OpenCL has {len(devices)} here")
+        from ..spec_hint import count_and_use
+
+        here = count_and_use("opencl", len(devices))
+        raise DeviceError(f"there is no device opencl:{index}; OpenCL has {here}")
     return OpenCLDevice(info_of(index, devices[index]), devices[index])
 
 

@@ -56,7 +56,10 @@ class Context:
     def __init__(self, index: int, *, probing: bool = False) -> None:
         devices = _devices()
         if index >= len(devices):
-            raise DeviceError(f"there is no device opengl:{index}; EGL has {len(devices)} here")
+            from ..spec_hint import count_and_use
+
+            here = count_and_use("opengl", len(devices))
+            raise DeviceError(f"there is no device opengl:{index}; EGL has {here}")
         egl = self._egl = library()
         self.is_software = b"software" in (egl.eglQueryDeviceStringEXT(devices[index], C.EGL_EXTENSIONS) or b"")
         self._display = egl.eglGetPlatformDisplayEXT(C.EGL_PLATFORM_DEVICE_EXT, devices[index], None)

@@ -64,7 +64,8 @@ class Calls:
             return self._read.error(node, f"{name} is a variable and cannot be called")
         arguments = f"({', '.join(map(ast.unparse, node.args))})"
         hint = unknown(name, self.own_names(), arguments)
-        return self._read.error(node, hint or f"unknown function {name}{nearest(name, self._function.text.names)}")
+        near = nearest(name, (*self._function.text.names, *(f"kk.{one}" for one in self.own_names())))
+        return self._read.error(node, hint or f"unknown function {name}{near}")
 
     def _known(self, node: ast.Call, written: str, found: Meaning) -> Expression:
         module, _, name = found.text.partition(".")

@@ -136,9 +136,12 @@ class ProgramTests(DevicePart):
         x, y = device.array(np.arange(9, dtype="i4")), device.empty(9, "i4")
         program.kernel(kernel_name).launch(1, (x, y, 5, 9), GROUP)
         assert (y.numpy() == np.arange(9) + 5).all()
+        names = [param.name for param in program.kernel().params or ()]
         with pytest.raises(ArgumentError) as caught:
             program.kernel().launch(1, (x, y, 5), GROUP)
-        assert str(caught.value) == f"{kernel_name} takes 4 arguments, got 3"
+        assert str(caught.value) == (
+            f"{kernel_name} takes 4 arguments, got 3: pass args=({', '.join(names)}); {names[3]} is missing"
+        )
 
     @pytest.mark.parametrize(
         "name",

@@ -264,5 +264,5 @@ class ChoosingTests(VariantPart):
             lambda: tuned.run(cache, PROBLEM, x=np.zeros(4096, "f4")),
             lambda: tuned.run(cache, PROBLEM, x=np.zeros(4096, "f4"), explore=0.5),
         ):
-            with pytest.raises(DeviceError, match="this cache is closed"):
+            with pytest.raises(DeviceError, match=r"the cache for .* is closed: use it inside its with block"):
                 use()

@@ -41,6 +41,7 @@ def read(parameters: tuple[Variable, ...]) -> Read:
         ("z[0] = nn", (1, 8), "unknown name nn; did you mean n?"),
         ("z[0] = kk.globl_id(0)", (1, 8), "there is no kk.globl_id in a kernel; did you mean global_id?"),
         ("y[0] = math.sqroot(a)", (1, 8), "there is no math.sqroot in a kernel; did you mean sqrt?"),
+        ("y[0] = sqroot(a)", (1, 8), "unknown function sqroot; did you mean kk.sqrt?"),
         ("y[0] = math.gamma(a)", (1, 8), "there is no math.gamma in a kernel"),
         ("y[0] = table[0]", (1, 8), "table is a list: a kernel can use numbers, @kk.function and modules from outside"),
         ("y[0] = plain(1)", (1, 8), "plain is a function without @kk.function, and cannot be called in a kernel"),

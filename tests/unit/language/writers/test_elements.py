@@ -122,7 +122,7 @@ def test_an_array_of_vectors_has_the_type_of_their_numbers() -> None:
         x, y = device.array(np.zeros(4, "f4")), device.array(np.arange(2, dtype="u4"))
         launch(1, (x, y))
         assert x.numpy()[0] == 1
-        with pytest.raises(kk.ArgumentError, match="must be an array of float32, got uint32"):
+        with pytest.raises(kk.ArgumentError, match=r"got uint32: device\.array\(.*astype"):
             launch(1, (y, y))
 
 
