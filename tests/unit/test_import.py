@@ -58,4 +58,4 @@ for spec in ("cuda", "opencl", "webgpu", "cuda:0", "opencl:0", "webgpu:0"):
     lines = run_python(script).stdout.splitlines()
     assert len(lines) == 6
     for extra, line in zip(("cuda", "opencl", "webgpu") * 2, lines, strict=True):
-        assert f"kernelkeep[{extra}]" in line
+        assert f"[{extra}]'" in line

@@ -35,7 +35,18 @@ ORDER = (
     "observe",
     "cli",
 )
-LEAVES = ("errors", "escaping", "settings", "events", "platforms", "processes", "tracebacks", "weak_set", "words")
+LEAVES = (
+    "errors",
+    "escaping",
+    "installation",
+    "settings",
+    "events",
+    "platforms",
+    "processes",
+    "tracebacks",
+    "weak_set",
+    "words",
+)
 # `__init__` only names where things live and loads nothing; `__main__` starts the command line.
 FREE = ("__init__", "__main__")
 HEAVY = ("numpy", "pyopencl", "cuda", "OpenGL", "moderngl", "msgspec")

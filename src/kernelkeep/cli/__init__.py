@@ -11,6 +11,7 @@ import sys
 import warnings
 
 from ..errors import ArgumentError, KernelKeepError
+from ..installation import install_command
 from .commands import COMMANDS, overview, unknown
 from .complaint import complain
 
@@ -55,9 +56,7 @@ def _run(words: list[str], on_start: Callable[[], object]) -> int:
         import rich  # noqa: F401
         import typer
     except ImportError as error:
-        return _fail(
-            f"this command needs typer and rich ({error}); install them with: pip install 'kernelkeep[cli]'", 2
-        )
+        return _fail(f"this command needs typer and rich ({error}); install them with: {install_command('cli')}", 2)
     # Typer exports the subclass but not, in all versions, the base of everything the parser complains with.
     usage_error: type[Any] = typer.BadParameter.__bases__[0]
     try:

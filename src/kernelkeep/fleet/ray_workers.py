@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import RemoteError, Unsupported
+from ..installation import install_command
 from .parts import Part, PartFailed, PartLost, Slot, one_sentence, perform, whereabouts
 from .workers import Ended, Told, Workers
 
@@ -34,7 +35,7 @@ def _ray() -> Any:
             warnings.simplefilter("ignore")
             import ray
     except ImportError:
-        raise Unsupported("fleet", "a cluster needs Ray: pip install 'kernelkeep[fleet]'") from None
+        raise Unsupported("fleet", f"a cluster needs Ray: {install_command('fleet')}") from None
     return ray
 
 

@@ -45,7 +45,8 @@ def _examine(backend: str, spec: str | None, cache_dir: str | os.PathLike[str] |
     fix = ""
     try:  # whatever a broken module or driver raises is a finding here, not a crash
         module: Any = backend_module(backend)
-        fix = getattr(module, "hint", "")
+        hint = getattr(module, "hint", "")
+        fix = hint() if callable(hint) else hint
         for check in module.needs() if hasattr(module, "needs") else ():
             checks.append(check)
             if not check.ok:

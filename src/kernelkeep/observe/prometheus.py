@@ -1,6 +1,6 @@
 """Metrics for Prometheus and whatever else reads OpenMetrics: `kk.PrometheusCollector`, and `kk.serve_metrics` to serve it.
 
-Needs prometheus_client: pip install 'kernelkeep[metrics]'. Everything is read when it is scraped; in between nothing is done.
+Needs prometheus_client: the extra `metrics`. Everything is read when it is scraped; in between nothing is done.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from ..activity import live
 from ..errors import ArgumentError, KernelKeepError, Unsupported
+from ..installation import install_command
 from ..platforms import system
 from ..weak_set import WeakSet
 from .metrics import Metric, metrics_of
@@ -136,7 +137,7 @@ def _load(name: str) -> ModuleType:
     except ImportError as error:
         raise Unsupported(
             "prometheus_client",
-            f"metrics need prometheus_client ({error}); install it with: pip install 'kernelkeep[metrics]'",
+            f"metrics need prometheus_client ({error}); install it with: {install_command('metrics')}",
         ) from None
 
 

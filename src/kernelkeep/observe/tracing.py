@@ -1,6 +1,6 @@
 """Spans for OpenTelemetry: what kernelkeep does, beside the spans of the program that calls it.
 
-Needs opentelemetry-api: pip install 'kernelkeep[otel]'; and in the program an SDK that exports spans. Nothing that goes wrong
+Needs opentelemetry-api: the extra `otel`; and in the program an SDK that exports spans. Nothing that goes wrong
 there reaches the program.
 """
 
@@ -15,6 +15,7 @@ from typing import Any, Self
 from .. import __version__
 from ..activity import spans
 from ..errors import ArgumentError, Unsupported
+from ..installation import install_command
 
 _PREFIX = "kernelkeep."
 _CLOCK_SET_NS = 1_000_000
@@ -148,5 +149,5 @@ def _load(name: str) -> ModuleType:
         return import_module(name)
     except ImportError as error:
         raise Unsupported(
-            "opentelemetry", f"spans need opentelemetry-api ({error}); install it with: pip install 'kernelkeep[otel]'"
+            "opentelemetry", f"spans need opentelemetry-api ({error}); install it with: {install_command('otel')}"
         ) from None

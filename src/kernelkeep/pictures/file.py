@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError, Unsupported
+from ..installation import install_command
 from ..storage.files import NotRegular, check_destination, write_whole
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def check_picture(path: str | PathLike[str]) -> Path:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise Unsupported("matplotlib", "pictures need matplotlib: pip install 'kernelkeep[tune]'") from None
+        raise Unsupported("matplotlib", f"pictures need matplotlib: {install_command('tune')}") from None
     return target
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import Unsupported
+from ..installation import install_command
 
 _SODIUM = ("libsodium.so.23", "libsodium.so.26")  # their function for this is the same
 SIGNATURE_BYTES = 64
@@ -20,7 +21,7 @@ def load_ed25519() -> Any:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
         raise Unsupported(
-            "remote", "Ed25519 keys need the library cryptography: pip install 'kernelkeep[remote]'"
+            "remote", f"Ed25519 keys need the library cryptography: {install_command('remote')}"
         ) from None
     return ed25519
 

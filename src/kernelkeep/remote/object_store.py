@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from ..errors import RemoteError, Unsupported
+from ..installation import install_command
 from ..platforms import system
 from ..storage.files import LARGEST_FILE, Damaged, create_folder
 from ..storage.locks import FileLock, LockUnavailable
@@ -46,7 +47,7 @@ class ObjectStore(Store):
     def __init__(self, remote: Remote) -> None:
         self._scheme = urlsplit(remote.url).scheme
         if importlib.util.find_spec("obstore") is None:
-            raise Unsupported("remote", f"a {self._scheme}:// store needs obstore: pip install 'kernelkeep[remote]'")
+            raise Unsupported("remote", f"a {self._scheme}:// store needs obstore: {install_command('remote')}")
         self._remote = remote
         self._failures = Failures(remote)
         self._prefix = f"{remote.namespace}/" if remote.namespace else ""

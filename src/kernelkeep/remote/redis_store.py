@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..errors import ArgumentError, RemoteError, Unsupported
+from ..installation import install_command
 from .address import Remote
 from .failures import Failures
 from .store import BULK_TIMEOUT_SECONDS, Store, Versioned
@@ -38,7 +39,7 @@ class RedisStore(Store):
 
     def __init__(self, remote: Remote) -> None:
         if importlib.util.find_spec("redis") is None:
-            raise Unsupported("remote", "a redis:// store needs redis-py: pip install 'kernelkeep[remote]'")
+            raise Unsupported("remote", f"a redis:// store needs redis-py: {install_command('remote')}")
         parts = urlsplit(remote.url)
         if parts.scheme != "unix" and not re.fullmatch("/?[0-9]*", parts.path):  # redis-py would take database 0
             raise ArgumentError(

@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ArgumentError, Unsupported
+from ..installation import install_command
 from ..programs.portable import Buffer, PortableKernel, Scalar
 from ..programs.signature import Parameter, declared, read_heads
 from ..programs.source import Source
@@ -281,9 +282,7 @@ def _rendered(text: str, values: Mapping[str, Any]) -> str:
     try:
         import jinja2
     except ImportError:
-        raise Unsupported(
-            "jinja2", "this template needs jinja2; install it with: pip install 'kernelkeep[tune]'"
-        ) from None
+        raise Unsupported("jinja2", f"this template needs jinja2; install it with: {install_command('tune')}") from None
     try:
         environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
         return environment.from_string(text).render(values)

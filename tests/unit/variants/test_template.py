@@ -248,4 +248,4 @@ try:
 except kk.Unsupported as error:
     print(error)
 """
-    assert "kernelkeep[tune]" in run_python(script).stdout
+    assert "[tune]'" in run_python(script).stdout

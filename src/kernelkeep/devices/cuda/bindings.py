@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import DeviceError
+from ...installation import install_command
 
 
 def load_bindings(name: str) -> Any:
@@ -13,6 +14,4 @@ def load_bindings(name: str) -> Any:
 
         return importlib.import_module(f"cuda.bindings.{name}")
     except ImportError as error:
-        raise DeviceError(
-            f"CUDA needs cuda-bindings ({error}); install it with: pip install 'kernelkeep[cuda]'"
-        ) from None
+        raise DeviceError(f"CUDA needs cuda-bindings ({error}); install it with: {install_command('cuda')}") from None

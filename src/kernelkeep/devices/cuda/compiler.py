@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from ...errors import ArgumentError, DeviceError
+from ...installation import install_command
 from ...programs.signature import KernelSignature, declared, declared_kernel, read_heads, same_kernel
 from ...programs.source import Source
 from ...programs.translation_unit import compile_error, translation_unit
@@ -38,7 +39,7 @@ def compiler_version() -> str:
 
         path = load_nvidia_dynamic_lib("nvrtc").abs_path
     except Exception as error:
-        message = f"CUDA needs NVRTC, which was not found ({error}); install it with: pip install 'kernelkeep[cuda]'"
+        message = f"CUDA needs NVRTC, which was not found ({error}); install it with: {install_command('cuda')}"
         raise DeviceError(message.replace("\n", " ")) from None
     build = ""
     if path:

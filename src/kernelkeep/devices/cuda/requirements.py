@@ -6,16 +6,17 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
+from ...installation import install_command
 from ...programs.source import Source
 from ..requirements import Check, check, check_package
 
 hint = "an NVIDIA GPU and its driver"
-_PACKAGES = "pip install 'kernelkeep[cuda]'"
 
 
 def needs() -> Iterator[Check]:
-    yield check_package("cuda.bindings", "cuda-bindings", _PACKAGES)
-    yield check("the CUDA compiler", _compile, _PACKAGES)
+    packages = install_command("cuda")
+    yield check_package("cuda.bindings", "cuda-bindings", packages)
+    yield check("the CUDA compiler", _compile, packages)
 
 
 def _compile() -> str:

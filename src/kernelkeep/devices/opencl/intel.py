@@ -1,4 +1,4 @@
-"""Makes Intel's OpenCL driver for CPUs from PyPI (`pip install 'kernelkeep[intel]'`) visible to the OpenCL loader.
+"""Makes Intel's OpenCL driver for CPUs from PyPI (the extra `intel`) visible to the OpenCL loader.
 
 The package `intel-opencl-rt` puts `libintelocl.so` into the environment's `lib`, beside an .icd file with a path of the machine
 it was built on. So while the loader looks for drivers, once in a process, it is given a temporary folder with a correct

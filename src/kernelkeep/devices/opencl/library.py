@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DeviceError
+from ...installation import install_command
 from ...platforms import system
 from .. import forks
 from ..base import DeviceInfo
@@ -22,9 +23,7 @@ def load_pyopencl() -> Any:
     try:
         import pyopencl
     except ImportError as error:
-        raise DeviceError(
-            f"OpenCL needs pyopencl ({error}); install it with: pip install 'kernelkeep[opencl]'"
-        ) from None
+        raise DeviceError(f"OpenCL needs pyopencl ({error}); install it with: {install_command('opencl')}") from None
     return pyopencl
 
 
@@ -108,7 +107,7 @@ def _load_drivers(cache_dir: str | os.PathLike[str] | None) -> list[tuple[Any, l
                 )
             except cl.Error as error:
                 forks.no_driver("opencl")
-                hint = "for one on the CPU: pip install 'kernelkeep[opencl]'"
+                hint = f"for one on the CPU: {install_command('opencl')}"
                 raise DeviceError(f"no OpenCL driver is installed ({error}); {hint}") from None
         if not any(is_pocl(platform) for platform, _ in found):
             remove_unused_folder()

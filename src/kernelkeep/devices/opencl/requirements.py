@@ -6,16 +6,19 @@ import ctypes
 import shutil
 from collections.abc import Iterator, Sequence
 
+from ...installation import install_command
 from ..base import DeviceInfo
 from ..requirements import Check, check, check_package
 
-_PACKAGES = "pip install 'kernelkeep[opencl]'"
-hint = f"{_PACKAGES} brings a driver for the CPU"
+
+def hint() -> str:
+    return f"{install_command('opencl')} brings a driver for the CPU"
 
 
 def needs() -> Iterator[Check]:
-    yield check_package("pyopencl", "pyopencl", _PACKAGES)
-    yield check("an OpenCL driver", _platforms, _PACKAGES)
+    packages = install_command("opencl")
+    yield check_package("pyopencl", "pyopencl", packages)
+    yield check("an OpenCL driver", _platforms, packages)
 
 
 def device_needs(devices: Sequence[DeviceInfo]) -> Iterator[Check]:
@@ -64,4 +67,4 @@ def _intel_driver(drivers: Sequence[str]) -> Iterator[Check]:
         found = f"{library} can be loaded, but the OpenCL loader does not find it"
     except OSError as error:
         found = str(error)
-    yield Check(what, False, found, "pip install 'kernelkeep[intel]'; unset OCL_ICD_VENDORS")
+    yield Check(what, False, found, f"{install_command('intel')}; unset OCL_ICD_VENDORS")

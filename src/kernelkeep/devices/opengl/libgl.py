@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from ...errors import DeviceError
+from ...installation import install_command
 
 
 class Constants:
@@ -170,7 +171,7 @@ class Library:
 
     def __init__(self) -> None:
         if sys.platform != "linux":
-            hint = "on Windows and macOS open a webgpu device (pip install 'kernelkeep[webgpu]')"
+            hint = f"on Windows and macOS open a webgpu device ({install_command('webgpu')})"
             raise DeviceError(f"OpenGL is used through EGL, and only on Linux; {hint}")
         try:
             egl = ctypes.CDLL("libEGL.so.1")

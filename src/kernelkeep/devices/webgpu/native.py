@@ -10,9 +10,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from ...errors import DeviceError
+from ...installation import install_command
 from .. import forks
-
-INSTALL = "pip install 'kernelkeep[webgpu]'"
 
 
 class Native(NamedTuple):
@@ -30,7 +29,7 @@ def _load() -> Native:
     except (ImportError, OSError, RuntimeError) as error:
         forks.no_driver("webgpu")
         raise DeviceError(
-            f"WebGPU needs wgpu-native, which cannot be loaded ({error}); install it with: {INSTALL}"
+            f"WebGPU needs wgpu-native, which cannot be loaded ({error}); install it with: {install_command('webgpu')}"
         ) from None
     lib.wgpuSetLogLevel(0)  # errors are raised here, and nothing else is said
     return Native(ffi, lib)
