@@ -35,7 +35,7 @@ check:  ## ruff, mypy strict for Linux, Windows and macOS, also over the docs' p
 	$(PYTHON_IN_VENV) -m pytest -q tests/unit/test_layers.py
 
 docs:  ## build the documentation's site in build/site; a broken link or a page that is not in the navigation fails
-	@scripts/setup check
+	@scripts/setup docs
 	$(BUILD_SITE)
 	@echo "open build/site/index.html"
 

@@ -2,7 +2,8 @@
 
 A state program has the two as arrays. `on_state` gets a copy of them every so many iterations, exactly, which becomes a frame.
 
-Run it with `python examples/gray_scott.py [PICTURE.gif] [SIZE]`. It needs Pillow: `pip install 'kernelkeep[pictures]'`.
+Run it with `python examples/gray_scott.py [PICTURE.gif] [SIZE]`. It needs Pillow; in the clone:
+`.venv/bin/pip install -e '.[pictures]'`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 What one kernel hands to the next stays on the device, and while one frame is computed the next is on its way in. The sums are
 integers, so every device finds the same edges, and NumPy too.
 
-Run it with `python examples/image_pipeline.py [PICTURE.png] [HEIGHT]`. It needs Pillow: `pip install 'kernelkeep[pictures]'`.
+Run it with `python examples/image_pipeline.py [PICTURE.png] [HEIGHT]`. It needs Pillow; in the clone:
+`.venv/bin/pip install -e '.[pictures]'`.
 """
 
 from __future__ import annotations

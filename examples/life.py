@@ -2,7 +2,8 @@
 
 Each cell counts how long it has lived, or been dead. The rule is integers only, so every device has the same picture.
 
-Run it with `python examples/life.py [PICTURE.gif] [SIZE]`. It needs Pillow: `pip install 'kernelkeep[pictures]'`.
+Run it with `python examples/life.py [PICTURE.gif] [SIZE]`. It needs Pillow; in the clone:
+`.venv/bin/pip install -e '.[pictures]'`.
 """
 
 from __future__ import annotations

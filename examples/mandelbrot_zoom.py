@@ -2,7 +2,8 @@
 
 The executor takes frames from a generator as they are wanted, a few at a time, and gives the pictures in order.
 
-Run it with `python examples/mandelbrot_zoom.py [PICTURE.gif] [WIDTH]`. It needs Pillow: `pip install 'kernelkeep[pictures]'`.
+Run it with `python examples/mandelbrot_zoom.py [PICTURE.gif] [WIDTH]`. It needs Pillow; in the clone:
+`.venv/bin/pip install -e '.[pictures]'`.
 """
 
 from __future__ import annotations

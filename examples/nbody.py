@@ -3,7 +3,8 @@
 A group loads a tile of stars into shared memory and all of its work-items use it, so that a star is read from the device's
 memory once for each group and not once for each work-item.
 
-Run it with `python examples/nbody.py [PICTURE.gif] [STARS]`. It needs Pillow: `pip install 'kernelkeep[pictures]'`.
+Run it with `python examples/nbody.py [PICTURE.gif] [STARS]`. It needs Pillow; in the clone:
+`.venv/bin/pip install -e '.[pictures]'`.
 """
 
 from __future__ import annotations

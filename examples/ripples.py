@@ -4,7 +4,8 @@ What may change during a run is an array of the state that the body only reads: 
 presses. The function in `until=` gets the run between two dispatches; what `run.steer` writes there holds from the next iteration
 on, and is in every checkpoint. A mouse or a slider could be read there as well; a path gives everyone the same picture.
 
-Run it with `python examples/ripples.py [PICTURE.gif] [SIZE]`. It needs Pillow: `pip install 'kernelkeep[pictures]'`.
+Run it with `python examples/ripples.py [PICTURE.gif] [SIZE]`. It needs Pillow; in the clone:
+`.venv/bin/pip install -e '.[pictures]'`.
 """
 
 from __future__ import annotations

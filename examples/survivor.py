@@ -4,7 +4,8 @@
 checkpoint. The work is the Kuramoto-Sivashinsky equation, a flame front that never comes to rest: the slightest difference after
 a restart would make another picture. A row is the front at one moment; time runs downwards, and a red mark is a `kill -9`.
 
-Run it with `python examples/survivor.py [PICTURE.png] [WIDTH]`. It needs Pillow: `pip install 'kernelkeep[pictures]'`.
+Run it with `python examples/survivor.py [PICTURE.png] [WIDTH]`. It needs Pillow; in the clone:
+`.venv/bin/pip install -e '.[pictures]'`.
 """
 
 from __future__ import annotations

@@ -114,9 +114,9 @@ def image(machine: Machine) -> Path:
     """The folder of programs that the Dockerfile makes, step by step."""
     kernels = machine.root / "opt" / "kernels"
     kernels.parent.mkdir()
-    steps = [line.partition(" ") for line in block("docker.md", "dockerfile").splitlines()]
+    steps = [line.partition(" ") for line in block("docker.md", "dockerfile").replace("\\\n", "").splitlines()]
     assert ("ENV", " ", "KERNELKEEP_CACHE_DIR=/opt/kernels") in steps and steps[-2] == ("USER", " ", "1000")
-    (run,) = [rest for word, _, rest in steps if word == "RUN" and not rest.startswith(("apt-get", "pip"))]
+    (run,) = [rest for word, _, rest in steps if word == "RUN" and not rest.startswith("apt-get") and "pip" not in rest]
     out = machine.run(run.replace("/opt/kernels", str(kernels)), KERNELKEEP_CACHE_DIR=str(kernels))
     assert "known compiled" in out
     return kernels

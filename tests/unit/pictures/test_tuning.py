@@ -96,7 +96,7 @@ def test_save_picture_rejects_paths_that_cannot_be_written(name: str, tmp_path: 
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(kk.Unsupported, match=r"kernelkeep\[tune\]") as error:
+    with pytest.raises(kk.Unsupported, match=r"\[tune\]") as error:
         REPORTS["two parameters"].save_picture(tmp_path / "picture.svg")
     assert error.value.capability == "matplotlib"
 
