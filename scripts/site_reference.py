@@ -28,4 +28,4 @@ class FieldTables(griffe.Extension):
 def _said_of(field: Any) -> str:
     comment = _COMMENT.search(field.lines[-1]) if field.lines else None
     words = comment["words"].strip() if comment else ""
-    return words[:1].upper() + words[1:] + "." if words and not words.endswith(".") else words or "…"
+    return words[:1].upper() + words[1:] + "." if words and not words.endswith(".") else words or "&nbsp;"  # an empty cell; without any text there is no row

@@ -25,12 +25,12 @@ class PreloadFailure:
 class PreloadReport:
     """How many programs were loaded from where, which failed and why, and how long it took."""
 
-    memory: int
-    disk: int
-    remote: int
-    compiled: int
-    failed: tuple[PreloadFailure, ...]
-    seconds: float
+    memory: int  # loaded already
+    disk: int  # loaded from disk
+    remote: int  # loaded from a shared store
+    compiled: int  # compiled now
+    failed: tuple[PreloadFailure, ...]  # which, and why
+    seconds: float  # for all of them
 
     @property
     def loaded(self) -> int:

@@ -44,28 +44,28 @@ class CacheStats(msgspec.Struct, frozen=True):
     entries `remote_dropped`, because too many waited to be written or the store kept failing.
     """
 
-    programs: int = 0
-    over_bound: bool = False
-    on_disk: int = 0
-    hits_memory: int = 0
-    hits_disk: int = 0
-    hits_remote: int = 0
-    misses: int = 0
-    compiles: int = 0
-    compile_errors: int = 0
-    compile_seconds: float = 0.0
-    compile_seconds_saved: float = 0.0
-    memory_bytes: int = 0
-    disk_bytes: int = 0
-    evictions: int = 0
-    corrupt_entries: int = 0
-    waits: int = 0
-    ripened: int = 0
-    remote_stored: int = 0
-    remote_refused: int = 0
-    remote_failed: int = 0
-    remote_skipped: int = 0
-    remote_dropped: int = 0
+    programs: int = 0  # loaded now
+    over_bound: bool = False  # more are loaded than `max_programs`, because all are in use
+    on_disk: int = 0  # programs in this device's folder
+    hits_memory: int = 0  # lookups that found the program loaded
+    hits_disk: int = 0  # lookups answered from disk
+    hits_remote: int = 0  # lookups answered by a shared store
+    misses: int = 0  # lookups that found it nowhere
+    compiles: int = 0  # programs that were compiled
+    compile_errors: int = 0  # compiles that failed
+    compile_seconds: float = 0.0  # spent on compiling
+    compile_seconds_saved: float = 0.0  # what programs from disk or a store had cost when they were compiled
+    memory_bytes: int = 0  # of loaded programs
+    disk_bytes: int = 0  # of files in this device's folder
+    evictions: int = 0  # programs dropped from memory, for the bound or for room on the device
+    corrupt_entries: int = 0  # damaged files that were set aside
+    waits: int = 0  # lookups that waited for another's compile
+    ripened: int = 0  # programs saved again after use, with more native code
+    remote_stored: int = 0  # entries written to a store
+    remote_refused: int = 0  # entries that no trusted key signed
+    remote_failed: int = 0  # calls to a store that failed
+    remote_skipped: int = 0  # lookups without a store that had just failed, or for which no time was left
+    remote_dropped: int = 0  # entries not written: too many waited, or the store kept failing
 
     @property
     def hits(self) -> int:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 COUPLINGS = ("independent", "neighbours", "queue")
 _STEERING = re.compile(r"\bkk_(stop|set_phase|phase)\s*\(")
 _GROUPED = re.compile(r"\bkk_(shared|barrier|local_id|group_id|global_id)\b")
-_CAPACITY = 1 << 16
 MOST_ITEMS = 2**31 - 2**22  # a loop over items adds up to four million to the last one, and counts in 32 bits
 
 
@@ -68,7 +67,7 @@ class StateProgram:
         items: int | None = None,
         scalars: Mapping[str, Any] | None = None,
         tasks: Mapping[str, Any] | None = None,
-        queue_capacity: int = _CAPACITY,
+        queue_capacity: int = 65536,
         group: int = 128,
     ) -> None:
         if coupling not in COUPLINGS:

@@ -44,29 +44,31 @@ class Measured:
 class RunReport:
     """What a run did."""
 
-    program: str
-    device: str
-    strategy: str
-    reason: str
-    iterations: int  # of this run; `iteration` is where the state is, counted from the very beginning
-    iteration: int
-    dispatches: int
-    seconds: float
+    program: str  # its name
+    device: str  # its spec, such as opencl:0
+    strategy: str  # the one that was used
+    reason: str  # why that one
+    iterations: int  # of this run
+    iteration: int  # where the state is, counted from the very beginning
+    dispatches: int  # launches of the program's kernels
+    seconds: float  # from start to end, by the clock
     stopped: StopReason  # "done", "body", "until", "empty", "interrupted"
-    gap_p50_seconds: float | None
-    gap_p99_seconds: float | None
-    busy_share: float | None
-    host_seconds_per_dispatch: float | None
-    longest_slice_seconds: float | None
+    gap_p50_seconds: (
+        float | None
+    )  # the device's idle time between two dispatches, median; None where it was not measured
+    gap_p99_seconds: float | None  # the same, 99th percentile
+    busy_share: float | None  # the part of the time in which the device worked, 0 to 1
+    host_seconds_per_dispatch: float | None  # the host's own time for a dispatch, median
+    longest_slice_seconds: float | None  # of the dispatches that had a deadline
     late_slices: int  # that took longer than their deadline
-    checkpoints: int
-    checkpoint_seconds: float
-    checkpoint_bytes: int
-    checkpoint_failures: int
-    resumed_from: str | None
-    tasks_done: int
-    overruns: int
-    queue_grown: int
+    checkpoints: int  # how many were written
+    checkpoint_seconds: float  # spent on all of them
+    checkpoint_bytes: int  # the size of the last one
+    checkpoint_failures: int  # how many could not be written
+    resumed_from: str | None  # the checkpoint it began with; None from the beginning
+    tasks_done: int  # of a queue
+    overruns: int  # dispatches repeated in halves, because the device ends long loops
+    queue_grown: int  # how often the queue became too small and grew
     history: RunHistory = field(default=RunHistory(), repr=False, compare=False)  # how it went over time
 
     @classmethod

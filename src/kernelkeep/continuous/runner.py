@@ -49,7 +49,7 @@ def run(
     iteration 0, or a checkpoint from `kk.read_checkpoint`, which continues at its own iteration, phase and tasks. Use it to
     continue with changed scalars or another body. A checkpoint that `resume=True` finds comes first.
 
-    `kernelkeep.continuous.run_options.RunOptions` describes every option, with its default.
+    Every option with its default is in the guide (docs/continuous.md), and in `kernelkeep.continuous.run_options.RunOptions`.
     """
     _check_types(cache, program)
     parsed = RunOptions.parse(

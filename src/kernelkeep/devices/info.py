@@ -13,14 +13,14 @@ from ..escaping import escaped
 class DeviceInfo:
     """A device as it is listed, before it is opened."""
 
-    spec: str
-    backend: str
-    name: str
-    vendor: str
-    driver: str
-    is_gpu: bool
-    index: int = 0
-    memory_bytes: int = 0
+    spec: str  # what `kk.open_device` takes, such as opencl:0
+    backend: str  # the part of the spec before the colon
+    name: str  # as the driver says it
+    vendor: str  # as the driver says it
+    driver: str  # its name and version
+    is_gpu: bool  # False for a CPU or an interpreter
+    index: int = 0  # the number among the backend's devices
+    memory_bytes: int = 0  # of the device; 0 where the driver does not say
     is_interpreter: bool = False  # far slower than a driver: the last to be chosen, and never silently
 
     def _repr_html_(self) -> str:
@@ -55,8 +55,8 @@ class Capabilities:
     forward_progress: bool = False  # groups that are resident all make progress
     fences: bool = True  # kk_fence orders what work-items of different groups see
     float_atomics: bool = False  # 32-bit float add and exchange
-    float64: bool = False
-    int64: bool = False
+    float64: bool = False  # 64-bit floats in kernels
+    int64: bool = False  # 64-bit integers in kernels
     int8: bool = False  # 8- and 16-bit integers
     queues: bool = False  # more than one queue
     pinned_memory: bool = False  # host memory the device copies from and to directly
@@ -68,10 +68,10 @@ class Capabilities:
     wide_vectors: bool = False  # kernels may use float8 and float16, and gain by it
     view_alignment: int = 0  # launches take views that begin at a multiple of so many bytes; 0: no views of parts
     max_loop_rounds: int | None = None  # loops end, silently, after so many rounds of a work-item
-    max_group_items: int = 1024
-    max_group: tuple[int, int, int] = (1024, 1024, 64)
-    max_grid: tuple[int, int, int] = (65535, 65535, 65535)
-    shared_bytes: int = 0
+    max_group_items: int = 1024  # work-items in a group, in all
+    max_group: tuple[int, int, int] = (1024, 1024, 64)  # work-items in a group, in each dimension
+    max_grid: tuple[int, int, int] = (65535, 65535, 65535)  # groups of a launch, in each dimension
+    shared_bytes: int = 0  # shared memory of a group
 
     def _repr_html_(self) -> str:
         from .html import capabilities_html

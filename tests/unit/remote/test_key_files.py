@@ -224,6 +224,6 @@ except Unsupported as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert re.fullmatch(r"Ed25519 keys need the library cryptography: pip install .*\[remote\]'", done.stdout.strip()), (
-        done.stderr
-    )
+    assert re.fullmatch(
+        r"Ed25519 keys need the library cryptography: pip install .*\[remote\]'", done.stdout.strip()
+    ), done.stderr
