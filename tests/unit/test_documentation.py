@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import kernelkeep as kk
@@ -31,3 +32,23 @@ def test_the_reference_names_members_that_exist() -> None:
     for name, members in listed:
         for member in members.split(", "):
             assert hasattr(getattr(kk, name), member) or member in getattr(kk, name).__annotations__, f"{name}.{member}"
+
+
+def test_start_lists_every_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    start = (
+        (ROOT / "docs" / "start.md").read_text(encoding="utf-8").partition("| extra | brings |")[2].partition("\n\n")[0]
+    )
+    assert sorted(re.findall(r"^\| `(\w+)` \|", start, re.MULTILINE)) == sorted(project["optional-dependencies"])
+
+
+def test_pages_do_not_install_from_an_index() -> None:
+    """The package is on none: pages install from the clone, or from a folder of packages."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.*")]
+    for page in pages:
+        if page.suffix in (".md", ".py", ".ipynb"):
+            lines = page.read_text(encoding="utf-8").splitlines()
+            bad = [
+                line for line in lines if re.search(r"pip install.*\bkernelkeep\[", line) and "--find-links" not in line
+            ]
+            assert not bad, f"{page}: {bad}"
