@@ -80,3 +80,30 @@ def test_a_hit_imports_neither_reader_nor_writer(spec: str, tmp_path: Path) -> N
         assert origins == [origin] * 3 + ["memory"] * 3
         assert results == [14.0, 21.0, 35.0] * 2 + [5, 32]
         assert bool(front_end) == (origin == "compiled"), front_end
+
+
+LOOKUP = """
+import json, os, sys
+os.environ["KERNELKEEP_LIVE"] = "0"  # its thread imports what it needs half a second later
+import kernelkeep as kk
+
+kernel = kk.PortableKernel("one", params=[kk.Buffer("x", "f4", "rw")], body="x[kk_global_id(0)] += 1.0f;", group=64)
+with kk.open_device("opencl") as device, kk.ProgramCache(device, sys.argv[1]) as cache, cache.get(kernel) as lease:
+    print(json.dumps([lease.origin, sorted(name for name in sys.modules if name.startswith("kernelkeep."))]))
+"""
+# What shows, compiles or records, and the words of type checkers.
+NOT_FOR_A_HIT = (
+    "kernelkeep.activity.diary", "kernelkeep.devices.opencl.linker", "kernelkeep.html", "kernelkeep.observe",
+    "kernelkeep.progress", "kernelkeep.words",
+)  # fmt: skip
+
+
+def test_a_program_that_is_found_loads_nothing_that_shows_or_compiles(tmp_path: Path) -> None:
+    try:
+        kk.open_device("opencl").close()
+    except kk.DeviceError as error:
+        skip_backend("opencl", str(error))
+    for origin in ("compiled", "disk"):
+        found, modules = json.loads(run_python(LOOKUP, tmp_path / "cache").stdout)
+        assert found == origin
+    assert [name for name in modules if name.startswith(NOT_FOR_A_HIT)] == []
