@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections import Counter
@@ -22,6 +23,9 @@ from kernelkeep.testing.servers import NginxServer, NotInstalled, RedisServer, S
 
 S = TypeVar("S", bound=Server)
 os.environ.pop("KERNELKEEP_REMOTE", None)  # tests share nothing with other machines
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell script has what it starts in the background ignore Ctrl-C, and that is inherited: tests of Ctrl-C would wait for ever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
