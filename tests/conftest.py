@@ -24,7 +24,7 @@ from kernelkeep.testing.servers import NginxServer, NotInstalled, RedisServer, S
 S = TypeVar("S", bound=Server)
 os.environ.pop("KERNELKEEP_REMOTE", None)  # tests share nothing with other machines
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell script has what it starts in the background ignore Ctrl-C, and that is inherited: tests of Ctrl-C would wait for ever.
+    # A shell script has what it starts in the background ignore Ctrl-C, and that is inherited; the tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
