@@ -26,6 +26,9 @@ class Pipeline:
     portable kernels, and at the first batch for sources, whose parameters are known once they are compiled.
     """
 
+    jobs: tuple[Job, ...]
+    """The jobs, in their order."""
+
     def __init__(
         self,
         jobs: Iterable[Job | tuple[Job, Mapping[str, Any]]],
