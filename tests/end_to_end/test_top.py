@@ -176,7 +176,8 @@ def test_a_program_that_does_everything_is_seen_and_then_gone(
         for columns in (40, 60, 80, 100):
             lines = top(pid, "--once", COLUMNS=str(columns)).stdout.splitlines()
             assert max(map(len, lines)) <= columns
-            assert "iteration" in " ".join(lines)
+            words = " ".join(line.strip("│ ") for line in lines)
+            assert "iteration" in words and "redispatch" in words and ", left  " not in words, words
 
         terminal = Terminal(pid, "--interval", "0.1")
         try:

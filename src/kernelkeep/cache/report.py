@@ -94,11 +94,13 @@ class Explanation:
                 f"{name} is not found, key {self.digest[:16]}; the nearest entry is {escaped(self.nearest)}, which differs in:"
             ]
             for difference in self.differences:
-                lines.append(
-                    f"  {escaped(difference.field)}: {_side(difference.stored)} there, {_side(difference.asked)} here"
-                )
+                # Of the text only a digest is kept.
+                text = "the text differs: " if difference.field == "source" else ""
+                sides = f"{_side(difference.stored)} there, {_side(difference.asked)} here"
+                lines.append(f"  {escaped(difference.field)}: {text}{sides}")
         if self.note:
             lines.append(self.note)
+        lines.append("its key is made of:")
         lines += [
             f"  {'=' if self.found else ' '} {escaped(label)}: {escaped(value)}" for label, value in self.fields.items()
         ]

@@ -45,7 +45,7 @@ def demo(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJson 
     if not as_json:
         _show_starts(starts)
         print_line()
-    survival = kill_and_resume(found, cache_dir)
+    survival = kill_and_resume(found)
     ok = all(run.ok for run in runs) and all(start.ok for start in starts) and (survival is None or survival.ok)
     if as_json:
         print_json({"devices": found, "runs": runs, "starts": starts, "survival": survival, "ok": ok})

@@ -40,7 +40,8 @@ def doctor(cache_dir: CacheDir = None, device: DeviceSpec = None, as_json: AsJso
         print_json(found)
     else:
         for health in found:
-            print_line(f"{health.backend}: {'usable' if health.usable else 'not usable'}")
+            state = "usable" if health.usable else "compiles ahead only" if health.compiles_only else "not usable"
+            print_line(f"{health.backend}: {state}")
             for check in health.checks:
                 print_folded(f"  [{'ok' if check.ok else 'no'}] {check.what}: {check.found}", 7)
                 if check.fix:

@@ -81,5 +81,10 @@ class Section:
                 if cell.plain in ("–", ""):
                     continue
                 found.append(f", {heading} ", style="dim")
-                found.append_text(Text(cell.plain.split()[-1]) if heading in self._bars else cell)
+                found.append_text(Text(cell.plain.split()[-1]) if heading in self._bars else _stripped(cell))
         return found
+
+
+def _stripped(cell: Text) -> Text:
+    """A cell without the spaces that hold its column."""
+    return cell[len(cell.plain) - len(cell.plain.lstrip()) :]

@@ -148,7 +148,7 @@ def _executor(one: OpenObject, rates: dict[str, float]) -> Sequence[str]:
 def _runs() -> Section:
     return Section(
         "run", "on", "strategy", "iteration", "done", "iterations/s", "left", "gap p50", "gap p99", "checkpoint",
-        left=("on", "strategy"), bars=("done",), optional=("strategy", "gap p99", "on", "gap p50", "done"),
+        left=("on", "strategy"), bars=("done",), optional=("gap p99", "gap p50", "done"),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ def check(what: str, look: Callable[[], str], fix: str) -> Check:
     try:
         return Check(what, True, look())
     except Exception as error:  # a half-installed library raises anything: ImportError, OSError, RuntimeError, …
-        return Check(what, False, first_line(error), fix)
+        return Check(what, False, first_line(error).removesuffix(f"; install it with: {fix}"), fix)
 
 
 def check_package(module: str, package: str, fix: str) -> Check:

@@ -28,6 +28,7 @@ class BackendHealth:
     usable: bool
     devices: tuple[DeviceInfo, ...]
     checks: tuple[Check, ...]
+    compiles_only: bool = False  # ahead of time, which works; it has no devices
 
     @property
     def interprets(self) -> bool:
@@ -51,6 +52,8 @@ def _examine(backend: str, spec: str | None, cache_dir: str | os.PathLike[str] |
             checks.append(check)
             if not check.ok:
                 return BackendHealth(backend, False, (), tuple(checks))
+        if getattr(module, "compiles_only", False):
+            return BackendHealth(backend, False, (), tuple(checks), compiles_only=True)
         devices = tuple(find_devices(spec or backend))
         checks.append(Check("a device", True, ", ".join(info.name for info in devices)))
         checks.extend(module.device_needs(devices) if hasattr(module, "device_needs") else ())

@@ -44,21 +44,24 @@ class Survival:
     problem: str = ""
 
 
-def kill_and_resume(devices: Sequence[DeviceInfo], cache_dir: str | os.PathLike[str] | None = None) -> Survival | None:
+def kill_and_resume(devices: Sequence[DeviceInfo]) -> Survival | None:
     """Run on the first device, kill the process after some checkpoints, and resume on a device of another backend, or on the
-    same where there is no other. The result is compared with NumPy's. None where there is no device."""
+    same where there is no other. The result is compared with NumPy's. None where there is no device.
+
+    The programs go to a cache folder that is removed afterwards.
+    """
     if not devices:
         return None
     first = devices[0]
     second = next((info for info in devices if info.backend != first.backend), first)
     try:
         with tempfile.TemporaryDirectory(prefix="kernelkeep-demo-", ignore_cleanup_errors=True) as folder:
-            return _run_both(first.spec, second.spec, Path(folder) / "scramble.kkpt", cache_dir)
+            return _run_both(first.spec, second.spec, Path(folder) / "scramble.kkpt", Path(folder) / "cache")
     except (KernelKeepError, OSError, subprocess.SubprocessError) as error:
         return Survival(first.spec, second.spec, ok=False, problem=str(error))
 
 
-def _run_both(first: str, second: str, path: Path, cache_dir: str | os.PathLike[str] | None) -> Survival:
+def _run_both(first: str, second: str, path: Path, cache_dir: Path) -> Survival:
     start = time.perf_counter()
     _run_and_kill(first, path, cache_dir)
     with open_device(second) as device, ProgramCache(device, cache_dir, remote=[]) as cache:
@@ -74,10 +77,9 @@ def _run_both(first: str, second: str, path: Path, cache_dir: str | os.PathLike[
     return Survival(first, second, ok, killed_at, report.iteration, report.strategy, seconds, problem)
 
 
-def _run_and_kill(spec: str, path: Path, cache_dir: str | os.PathLike[str] | None) -> None:
+def _run_and_kill(spec: str, path: Path, cache_dir: Path) -> None:
     environment = python_environment(os.environ)
-    if cache_dir is not None:
-        environment["KERNELKEEP_CACHE_DIR"] = os.fspath(cache_dir)
+    environment["KERNELKEEP_CACHE_DIR"] = str(cache_dir)
     command = [sys.executable, "-P", "-m", __name__, spec, str(path)]
     deadline = time.monotonic() + _TIMEOUT_SECONDS
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as child:

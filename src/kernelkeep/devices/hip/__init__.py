@@ -14,9 +14,10 @@ from ..base import DeviceInfo
 from .compiler import ahead
 from .requirements import hint, needs
 
-__all__ = ["ahead", "hint", "language", "list_devices", "needs", "open_device"]
+__all__ = ["ahead", "compiles_only", "hint", "language", "list_devices", "needs", "open_device"]
 
 language = "cuda"
+compiles_only = True  # and has no devices
 _Folder = str | os.PathLike[str] | None
 _NO_DEVICES = "hip compiles for AMD GPUs ahead of time (kk.compile_ahead); it has no devices and runs nothing"
 

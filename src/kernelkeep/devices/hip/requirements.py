@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..requirements import Check, check
 from .compiler import HOW_TO_GET_IT, ahead
 
-hint = "nothing to install: `kernelkeep compile-ahead` uses the compiler above"
+hint = ""  # nothing to install: it has no devices
 
 
 def needs() -> Iterator[Check]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from ...installation import install_command
 from ..base import DeviceInfo
@@ -24,6 +25,7 @@ def needs() -> Iterator[Check]:
 def device_needs(devices: Sequence[DeviceInfo]) -> Iterator[Check]:
     drivers = [info.driver.lower() for info in devices]
     if any("portable computing language" in driver for driver in drivers):
+        yield from _pocl_library()
         yield _linker()
         yield check("a folder for PoCL to compile in", _pocl_folder, "free some space there, or set POCL_CACHE_DIR")
     yield from _intel_driver(drivers)
@@ -33,6 +35,17 @@ def _platforms() -> str:
     from .library import find_platforms
 
     return ", ".join(f"{platform.name.strip()} ({platform.version.strip()})" for platform in find_platforms())
+
+
+def _pocl_library() -> Iterator[Check]:
+    """Which PoCL was loaded, where the system tells: a package of Python's, or the system's."""
+    try:
+        paths = {line.split(maxsplit=5)[-1].strip() for line in Path("/proc/self/maps").read_text().splitlines()}
+    except OSError:
+        return
+    for path in sorted(path for path in paths if Path(path).name.startswith("libpocl") and "devices" not in path):
+        whose = "of a Python package" if "site-packages" in Path(path).parts else "the system's"
+        yield Check("PoCL's library", True, f"{path}, {whose}")
 
 
 def _linker() -> Check:
