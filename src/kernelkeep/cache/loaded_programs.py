@@ -7,6 +7,9 @@ it is `evicted`; who evicts it sets `evicted` first and then counts as well. So 
     a lease     begin()         evicted? Then end(), and look it up again.
     an eviction evicted = True  end(), begin(): as many ended as begun? Then nobody uses it. Else evicted = False.
 
+An interrupt may come between any two lines. So an eviction begins a use of its own before it counts: a program may then count as
+used for ever, and is kept; it never counts as idle while somebody uses it.
+
 One more counter is both the clock of the LRU order and the count of hits.
 """
 
@@ -58,7 +61,6 @@ class LoadedProgram:
         self.on_release: Callable[[LoadedProgram], None] | None = None
         self.save_state = save_state
         self.evicted = False
-        # A use that an interrupt cuts off between two lines stays counted: such a program is kept, and never closed too early.
         self.begin = itertools.count().__next__
         self.end = itertools.count().__next__
         self.release_lock = threading.Lock()  # on a free-threaded Python, for two threads that release one lease
@@ -73,10 +75,13 @@ class LoadedProgram:
 
     def evict(self) -> bool:
         """Mark an idle program as evicted; False, with nothing changed, if somebody uses it. One thread at a time."""
+        self.begin()
         self.evicted = True
         # To look is to count, here in both. The ends come first: a use that ends in between makes it look busy, never idle.
         ended = self.end()
-        if self.begin() == ended:
+        idle = self.begin() == ended + 1
+        self.end()
+        if idle:
             return True
         self.evicted = False
         return False

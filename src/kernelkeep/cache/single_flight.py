@@ -5,6 +5,7 @@ Among processes a lock per key does the same (`TierChain.alone`).
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -35,17 +36,21 @@ class Flights(Generic[T]):
         A thread that has waited for `timeout_seconds` does the work itself.
         """
         while True:
-            with self._lock:
-                flight = self._flying.get(key)
-                leading = flight is None
-                if flight is None:
-                    flight = self._flying[key] = _Flight()
-                else:
-                    flight.waiting += 1
-            if leading:
-                return self._lead(key, flight, work), True
+            mine: _Flight[T] = _Flight()
             try:
-                return self._wait(flight, timeout_seconds), False
+                with self._lock:
+                    flight = self._flying.setdefault(key, mine)
+                    if flight is not mine:
+                        gate = flight.new_gate()
+                        flight.waiting += 1
+                if flight is mine:
+                    return self._lead(key, mine, work), True
+            except BaseException as error:
+                # Once more: Ctrl-C comes between any two lines, and nobody may wait for a thread that has gone.
+                self._end(key, mine, error)
+                raise
+            try:
+                return self._wait(flight, gate, timeout_seconds), False
             except _Interrupted:
                 continue  # one of the waiting threads does the work now
             except _TooLate:
@@ -57,9 +62,9 @@ class Flights(Generic[T]):
             flight = self._flying.get(key)
             return 0 if flight is None else flight.waiting
 
-    def _wait(self, flight: _Flight[T], timeout_seconds: float) -> T:
+    def _wait(self, flight: _Flight[T], gate: threading.Lock, timeout_seconds: float) -> T:
         try:
-            result = flight.result(timeout_seconds)
+            result = flight.result(gate, timeout_seconds)
             self._hold(result)
             return result
         finally:
@@ -73,10 +78,7 @@ class Flights(Generic[T]):
         try:
             result = work()
         except BaseException as error:
-            with self._lock:
-                del self._flying[key]
-            # The waiters get the error too, but not a KeyboardInterrupt, which is meant for this thread.
-            flight.land(error=error if isinstance(error, Exception) else _Interrupted())
+            self._end(key, flight, error)
             raise
         with self._lock:
             del self._flying[key]
@@ -86,26 +88,45 @@ class Flights(Generic[T]):
         flight.land(result)
         return result
 
+    def _end(self, key: str, flight: _Flight[T], error: BaseException) -> None:
+        """The work failed, or this thread was interrupted. Doing it twice is fine."""
+        with self._lock:
+            if self._flying.get(key) is flight:
+                del self._flying[key]
+        # The waiters get the error too, but not a KeyboardInterrupt, which is meant for this thread.
+        flight.land(error=error if isinstance(error, Exception) else _Interrupted())
+
 
 class _Flight(Generic[T]):
-    """A result to come. A `concurrent.futures.Future` does the same and takes five times as long."""
+    """A result to come. A `concurrent.futures.Future` does the same and takes longer."""
 
     def __init__(self) -> None:
         self.waiting = 0  # threads; changed with the lock of all flights
         self.held: tuple[T, ...] = ()  # the result, if the last thread that waits is to drop it
         self._result: T | None = None
         self._error: Exception | None = None
-        self._landed = threading.Lock()
-        self._landed.acquire()
+        self._is_known = False
+        # A lock for each thread that waits: what they share, one that is interrupted could leave taken.
+        self._gates: list[threading.Lock] = []
+
+    def new_gate(self) -> threading.Lock:
+        """What a thread waits at; called with the lock of all flights."""
+        gate = threading.Lock()
+        gate.acquire()
+        self._gates.append(gate)
+        return gate
 
     def land(self, result: T | None = None, error: Exception | None = None) -> None:
-        self._result, self._error = result, error
-        self._landed.release()
+        """Wake the waiting threads, when no other can come. The first time counts; a thread interrupted here comes again."""
+        if not self._is_known:
+            self._result, self._error, self._is_known = result, error, True
+        for gate in self._gates:
+            with contextlib.suppress(RuntimeError):  # it is open
+                gate.release()
 
-    def result(self, timeout_seconds: float) -> T:
-        if not self._landed.acquire(timeout=timeout_seconds):
+    def result(self, gate: threading.Lock, timeout_seconds: float) -> T:
+        if not gate.acquire(timeout=timeout_seconds):
             raise _TooLate
-        self._landed.release()
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]
