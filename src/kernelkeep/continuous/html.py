@@ -115,9 +115,13 @@ def picture(history: RunHistory, whole: float) -> Markup | None:
 
 
 def _first_dispatch(progress: tuple[ProgressMoment, ...]) -> float:
-    """When it was over; 0 where no other followed."""
+    """When it was over, where it took long because programs were compiled; else 0."""
     after = [one for one in progress if one.iteration > progress[0].iteration]
-    return after[0].seconds if after and after[-1].iteration > after[0].iteration else 0.0
+    if not after or after[-1].seconds <= after[0].seconds:
+        return 0.0
+    first, last = after[0], after[-1]
+    rate = (last.iteration - first.iteration) / (last.seconds - first.seconds)
+    return first.seconds if (first.iteration - progress[0].iteration) < 0.5 * rate * first.seconds else 0.0
 
 
 def _rate(progress: tuple[ProgressMoment, ...], start: float, whole: float) -> Markup | None:
