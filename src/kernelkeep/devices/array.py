@@ -259,7 +259,7 @@ class Array:
         copy: bool | None = None,
     ) -> Any:
         """A capsule for another library. `stream` is the consumer's: it waits for our work, the host does not."""
-        self.open_handle()
+        self._open_any_handle()  # a copy can be made of any view
         if dl_device is not None and tuple(dl_device) == _HOST:
             if copy is False:
                 raise BufferError("device memory cannot be seen from the host without a copy")
@@ -268,6 +268,7 @@ class Array:
             raise BufferError(f"dl_device must be {self.__dlpack_device__()} or {_HOST} (the host), got {dl_device!r}")
         if copy:
             return self.device.guests.dlpack_capsule(self.device.empty(self.shape, self.dtype).copy_from(self), stream)
+        self.open_handle()
         return self.device.guests.dlpack_capsule(self, stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -143,6 +143,10 @@ class ViewTests(DevicePart):
             saxpy.prepare(1, (array, array[1:], 1, 1))
         assert device.array(array[1:]).offset == 0
 
+    def test_other_libraries_get_a_host_copy_of_any_view(self, device: Device, step: int) -> None:
+        view = device.array(np.arange(step * 4, dtype="f4"))[1:4]
+        np.testing.assert_array_equal(np.from_dlpack(view, device="cpu"), [1, 2, 3])
+
     def test_graphs_take_views(self, device: Device, saxpy: Kernel, step: int) -> None:
         n = step * 2
         host, result = np.arange(n, dtype="f4"), np.empty(n, "f4")
