@@ -144,6 +144,7 @@ class ViewTests(DevicePart):
         assert device.array(array[1:]).offset == 0
 
     def test_other_libraries_get_a_host_copy_of_any_view(self, device: Device, step: int) -> None:
+        pytest.importorskip("numpy", "2.1", reason="NumPy asks for host copies since 2.1")
         view = device.array(np.arange(step * 4, dtype="f4"))[1:4]
         np.testing.assert_array_equal(np.from_dlpack(view, device="cpu"), [1, 2, 3])
 
