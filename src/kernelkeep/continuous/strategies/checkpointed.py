@@ -27,7 +27,7 @@ from .pace import AIM, MOST, Pace
 _DEFAULT_DEADLINE_SECONDS = 1.5  # below the two seconds after which desktop drivers reset the device
 _CLOCK_AIM = 0.8
 _CLOCK_PERIOD = 0.01  # of the deadline passes between two reads of the clock
-_WARN_STACK = 8  # from here to the caller of `run` or `resume`
+_WARN_STACK = 9  # from here to the caller of `run` or `resume`
 
 
 class Checkpointed(Strategy):

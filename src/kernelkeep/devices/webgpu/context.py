@@ -53,7 +53,7 @@ class Context:
         self.has_timestamps = TIMESTAMPS in features
         self.max_immediate_bytes = int(self.limits.maxImmediateSize) if IMMEDIATES in features else 0
         self._callbacks = self._make_callbacks()
-        self.raw = self._open(adapter, features)
+        self._raw: Any = self._open(adapter, features)
         self.queue = lib.wgpuDeviceGetQueue(self.raw)
         self._address, self._queue_address = address_of(self.raw), address_of(self.queue)
 
@@ -133,9 +133,17 @@ class Context:
             self.lost = self.lost or last_line(message)
             self.raise_lost()
 
+    @property
+    def raw(self) -> Any:
+        """The driver's device. Another thread may have closed it a moment ago: then it is a `DeviceError`."""
+        raw = self._raw
+        if raw is None:
+            self.raise_lost()
+        return raw
+
     def raise_lost(self) -> NoReturn:
         """Raise the `DeviceError` of a lost device."""
-        if self.raw is None:
+        if self._raw is None:
             raise DeviceError(f"device {self.spec} is closed")
         raise DeviceError(f"{self.spec} is lost: {last_line(self.lost)}")
 
@@ -244,7 +252,7 @@ class Context:
         """Give the device back."""
         _, lib = native()
         with self.lock, self._life_lock:
-            device, self.raw = self.raw, None
+            device, self._raw = self._raw, None
             if device:
                 lib.wgpuQueueRelease(self.queue)
                 if not self._failed:
