@@ -45,7 +45,9 @@ def test_an_option_with_a_default_is_not_none(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["deadline", "resume", "iterations"])
 def test_parse_rejects_keywords_that_are_no_options(name: str) -> None:
-    with pytest.raises(kk.ArgumentError, match=rf"no option '{name}'( \(did you mean \w+\?\))?; it has: ahead, checkpoint"):
+    with pytest.raises(
+        kk.ArgumentError, match=rf"no option '{name}'( \(did you mean \w+\?\))?; it has: ahead, checkpoint"
+    ):
         RunOptions.parse({name: 1})
 
 
