@@ -387,7 +387,9 @@ class PipelineTests(ExecutorPart):
     def test_the_timeline_shows_which_kernel_takes_long(self, device: Device, chain: Job) -> None:
         if not device.capabilities.timestamps:
             pytest.skip(f"{device.spec} does not tell when a kernel ended")
-        pipeline = Pipeline([(chain, {"steps": 1}), (chain, {"steps": 2000}), (chain, {"steps": 1})])
+        if device.capabilities.max_loop_rounds is not None:
+            pytest.skip(f"{device.spec} cuts the long loops that this test needs")
+        pipeline = Pipeline([(chain, {"steps": 1}), (chain, {"steps": 1_000_000}), (chain, {"steps": 1})])
         with Executor(device) as executor:
             for _ in range(6):
                 executor.submit(pipeline, y=np.arange(GROUP, dtype="u4")).result(TIMEOUT)
