@@ -1,4 +1,21 @@
-"""What every benchmark here shares: interleaved rounds, medians, and one table at the end."""
+"""What every benchmark here shares: rows with their goals, interleaved rounds, medians, tables, and what the command line says.
+
+A row is work that we and a peer do in the same run:
+
+    row("prepared launch", ours * 1e6, "µs", peer="C++ loop", its=cpp * 1e6, goal="≤ 1.0", device=device.info)
+
+It is printed at once as a line of an aligned table, below lines that name the machine and the versions, so nothing is lost where
+a run is ended early. With `--json FILE` (.json or .jsonl) it is also appended to FILE as a line of JSON. `kernelkeep bench`
+reads both.
+
+- Both figures have the row's unit. They should be medians of rounds in which the two took turns.
+- A goal "≤ 1.0" is for our time ÷ the peer's, a goal "≥ 0.9" for the peer's time ÷ ours: how many times as fast we are. For
+  a unit that ends with "/s" a goal "≥ …" is for our rate ÷ the peer's. Without a peer the goal is for our own figure.
+- `ratio=` gives a ratio that was measured better than by dividing two medians.
+- `note=` says what limits us where that is not ours, with its figure, or what the reader must know.
+
+A script ends within a minute by default; what needs longer asks `long_run()`, which is true with `--long`.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +24,76 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, TypeVar
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import kernelkeep as kk
 
+if TYPE_CHECKING:
+    from kernelkeep.observe.benchmarks.row import Row
+
 Key = TypeVar("Key", bound=Hashable)
+_printed_above: list[str] = []  # what the heading above the last row said
+
+
+def row(
+    work: str,
+    ours: float,
+    unit: str,
+    *,
+    peer: str = "",
+    its: float | None = None,
+    goal: str = "",
+    ratio: float | None = None,
+    device: kk.DeviceInfo | None = None,
+    note: str = "",
+) -> Row:
+    """Print a row, and append it as JSON to the file that `--json FILE` names. See the module's docstring."""
+    # Imported now: children whose start is measured import this module, too.
+    from kernelkeep.observe.benchmarks.row import heading, line, make_row
+
+    where = dict(_where())
+    spec = ""
+    if device is not None:
+        spec = device.spec
+        where["machine"] = f"{device.name}, {device.driver}; {where['machine']}"
+    made = make_row(work, ours, unit, peer=peer, its=its, goal=goal, ratio=ratio, device=spec, note=note, **where)
+    above = heading(made)
+    if [above] != _printed_above:
+        print(above)
+        _printed_above[:] = [above]
+    print(line(made), flush=True)
+    if file := json_file():
+        import msgspec
+
+        with file.open("ab") as lines:
+            lines.write(msgspec.json.encode(made) + b"\n")
+    return made
+
+
+@cache
+def _where() -> tuple[tuple[str, str], ...]:
+    from kernelkeep.observe.benchmarks.machine import machine, measured_now, versions
+
+    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *_without_json(sys.argv[1:])])
+    return ("machine", machine()), ("versions", versions()), ("measured", measured_now()), ("command", command)
+
+
+def json_file() -> Path | None:
+    """The file that `--json FILE` names; None without one."""
+    at = sys.argv.index("--json") + 1 if "--json" in sys.argv else len(sys.argv)
+    return Path(sys.argv[at]) if at < len(sys.argv) and sys.argv[at].endswith((".json", ".jsonl")) else None
+
+
+def _without_json(arguments: Sequence[str]) -> list[str]:
+    named = json_file()
+    return [one for one in arguments if one != "--json" and (named is None or one != str(named))]
+
+
+def long_run() -> bool:
+    """Whether `--long` allows more than a minute."""
+    return "--long" in sys.argv
 
 
 def interleaved(contenders: Mapping[Key, Callable[[], None]], rounds: int = 9) -> dict[Key, float]:
@@ -33,8 +115,8 @@ def rounds_of(contenders: Mapping[Key, Callable[[], None]], rounds: int) -> dict
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table for people, or JSON lines with --json."""
-    if "--json" in sys.argv:
+    """A table for people, or JSON lines with --json and no file."""
+    if "--json" in sys.argv and json_file() is None:
         for row in rows:
             print(json.dumps({"benchmark": title, **dict(zip(columns, row, strict=True))}))
         return
