@@ -133,8 +133,8 @@ def chosen_sections(sections: Mapping[str, Any]) -> list[str]:
 
 
 def chosen_devices() -> list[kk.DeviceInfo]:
-    """The devices that --device names, such as "opencl" or "cuda:0", or all of them."""
+    """The devices that --device names, such as "opencl" or "cuda:0", or all of them but interpreters."""
     if "--device" not in sys.argv:
-        return kk.list_devices()
+        return [info for info in kk.list_devices() if not info.is_interpreter]
     spec = sys.argv[sys.argv.index("--device") + 1]
     return [info for info in kk.list_devices() if spec in (info.backend, info.spec)]

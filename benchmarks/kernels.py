@@ -1,6 +1,6 @@
 """The kernels that come with kernelkeep beside cuBLAS and cuDNN, or PyTorch on the CPU, in the same process and rounds.
 
-    python benchmarks/kernels.py [gemm] [conv2d] [--device SPEC] [--tune SECONDS] [--cache-dir DIR] [--json]
+    python benchmarks/kernels.py [gemm] [conv2d] [--device SPEC] [--tune SECONDS] [--cache-dir DIR] [--json FILE]
 
 Float32 without TF32; PyTorch may choose its fastest algorithm (`cudnn.benchmark`). Two figures for each problem:
 
@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import kernelkeep as kk
-from common import chosen_devices, show
+from common import chosen_devices, row, show
 from kernelkeep.kernels import conv2d, gemm
 from kernelkeep.kernels.catalogue import find_kernel
 from kernelkeep.variants.measure import spread
@@ -335,16 +335,20 @@ def measured(cache: kk.ProgramCache, problem: Problem, options: argparse.Namespa
                 blocks = [looped(side.call, side.wait, count) for side in sides]
             # A GPU that was idle takes a while to reach its clock.
             figures = in_turn(blocks, options.rounds, options.seconds, pause, warm_seconds=0.3 if on_gpu else 0.0)
-            row = [cache.device.spec, problem.title, figure, figures.median(0) * 1e6, figures.share(0)]
-            row += [problem.flop / figures.median(0) * 1e-9]
+            made: list[Any] = [cache.device.spec, problem.title, figure, figures.median(0) * 1e6, figures.share(0)]
+            made += [problem.flop / figures.median(0) * 1e-9]
             if peer is None:
-                row += ["none", "", "", "", "", ""]
+                made += ["none", "", "", "", "", ""]
             else:
-                row += [peer.name, figures.median(1) * 1e6, figures.share(1), figures.ratio, verdict(figures.ratio)]
-                row += [f"{error:.1e}" + ("" if error is not None and error < 2e-5 else " WRONG")]
-            rows.append(row)
-            beside = "" if peer is None else f"; {peer.name} {row[7]:.2f} µs, {row[9]:.2f} × ours"
-            print(f"  {figure}: {row[3]:.2f} µs{beside}", file=sys.stderr, flush=True)
+                made += [peer.name, figures.median(1) * 1e6, figures.share(1), figures.ratio, verdict(figures.ratio)]
+                made += [f"{error:.1e}" + ("" if error is not None and error < 2e-5 else " WRONG")]
+                work = problem.title if figure == "device" else f"{problem.title} as a call"
+                note = "" if error is not None and error < 2e-5 else f"WRONG: the results differ by {error:.1e}"
+                row(work, made[3], "µs", peer=peer.name, its=made[7], goal=f"≥ {GOAL}", ratio=figures.ratio,
+                    device=cache.device.info, note=note)  # fmt: skip
+            rows.append(made)
+            beside = "" if peer is None else f"; {peer.name} {made[7]:.2f} µs, {made[9]:.2f} × ours"
+            print(f"  {figure}: {made[3]:.2f} µs{beside}", file=sys.stderr, flush=True)
     return rows
 
 
@@ -398,11 +402,18 @@ def main() -> None:
     parser.add_argument("kernels", nargs="*", help="gemm, conv2d, or a part of a problem's title")
     parser.add_argument("--device", help="such as cuda, opencl or opengl:0; all of them by default")
     parser.add_argument("--tune", type=float, default=0.0, metavar="SECONDS", help="tune each problem first")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=6.0, help="after which there are no more rounds")
+    parser.add_argument("--rounds", type=int, help="of each figure, instead of 7, or 15 with --long")
+    parser.add_argument(
+        "--seconds", type=float, help="after which there are no more rounds, instead of 2, or 6 with --long"
+    )
     parser.add_argument("--cache-dir", help="where tuning results are; the user's own by default")
-    parser.add_argument("--json", action="store_true", help="JSON lines in place of tables")
+    parser.add_argument("--long", action="store_true", help="15 rounds of each, in place of 7 or 2 seconds")
+    parser.add_argument(
+        "--json", nargs="?", const="", metavar="FILE", help="append the rows there; JSON lines without FILE"
+    )
     options = parser.parse_args()
+    options.rounds = options.rounds or (15 if options.long else 7)
+    options.seconds = options.seconds or (6.0 if options.long else 2.0)
     problems = [p for p in PROBLEMS if not options.kernels or any(name in p.title for name in options.kernels)]
     devices = chosen_devices()
     if not devices or not problems:
