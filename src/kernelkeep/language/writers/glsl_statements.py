@@ -14,6 +14,7 @@ from ..tree import (
     Construct,
     DoWhile,
     Expression,
+    If,
     Increment,
     Literal,
     Logical,
@@ -60,9 +61,17 @@ class GlslStatements(GlslArrays):
             return f"{self.x(e.operand, PRIMARY)} == false", LEVELS["=="]
         return super().unary(e)
 
+    def condition(self, e: Expression) -> str:
+        # NVIDIA's compiler leaves a loop with `x >= y` where it goes on for `x < y`, NaN or not; so with an empty branch.
+        return f"({self.x(e)}) == true" if _compares_floats(e) else super().condition(e)
+
+    def decision(self, s: If) -> str:
+        return super().decision(s) if s.then.statements else self.condition(s.condition)
+
     def do_loop(self, s: DoWhile) -> None:
         # NVIDIA's compiler evaluates `&&` of a `do … while` before the first round.
-        if self.emits(s.condition) or not any(isinstance(one, (Logical, Ternary)) for one in walk(s.condition)):
+        special = _compares_floats(s.condition) or any(isinstance(one, (Logical, Ternary)) for one in walk(s.condition))
+        if self.emits(s.condition) or not special:
             super().do_loop(s)
         else:
             self.loop_that_breaks(s)

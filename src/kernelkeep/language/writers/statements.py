@@ -124,7 +124,7 @@ class StatementWriter(OrderingWriter):
         return f"if ({condition}) {{"
 
     def if_statement(self, s: If) -> None:
-        condition, prefix = self.x(s.condition), ""
+        condition, prefix = self.decision(s), ""
         while True:
             self.line(prefix + self.if_head(condition))
             self.block(s.then)
@@ -138,8 +138,12 @@ class StatementWriter(OrderingWriter):
                 break
             s, prefix = nested, "} else "
             self.place = s.at.line or self.place
-            condition = self.x(s.condition)
+            condition = self.decision(s)
         self.line("}")
+
+    def decision(self, s: If) -> str:
+        """What an `if` asks."""
+        return self.x(s.condition)
 
     def emits(self, e: Expression | None) -> bool:
         """Whether statements are written before an expression."""

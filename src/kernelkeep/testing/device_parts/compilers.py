@@ -51,7 +51,7 @@ _ARRAY = _of(
 _NOT_LESS = _of("not_less", "z[i] = !(x[i] < x[n - 1]) ? 1 : 0; if (!(x[n - 1] >= x[i])) z[i] += 2;", x="f4", z="f4")
 _LOOPS = _of(
     "loops",
-    "int k = 0; while (x[i] < x[n - 1]) { if (++k > 3) break; } do { if (++k > 9) break; } while (x[i] < x[n - 1]); z[i] = k;",
+    "int k = 0; while (x[i] < x[n - 1]) { if (++k > 3) break; } do { if (++k > 9) break; } while (x[i] < x[n - 1]); z[i] = k; if (x[i] < x[n - 1]) {} else z[i] += 100;",
     x="f4", z="f4",
 )  # fmt: skip
 _SHORTS = _of(
@@ -115,7 +115,7 @@ class CompilerTests(DevicePart):
     def test_a_loop_ends_at_nan(self, device: Device) -> None:
         x = np.array([1.0, np.nan, 3.0, 2.0], "f4")
         _, z = self.run(device, _LOOPS, 1, x, np.zeros(4, "f4"), 4)
-        assert z.tolist() == [10.0, 1.0, 1.0, 1.0]
+        assert z.tolist() == [10.0, 101.0, 101.0, 101.0]
 
     def test_negative_shorts_are_large_as_unsigned_numbers(self, device: Device) -> None:
         size = len(_INTS)
