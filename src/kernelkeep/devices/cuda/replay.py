@@ -144,11 +144,19 @@ class CudaReplay(Replay):
             executable, graph, self._executable, self._graph = self._executable, self._graph, None, None
             if self.device.closed:
                 return
-            driver, discarded = self.device.driver, self.device.discarded
-            if executable is not None:
-                discarded.add(driver.cuGraphExecDestroy, executable)
-            if graph is not None:
-                discarded.add(driver.cuGraphDestroy, graph)
+            self.device.discarded.add(_destroy, self.device.driver, executable, graph)
+
+
+_destroying = threading.Lock()
+
+
+def _destroy(driver: Any, executable: Any, graph: Any) -> None:
+    """Destroy a graph and what was made of it, one after the other: the driver leaves it to the caller that no two threads do."""
+    with _destroying:
+        if executable is not None:
+            driver.cuGraphExecDestroy(executable)
+        if graph is not None:
+            driver.cuGraphDestroy(graph)
 
 
 def _copy_parameters(driver: Any, copy: Copy) -> Any:
