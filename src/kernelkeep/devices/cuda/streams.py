@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +14,16 @@ _HANDLES_KEPT = 256
 
 
 class Streams:
-    """The stream of a collected queue is destroyed once it has no work: until then `synchronize` waits for it too."""
+    """The stream of a collected queue serves the next one, as soon as it has no work.
+
+    None is destroyed before the device is closed: beside a kernel that never exits that would wait for it, and with ever more
+    streams some would share the hardware queue of that kernel and stand still behind it.
+    """
 
     def __init__(self, driver: Any, own: Any) -> None:
         self._driver = driver
         self._own = own
-        self._dropped: deque[Any] = deque()
-        self._dropping = threading.Lock()
+        self._free: deque[Any] = deque()
         self._handles: dict[int, Any] = {}
         self.queues: WeakSet[CudaQueue] = WeakSet()
 
@@ -35,31 +37,31 @@ class Streams:
         return handle
 
     def _all(self) -> list[Any]:
-        return [self._own, *(queue.cu_stream for queue in list(self.queues)), *self._dropped]
+        return [self._own, *(queue.cu_stream for queue in list(self.queues)), *list(self._free)]
 
     def synchronize(self) -> None:
         """Wait for all work on all streams."""
-        with self._dropping:
-            for stream in self._all():
-                self._driver.cuStreamSynchronize(stream)
+        for stream in self._all():
+            self._driver.cuStreamSynchronize(stream)
 
-    def drop(self, stream: Any) -> None:
-        """Destroy the stream of a collected queue, now or once it has no work."""
-        self._dropped.append(stream)
-        if not self._dropping.acquire(blocking=False):
-            return  # another thread waits for the streams or drops them
-        try:
-            for _ in range(len(self._dropped)):
-                one = self._dropped.popleft()
-                if self._driver.cuStreamQuery(one)[0] == self._driver.CUresult.CUDA_ERROR_NOT_READY:
-                    self._dropped.append(one)
-                else:
-                    self._driver.cuStreamDestroy(one)
-        finally:
-            self._dropping.release()
+    def take(self) -> Any:
+        """A stream that no queue has any more and that has no work; None if there is none."""
+        for _ in range(len(self._free)):
+            try:
+                one = self._free.popleft()
+            except IndexError:  # another thread took it
+                break
+            if self._driver.cuStreamQuery(one)[0] == self._driver.CUresult.CUDA_SUCCESS:
+                return one
+            self._free.append(one)
+        return None
+
+    def give(self, stream: Any) -> None:
+        """Return the stream of a queue. For finalisers: takes no lock and never waits."""
+        self._free.append(stream)
 
     def take_all(self) -> list[Any]:
         """All streams, to be destroyed. They have no work."""
         streams = self._all()
-        self._dropped.clear()
+        self._free.clear()
         return streams

@@ -30,7 +30,7 @@ class CudaQueue(Queue):
         super().__init__(device)
         flags = device.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         with device.current:
-            self.cu_stream = device.call(device.driver.cuStreamCreate, flags)
+            self.cu_stream = device.streams.take() or device.call(device.driver.cuStreamCreate, flags)
         device.streams.queues.add(self)
 
     def fence(self) -> CudaFence:
@@ -49,8 +49,7 @@ class CudaQueue(Queue):
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
-            if not self.device.closed:
-                self.device.discarded.add(self.device.streams.drop, self.cu_stream)
+            self.device.streams.give(self.cu_stream)
 
 
 class CudaFence(Fence):
