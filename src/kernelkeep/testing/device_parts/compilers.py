@@ -51,7 +51,8 @@ _ARRAY = _of(
 _NOT_LESS = _of("not_less", "z[i] = !(x[i] < x[n - 1]) ? 1 : 0; if (!(x[n - 1] >= x[i])) z[i] += 2;", x="f4", z="f4")
 _LOOPS = _of(
     "loops",
-    "int k = 0; while (x[i] < x[n - 1]) { if (++k > 3) break; } do { if (++k > 9) break; } while (x[i] < x[n - 1]); z[i] = k; if (x[i] < x[n - 1]) {} else z[i] += 100;",
+    "int k = 0; while (x[i] < x[n - 1]) { if (++k > 3) break; } do { if (++k > 9) break; } while (x[i] < x[n - 1]);\n"
+    "z[i] = k; if (x[i] < x[n - 1]) {} else z[i] += 100;",
     x="f4", z="f4",
 )  # fmt: skip
 _SHORTS = _of(
