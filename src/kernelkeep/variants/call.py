@@ -54,7 +54,7 @@ class Call:
         launch = self._launch or self.launch
         args, outputs = self.arguments(given)
         with cache.get(launch.source) as lease:
-            lease.kernel(launch.kernel).launch(launch.grid, args, launch.group)
+            lease.kernel(launch.kernel).launch(launch.grid, args, launch.group, shared_bytes=launch.shared_bytes)
         return results(outputs)
 
     def arguments(self, given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Array]]:

@@ -104,12 +104,12 @@ class Explorer:
         with self._cache.get(launch.source) as lease:
             kernel = lease.kernel(launch.kernel)
             if not timed:
-                kernel.launch(launch.grid, args, launch.group)
+                kernel.launch(launch.grid, args, launch.group, shared_bytes=launch.shared_bytes)
                 return
             with device.timing_lock:  # another thread's launch in between would be timed too
                 timer = device.timer()
                 with timer:
-                    kernel.launch(launch.grid, args, launch.group)
+                    kernel.launch(launch.grid, args, launch.group, shared_bytes=launch.shared_bytes)
                 fence = device.fence()
         with self._lock:
             self._unread.append((runner, timer, fence))

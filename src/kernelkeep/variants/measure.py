@@ -105,7 +105,9 @@ class Contender:
         self._replay: Replay | None = None
         try:
             kernel = self._lease.kernel(launch.kernel)
-            self._launches: list[Prepared] = [kernel.prepare(launch.grid, args, launch.group) for args in arguments]
+            self._launches: list[Prepared] = [
+                kernel.prepare(launch.grid, args, launch.group, shared_bytes=launch.shared_bytes) for args in arguments
+            ]
             self._next = itertools.cycle(self._launches)
             self._count = self._warm_up()
         except BaseException:

@@ -48,6 +48,7 @@ class Launch(NamedTuple):
     kernel: str | None
     grid: tuple[int, ...]
     group: tuple[int, ...] | None
+    shared_bytes: int = 0  # dynamic shared memory, for texts in a language that has it
 
 
 class Template:
@@ -59,7 +60,8 @@ class Template:
 
     A problem is a dict of named sizes. `arrays` has the shape of each buffer, in names of these, numbers or functions of all
     values; `scalars` what the problem does not name; `derived` adds values; `constants` are compiled into the text; `grid` and
-    `group` are numbers or functions of all values, the variant's among them.
+    `group` are numbers or functions of all values, the variant's among them, and so is `shared_bytes`, the dynamic shared
+    memory of a text in CUDA C.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Template:
         options: Sequence[str] = (),
         engine: TemplateEngine | None = None,
         nonnegative_remainders: bool = False,
+        shared_bytes: Size = 0,
     ) -> None:
         if engine not in (None, "jinja", "defines"):
             raise ArgumentError(f"engine must be 'jinja' or 'defines', got {engine!r}")
@@ -100,6 +103,7 @@ class Template:
         self._options = tuple(options)
         self._engine = engine
         self._nonnegative_remainders = nonnegative_remainders
+        self._shared_bytes = shared_bytes
         self._read_params: dict[str, tuple[Parameter, ...]] = {}
 
     # --- a problem's values
@@ -171,7 +175,8 @@ class Template:
         text = self._text(device.language)
         if group is None and not isinstance(text, Source):
             group = _group_of(text) if isinstance(text, PortableKernel) else (_DEFAULT_GROUP,)
-        return Launch(source, kernel, self._grid_of(device.language, values, variant, group), group)
+        grid = self._grid_of(device.language, values, variant, group)
+        return Launch(source, kernel, grid, group, self._size(self._shared_bytes, everything, "shared_bytes"))
 
     def compiled_in(self, values: Values) -> dict[str, Any]:
         """The values of the constants."""

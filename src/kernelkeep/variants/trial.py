@@ -58,6 +58,7 @@ class TrialLaunch(NamedTuple):
     grid: tuple[int, ...]
     group: tuple[int, ...] | None
     case: Case
+    shared_bytes: int = 0
 
 
 def failed(error: BaseException, otherwise: str) -> Outcome:
@@ -126,7 +127,7 @@ def _verify(
             args = tuple(arrays[p.name] if p.kind == "buffer" else case.scalars[p.name] for p in params)
             timer = device.timer()
             with timer:
-                kernel.launch(launch.grid, args, launch.group)
+                kernel.launch(launch.grid, args, launch.group, shared_bytes=launch.shared_bytes)
             device.synchronize()
             seconds = timer.seconds
             for param in params:
@@ -180,9 +181,14 @@ def _check(param: Parameter, found: Host, case: Case, tolerance: float) -> tuple
 
 
 def largest_error(result: Host, expected: Host) -> tuple[float, tuple[Any, ...]]:
-    """The largest difference relative to the largest value expected, and where it is. NaN equals NaN only."""
+    """The largest difference relative to the largest value expected, and where it is. NaN equals NaN only.
+
+    Where floats are expected of 16-bit words, these are bfloat16.
+    """
     if not result.size:
         return 0.0, ()
+    if result.dtype == np.uint16 and expected.dtype.kind == "f":
+        result = (result.astype("u4") << 16).view("f4")  # bfloat16, for which NumPy has no type
     if result.dtype.kind != "f":
         different = np.asarray(result != expected)
         return float(different.any()), np.unravel_index(int(np.argmax(different)), result.shape)

@@ -100,7 +100,10 @@ class TrialPool:
                     raise DeviceError(f"no process can be started to try variants in: {error}") from None
                 self._isolate = False
                 _log.warning("variants are tried in this process, because none can be started for it: %s", error)
-        trials = [TrialLaunch(launch.grid, launch.group, case) for launch, case in zip(launches, cases, strict=True)]
+        trials = [
+            TrialLaunch(launch.grid, launch.group, case, launch.shared_bytes)
+            for launch, case in zip(launches, cases, strict=True)
+        ]
         source, kernel = launches[0].source, launches[0].kernel
         with self._turns.together():
             return try_variant(self._cache, source, kernel, self._params, trials, self._tolerance)
@@ -164,7 +167,7 @@ class TrialPool:
                 self._stored[id(case)] = case, str(folder)
             folder_name = self._stored[id(case)][1]
         scalars = {name: value.item() for name, value in case.scalars.items()}
-        return StoredCase(folder_name, case.shapes, scalars, launch.grid, launch.group)
+        return StoredCase(folder_name, case.shapes, scalars, launch.grid, launch.group, launch.shared_bytes)
 
     def abandon(self) -> None:
         """Kill the workers that are running a candidate; nobody waits for the outcomes."""

@@ -70,7 +70,12 @@ def _compile(cache: ProgramCache, request: Compile) -> Outcome:
 def _try(cache: ProgramCache, request: Any) -> Outcome:
     try:
         launches = [
-            TrialLaunch(at.grid, at.group, Case.load(Path(at.folder), at.shapes, _typed(at.scalars, request.params)))
+            TrialLaunch(
+                at.grid,
+                at.group,
+                Case.load(Path(at.folder), at.shapes, _typed(at.scalars, request.params)),
+                at.shared_bytes,
+            )
             for at in request.cases
         ]
         source = request.program.source()

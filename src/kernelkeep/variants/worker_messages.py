@@ -57,6 +57,7 @@ class StoredCase(msgspec.Struct, frozen=True):
     scalars: dict[str, int | float]
     grid: tuple[int, ...]
     group: tuple[int, ...] | None
+    shared_bytes: int = 0
 
 
 class Try(msgspec.Struct, tag=True, frozen=True):

@@ -152,10 +152,19 @@ def test_shapes_grids_and_groups_from_numbers_names_and_functions() -> None:
 def test_by_default_the_only_size_is_the_shape_and_the_grid_covers_it() -> None:
     template = kk.Template(BODY, PARAMS)
     assert template.shape("y", {"n": 1000}) == (1000,)
-    assert launch(template, TIMES=1)[2:] == ((4,), (256,))
+    assert launch(template, TIMES=1)[2:4] == ((4,), (256,))
     # Neither a variant's numbers nor what is compiled in is a size.
-    assert launch(kk.Template(BODY, PARAMS, group=64, constants=["c"]), {"n": 65, "c": 9}, TIMES=1)[2:] == ((2,), (64,))
+    assert launch(kk.Template(BODY, PARAMS, group=64, constants=["c"]), {"n": 65, "c": 9}, TIMES=1)[2:4] == (
+        (2,),
+        (64,),
+    )
     assert launch(template, {"n": 0}, TIMES=1).grid == (1,)
+
+
+def test_dynamic_shared_memory_follows_the_variant() -> None:
+    assert launch(kk.Template(BODY, PARAMS), TIMES=1).shared_bytes == 0
+    template = kk.Template(BODY, PARAMS, shared_bytes=lambda v: v["TIMES"] * 1024)
+    assert launch(template, TIMES=3).shared_bytes == 3072
 
 
 def test_scalars_come_from_the_problem_or_from_scalars() -> None:

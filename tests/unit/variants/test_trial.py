@@ -33,3 +33,9 @@ def test_largest_error_of_integers_is_zero_or_one() -> None:
     assert largest_error(np.array([1, 2], "i4"), np.array([1, 2]))[0] == 0
     assert largest_error(np.array([1, 3], "i4"), np.array([1, 2])) == (1.0, (1,))
     assert largest_error(np.zeros(0, "f4"), np.zeros(0)) == (0.0, ())
+
+
+def test_words_of_which_floats_are_expected_are_bfloat16() -> None:
+    one, two = 0x3F80, 0x4000
+    found, at = largest_error(np.array([one, two, one], "u2"), np.array([1.0, 2.0, 1.5]))
+    assert found == pytest.approx(0.25) and at == (2,)
