@@ -196,6 +196,14 @@ _HOMES = {
     "trace_to_opentelemetry": "observe.tracing",
 }
 
+_MODULES = (
+    "errors",
+    "settings",
+)  # which modules here import by name: no words of Python kernels, so none is looked for
+
+# What nearly every program with a device uses: imported while the driver starts, when that takes no time.
+_WITH_A_DEVICE = ("kernelkeep.cache.program_cache", "kernelkeep.activity.diary")
+
 __all__ = [
     "AheadReport",
     "ArgumentError",
@@ -293,7 +301,8 @@ def __getattr__(name: str) -> object:
     if name == "fleet":  # kk.fleet.warm, without an import of its own
         return importlib.import_module("kernelkeep.fleet")
     home = _HOMES.get(name)
-    if home is None and not name.startswith("_"):  # kk.global_id, kk.f4 and the other words of Python kernels
+    # kk.global_id, kk.f4 and the other words of Python kernels
+    if home is None and not name.startswith("_") and name not in _MODULES:
         from .programs.python_words import find_word
 
         if (word := find_word(name)) is not None:
@@ -302,6 +311,10 @@ def __getattr__(name: str) -> object:
     if home is None:
         raise AttributeError(f"module 'kernelkeep' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"kernelkeep.{home}"), name)
+    if name == "open_device":
+        from .devices import meanwhile
+
+        meanwhile.wanted = _WITH_A_DEVICE
     globals()[name] = value
     return value
 

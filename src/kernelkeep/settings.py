@@ -18,9 +18,13 @@ Variables are read when they are asked for, so a program may set them after impo
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from .errors import ArgumentError
+
+TYPE_CHECKING = False  # what type checkers take for True
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAX_PROGRAMS = 100  # resident in memory
 MAX_DISK_BYTES = 1 << 30
@@ -46,6 +50,8 @@ def cache_dir(chosen: str | os.PathLike[str] | None = None) -> Path:
     Looks at no file: whether the folder can be used is found out where it is used. A relative path comes back relative
     where there is no current folder (it was removed) or no home folder.
     """
+    from pathlib import Path  # not with the first call of all: a driver may start meanwhile
+
     named = chosen if chosen is not None else os.environ.get("KERNELKEEP_CACHE_DIR")
     if named or chosen is not None:
         try:
@@ -73,6 +79,8 @@ def remotes() -> tuple[str, ...]:
 
 def keys_dir() -> Path:
     """Where the keys that sign and those that are trusted are kept."""
+    from pathlib import Path
+
     named = os.environ.get("KERNELKEEP_KEYS_DIR")
     if named:
         return Path(named).expanduser()
@@ -88,6 +96,8 @@ def live() -> bool:
 
 def live_dir() -> Path | None:
     """The folder in which processes are found; None for the usual one."""
+    from pathlib import Path
+
     named = os.environ.get("KERNELKEEP_LIVE", "")
     return Path(named) if Path(named).is_absolute() else None
 

@@ -16,17 +16,16 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, overload
 
 from .. import settings
 from ..errors import ArgumentError, DeviceError, KernelKeepError
 from . import forks
-from .info import DeviceInfo, DeviceList
 
 if TYPE_CHECKING:
     from .base import Device
     from .fingerprint import Fingerprint
+    from .info import DeviceInfo
     from .reference.device import ReferenceDevice, ReferenceSpec
 
 # The best first. hip has no devices, it only compiles ahead; reference interprets.
@@ -62,8 +61,7 @@ class Backend(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class _Registration:
+class _Registration(NamedTuple):
     origin: str  # where the module comes from, for messages and to tell one from another
     load: Callable[[], Any]
 
@@ -129,6 +127,8 @@ def list_devices(*, cache_dir: str | os.PathLike[str] | None = None) -> list[Dev
     used later: NVIDIA's OpenGL driver must know it before it is asked anything. `DeviceError` in a process that was forked
     from one that had loaded a driver.
     """
+    from .info import DeviceList
+
     found = [info for name in _names() for info in _ask(name, cache_dir) or ()]
     return DeviceList(sorted(found, key=lambda info: (info.is_interpreter, not info.is_gpu)))
 
@@ -163,9 +163,12 @@ def open_device(
     spec = settings.device_spec() if spec is None else spec
     if spec is None:
         return _open_best(folders)
-    if isinstance(spec, DeviceInfo):
-        forks.check_driver(spec.backend)
-        return backend_module(spec.backend).open_device(spec.index, **folders)
+    if not isinstance(spec, str):
+        from .info import DeviceInfo  # rarely needed, and the driver has not begun to start yet
+
+        if isinstance(spec, DeviceInfo):
+            forks.check_driver(spec.backend)
+            return backend_module(spec.backend).open_device(spec.index, **folders)
     if spec in KINDS:
         return _open_kind(spec, folders)
     backend, index = parse_spec(spec)

@@ -123,7 +123,7 @@ def test_nvrtc_compiles_for_architectures_from_sm_75_to_sm_120(tmp_path: Path) -
 
 @CUDA
 def test_a_gpu_runs_what_was_compiled_for_an_older_one_of_its_generation() -> None:
-    from kernelkeep.devices.cuda.ahead import loadable_architectures
+    from kernelkeep.devices.cuda.architectures import loadable_architectures
 
     assert loadable_architectures("sm_75") == ("sm_75",)
     assert loadable_architectures("sm_89") == ("sm_89", "sm_86", "sm_80")
@@ -133,11 +133,11 @@ def test_a_gpu_runs_what_was_compiled_for_an_older_one_of_its_generation() -> No
 
 
 @CUDA
-def test_a_missing_compiler_does_not_hide_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernelkeep.devices.cuda import compiler
+def test_a_missing_compiler_does_not_hide_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelkeep.devices.cuda import toolkit
 
     def missing() -> str:
         raise kk.DeviceError("CUDA needs NVRTC")
 
-    monkeypatch.setattr(compiler, "compiler_version", missing)
-    assert compiler.compiler_or_none() == "none"
+    monkeypatch.setattr(toolkit, "compiler_version", missing)
+    assert toolkit.compiler_or_none(tmp_path) == "none"

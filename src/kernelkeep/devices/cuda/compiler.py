@@ -6,80 +6,23 @@ parameters from the source.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import re
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ...errors import ArgumentError, DeviceError
-from ...installation import install_command
 from ...programs.signature import KernelSignature, declared, declared_kernel, read_heads, same_kernel
 from ...programs.source import Source
 from ...programs.translation_unit import compile_error, translation_unit
 from ..binary import Binary
 from .bindings import load_bindings
+from .toolkit import find_toolkit
 
 _COMPLAINT = re.compile(r"\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<message>[^\n]*)")
 # Every kernel has its own parameter bank in the cubin, and nothing else has one.
 _KERNEL_SECTION = re.compile(rb"\.nv\.constant0\.(\w+)\0")
 _PTX_ENTRY = re.compile(rb"\.entry\s+(\w+)")
-
-
-@cache
-def compiler_version() -> str:
-    """NVRTC's version and build, and a digest of the toolkit's headers."""
-    nvrtc = load_bindings("nvrtc")
-    try:
-        _, major, minor = nvrtc.nvrtcVersion()
-        from cuda.pathfinder import load_nvidia_dynamic_lib
-
-        path = load_nvidia_dynamic_lib("nvrtc").abs_path
-    except Exception as error:
-        message = f"CUDA needs NVRTC, which was not found ({error}); install it with: {install_command('cuda')}"
-        raise DeviceError(message.replace("\n", " ")) from None
-    build = ""
-    if path:
-        # The first page holds the build id; hashing all hundred megabytes would be slow.
-        with contextlib.suppress(OSError), Path(path).open("rb") as library:
-            build = "-" + hashlib.sha256(library.read(4096)).hexdigest()[:8]
-    return f"nvrtc {major}.{minor}{build} headers {_headers_identity()}"
-
-
-def compiler_or_none() -> str:
-    """`compiler_version`; "none" where there is no NVRTC: a device without it still runs what was compiled elsewhere."""
-    try:
-        return compiler_version()
-    except DeviceError:
-        return "none"
-
-
-@cache
-def _headers_identity() -> str:
-    """A digest of the names and sizes of the toolkit's headers, which come in packages of their own."""
-    digest = hashlib.sha256()
-    for folder in _toolkit_headers():
-        with contextlib.suppress(OSError):
-            for path in sorted(Path(folder).glob("*.h*")):
-                digest.update(f"{path.name} {path.stat().st_size}\n".encode())
-    return digest.hexdigest()[:8]
-
-
-@cache
-def _toolkit_headers() -> tuple[str, ...]:
-    """Folders of CUDA's own headers (cuda_fp16.h, cooperative_groups.h), if they are installed."""
-    from cuda.pathfinder import find_nvidia_header_directory
-
-    folders = []
-    for component in ("cudart", "cccl"):
-        with contextlib.suppress(Exception):
-            folder = find_nvidia_header_directory(component)
-            if folder:
-                folders.append(str(folder))
-    return tuple(folders)
 
 
 def compile_for(source: Source, architecture: str) -> bytes:
@@ -88,7 +31,7 @@ def compile_for(source: Source, architecture: str) -> bytes:
         raise ArgumentError(f"source {source.name} must be in cuda, got {source.language}")
     if not re.fullmatch(r"sm_\d+[af]?", architecture):
         raise ArgumentError(f"architecture must be like sm_90, got {architecture!r}")
-    compiler_version()  # raises a clear error if there is no NVRTC
+    toolkit = find_toolkit()  # raises a clear error if there is no NVRTC
     nvrtc = load_bindings("nvrtc")
     text = translation_unit(source).encode()
     status, program = nvrtc.nvrtcCreateProgram(text, f"{source.name}.cu".encode("utf-8", "replace"), 0, [], [])
@@ -96,7 +39,7 @@ def compile_for(source: Source, architecture: str) -> bytes:
     try:
         form, target = _target(nvrtc, architecture)
         options = [f"--gpu-architecture={target}", "--std=c++17"]
-        options += [f"--include-path={folder}" for folder in _toolkit_headers()]
+        options += [f"--include-path={folder}" for folder in toolkit.headers]
         options += source.options
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:

@@ -26,10 +26,9 @@ from ..fingerprint import Fingerprint
 from ..memory import AddressPart, MemoryHandle
 from ..replay import Step
 from ..resident_blocks import ResidentBlocks
-from .ahead import fingerprints_for
+from .architectures import fingerprints_for
 from .capabilities import read_capabilities
 from .code_loading import load_library, prepare_for_residents
-from .compiler import compile_for, compiler_or_none
 from .context import Current, Discarded, Events
 from .driver import count_devices, info_of, load_driver
 from .guests import CudaGuests
@@ -40,24 +39,19 @@ from .replay import CudaReplay
 from .residents import Residents
 from .streams import Streams
 from .synchronization import CudaFence, CudaQueue, CudaTimer, stream_of
+from .toolkit import compiler_or_none
 
 _CLOSE_TIMEOUT_SECONDS = 10.0  # for calls of other threads: one may be this thread's own, which never ends
 
 
-def open_device(
-    index: int | None = None,
-    *,
-    driver_cache_dir: str | os.PathLike[str] | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
-) -> CudaDevice:
-    """Open a device by index, the first by default. The two folders have no use here: a cubin is native code."""
+def open_started(index: int, cache_dir: str | os.PathLike[str] | None = None) -> CudaDevice:
+    """Open a device by index."""
     count = count_devices(load_driver())
-    index = index or 0
     if index >= count:
         from ..spec_hint import count_and_use
 
         raise DeviceError(f"there is no device cuda:{index}; CUDA has {count_and_use('cuda', count)}")
-    return CudaDevice(info_of(index))
+    return CudaDevice(info_of(index), cache_dir)
 
 
 class CudaDevice(Device):
@@ -69,7 +63,7 @@ class CudaDevice(Device):
     timer_class, lanes_class, queue_class = CudaTimer, CudaLanes, CudaQueue
     replays_whole = True
 
-    def __init__(self, info: DeviceInfo) -> None:
+    def __init__(self, info: DeviceInfo, cache_dir: str | os.PathLike[str] | None = None) -> None:
         driver = self.driver = load_driver()
         self._calls: list[None] = []  # one for each driver call under way; append and pop are atomic
         self._shutting_down = False
@@ -84,7 +78,7 @@ class CudaDevice(Device):
             vendor="NVIDIA",
             model=info.name,
             driver=info.driver,
-            compiler=compiler_or_none(),
+            compiler=compiler_or_none(cache_dir),
             architecture=self.architecture,
         )
         super().__init__(info, fingerprint, read_capabilities(self))
@@ -112,6 +106,8 @@ class CudaDevice(Device):
     # --- programs
 
     def compile_program(self, source: Source) -> bytes:
+        from .compiler import compile_for  # what a cache has needs no compiler
+
         return compile_for(source, self.architecture)
 
     def load_program(self, binary: bytes, *, eager: bool = True) -> CudaProgram:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -70,6 +69,6 @@ def info_of(index: int) -> DeviceInfo:
     )
 
 
-def list_devices(cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
+def list_devices() -> list[DeviceInfo]:
     """Every CUDA device."""
     return [info_of(index) for index in range(count_devices(load_driver()))]

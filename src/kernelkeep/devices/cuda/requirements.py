@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...installation import install_command
-from ...programs.source import Source
 from ..requirements import Check, check, check_package
 
 hint = "an NVIDIA GPU and its driver"
@@ -20,6 +19,7 @@ def needs() -> Iterator[Check]:
 
 
 def _compile() -> str:
+    from ...programs.source import Source
     from .compiler import compile_for
 
     nvrtc: Any = importlib.import_module("cuda.bindings.nvrtc")

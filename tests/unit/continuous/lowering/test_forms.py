@@ -176,10 +176,10 @@ def test_opengl_has_room_for_the_samples() -> None:
 @pytest.fixture(scope="module")
 def compile_for() -> Any:
     """NVRTC, which needs no GPU."""
-    from kernelkeep.devices.cuda import compiler
+    from kernelkeep.devices.cuda import compiler, toolkit
 
     try:
-        compiler.compiler_version()
+        toolkit.compiler_version()
     except kk.DeviceError as error:
         skip_backend("cuda", str(error))
     return compiler.compile_for

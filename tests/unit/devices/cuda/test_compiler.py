@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.devices.cuda import compiler
+from kernelkeep.devices.cuda import compiler, toolkit
 from kernelkeep.devices.cuda.bindings import load_bindings
 from kernelkeep.testing import skip_backend
 
@@ -16,7 +16,7 @@ from kernelkeep.testing import skip_backend
 def test_a_failure_without_a_log_is_named_and_harms_no_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty log has one byte, and Python has one object for each byte."""
     try:
-        compiler.compiler_version()
+        toolkit.compiler_version()
     except kk.DeviceError as error:
         skip_backend("cuda", str(error))
     nvrtc = load_bindings("nvrtc")

@@ -16,7 +16,7 @@ from ...programs.source import Source
 from ..ahead import architecture_fingerprint
 from ..fingerprint import Fingerprint
 from .bindings import load_bindings
-from .compiler import compile_for, compiler_version
+from .toolkit import compiler_version
 
 _EMBEDDED = frozenset((72, 87, 88, 101, 110))
 _NOT_EMBEDDED = (121, 120, 107, 103, 100, 90, 89, 86, 80, 75)
@@ -38,6 +38,8 @@ class CudaAhead:
         return _offered()
 
     def compile(self, source: Source, architecture: str) -> bytes:
+        from .compiler import compile_for  # what a cache has needs no compiler
+
         return compile_for(source, architecture)
 
     def fingerprint(self, architecture: str) -> Fingerprint:

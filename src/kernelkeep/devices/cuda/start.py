@@ -1,0 +1,55 @@
+"""Starts the driver and a device's context in a thread, while the thread that opens the device imports what it needs for it.
+
+Starting takes the driver a quarter of a second and needs no Python, so the imports come for nothing. Whatever goes wrong here is
+said by the calls that follow in the opening thread: they ask the driver for the same again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from typing import Any
+
+from .. import forks
+
+_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+
+_begun = False  # the driver is started once in a process
+
+
+class DriverStart:
+    """`with DriverStart(index):` has the driver start; the context it made is the device's, or is given back, at the end."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._thread: threading.Thread | None = None
+        self._release: Any = None
+
+    def __enter__(self) -> None:
+        global _begun
+        if _begun:
+            return
+        _begun = True
+        forks.before_driver("cuda")
+        self._thread = threading.Thread(target=self._start, name="kernelkeep-cuda-start")
+        self._thread.start()
+
+    def _start(self) -> None:
+        try:
+            driver = ctypes.CDLL(_LIBRARY)
+            device, context = ctypes.c_int(), ctypes.c_void_p()
+            if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), self._index):
+                return
+            if not driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device):
+                release = getattr(driver, "cuDevicePrimaryCtxRelease_v2", driver.cuDevicePrimaryCtxRelease)
+                self._release = lambda: release(device)
+        except (OSError, AttributeError):  # there is no driver, or an old one
+            return
+
+    def __exit__(self, *exc: object) -> None:
+        if self._thread is None:
+            return
+        self._thread.join()
+        if self._release is not None:
+            self._release()  # the opened device holds the context itself
