@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kernelkeep.devices import forks
 from kernelkeep.devices.cuda import start
 
 
@@ -38,7 +39,7 @@ class Driver:
 @pytest.fixture(autouse=True)
 def first_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "_begun", False)
-    monkeypatch.setattr(start.forks, "before_driver", lambda backend: None)
+    monkeypatch.setattr(forks, "before_driver", lambda backend: None)
 
 
 def test_the_context_is_held_in_the_block_and_given_back_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
