@@ -14,7 +14,7 @@ Coupling = Literal["independent", "neighbours", "queue"]
 TemplateEngine = Literal["jinja", "defines"]
 ProgramOrigin = Literal["memory", "disk", "remote", "compiled"]
 StopReason = Literal["done", "body", "until", "empty", "interrupted"]
-SelectionBasis = Literal["pinned", "deterministic", "exact", "nearest", "architecture", "default", "untried"]
+SelectionBasis = Literal["pinned", "deterministic", "exact", "nearest", "architecture", "model", "default", "untried"]
 FaultKind = Literal[
     "",
     "out of bounds",

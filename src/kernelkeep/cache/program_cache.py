@@ -144,6 +144,8 @@ class ProgramCache:
         # The hot path's own names: a lookup and a tick.
         self._hot = self.loaded.hot
         self._tick = self.loaded.next_tick
+        # What the layers above keep with the cache, by keys of their own. Emptied when it is closed.
+        self.memo: dict[Any, Any] = {}
         self._named_ahead = False  # whether a program that was compiled ahead was loaded by its name
         self.closed = False
         self._tenants: WeakSet[_Closable] = WeakSet()
@@ -474,6 +476,7 @@ class ProgramCache:
         if self.closed:
             return
         self.closed = True
+        self.memo.clear()
         discard_open_cache(self)
         try:
             for tenant in list(self._tenants):
@@ -519,6 +522,7 @@ class ProgramCache:
     def lose(self) -> None:
         """This process was forked from the cache's. Nothing is found from here on; leases do nothing when they end."""
         self.closed = True
+        self.memo.clear()
         self.loaded.lose()
 
     @property

@@ -200,6 +200,14 @@ class Device(ABC):
         """Whether a launch takes an array, and it begins at a multiple of `nbytes`; views and other libraries' memory may not."""
         return array.offset % max(nbytes, self.capabilities.view_alignment) == 0
 
+    def count_processors(self) -> int:
+        """How many processors run groups beside each other (multiprocessors, compute units); 0 where the driver does not say."""
+        return 0
+
+    def memory_bytes_per_second(self) -> float:
+        """How fast the device's memory is by the driver's own figures; 0 where the driver does not say."""
+        return 0.0
+
     def part_of(self, handle: Any, offset: int, nbytes: int) -> Any:
         """A handle of `nbytes` of a handle's memory, which keeps it alive; `offset` is a multiple of the `view_alignment`.
 

@@ -114,6 +114,8 @@ def parse_dtype(dtype: Any) -> np.dtype[Any]:
     except (TypeError, ValueError, SyntaxError):
         raise ArgumentError(f"dtype must be a NumPy dtype or its name, got {dtype!r}") from None
     _check_kind(parsed)
+    if parsed.isnative:
+        return parsed  # the very object: launches compare dtypes by identity first
     native: np.dtype[Any] = parsed.newbyteorder("=")
     return native
 

@@ -24,10 +24,18 @@ class Recycler:
         self._device = device
         self.blocks: deque[tuple[int, Any]] = deque()  # the latest first
         self._max_bytes = min(_MAX_BYTES, device.memory_info().total_bytes // _SHARE)
+        self._largest = 0  # of the blocks there ever were
         self._closed = False
 
     def take(self, nbytes: int) -> Any:
         """A free block of this size; None if there is none."""
+        try:
+            latest = self.blocks.popleft()
+        except IndexError:
+            return None
+        if latest[0] == nbytes:  # as a rule: a loop makes and drops results of one size
+            return latest[1]
+        self.blocks.appendleft(latest)
         for block in list(self.blocks):
             if block[0] == nbytes:
                 try:
@@ -41,9 +49,13 @@ class Recycler:
         """Keep a block for reuse and drop the oldest ones above the limits; False if it is too large to keep."""
         if self._closed or self._device.closed or nbytes > self._max_bytes:
             return False
+        if nbytes > self._largest:
+            self._largest = nbytes
         self.blocks.appendleft((nbytes, handle))
-        while len(self.blocks) > _MAX_BLOCKS or sum(size for size, _ in list(self.blocks)) > self._max_bytes:
-            self._drop_oldest(collected=True)
+        count = len(self.blocks)
+        if count > _MAX_BLOCKS or count * self._largest > self._max_bytes:
+            while len(self.blocks) > _MAX_BLOCKS or sum(size for size, _ in list(self.blocks)) > self._max_bytes:
+                self._drop_oldest(collected=True)
         return True
 
     def _drop_oldest(self, *, collected: bool) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..devices.base import Device
 
 MAX_ELEMENTS = (1 << 31) - (1 << 24)  # kernels count with 32 bits, and up to a tile past the end
-_ALIGNED = 16  # bytes; kernels read four floats at once
+ALIGNED = 16  # bytes; kernels read four floats at once
 
 
 def device_of(cache: Any) -> Device:
@@ -38,7 +38,7 @@ def to_device(device: Device, value: Any, name: str, dimensions: int) -> Array:
         raise ArgumentError(f"{name} must have {dimensions} dimensions, got the shape {array.shape}")
     if array.size > MAX_ELEMENTS:
         raise ArgumentError(f"{name} has {array.size:,} elements; kernels count them with 32 bits")
-    return array if device.is_aligned(array, _ALIGNED) else device.array(array)
+    return array if device.is_aligned(array, ALIGNED) else device.array(array)
 
 
 def _packed(value: Any) -> Any:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -18,6 +19,8 @@ from ..variants.tuned import Tuned
 if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
     from ..devices.base import Device
+    from ..variants.call import Call
+    from ..variants.time_model import TimeModel
 
 
 def template_kind(device: Device) -> str:
@@ -45,6 +48,9 @@ class KernelTemplates:
     scalars: Mapping[str, Any] = field(default_factory=dict)
     check_scalars: Mapping[str, Any] = field(default_factory=dict)
     derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda problem: {}
+    # For GPUs: templates beside *tiled* that suit other problems, and what estimates the times of each one's variants.
+    also: tuple[str, ...] = ()
+    model: Callable[[str], TimeModel | None] = lambda kind: None
     _tuned: dict[tuple[str, int], Tuned] = field(default_factory=dict, init=False)
 
     def run(
@@ -55,19 +61,36 @@ class KernelTemplates:
         explore: float | bool,
         deterministic: bool | None,
     ) -> None:
-        """Run the best variant known. Where every variant of the device's own template is known to fail, run the plain
-        template's."""
+        """Run the best variant known, and try others where `explore` says so."""
+        call, tuned = self.find(cache, problem, deterministic)
+        if explore and tuned is not None:
+            tuned.run(cache, problem, explore=explore, deterministic=deterministic, **arguments)
+        else:
+            call.run(cache, arguments)
+
+    def find(
+        self, cache: ProgramCache, problem: Mapping[str, int], deterministic: bool | None
+    ) -> tuple[Call, Tuned | None]:
+        """The best variant known, ready to be called, and the tuned kernel with the others.
+
+        Where every variant of the device's own template is known to fail, it is the plain template's, and there are no others.
+        """
         device = cache.device
         limit = device.capabilities.max_loop_rounds
         if limit is not None:
             self._check_loops(device, problem, limit)
-        try:
-            self.tuned_for(device).run(cache, problem, explore=explore, deterministic=deterministic, **arguments)
-        except VariantError:
-            if template_kind(device) == "plain":
-                raise
+        found: list[tuple[Call, Tuned]] = []
+        for kind in self._kinds(device):
+            tuned = self.tuned(kind, device.capabilities.shared_bytes)
+            try:
+                found.append((tuned.call(cache, problem, deterministic), tuned))
+            except VariantError:
+                if kind == "plain":
+                    raise
+        if not found:
             plain = self.tuned("plain", device.capabilities.shared_bytes)
-            plain.run(cache, problem, deterministic=deterministic, **arguments)
+            return plain.call(cache, problem, deterministic), None
+        return found[0] if len(found) == 1 else min(found, key=lambda one: _expected(device, *one))
 
     def _check_loops(self, device: Device, problem: Mapping[str, int], limit: int) -> None:
         """Refuse a problem whose loops the device would cut short: the result would be wrong."""
@@ -76,9 +99,16 @@ class KernelTemplates:
             where = f"{device.info.name}, which ends loops after {limit:,}"
             raise Unsupported("long loops", f"sums over {rounds:,} rounds are too long for {where}")
 
-    def tuned_for(self, device: Device) -> Tuned:
-        """The tuned kernel for a device."""
-        return self.tuned(template_kind(device), device.capabilities.shared_bytes)
+    def tuned_for(self, device: Device, problem: Mapping[str, Any] | None = None) -> Tuned:
+        """The tuned kernel for a device; with a problem, that of the template which is expected to suit the problem best."""
+        several = [self.tuned(kind, device.capabilities.shared_bytes) for kind in self._kinds(device)]
+        if problem is None or len(several) == 1:
+            return several[0]
+        return min(several, key=lambda tuned: _estimate(device, tuned, problem))
+
+    def _kinds(self, device: Device) -> tuple[str, ...]:
+        kind = template_kind(device)
+        return (kind, *self.also) if kind == "tiled" else (kind,)
 
     def tuned(self, kind: str, max_shared_bytes: int) -> Tuned:
         """The tuned kernel of one kind of template, without the variants that need more shared memory."""
@@ -122,4 +152,21 @@ class KernelTemplates:
             check_scalars=self.check_scalars,
             work=self.work,
             shipped=shipped,
+            model=self.model(kind),
         )
+
+
+def _expected(device: Device, call: Call, tuned: Tuned) -> float:
+    """How long a call takes, as far as that is known; a pinned variant comes before all others."""
+    if call.selection.basis == "pinned":
+        return -1.0
+    if call.selection.expected_ms is not None:
+        return call.selection.expected_ms
+    return _estimate(device, tuned, call.problem)
+
+
+def _estimate(device: Device, tuned: Tuned, problem: Mapping[str, Any]) -> float:
+    model, values = tuned.definition.model, tuned.definition.template.values(problem)
+    best = None if model is None else model.best(device, values)
+    found = None if model is None or best is None else model.milliseconds(device, values, best)
+    return math.inf if found is None else found

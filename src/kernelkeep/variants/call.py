@@ -45,6 +45,11 @@ class Call:
             self._launch = self._definition.launch(self._device, values, self.selection.variant)
         return self._launch
 
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What the kernel takes, in its order."""
+        return self._definition.template.params(self._device.language)
+
     def choose(self, selection: Selection, launch: Launch) -> None:
         """Run another variant from now on."""
         self.selection, self._launch = selection, launch

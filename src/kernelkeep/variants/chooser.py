@@ -36,7 +36,7 @@ class Chooser:
         self._device = records.device
         self._values = self._definition.template.values(self.problem)
         self._check_problem()
-        self._default = self._definition.space.default(self._values)
+        self._default = self._definition.default(self._device, self._values)
         self._allowed: dict[str, Variant | None] = {}
 
     def choose(self, deterministic: bool) -> Selection:
@@ -59,6 +59,8 @@ class Chooser:
             failures=self._failures(here),
             others=self._others,
             deterministic=deterministic,
+            estimate=self._estimate,
+            least_ms=self._least_milliseconds(),
         )
         chosen = select(known)
         if any(choice.pinned and choice.problem == self.problem and choice not in usable for choice in choices):
@@ -107,6 +109,15 @@ class Chooser:
         for variant in self._definition.space.around(self._default, self._values):
             if self._digest(variant) is not None:
                 yield variant
+
+    def _estimate(self, problem: Problem, variant: Mapping[str, Any]) -> float | None:
+        model = self._definition.model
+        return None if model is None else self._attempt(lambda: model.milliseconds(self._device, problem, variant))
+
+    def _least_milliseconds(self) -> float:
+        """How long it takes at least to read and write every array once; 0 where the memory's speed is not known."""
+        speed = self._device.memory_bytes_per_second()
+        return self._definition.bytes_moved(self._values) / speed * 1e3 if speed else 0.0
 
     # --- other problems, from records: the user's functions may fail on them
 

@@ -10,14 +10,17 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..cache.key import digest_of
 from ..errors import ArgumentError
 from ..programs.signature import Parameter
 from ..programs.source import Source
 from .case import Case, Inputs, Reference, make_case, ragged_problem
 from .record import Record, decode_lines
-from .space import VariantSpace
+from .space import Variant, VariantSpace
 from .template import Launch, Template
+from .time_model import TimeModel
 from .trial import default_tolerance
 
 if TYPE_CHECKING:
@@ -49,6 +52,7 @@ class Definition:
     given_work: Callable[[Problem], float] | None
     shipped_files: tuple[Path, ...]
     deterministic: bool
+    model: TimeModel | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -78,6 +82,11 @@ class Definition:
         """A variant's source, as the cache is asked for it."""
         return self.launch(device, self.template.values(problem or {}), variant).source
 
+    def default(self, device: Device, values: Mapping[str, Any]) -> Variant:
+        """What runs where nothing was measured: what the model expects to be fastest, else the space's default."""
+        best = None if self.model is None else self.model.best(device, values)
+        return self.space.default(values) if best is None else Variant(best)
+
     @cached_property
     def dtype(self) -> str:
         """The type of the first output."""
@@ -93,6 +102,11 @@ class Definition:
             return float(self.given_work(problem))
         values = self.template.values(problem)
         return float(sum(prod(self.template.shape(p.name, values)) for p in self._params if p.kind == "buffer"))
+
+    def bytes_moved(self, values: Mapping[str, Any]) -> int:
+        """The bytes of all arrays: each is read or written once at least."""
+        buffers = [p for p in self._params if p.kind == "buffer"]
+        return sum(prod(self.template.shape(p.name, values)) * np.dtype(p.dtype).itemsize for p in buffers)
 
     # --- verification
 

@@ -20,14 +20,16 @@ from .values import in_words
 
 _OTHER_CONSTANT = 1.0  # a different constant counts as much as a size twice as large
 _TIE = 0.03
+_MODEL_MARGIN = 0.1  # by which a model must expect another variant to be faster than a measured neighbour's
 
 
 class Selection(msgspec.Struct, frozen=True):
     """The variant to run. `reason` is for people; `basis` is its short form, one of pinned, deterministic, exact, nearest,
-    architecture, default and untried (the default is known to fail, and this one was never tried).
+    architecture, model, default and untried (the default is known to fail, and this one was never tried).
 
-    `expected_ms` is a measurement where `distance` is 0, an estimate from the nearest problem otherwise, and None where
-    nothing was ever measured. `distance` counts doublings between this problem and the one that was measured.
+    `expected_ms` is a measurement where `distance` is 0, else an estimate from the nearest problem or by the kernel's model,
+    and None where there is neither. No estimate is below the time in which the device's memory can move the arrays.
+    `distance` counts doublings between this problem and the one that was measured.
     """
 
     variant: Variant
@@ -60,6 +62,9 @@ class Knowledge(msgspec.Struct, frozen=True):
     failures: KnownFailures
     others: Callable[[], Iterator[Variant]]  # all but the default, those most like it first
     deterministic: bool = False  # measurements do not count
+    # How long a variant takes on a problem, as far as a model knows; and the least time for the bytes of this one.
+    estimate: Callable[[Mapping[str, Any], Mapping[str, Any]], float | None] = lambda problem, variant: None
+    least_ms: float = 0.0
 
 
 def select(known: Knowledge) -> Selection:
@@ -85,8 +90,18 @@ def select(known: Knowledge) -> Selection:
                 there = [r for r in there if r.variant in decided and _is_usable(r, known)] or there
             best = _fastest_fitting(there, known)
             if best is not None and best.median_ms is not None:
+                if far and _is_overruled(best, known):
+                    break
                 return _found(best, known, far, basis if basis == "architecture" or not far else "nearest")
     return _unmeasured(known)
+
+
+def _is_overruled(best: Record, known: Knowledge) -> bool:
+    """Whether the model expects the default to be clearly faster here than what was fastest for another problem."""
+    default, other = known.estimate(known.problem, known.default), known.estimate(known.problem, best.variant)
+    if default is None or known.failures.failure_of(known.default) is not None:
+        return False
+    return other is None or default * (1 + _MODEL_MARGIN) < other
 
 
 def _pinned(variant: Variant, known: Knowledge) -> Selection:
@@ -102,6 +117,10 @@ def _unmeasured(known: Knowledge) -> Selection:
     default, failures = known.default, known.failures
     failure = failures.failure_of(default)
     if failure is None:
+        estimate = known.estimate(known.problem, default)
+        if estimate is not None:
+            reason = f"{default} is expected to be the fastest for this problem, which was never measured; tune() would"
+            return Selection(default, reason, max(estimate, known.least_ms), None, "model")
         reason = (
             f"{default} is the default: nothing was measured on {known.device_name} or on another "
             f"{known.architecture}; tune() would"
@@ -198,7 +217,7 @@ def _found(best: Record, known: Knowledge, far: float, basis: SelectionBasis) ->
         if choice is not None and variant == choice.variant and "tie" in choice.reason:
             reason = f"{variant} is kept for this problem: {there}; {choice.reason}"
         return Selection(variant, reason, milliseconds, 0.0, basis)
-    expected = milliseconds * (_scale(best.problem, known) if far else 1.0)
+    expected = max(milliseconds * _scale(best, known), known.least_ms) if far else milliseconds
     problem = "this problem" if not far else f"the nearest problem measured ({in_words(best.problem)})"
     where = (
         "on this device" if basis == "nearest" else f"on {best.device_name}, which is {known.architecture} as this one"
@@ -207,9 +226,11 @@ def _found(best: Record, known: Knowledge, far: float, basis: SelectionBasis) ->
     return Selection(variant, reason, expected, far, basis)
 
 
-def _scale(problem: Mapping[str, Any], known: Knowledge) -> float:
-    """How many times as much work this problem is as another."""
-    here, there = known.work(known.problem), known.work(problem)
+def _scale(best: Record, known: Knowledge) -> float:
+    """How many times as long this problem takes as another: by the model, else by the amount of work."""
+    here, there = known.estimate(known.problem, best.variant), known.estimate(best.problem, best.variant)
+    if here is None or there is None:
+        here, there = known.work(known.problem), known.work(best.problem)
     return here / there if here and there and there > 0 else 1.0
 
 

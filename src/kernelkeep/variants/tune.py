@@ -66,7 +66,7 @@ class Tuning:
         template = self._definition.template
         self._values = template.values(problem)
         self._params = template.params(self._device.language)
-        self._default = self._definition.space.default(self._values)
+        self._default = self._definition.default(self._device, self._values)
         self._search = Search(self._definition.space, self._values, self._first_variants())
         if budget_seconds is None and (self._search.size or math.inf) > _SMALL_SPACE:
             budget_seconds = _DEFAULT_SECONDS

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .case import Inputs, Reference
     from .explore import Explorer
     from .report import Attempt, TuneReport
+    from .time_model import TimeModel
 
 _DEFAULT_SHARE = 0.05  # of `explore=True`
 _MAX_CALLS = 4096  # problems that are kept; a program whose sizes never repeat must not grow without limit
@@ -44,7 +45,8 @@ class Tuned:
     the kernel are verified too. `inputs(values, rng)` may make the numbers where random ones will not do.
 
     `work(problem)` says how much there is to compute, to estimate the time of one problem from another's; by default it
-    is the number of elements of all arrays. `shipped` are files of records that come with the kernel.
+    is the number of elements of all arrays. `shipped` are files of records that come with the kernel. `model`, a
+    `TimeModel`, estimates the time of variants on problems that were never measured.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Tuned:
         work: Callable[[Mapping[str, Any]], float] | None = None,
         shipped: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
         deterministic: bool = False,
+        model: TimeModel | None = None,
     ) -> None:
         files = [shipped] if isinstance(shipped, str | PathLike) else shipped
         self.definition = Definition(
@@ -75,6 +78,7 @@ class Tuned:
             work,
             tuple(Path(path) for path in files),
             deterministic,
+            model,
         )
         self._deterministic = deterministic
         self._calls: weakref.WeakKeyDictionary[ProgramCache, dict[Any, Call]] = weakref.WeakKeyDictionary()
@@ -206,6 +210,7 @@ class Tuned:
 
     def forget(self, cache: ProgramCache) -> None:
         """Read the records again at the next call: another process may have measured meanwhile."""
+        cache.memo.clear()
         for call in (self._calls.pop(cache, None) or {}).values():
             if call.explorer is not None:
                 call.explorer.close()

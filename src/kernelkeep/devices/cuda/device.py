@@ -281,6 +281,18 @@ class CudaDevice(Device):
         """How many multiprocessors it has."""
         return self.attribute(self.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
 
+    def count_processors(self) -> int:
+        return self.count_sms()
+
+    def memory_bytes_per_second(self) -> float:
+        names = self.driver.CUdevice_attribute
+        try:
+            kilohertz = self.attribute(names.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)
+            bits = self.attribute(names.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)
+        except (AttributeError, DeviceError):
+            return 0.0
+        return 2 * kilohertz * 1e3 * bits / 8  # twice a clock
+
     def call_freeing(self, function: Any, *args: Any, doing: str) -> Any:
         """`call` for an allocation. If there is no memory and frees are postponed, they are made and it is tried once more."""
         try:

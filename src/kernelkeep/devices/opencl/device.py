@@ -121,6 +121,9 @@ class OpenCLDevice(Device):
             shared_bytes=int(device.local_mem_size),
         )
 
+    def count_processors(self) -> int:
+        return int(self.cl_device.max_compute_units)
+
     # --- programs
 
     def compile_program(self, source: Source) -> bytes:

@@ -6,30 +6,72 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...cache.program_cache import ProgramCache
+    from ..plan import Plan
 
 __all__ = ["gemm"]
 
 
-def gemm(
-    cache: ProgramCache,
-    a: Any,
-    b: Any,
-    c: Any = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    out: Any = None,
-    explore: float | bool = 0.0,
-    deterministic: bool | None = None,
-) -> Any:
-    """alpha · a @ b + beta · c, for row-major float32 matrices, with the fastest variant known for this device.
+class Gemm:
+    """`gemm(cache, a, b)` and `gemm.plan(cache, a, b)`."""
 
-    NumPy in, NumPy out; device arrays in, a device array out; DLPack (PyTorch, CuPy, JAX) in, the same kind out. `out` is
-    a device array for the result; it may be `c` itself. The result is within 1e-5 of the exact one, relative to the
-    largest element (where all sums cancel: within 1e-6 of what they would be without signs).
+    __name__ = "gemm"
 
-    `explore`, a share of the time, tries other variants on real calls; `deterministic` ignores measurements.
-    """
-    from .operation import run
+    def __call__(
+        self,
+        cache: ProgramCache,
+        a: Any,
+        b: Any,
+        c: Any = None,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        out: Any = None,
+        explore: float | bool = 0.0,
+        deterministic: bool | None = None,
+    ) -> Any:
+        """alpha · a @ b + beta · c, for row-major float32 matrices, with the fastest variant known for this device.
 
-    return run(cache, a, b, c, alpha, beta, out, explore, deterministic)
+        NumPy in, NumPy out; device arrays in, a device array out; DLPack (PyTorch, CuPy, JAX) in, the same kind out. `out`
+        is a device array for the result; it may be `c` itself. The result is within 1e-5 of the exact one, relative to the
+        largest element (where all sums cancel: within 1e-6 of what they would be without signs).
+
+        `explore`, a share of the time, tries other variants on real calls; `deterministic` ignores measurements.
+        """
+        if c is None and not explore:
+            try:  # what a call with these shapes and options found
+                ready = cache.memo["gemm", a.shape, b.shape, alpha, beta, out is None, deterministic]
+            except (KeyError, AttributeError, TypeError):
+                ready = None  # this is the first one, or something is wrong, which is found below
+            if ready is not None:
+                result = ready.run(cache, a, b, out)
+                if result is not None:
+                    return result
+        from .operation import run
+
+        return run(cache, a, b, c, alpha, beta, out, explore, deterministic)
+
+    def plan(
+        self,
+        cache: ProgramCache,
+        a: Any,
+        b: Any,
+        out: Any = None,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        deterministic: bool | None = None,
+    ) -> Plan:
+        """The same as a prepared launch: `plan()` computes out = alpha · a @ b + beta · out, and returns `out`.
+
+        The arrays must be in the device's memory, and stay the same; what they hold may change from call to call. Without
+        `out` there is a new one, `plan.out`. Everything is checked here, so a call costs little more than the driver's launch.
+        """
+        from .operation import plan
+
+        return plan(cache, a, b, out, alpha, beta, deterministic)
+
+    def __repr__(self) -> str:
+        return "<gemm>"
+
+
+gemm = Gemm()

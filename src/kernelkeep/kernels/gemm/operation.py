@@ -10,6 +10,8 @@ import numpy as np
 from ...devices.array import Array
 from ...errors import ArgumentError
 from ..operands import device_of, like_input, output_array, to_device
+from ..plan import Plan, bound_operand
+from ..ready import ReadyCall, keep_ready
 from ..templates import KernelTemplates
 
 if TYPE_CHECKING:
@@ -55,25 +57,51 @@ def run(
     """`gemm` with every option resolved to a value."""
     device = device_of(cache)
     left, right = to_device(device, a, "a", 2), to_device(device, b, "b", 2)
-    (m, k), (inner, n) = left.shape, right.shape
-    if k != inner:
-        raise ArgumentError(f"a is {m} × {k} and b is {inner} × {n}: the inner sizes differ")
-    try:
-        scale, keep = np.float32(alpha), np.float32(beta)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"alpha and beta must be numbers, got {alpha!r} and {beta!r}") from None
-    target = output_array(device, out, (m, n), (left, right))
+    problem, scale, keep = _checked(left, right, alpha, beta)
+    shape = left.shape[0], right.shape[1]
+    target = output_array(device, out, shape, (left, right))
     if c is not None:
         _start_with(target, device, c, out, keep)
     elif keep and out is None:
         raise ArgumentError("with beta other than 0, gemm needs c")
-    if m and n and k:
-        problem = {"m": m, "n": n, "k": k}
+    if all(problem.values()):
         arguments = {"a": left, "b": right, "c": target, "alpha": scale, "beta": keep}
         GEMM.run(cache, problem, arguments, explore, deterministic)
+        if c is None and not explore and left is a and right is b:
+            call, _ = GEMM.find(cache, problem, deterministic)
+            key = ("gemm", left.shape, right.shape, alpha, beta, out is None, deterministic)
+            keep_ready(cache, key, ReadyCall(call, arguments, target))
     elif target.size:  # k is 0: an empty sum
-        target.copy_from(keep * target.numpy() if keep else np.zeros((m, n), "f4"))
+        target.copy_from(keep * target.numpy() if keep else np.zeros(shape, "f4"))
     return out if out is not None else like_input(target, a)
+
+
+def plan(
+    cache: ProgramCache, a: Any, b: Any, out: Any, alpha: float, beta: float, deterministic: bool | None
+) -> Plan:
+    """`gemm.plan` with every option resolved to a value."""
+    device = device_of(cache)
+    left, right = bound_operand(device, a, "a", 2), bound_operand(device, b, "b", 2)
+    problem, scale, keep = _checked(left, right, alpha, beta)
+    if not all(problem.values()):
+        raise ArgumentError(f"a plan needs work to do: a is {left.shape} and b is {right.shape}")
+    if keep and out is None:
+        raise ArgumentError("with beta other than 0, a plan of gemm needs out")
+    shape = left.shape[0], right.shape[1]
+    target = device.empty(shape) if out is None else output_array(device, out, shape, (left, right))
+    call, _ = GEMM.find(cache, problem, deterministic)
+    return Plan(cache, call, {"a": left, "b": right, "c": target, "alpha": scale, "beta": keep}, target)
+
+
+def _checked(left: Array, right: Array, alpha: Any, beta: Any) -> tuple[dict[str, int], np.float32, np.float32]:
+    """The problem, alpha and beta."""
+    (m, k), (inner, n) = left.shape, right.shape
+    if k != inner:
+        raise ArgumentError(f"a is {m} × {k} and b is {inner} × {n}: the inner sizes differ")
+    try:
+        return {"m": m, "n": n, "k": k}, np.float32(alpha), np.float32(beta)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"alpha and beta must be numbers, got {alpha!r} and {beta!r}") from None
 
 
 def _start_with(target: Array, device: Any, c: Any, out: Any, keep: np.float32) -> None:
