@@ -298,6 +298,81 @@ class KernelTests:
                 conv2d(cache, *positional, **named)
             assert "\n" not in str(caught.value)
 
+    # --- calls of shapes that were seen before, and plans
+
+    def test_calls_of_known_shapes_are_checked_and_correct(self, device: kk.Device, cache: kk.ProgramCache) -> None:
+        for seed in (1, 2, 3):  # the second and third find what the first one found
+            a, b = numbers(seed, 13, 20), numbers(seed + 9, 20, 12)
+            left, right = device.array(a), device.array(b)
+            check_gemm(gemm(cache, left, right), a, b)
+            check_gemm(gemm(cache, left, right, alpha=2), a, b, alpha=2)
+            into = device.full((13, 12), np.nan, "f4")
+            assert gemm(cache, left, right, out=into) is into
+            check_gemm(into, a, b)
+            x, w = numbers(seed, 1, 2, 8, 9), numbers(seed + 9, 3, 2, 3, 3)
+            check_conv2d(conv2d(cache, device.array(x), device.array(w), padding=(1, 1)), x, w, (1, 1))
+        check_gemm(gemm(cache, a, b), a, b)  # NumPy's, of the same shapes
+        with pytest.raises(kk.ArgumentError, match="float32"):
+            gemm(cache, device.array(a.astype("i4")), right)
+        square = device.array(numbers(1, 12, 12))
+        gemm(cache, square, square)
+        with pytest.raises(kk.ArgumentError, match="operands"):
+            gemm(cache, square, square, out=square)
+        with pytest.raises(kk.ArgumentError, match="needs c"):
+            gemm(cache, left, right, beta=1.0)
+        with pytest.raises(kk.ArgumentError, match="stride"):
+            conv2d(cache, device.array(x), device.array(w), (1, 1), True)
+        left.close()
+        with pytest.raises(kk.DeviceError, match="closed"):
+            gemm(cache, left, right)
+
+    def test_a_plan_computes_anew_at_every_call(self, device: kk.Device, cache: kk.ProgramCache) -> None:
+        a, b, c = numbers(1, 33, 17), numbers(2, 17, 20), numbers(3, 33, 20)
+        left, right, into = device.array(a), device.array(b), device.array(c)
+        with gemm.plan(cache, left, right) as plan, gemm.plan(cache, left, right, into, alpha=0.5, beta=2.0) as adding:
+            check_gemm(plan(), a, b)
+            assert plan() is plan.out and plan.selection.variant
+            left.copy_from(a + 1)
+            check_gemm(plan(), a + 1, b)
+            assert adding() is into
+            check_gemm(into, a + 1, b, c, alpha=0.5, beta=2.0)
+            graph = kk.Graph(device)
+            graph.add(plan.launch)
+            left.copy_from(a)
+            graph.launch()
+            check_gemm(plan.out, a, b)
+            graph.close()
+        with pytest.raises(kk.DeviceError, match="plan is closed"):
+            plan()
+        x, w = numbers(1, 2, 3, 9, 8), numbers(2, 4, 3, 3, 3)
+        with conv2d.plan(cache, device.array(x), device.array(w), padding=1, stride=2) as convolution:
+            check_conv2d(convolution(), x, w, (1, 1), (2, 2))
+
+    def test_a_plan_rejects_what_it_cannot_bind(self, device: kk.Device, cache: kk.ProgramCache) -> None:
+        a = device.array(numbers(1, 4, 4))
+        for wrong, said in (
+            (lambda: gemm.plan(cache, numbers(1, 4, 4), a), "a of a plan must be in the device's memory"),
+            (lambda: gemm.plan(cache, a, a, beta=1.0), "needs out"),
+            (lambda: gemm.plan(cache, a, a, a), "operands"),
+            (lambda: gemm.plan(cache, device.empty((0, 4)), a), "needs work"),
+            (lambda: conv2d.plan(cache, a, a), "x must have 4 dimensions"),
+        ):
+            with pytest.raises(kk.ArgumentError, match=said):
+                wrong()
+
+    def test_a_pin_counts_at_once_for_known_shapes(self, device: kk.Device, cache: kk.ProgramCache) -> None:
+        a, b, problem = numbers(1, 21, 22), numbers(2, 22, 24), {"m": 21, "n": 24, "k": 22}
+        left, right = device.array(a), device.array(b)
+        gemm(cache, left, right)
+        tuned = GEMM.tuned_for(device, problem)
+        other = next(v for v in tuned.space.variants(problem) if v != tuned.select(cache, problem).variant)
+        tuned.pin(cache, problem, other)
+        assert gemm.plan(cache, left, right).selection.variant == other
+        compiled = cache.stats().compiles
+        check_gemm(gemm(cache, left, right), a, b)
+        assert cache.stats().compiles == compiled  # the plan has compiled it
+        tuned.unpin(cache, problem)
+
     # --- both
 
     def test_every_variant_is_correct_and_writes_only_its_output(
@@ -306,9 +381,11 @@ class KernelTests:
         """A sample of each space: verified at ragged sizes too, with guards behind every array, and run by name."""
         count = 12 if device.info.is_gpu else 8
         a, b = numbers(1, 70, 52), numbers(2, 52, 90)
-        tuned, problem = GEMM.tuned_for(device), {"m": 70, "n": 90, "k": 52}
-        for _ in self.pinned(cache, tuned, problem, count):
-            check_gemm(gemm(cache, a, b), a, b)
+        problem = {"m": 70, "n": 90, "k": 52}
+        for kind in dict.fromkeys((template_kind(device), "sliced")):
+            tried = count if kind == template_kind(device) else 4
+            for _ in self.pinned(cache, GEMM.tuned(kind, device.capabilities.shared_bytes), problem, tried):
+                check_gemm(gemm(cache, a, b), a, b)
         x, w = numbers(1, 2, 10, 23, 37), numbers(2, 20, 10, 3, 3)
         tuned = CONV2D.tuned_for(device)
         sizes = {"n": 2, "c": 10, "h": 23, "w": 37, "k": 20, "r": 3, "s": 3}

@@ -92,8 +92,8 @@ def _compiled(params: tuple[tuple[str, bool], ...], body: tuple[str, ...], takes
     for i, (kind, typed) in enumerate(params):
         if kind == "buffer":
             same = f" and a{i}.dtype is t{i}" if typed else ""
-            usual = f"a{i}.__class__ is Array and a{i}.device is device{same} and a{i}.ready"
-            lines.append(f"    v{i} = ({usual}) or c{i}(a{i}, shared)")
+            usual = f"a{i}.__class__ is Array and a{i}.device is device{same} and (ready := a{i}.ready) is not None"
+            lines.append(f"    v{i} = ready if {usual} else c{i}(a{i}, shared)")
         elif kind == "scalar" and typed:
             lines.append(f"    v{i} = a{i} if a{i}.__class__ is t{i} else c{i}(a{i})")
         else:

@@ -114,9 +114,7 @@ def parse_dtype(dtype: Any) -> np.dtype[Any]:
     except (TypeError, ValueError, SyntaxError):
         raise ArgumentError(f"dtype must be a NumPy dtype or its name, got {dtype!r}") from None
     _check_kind(parsed)
-    if parsed.isnative:
-        return parsed  # the very object: launches compare dtypes by identity first
-    native: np.dtype[Any] = parsed.newbyteorder("=")
+    native: np.dtype[Any] = parsed if parsed.isnative else parsed.newbyteorder("=")
     return native
 
 

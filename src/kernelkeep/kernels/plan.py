@@ -72,9 +72,10 @@ class Plan:
 def bound_operand(device: Device, value: Any, name: str, dimensions: int) -> Array:
     """An operand of a plan: in the device's memory, because a plan reads it again at every call."""
     if isinstance(value, np.ndarray):
-        raise ArgumentError(f"{name} of a plan must be in the device's memory, got a NumPy array: pass device.array({name})")
+        raise ArgumentError(
+            f"{name} of a plan must be in the device's memory, got a NumPy array: pass device.array({name})"
+        )
     array = to_device(device, value, name, dimensions)
     if hasattr(value, "handle") and array is not value:
         raise ArgumentError(f"{name} of a plan begins at an address that is no multiple of 16 bytes")
     return array
-

@@ -76,9 +76,7 @@ def run(
     return out if out is not None else like_input(target, a)
 
 
-def plan(
-    cache: ProgramCache, a: Any, b: Any, out: Any, alpha: float, beta: float, deterministic: bool | None
-) -> Plan:
+def plan(cache: ProgramCache, a: Any, b: Any, out: Any, alpha: float, beta: float, deterministic: bool | None) -> Plan:
     """`gemm.plan` with every option resolved to a value."""
     device = device_of(cache)
     left, right = bound_operand(device, a, "a", 2), bound_operand(device, b, "b", 2)
