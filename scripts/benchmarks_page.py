@@ -5,9 +5,9 @@
     python scripts/benchmarks_page.py --add h200 FILE…   # first take over the rows of runs: their JSON, or what they printed
     python scripts/benchmarks_page.py --check            # exit status 1 where the page is not what the rows say
 
-A row replaces the one with the same work, device and peer of that machine. In `benchmarks/page.md` a line `{rows: WORDS}` stands for
-the table of all rows whose work matches WORDS, a regular expression, and which no line above has taken; `{machines}`, `{summary}`,
-`{losses}` and `{pictures}` for what their names say. The table in README.md has the rows that `IN_README` names.
+A row replaces the one with the same work, device and peer. In `benchmarks/page.md` a line `{rows: WORDS}` stands for
+the table of all rows whose work matches WORDS, a regular expression, and which no line above has taken; `{machines}`,
+`{summary}`, `{losses}` and `{pictures}` for what their names say. The table in README.md has the rows that `IN_README` names.
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@ import os
 import re
 import shutil
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from kernelkeep.observe.metrics import all_metrics, metrics_of
 from kernelkeep.testing import FakeDevice
 from kernelkeep.testing.servers import NotInstalled, PrometheusServer
 from kernelkeep.testing.skipped import skip_backend
+from kernelkeep.testing.waiting import eventually
 
 client = pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
 openmetrics = pytest.importorskip("prometheus_client.openmetrics.parser")
@@ -215,13 +215,6 @@ def test_a_forked_child_leaves_the_port_alone() -> None:
             os._exit(0 if "closed" in repr(server) else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert scrape(server.url)[1]
-
-
-def eventually(look: Callable[[], Any]) -> Any:
-    """What `look` returns once it is true. The time limit of the test ends it otherwise."""
-    while not (found := look()):
-        time.sleep(0.05)
-    return found
 
 
 def test_prometheus_scrapes_it(device: kk.Device, tmp_path: Path) -> None:

@@ -11,11 +11,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -24,6 +22,7 @@ import kernelkeep as kk
 from kernelkeep.cli.top_view import TopView
 from kernelkeep.observe.live_processes import LiveProcess, live_processes
 from kernelkeep.observe.live_rates import rates_between
+from kernelkeep.testing.waiting import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Python has no sockets with a path on Windows")
 
@@ -72,13 +71,6 @@ def started(command: list[str], **environment: str) -> Iterator[subprocess.Popen
 
 def small(*, name: str = "opencl:0", **environment: str) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
     return started([sys.executable, "-c", SMALL, name], **environment)
-
-
-def eventually(look: Callable[[], Any]) -> Any:
-    """What `look` returns once it is true. The time limit of the test ends it otherwise."""
-    while not (found := look()):
-        time.sleep(0.05)
-    return found
 
 
 def seen(pid: int) -> LiveProcess | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
 
-Record = dict[str, Any]
+from .diary import Record, recorded_at
 
 _HOUR, _DAY = 3600.0, 86400.0
 _COUNTS_WHOLE = 500  # the newest, as they were written
@@ -33,7 +32,7 @@ def condense(records: Iterable[Record], now: float, most_bytes: int) -> list[Rec
             older = sorted(found[: -len(newest)], key=_seconds)
             newest = [*older[-_SLOWEST:], *newest]
         others += [_short(record) for record in newest[:-_DETAILED]] + newest[-_DETAILED:]
-    others.sort(key=_when)
+    others.sort(key=recorded_at)
     while _size(kept) + _size(others) > most_bytes and (kept or others):
         # The details go first, then the oldest of whatever is longer. Of counts more become sums before any is lost.
         if any(part in record for record in others for part in _LONG_PARTS):
@@ -45,7 +44,7 @@ def condense(records: Iterable[Record], now: float, most_bytes: int) -> list[Rec
             kept = sum_counts(counts, now, whole)
         else:
             kept = kept[len(kept) // 4 + 1 :]
-    return sorted([*kept, *others], key=_when)
+    return sorted([*kept, *others], key=recorded_at)
 
 
 def sum_counts(records: list[Record], now: float, whole: int) -> list[Record]:
@@ -60,7 +59,7 @@ def sum_counts(records: list[Record], now: float, whole: int) -> list[Record]:
         start = record["at"] // length * length
         key = (start, length, str(record.get("device", "")))
         sums[key] = _added(sums.get(key), record)
-    return [*sorted(sums.values(), key=_when)[-_MOST_SUMS:], *newest]
+    return [*sorted(sums.values(), key=recorded_at)[-_MOST_SUMS:], *newest]
 
 
 def _added(total: Record | None, record: Record) -> Record:
@@ -79,7 +78,7 @@ def _added(total: Record | None, record: Record) -> Record:
     return total | ({"since": min(since)} if since else {})
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18
 
 
@@ -90,10 +89,6 @@ def _short(record: Record) -> Record:
 def _seconds(record: Record) -> float:
     found = record.get("seconds")
     return float(found) if _is_number(found) and found is not None else 0.0
-
-
-def _when(record: Record) -> float:
-    return float(record["at"])
 
 
 def _size(records: list[Record]) -> int:

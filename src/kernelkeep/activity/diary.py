@@ -84,7 +84,7 @@ def _parse(data: bytes) -> list[Record]:
                 record = json.loads(line)
                 if isinstance(record, dict) and isinstance(record.get("kind"), str) and _is_time(record.get("at")):
                     found.append(record)
-    found.sort(key=_when)
+    found.sort(key=recorded_at)
     return found
 
 
@@ -92,7 +92,8 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e11
 
 
-def _when(record: Record) -> float:
+def recorded_at(record: Record) -> float:
+    """When a record was written, in seconds since 1970."""
     return float(record["at"])
 
 

@@ -7,7 +7,7 @@ signed. `pull_cache` brings those that are not here, verified, and makes the GPU
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +69,8 @@ def push_cache(
     `remote` is what `ProgramCache` takes. `folders`: the names of the GPU folders to copy, by default all.
     `progress` is True, False or a function of a `kk.Progress`.
     """
-    root = settings.cache_dir(cache_dir)
-    return [
-        _push(root, store, keys, one, folders, progress)
-        for one, store, keys in _stores(remote, signing_key, allow_unsigned)
-    ]
+    stores = _stores(remote, signing_key, allow_unsigned)
+    return _copied(_push, "pushing to", cache_dir, stores, folders, progress)
 
 
 def pull_cache(
@@ -86,11 +83,24 @@ def pull_cache(
     progress: Wanted = False,
 ) -> list[SyncReport]:
     """Bring every entry of a store that the cache folder does not have; a report for each store. `RemoteError` if one fails."""
-    root = settings.cache_dir(cache_dir)
-    return [
-        _pull(root, store, keys, one, folders, progress)
-        for one, store, keys in _stores(remote, signing_key, allow_unsigned, must_exist=True)
-    ]
+    stores = _stores(remote, signing_key, allow_unsigned, must_exist=True)
+    return _copied(_pull, "pulling from", cache_dir, stores, folders, progress)
+
+
+def _copied(
+    copy: Callable[[Path, Store, Keys, Remote, Collection[str] | None, Reporter], SyncReport],
+    what: str,
+    cache_dir: str | os.PathLike[str] | None,
+    stores: Iterator[tuple[Remote, Store, Keys]],
+    only: Collection[str] | None,
+    progress: Wanted,
+) -> list[SyncReport]:
+    """What `copy` reports of each store, with its progress shown."""
+    root, found = settings.cache_dir(cache_dir), []
+    for remote, store, keys in stores:
+        with reported(f"{what} {remote.location}", None, progress, unit="programs") as report:
+            found.append(copy(root, store, keys, remote, only, report))
+    return found
 
 
 def _stores(
@@ -113,13 +123,6 @@ def _stores(
 
 
 def _push(
-    root: Path, store: Store, keys: Keys, remote: Remote, only: Collection[str] | None, progress: Wanted
-) -> SyncReport:
-    with reported(f"pushing to {remote.location}", None, progress, unit="programs") as report:
-        return _push_reported(root, store, keys, remote, only, report)
-
-
-def _push_reported(
     root: Path, store: Store, keys: Keys, remote: Remote, only: Collection[str] | None, report: Reporter
 ) -> SyncReport:
     if remote.read_only:
@@ -180,13 +183,6 @@ def _names(store: Store, prefix: str) -> set[str]:
 
 
 def _pull(
-    root: Path, store: Store, keys: Keys, remote: Remote, only: Collection[str] | None, progress: Wanted
-) -> SyncReport:
-    with reported(f"pulling from {remote.location}", None, progress, unit="programs") as report:
-        return _pull_reported(root, store, keys, remote, only, report)
-
-
-def _pull_reported(
     root: Path, store: Store, keys: Keys, remote: Remote, only: Collection[str] | None, report: Reporter
 ) -> SyncReport:
     copied = size = present = 0

@@ -1,20 +1,26 @@
-"""The reference device finds the same bugs through views."""
+"""The reference device finds the same bugs through views, and in batches of an executor."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.words import Access
 
-COPY = kk.PortableKernel(
-    "copy",
-    params=[kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4", "rw"), kk.Scalar("n", "i4")],
-    body="int i = kk_global_id(0);\nif (i < n) y[i] = x[i];",
-    group=4,
-)
+
+def copying(access: Access) -> kk.PortableKernel:
+    """y[i] = x[i]; `access` is that to y."""
+    return kk.PortableKernel(
+        "copy",
+        params=[kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4", access), kk.Scalar("n", "i4")],
+        body="int i = kk_global_id(0);\nif (i < n) y[i] = x[i];",
+        group=4,
+    )
 
 
 @pytest.fixture
@@ -25,7 +31,7 @@ def device() -> Iterator[kk.Device]:
 
 @pytest.fixture
 def copy(device: kk.Device) -> kk.Kernel:
-    return device.build(COPY.source(device)).kernel()
+    return device.build(copying("rw").source(device)).kernel()
 
 
 def test_the_end_of_a_view_is_an_end(device: kk.Device, copy: kk.Kernel) -> None:
@@ -61,3 +67,35 @@ def test_two_views_of_one_array_race(device: kk.Device, copy: kk.Kernel) -> None
     copy.launch(1, (array[:4], array[4:8], 4))
     with pytest.raises(kk.KernelFault):
         copy.launch(1, (array[1:5], array[:4], 4))
+
+
+# --- batches
+
+
+@pytest.fixture
+def executor(device: kk.Device) -> Iterator[kk.Executor]:
+    with kk.Executor(device) as opened:
+        yield opened
+
+
+@pytest.fixture
+def job(device: kk.Device, tmp_path: Path) -> Iterator[kk.Job]:
+    with kk.ProgramCache(device, tmp_path) as cache:
+        yield kk.Job(cache, copying("w"), 1, outputs={"y": (3, "f4")})
+
+
+@pytest.mark.parametrize("passed", [{}, {"y": np.zeros(3, "f4")}])
+def test_the_end_of_a_small_array_is_an_end(executor: kk.Executor, job: kk.Job, passed: dict[str, Any]) -> None:
+    future = executor.submit(job, x=np.ones(4, "f4"), n=4, **passed)
+    with pytest.raises(kk.KernelFault, match="y has 3 elements"):
+        future.result()
+
+
+def test_what_another_job_wrote_before_is_no_value(executor: kk.Executor, job: kk.Job) -> None:
+    partly = (job, {"x": "second", "n": 2})
+    pipeline = kk.Pipeline(
+        [(job, {"y": "first"}), (job, {"x": "first", "y": "second"}), partly, (job, {"x": "y", "y": "last"})]
+    )
+    for _ in range(3):
+        with pytest.raises(kk.KernelFault, match="nothing was written there"):
+            executor.submit(pipeline, x=np.ones(3, "f4"), n=3).result()
