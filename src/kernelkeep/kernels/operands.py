@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..devices.base import Device
 
 MAX_ELEMENTS = (1 << 31) - (1 << 24)  # kernels count with 32 bits, and up to a tile past the end
+FLOAT = np.dtype("f4")
 ALIGNED = 16  # bytes; kernels read four floats at once
 
 
@@ -27,13 +28,15 @@ def device_of(cache: Any) -> Device:
     return cache.device
 
 
-def to_device(device: Device, value: Any, name: str, dimensions: int) -> Array:
-    """An operand as a float32 array of the device: shared where it is in this device's memory, else copied."""
+def to_device(
+    device: Device, value: Any, name: str, dimensions: int, dtype: np.dtype[Any] = FLOAT, says: str = "float32"
+) -> Array:
+    """An operand as an array of the device, of floats by default: shared where it is in this device's memory, else copied."""
     array = value if isinstance(value, Array) else device.array(_packed(value))
     if array.device is not device:
         raise ArgumentError(f"{name} is on {array.device.spec}, and the cache is for {device.spec}")
-    if array.dtype != np.float32:
-        raise ArgumentError(f"{name} is {array.dtype}, and this kernel computes in float32: convert it first")
+    if array.dtype != dtype:
+        raise ArgumentError(f"{name} is {array.dtype}, and this kernel computes in {says}: convert it first")
     if array.ndim != dimensions:
         raise ArgumentError(f"{name} must have {dimensions} dimensions, got the shape {array.shape}")
     if array.size > MAX_ELEMENTS:
@@ -51,15 +54,22 @@ def _packed(value: Any) -> Any:
     return value
 
 
-def output_array(device: Device, out: Any, shape: tuple[int, ...], operands: tuple[Array, ...]) -> Array:
+def output_array(
+    device: Device,
+    out: Any,
+    shape: tuple[int, ...],
+    operands: tuple[Array, ...],
+    dtype: np.dtype[Any] = FLOAT,
+    says: str = "float32",
+) -> Array:
     """The array for a result: `out`, or a new one, which may reuse the memory of a freed result."""
     if out is None:
         if prod(shape) > MAX_ELEMENTS:
             raise ArgumentError(f"the result has {prod(shape):,} elements; kernels count them with 32 bits")
-        return device.recycled_empty(shape)
+        return device.recycled_empty(shape, dtype)
     if not isinstance(out, Array):
         raise ArgumentError(f"out must be a device array, got a {type(out).__name__}")
-    target = to_device(device, out, "out", len(shape))
+    target = to_device(device, out, "out", len(shape), dtype, says)
     if target is not out:  # it was copied to an aligned address
         raise ArgumentError("out begins at an address that is no multiple of 16 bytes")
     if target.shape != shape:

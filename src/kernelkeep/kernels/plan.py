@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..errors import ArgumentError
-from .operands import to_device
+from .operands import FLOAT, to_device
 
 if TYPE_CHECKING:
     from ..cache.lease import Lease
@@ -36,7 +36,7 @@ class Plan:
         args, _ = call.arguments(arguments)
         self._lease: Lease | None = cache.get(chosen.source)
         kernel = self._lease.kernel(chosen.kernel)
-        self.launch: Prepared = kernel.prepare(chosen.grid, args, chosen.group)
+        self.launch: Prepared = kernel.prepare(chosen.grid, args, chosen.group, shared_bytes=chosen.shared_bytes)
         cache.add_tenant(self)
 
     def __call__(self) -> Array:
@@ -69,13 +69,15 @@ class Plan:
         return f"<Plan of {self.launch.kernel.name}, {state}>"
 
 
-def bound_operand(device: Device, value: Any, name: str, dimensions: int) -> Array:
+def bound_operand(
+    device: Device, value: Any, name: str, dimensions: int, dtype: np.dtype[Any] = FLOAT, says: str = "float32"
+) -> Array:
     """An operand of a plan: in the device's memory, because a plan reads it again at every call."""
     if isinstance(value, np.ndarray):
         raise ArgumentError(
             f"{name} of a plan must be in the device's memory, got a NumPy array: pass device.array({name})"
         )
-    array = to_device(device, value, name, dimensions)
+    array = to_device(device, value, name, dimensions, dtype, says)
     if hasattr(value, "handle") and array is not value:
         raise ArgumentError(f"{name} of a plan begins at an address that is no multiple of 16 bytes")
     return array

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from ..cache.program_cache import ProgramCache
     from ..variants.call import Call
 
-_FLOAT = np.dtype("f4")
 _MOST = 4096  # a program whose sizes never repeat must not grow without limit
 
 
 class ReadyCall:
     """A call with two arrays of known shapes."""
 
-    __slots__ = ("_call", "_device", "_scalars", "_shape")
+    __slots__ = ("_call", "_device", "_dtype", "_scalars", "_shape")
 
     def __init__(self, call: Call, arguments: dict[str, Any], result: Array) -> None:
         self._call = call
         self._device = result.device
         self._shape = result.shape
+        self._dtype = result.dtype
         args, _ = call.arguments(arguments)
         dtypes = (param.dtype for param in call.parameters[3:])
         # Of the very types that the kernel takes: a launch need not convert them.
@@ -37,12 +37,12 @@ class ReadyCall:
 
     def run(self, cache: ProgramCache, first: Any, second: Any, out: Any) -> Array | None:
         """The result, in `out` if that is given; None where an array is not one that a launch takes as it is."""
-        device = self._device
+        device, dtype = self._device, self._dtype
         if not (
             first.__class__ is Array
             and second.__class__ is Array
-            and first.dtype is _FLOAT
-            and second.dtype is _FLOAT
+            and first.dtype is dtype
+            and second.dtype is dtype
             and first.device is device
             and second.device is device
             and device.is_aligned(first, ALIGNED)
@@ -50,10 +50,10 @@ class ReadyCall:
         ):
             return None
         if out is None:
-            result = device.recycled_empty(self._shape, _FLOAT)
+            result = device.recycled_empty(self._shape, dtype)
         elif (
             out.__class__ is Array
-            and out.dtype is _FLOAT
+            and out.dtype is dtype
             and out.device is device
             and out.shape == self._shape
             and device.is_aligned(out, ALIGNED)
@@ -65,7 +65,8 @@ class ReadyCall:
             return None
         launch = self._call.launch
         with cache.get(launch.source) as lease:
-            lease.kernel(launch.kernel).launch(launch.grid, (first, second, result, *self._scalars), launch.group)
+            kernel, args = lease.kernel(launch.kernel), (first, second, result, *self._scalars)
+            kernel.launch(launch.grid, args, launch.group, shared_bytes=launch.shared_bytes)
         return result
 
 

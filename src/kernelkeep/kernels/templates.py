@@ -51,6 +51,10 @@ class KernelTemplates:
     # For GPUs: templates beside *tiled* that suit other problems, and what estimates the times of each one's variants.
     also: tuple[str, ...] = ()
     model: Callable[[str], TimeModel | None] = lambda kind: None
+    inputs: Any = None
+    module_of: Callable[[str], Any] | None = None  # what describes a kind of template; by default a module of `package`
+    # Kinds for a device and a problem, where these are others than the device's own.
+    kinds: Callable[[Device, Mapping[str, Any] | None], tuple[str, ...]] | None = None
     _tuned: dict[tuple[str, int], Tuned] = field(default_factory=dict, init=False)
 
     def run(
@@ -80,7 +84,7 @@ class KernelTemplates:
         if limit is not None:
             self._check_loops(device, problem, limit)
         found: list[tuple[Call, Tuned]] = []
-        for kind in self._kinds(device):
+        for kind in self._kinds(device, problem):
             tuned = self.tuned(kind, device.capabilities.shared_bytes)
             try:
                 found.append((tuned.call(cache, problem, deterministic), tuned))
@@ -101,12 +105,15 @@ class KernelTemplates:
 
     def tuned_for(self, device: Device, problem: Mapping[str, Any] | None = None) -> Tuned:
         """The tuned kernel for a device; with a problem, that of the template which is expected to suit the problem best."""
-        several = [self.tuned(kind, device.capabilities.shared_bytes) for kind in self._kinds(device)]
+        several = [self.tuned(kind, device.capabilities.shared_bytes) for kind in self._kinds(device, problem)]
         if problem is None or len(several) == 1:
             return several[0]
         return min(several, key=lambda tuned: _estimate(device, tuned, problem))
 
-    def _kinds(self, device: Device) -> tuple[str, ...]:
+    def _kinds(self, device: Device, problem: Mapping[str, Any] | None) -> tuple[str, ...]:
+        chosen = () if self.kinds is None else self.kinds(device, problem)
+        if chosen:
+            return chosen
         kind = template_kind(device)
         return (kind, *self.also) if kind == "tiled" else (kind,)
 
@@ -119,6 +126,8 @@ class KernelTemplates:
         return found
 
     def _module(self, kind: str) -> Any:
+        if self.module_of is not None:
+            return self.module_of(kind)
         return importlib.import_module(f".{kind}", self.package)
 
     def _made(self, kind: str, max_shared_bytes: int) -> Tuned:
@@ -132,7 +141,8 @@ class KernelTemplates:
             derived=lambda problem: {**derived(problem), **module.constants(problem)},
             constants=module.constants(self.example),
             scalars=self.scalars,
-            kernel=self.name,
+            kernel=self.name.partition("-")[0],  # gemm, whatever it multiplies
+            shared_bytes=getattr(module, "dynamic_shared_bytes", 0),
             engine="defines",
             nonnegative_remainders=True,  # all remainders are of indices
         )
@@ -148,6 +158,7 @@ class KernelTemplates:
             template,
             space,
             reference=self.reference,
+            inputs=self.inputs,
             tolerance=self.tolerance,
             check_scalars=self.check_scalars,
             work=self.work,

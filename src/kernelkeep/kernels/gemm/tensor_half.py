@@ -1,0 +1,63 @@
+"""C = alpha A B + beta C for 16-bit floats with sums in float32, on Hopper's tensor cores; n and k are multiples of 8.
+
+Its text, `tensor_half.cu`, is CUDA C: it multiplies tiles that lie in shared memory, and has them copied there whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..own_source import own_source
+from .tensor_tiles import HOPPER, count_groups, fits_alone
+
+__all__ = ["BODY", "DEFAULT", "VALUES", "allowed", "constants", "default", "dynamic_shared_bytes", "grid", "group"]
+
+BODY = replace(own_source(__file__, "gemm"), options=HOPPER)
+
+DEPTH = 64
+
+VALUES: dict[str, list[int]] = {
+    "BLOCK_M": [128, 256],
+    "BLOCK_N": [64, 128, 256],
+    "STAGES": [4, 6, 8],
+    "CLUSTER": [1, 2],
+    "BAND": [4, 8, 16],
+    "GROUPS": [78, 114, 132],
+}
+
+DEFAULT = {"BLOCK_M": 128, "BLOCK_N": 256, "STAGES": 4, "CLUSTER": 1, "BAND": 8, "GROUPS": 132}
+
+
+def constants(problem: Mapping[str, Any]) -> dict[str, int]:
+    """Nothing: one program serves all shapes."""
+    return {}
+
+
+def dynamic_shared_bytes(v: Mapping[str, Any]) -> int:
+    """Shared memory of a group: the stages, and what it takes to begin at a multiple of 1,024 bytes."""
+    return int(2 * DEPTH * v["STAGES"] * (v["BLOCK_M"] + v["BLOCK_N"]) + 1024)
+
+
+def allowed(v: Mapping[str, Any]) -> bool:
+    """Whether the sums fit into the registers, and one group on a multiprocessor."""
+    return bool(v["BLOCK_M"] * v["BLOCK_N"] <= 128 * 256 and fits_alone(dynamic_shared_bytes(v)))
+
+
+def group(v: Mapping[str, Any]) -> int:
+    """Work-items in a group: one warp group copies, two multiply."""
+    return 384
+
+
+def grid(v: Mapping[str, Any]) -> int:
+    """As many groups as run at once; each computes one tile after the other."""
+    return count_groups(v["m"], v["n"], v["BLOCK_M"], v["BLOCK_N"], v["GROUPS"], v["CLUSTER"])
+
+
+def default(problem: Mapping[str, Any]) -> dict[str, int]:
+    """A variant for a problem nobody has measured: smaller tiles where there would be too few large ones."""
+    for columns, stages in ((256, 4), (128, 6)):
+        if -(-problem["m"] // 128) * -(-problem["n"] // columns) >= DEFAULT["GROUPS"]:
+            return {**DEFAULT, "BLOCK_N": columns, "STAGES": stages}
+    return {**DEFAULT, "BLOCK_N": 64, "STAGES": 8}

@@ -1,0 +1,61 @@
+"""C = alpha A B + beta C for float32 on Hopper's tensor cores, which take TF32; n and k are multiples of 4.
+
+TF32 has 11 of float32's 24 bits. Where SPLIT is 1, each number is the sum of two of them, and three products are added: float32's
+precision in a third of TF32's speed. Where it is 0, the first of them is all there is. Its text, `tensor_single.cu`, is CUDA C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from ..own_source import own_source
+from .params import PARAMS
+from .tensor_tiles import HOPPER, count_groups, fits_alone
+
+DEPTH = 32
+BLOCK_N = 128
+
+
+def template(split: int) -> SimpleNamespace:
+    """The template with full precision (1), or that of TF32 (0)."""
+    values: dict[str, list[int]] = {
+        "BLOCK_M": [64, 128] if split else [64, 128, 256],
+        "STAGES": [4, 6, 8],
+        "BAND": [4, 8, 16],
+        "GROUPS": [78, 114, 132],
+    }
+    large = {"BLOCK_M": values["BLOCK_M"][-1], "STAGES": 4, "BAND": 8, "GROUPS": 132}
+
+    def dynamic_shared_bytes(v: Mapping[str, Any]) -> int:
+        return int(4 * DEPTH * v["STAGES"] * ((1 + split) * v["BLOCK_M"] + BLOCK_N) + 1024)
+
+    def allowed(v: Mapping[str, Any]) -> bool:
+        return fits_alone(dynamic_shared_bytes(v))
+
+    def grid(v: Mapping[str, Any]) -> int:
+        return count_groups(v["m"], v["n"], v["BLOCK_M"], BLOCK_N, v["GROUPS"])
+
+    def default(problem: Mapping[str, Any]) -> dict[str, int]:
+        for rows in reversed(values["BLOCK_M"]):
+            stages = next(s for s in (8, 6, 4) if fits_alone(dynamic_shared_bytes({"BLOCK_M": rows, "STAGES": s})))
+            if -(-problem["m"] // rows) * -(-problem["n"] // BLOCK_N) >= large["GROUPS"]:
+                break
+        return {**large, "BLOCK_M": rows, "STAGES": stages}
+
+    return SimpleNamespace(
+        BODY=replace(
+            own_source(__file__, "gemm"), options=HOPPER, defines={"SPLIT": split, "CHUNK": 4, "WRITE_HIGH": 1}
+        ),
+        PARAMS=PARAMS,
+        VALUES=values,
+        DEFAULT=large,
+        constants=lambda problem: {},
+        dynamic_shared_bytes=dynamic_shared_bytes,
+        allowed=allowed,
+        group=lambda v: 512 if split else 384,
+        grid=grid,
+        default=default,
+    )
