@@ -99,7 +99,8 @@ def test_imports_go_one_way(path: Path) -> None:
         else:
             assert rank(target) <= rank(layer), f"{where}: {layer} is below {target}"
         if layer == "cache" and target == "devices":
-            assert parts[1:] == ("program_cache",), f"{where}: in cache/ only program_cache.py knows devices"
+            knows = parts[1:] in (("program_cache",), ("loading",), ("compiling",))
+            assert knows, f"{where}: in cache/ only program_cache.py, loading.py and compiling.py know devices"
 
 
 def test_the_walk_sees_the_imports() -> None:

@@ -43,6 +43,15 @@ def digest_of(source: Source, fingerprint: str, *, whoever_wrote: bool = False) 
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
+def digest_once(source: Source, fingerprint: str) -> str:
+    """The same, computed once for each `Source` and fingerprint."""
+    digests: dict[str, str] = source.__dict__.setdefault("_digests", {})
+    digest = digests.get(fingerprint)
+    if digest is None:
+        digest = digests[fingerprint] = digest_of(source, fingerprint)
+    return digest
+
+
 def key_of(source: Source, fingerprint: str, fingerprint_name: str = "") -> Key:
     """The digest, and the fields in a readable form."""
     shown = {}

@@ -193,6 +193,12 @@ class LoadedPrograms:
         self._evict(None, target_bytes)
         return before - self._bytes
 
+    def evict_idle(self) -> bool:
+        """Evict every program that nobody uses; whether there was one."""
+        evicted = self.evictions
+        self.trim(0)
+        return self.evictions > evicted
+
     def clear(self) -> None:
         """Forget and close every program, leased or not: the cache is closing."""
         with self._lock:

@@ -3,7 +3,7 @@
 Every program takes the same path: memory → tiers → compile → save in the tiers → load. Whoever asks for it meanwhile waits, in
 this process (a future) and in others (a lock file), and one compile serves all.
 
-This is the only module of `cache/` that knows devices; the tiers see keys and bytes.
+Only this module, `loading.py` and `compiling.py` know devices; the tiers see keys and bytes.
 """
 
 from __future__ import annotations
@@ -11,40 +11,39 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 
-from .. import __version__, settings
+from .. import settings
 from ..activity import live
 from ..activity.facts import Facts as LiveFacts
 from ..activity.spans import span
-from ..errors import ArgumentError, CompileError, DeviceError, OutOfMemory
+from ..errors import ArgumentError, DeviceError
 from ..programs.portable import PortableKernel
 from ..programs.source import Source, not_a_source, wrong_language
 from ..storage.private import Trust
 from ..weak_set import WeakSet
 from .chain import TierChain
-from .chain_member import LookupTime
-from .entry import Entry, Facts
-from .key import Key, digest_of, key_of
+from .key import Key, digest_once, key_of
 from .lease import Lease, lease_on
 from .lifetime_counts import LifetimeCounts
 from .loaded_programs import LoadedProgram, LoadedPrograms
+from .loading import TierLoader, places_ahead
 from .log import log
 from .open_caches import add_open_cache, discard_open_cache
 from .saver import Saver, SaveState
 from .single_flight import Flights
-from .stats import CacheStats, Counters, bytes_bound, typed_counts
+from .stats import CacheStats, Counters, bytes_bound, check_seconds, typed_counts
 from .tiers.disk import DiskTier, Pruned
 from .tiers.tier import Place
 from .timings import Timings
 
 if TYPE_CHECKING:
-    from ..devices.base import Device, Program
+    from ..devices.base import Device
     from ..progress.reporter import Wanted
     from ..remote.address import Remote
     from ..words import ProgramOrigin
@@ -94,21 +93,8 @@ class ProgramCache:
         device.check_open()
         if not isinstance(max_programs, int) or max_programs < 1:
             raise ArgumentError(f"max_programs must be a positive integer, got {max_programs!r}")
-        most = settings.REMOTE_LONGEST_SECONDS
-        if (
-            isinstance(remote_timeout, bool)
-            or not isinstance(remote_timeout, int | float)
-            or not 0 < remote_timeout < most
-        ):
-            raise ArgumentError(f"remote_timeout must be a positive number of seconds, got {remote_timeout!r}")
-        if (
-            isinstance(compile_wait_seconds, bool)
-            or not isinstance(compile_wait_seconds, int | float)
-            or not compile_wait_seconds >= 0
-        ):
-            raise ArgumentError(
-                f"compile_wait_seconds must be a number of seconds, 0 or more, got {compile_wait_seconds!r}"
-            )
+        check_seconds("remote_timeout", remote_timeout, positive=True, below=settings.REMOTE_LONGEST_SECONDS)
+        check_seconds("compile_wait_seconds", compile_wait_seconds)
         memory_bound = bytes_bound("max_bytes", max_bytes)
         disk_bound = bytes_bound("max_disk_bytes", max_disk_bytes)
         self.trusted_owner = settings.trusted_owner() if trusted_owner is None else trusted_owner
@@ -135,6 +121,7 @@ class ProgramCache:
             remote_timeout = max((tier.remote.timeout_seconds for tier in far), default=remote_timeout)
         self.chain = TierChain([self.disk, *far], remote_timeout)
         self.saver = Saver(device, self.chain, self.loaded, self._counters, automatic=auto_save)
+        self._loader = TierLoader(device, self.chain, self.loaded, self.saver, self._counters, self._timings)
         self._flights: Flights[tuple[LoadedProgram, ProgramOrigin]] = Flights(
             hold=lambda found: found[0].begin(), drop=lambda found: found[0].end()
         )
@@ -204,7 +191,7 @@ class ProgramCache:
             return lease_on(loaded, "memory")
 
         def load() -> tuple[LoadedProgram, ProgramOrigin]:
-            found = self._load(digest, name, alias, only_named=True, place=place)
+            found = self._loader.load(digest, name, alias, only_named=True, place=place)
             if found is None:
                 raise LookupError(digest)
             self._named_ahead = self._named_ahead or place is not None
@@ -229,7 +216,7 @@ class ProgramCache:
             raise not_a_source(source)
         if source.language != self.device.language:
             raise wrong_language(source, self.device.spec, self.device.language)
-        return source, _digest_once(source, self._fingerprint)
+        return source, digest_once(source, self._fingerprint)
 
     def key(self, source: Source) -> Key:
         """The key of a source on this device, with its fields in a readable form."""
@@ -237,10 +224,7 @@ class ProgramCache:
 
     def places_ahead(self, source: Source) -> list[Place]:
         """Where a source may be found that was compiled ahead for this device's architecture, the preferred place first."""
-        return [
-            Place(_digest_once(source, found.digest), found.digest, found.folder, found.facts)
-            for found in self.device.architecture_fingerprints
-        ]
+        return places_ahead(self.device, source)
 
     def _bring(self, source: Source, digest: str, alias: Hashable) -> tuple[LoadedProgram, ProgramOrigin]:
         """Load a program from wherever it is, or compile it. One thread does this. The program is in use until `end()`."""
@@ -251,14 +235,14 @@ class ProgramCache:
         if loaded is not None:  # another thread had just finished
             return loaded, "memory"
         within = self.chain.lookup_time()
-        found = self._load(digest, source.name, alias, source, within=within)
+        found = self._loader.load(digest, source.name, alias, source, within=within)
         if found is not None:
             return found
         asked_at = time.monotonic()
 
         def compiled_elsewhere(tiers: int) -> bool:
             nonlocal found
-            found = self._load(digest, source.name, alias, tiers=tiers, within=within)
+            found = self._loader.load(digest, source.name, alias, tiers=tiers, within=within)
             return found is not None
 
         wait, shared = self._compile_wait_seconds, self.saver.saves_compiled
@@ -269,108 +253,24 @@ class ProgramCache:
         log(source.name, "waited %.0f ms for somebody else to compile", (time.monotonic() - asked_at) * 1e3)
         return found
 
-    def _load(
-        self,
-        digest: str,
-        name: str,
-        alias: Hashable,
-        source: Source | None = None,
-        *,
-        only_named: bool = False,
-        place: Place | None = None,
-        tiers: int | None = None,
-        within: LookupTime | None = None,
-    ) -> tuple[LoadedProgram, ProgramOrigin] | None:
-        """Load a program from the first tier that has it, or of the first `tiers`, and where that was; None where none has it.
-
-        With `source`, what was compiled ahead for the device's architecture is found too, and with `place` what is there. With
-        `only_named`, an entry that was saved under another name is a `LookupError`.
-        """
-        seconds = 0.0
-
-        def load(entry: Entry) -> Program:
-            nonlocal seconds
-            if only_named and entry.facts.name != name:
-                raise LookupError(digest)
-            # What was compiled ahead was never on this device: let the driver refuse all of it now, not at the first launch.
-            eager = entry.facts.key.digest != digest or place is not None
-            start = time.perf_counter()
-            with span("cache.load", program=entry.facts.name, device=self.device.spec, bytes=len(entry.payload)):
-                program: Program = self._with_relief(lambda: self.device.load(entry.payload, eager=eager))
-            seconds = time.perf_counter() - start
-            self._timings.add_load(seconds)
-            return program
-
-        places: Callable[[], Sequence[Place]] = tuple
-        if source is not None:
-            places = partial(self.places_ahead, source)
-        elif place is not None:
-            places = partial(list, (place,))
-        hit = self.chain.load(digest, name, load, places, within, tiers)
-        if hit is None:
-            return None
-        facts = hit.facts
-        if hit.place is not None and source is not None:  # if it is ever saved again, then as a program of this device
-            facts = msgspec.structs.replace(facts, key=self.key(source), device=self.device.fingerprint.folder)
-        self._counters.add(compile_seconds_saved=max(0.0, facts.compile_seconds - seconds))
-        log(facts.name, "loaded from %s in %.2f ms", hit.origin, seconds * 1e3)
-        return self._add(hit.value, SaveState(facts, saved=True, place=hit.place), digest, alias), hit.origin
-
     def _compile(self, source: Source, digest: str, alias: Hashable) -> LoadedProgram:
-        from .diary_notes import note_compile, note_failed_compile  # a program that is found needs none
+        from .compiling import compile_program  # a program that is found needs none
+        from .diary_notes import note_compile
 
-        start = time.perf_counter()
-        try:
-            with (
-                self._timings.compiling(source.name),
-                span("cache.compile", program=source.name, device=self.device.spec) as current,
-            ):
-                program = self._with_relief(lambda: self.device.build(source))
-                current.set(bytes=int(program.nbytes))
-        except CompileError as error:
-            self._counters.add(misses=1, compile_errors=1)
-            note_failed_compile(self.disk, source, error)
-            raise
-        seconds = time.perf_counter() - start
-        self._counters.add(misses=1, compiles=1, compile_seconds=seconds)
-        log(source.name, "compiled in %.0f ms", seconds * 1e3)
-        facts = Facts(
-            name=source.name,
-            language=source.language,
-            device=self.device.fingerprint.folder,
-            key=self.key(source),
-            created=time.time(),
-            compile_seconds=seconds,
-            version=__version__,
-            kernels=program.kernel_names,
+        program, facts = compile_program(
+            source, self.key(source), self.device, self._loader.with_relief, self._counters, self._timings, self.disk
         )
         state = SaveState(facts, saved=False)
         if self.saver.automatic:
             self.saver.save(program, state)
         note_compile(self.disk, facts, saves=self.saver.automatic)
-        loaded = self._add(program, state, digest, alias)
+        loaded = self._loader.add(program, state, digest, alias)
         self._lifetime.save()
         return loaded
 
-    def _add(self, program: Program, state: SaveState, digest: str, alias: Hashable) -> LoadedProgram:
-        loaded = LoadedProgram(self.loaded, digest, program, state)
-        self.saver.watch(loaded)
-        return self.loaded.add(loaded, alias)
-
-    def _with_relief(self, work: Callable[[], Any]) -> Any:
-        """Do it; if the device has no memory for it, evict every idle program and try once more."""
-        try:
-            return work()
-        except OutOfMemory:
-            if not self.relieve(None):
-                raise
-            return work()
-
     def relieve(self, nbytes: int | None) -> bool:
         """Evict idle programs, because the device is out of memory. Whether anything was evicted."""
-        evicted = self.loaded.evictions
-        self.loaded.trim(0)
-        return self.loaded.evictions > evicted
+        return self.loaded.evict_idle()
 
     def preload(
         self, items: Iterable[Source | PortableKernel | str], progress: Wanted = False, workers: int | None = None
@@ -529,14 +429,6 @@ class ProgramCache:
     def folder(self) -> Path:
         """The folder of this device inside the cache folder."""
         return self.disk.folder.path
-
-
-def _digest_once(source: Source, fingerprint: str) -> str:
-    digests: dict[str, str] = source.__dict__.setdefault("_digests", {})
-    digest = digests.get(fingerprint)
-    if digest is None:
-        digest = digests[fingerprint] = digest_of(source, fingerprint)
-    return digest
 
 
 def _read_counts(counters: Counters, loaded: LoadedPrograms, chain: TierChain) -> dict[str, float]:

@@ -138,6 +138,14 @@ def bytes_bound(name: str, value: Any) -> int | None:
     return int(value)
 
 
+def check_seconds(name: str, value: Any, *, positive: bool = False, below: float = math.inf) -> None:
+    """`ArgumentError` unless the argument `name` is a number of seconds."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not value >= 0 or (positive and value == 0) or (positive and not value < below):
+        wanted = "a positive number of seconds" if positive else "a number of seconds, 0 or more"
+        raise ArgumentError(f"{name} must be {wanted}, got {value!r}")
+
+
 def typed_counts(counts: dict[str, float]) -> dict[str, Any]:
     """Counts as `CacheStats` has them: seconds are floats, everything else is whole."""
     return {name: value if name.startswith("compile_seconds") else int(value) for name, value in counts.items()}
