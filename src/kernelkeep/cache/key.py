@@ -69,7 +69,9 @@ def _fields(source: Source) -> list[tuple[str, bytes]]:
     if find_language(source.language).source_names_kernel:
         fields.append(("entry", source.name.encode("utf-8", "surrogatepass")))
     spelled: dict[str, int] = {}
-    for header in source.headers:
+    for header in (
+        source.headers if source.may_include else ()
+    ):  # most include none: finding that out takes half of a key
         # Headers in different folders may be spelled alike.
         times = spelled[header.spelled] = spelled.get(header.spelled, 0) + 1
         fields.append((f"header {header.spelled}" + (f" ({times})" if times > 1 else ""), header.content))

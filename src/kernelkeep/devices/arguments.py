@@ -57,18 +57,34 @@ def launcher(
         "device": device,
         "as_tuple": partial(_as_tuple, kernel),
         "wrong_count": partial(_wrong_count, kernel, params),
+        "convert": _when_needed(device, kernel, params),
         "shared": (),
         **names,
     }
-    for i, (param, convert) in enumerate(zip(params, converters(device, kernel, params), strict=True)):
-        scope[f"c{i}"] = convert
+    for i, param in enumerate(params):
         if param.dtype is not None:
-            dtype = np.dtype(param.dtype)
+            dtype = _dtype(param.dtype)
             scope[f"t{i}"] = dtype if param.kind == "buffer" else dtype.type
     kinds = tuple((param.kind, param.dtype is not None) for param in params)
     exec(_compiled(kinds, tuple(body), device.guests.supported), scope)
     made: Launcher = scope.pop("launch_checked")  # or the function and its scope would hold each other
     return made
+
+
+_dtype = lru_cache(np.dtype)
+
+
+def _when_needed(device: Device, kernel: str, params: tuple[Parameter, ...]) -> Converter:
+    """The converters by number, made at the first unusual argument: making them takes longer than a launch."""
+    made: tuple[Converter, ...] = ()
+
+    def convert(index: int, *values: Any) -> Any:
+        nonlocal made
+        if not made:
+            made = converters(device, kernel, params)
+        return made[index](*values)
+
+    return convert
 
 
 @lru_cache(maxsize=256)
@@ -93,11 +109,11 @@ def _compiled(params: tuple[tuple[str, bool], ...], body: tuple[str, ...], takes
         if kind == "buffer":
             same = f" and a{i}.dtype is t{i}" if typed else ""
             usual = f"a{i}.__class__ is Array and a{i}.device is device{same} and (ready := a{i}.ready) is not None"
-            lines.append(f"    v{i} = ready if {usual} else c{i}(a{i}, shared)")
+            lines.append(f"    v{i} = ready if {usual} else convert({i}, a{i}, shared)")
         elif kind == "scalar" and typed:
-            lines.append(f"    v{i} = a{i} if a{i}.__class__ is t{i} else c{i}(a{i})")
+            lines.append(f"    v{i} = a{i} if a{i}.__class__ is t{i} else convert({i}, a{i})")
         else:
-            lines.append(f"    v{i} = c{i}(a{i}{', shared' if kind == 'any' else ''})")
+            lines.append(f"    v{i} = convert({i}, a{i}{', shared' if kind == 'any' else ''})")
     lines.extend(f"    {line}" for line in body)
     return compile("\n".join(lines), "<kernelkeep launcher>", "exec")
 

@@ -63,6 +63,11 @@ class PortableSource(Source):
             lines.append(f"//kk: places {parts.first_line} {parts.file!r}")
         return "\n".join([*lines, functions, parts.body])
 
+    @property
+    def may_include(self) -> bool:
+        """No: a body cannot include, and the text need not be written yet."""
+        return False
+
     @cached_property
     def headers(self) -> tuple[Header, ...]:
         """None: a body cannot include."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .includes import Header
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
+_NO_DEFINES: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +62,9 @@ class Source:
         find_language(self.language)
         if not isinstance(self.name, str) or not self.name:
             raise ArgumentError(f"name must be a non-empty str, got {self.name!r}")
+        if self.options == () == self.include_dirs and self.defines.__class__ is dict and not self.defines:
+            object.__setattr__(self, "defines", _NO_DEFINES)
+            return  # most sources: every hit on disk comes through here
         if isinstance(self.options, str) or not isinstance(self.options, Iterable):
             raise ArgumentError(
                 f"options must be a sequence of single options, such as ('-O2', '-g'), got {self.options!r}"
@@ -125,6 +129,11 @@ class Source:
         from .includes import find_headers
 
         return find_headers(self)
+
+    @property
+    def may_include(self) -> bool:
+        """Whether it may include headers, as far as a quick look tells."""
+        return "include" in self.text
 
     @property
     def key_text(self) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BinaryRejected, DeviceError, OutOfMemory
@@ -15,13 +15,20 @@ if TYPE_CHECKING:
     from .program import CudaProgram
 
 
+@cache
+def _loads_eagerly() -> bool:
+    """With this setting, which the driver reads when it starts, the code comes to the device with the library."""
+    return os.environ.get("CUDA_MODULE_LOADING", "").upper() == "EAGER"
+
+
 def load_library(device: CudaDevice, compiled: Binary) -> Any:
     """A library in host memory; its code comes to the device with `load_function` or the first launch."""
     driver = device.driver
-    # With this setting of the driver, the code comes to the device with the library.
-    eagerly = os.environ.get("CUDA_MODULE_LOADING", "").upper() == "EAGER"
-    with device.residents.out_of_the_way() if eagerly else contextlib.nullcontext(), device.current:
-        status, library = driver.cuLibraryLoadData(compiled.payload, [], [], 0, [], [], 0)
+    if _loads_eagerly():
+        with device.residents.out_of_the_way(), device.current:
+            status, library = driver.cuLibraryLoadData(compiled.payload, [], [], 0, [], [], 0)
+    else:  # a library belongs to no context
+        status, library = driver.cuLibraryLoadData(compiled.payload, None, None, 0, None, None, 0)
     if status is not device.success:
         if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise device.translated(status, f"loading {compiled.name}")
