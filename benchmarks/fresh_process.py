@@ -2,8 +2,8 @@
 
     python benchmarks/fresh_process.py [--device SPEC] [--rounds N] [--json FILE] [--long]
 
-Every contender is a process of its own (`fresh_process_child.py`), whose caches its own earlier runs have filled. They take turns.
-Times count from the moment before the process is started; a process tells when each of its steps was done.
+Every contender is a process of its own (`fresh_process_child.py`), whose caches its own earlier runs have filled. They take
+turns. Times count from the moment before the process is started; a process tells when each of its steps was done.
 
 With CUDA the limits are shown too: the driver opened by cuda-bindings in Python, and by a C++ program.
 """

@@ -48,7 +48,8 @@ def kernelkeep(folder: str, spec: str) -> "list[object]":
 
     device = kk.open_device(spec, cache_dir=folder)
     done("opened")
-    params = [kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4", "rw"), kk.Scalar("a", "f4"), kk.Scalar("n", "i4")]
+    params: list[kk.Buffer | kk.Scalar] = [kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4", "rw")]
+    params += [kk.Scalar("a", "f4"), kk.Scalar("n", "i4")]
     cache = kk.ProgramCache(device, folder)
     x = device.array(np.linspace(0, 1, N, dtype="f4"))
     outputs = []
