@@ -7,7 +7,6 @@ grids of few processors to have the same ones. On a processor that others use th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fractions import Fraction
 from typing import NamedTuple
 
 from ...errors import ArgumentError
@@ -50,6 +49,8 @@ class Room:
 
 def count_room(each: int, processors: int, held: Iterable[Share]) -> int:
     """How many blocks surely fit on these processors, `each` on an empty one, beside what is held."""
+    from fractions import Fraction  # only beside other grids, and start-up counts
+
     used, touched = Fraction(0), 0
     for one in held:
         used += Fraction(-(-one.blocks // one.processors), one.each)

@@ -24,6 +24,7 @@ class DriverStart:
     def __init__(self, index: int) -> None:
         self._index = index
         self._thread: threading.Thread | None = None
+        self._initialised = False
         self._release: Any = None
 
     def __enter__(self) -> None:
@@ -39,7 +40,8 @@ class DriverStart:
         try:
             driver = ctypes.CDLL(_LIBRARY)
             device, context = ctypes.c_int(), ctypes.c_void_p()
-            if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), self._index):
+            self._initialised = not driver.cuInit(0)
+            if not self._initialised or driver.cuDeviceGet(ctypes.byref(device), self._index):
                 return
             if not driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device):
                 release = getattr(driver, "cuDevicePrimaryCtxRelease_v2", driver.cuDevicePrimaryCtxRelease)
@@ -51,5 +53,7 @@ class DriverStart:
         if self._thread is None:
             return
         self._thread.join()
+        if not self._initialised:
+            forks.no_driver("cuda")
         if self._release is not None:
             self._release()  # the opened device holds the context itself

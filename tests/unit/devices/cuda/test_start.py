@@ -36,10 +36,17 @@ class Driver:
         return 0
 
 
+@pytest.fixture
+def missing() -> list[str]:
+    """The drivers that turned out to be missing."""
+    return []
+
+
 @pytest.fixture(autouse=True)
-def first_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def first_in_process(monkeypatch: pytest.MonkeyPatch, missing: list[str]) -> None:
     monkeypatch.setattr(start, "_begun", False)
     monkeypatch.setattr(forks, "before_driver", lambda backend: None)
+    monkeypatch.setattr(forks, "no_driver", missing.append)
 
 
 def test_the_context_is_held_in_the_block_and_given_back_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +58,7 @@ def test_the_context_is_held_in_the_block_and_given_back_after_it(monkeypatch: p
     assert driver.held == 0 and driver.threads and threading.get_ident() not in driver.threads
 
 
-def test_it_starts_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_starts_once_in_a_process(monkeypatch: pytest.MonkeyPatch, missing: list[str]) -> None:
     loaded: list[str] = []
 
     def load(name: str) -> Driver:
@@ -62,7 +69,7 @@ def test_it_starts_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         with start.DriverStart(0):
             pass
-    assert len(loaded) == 1
+    assert len(loaded) == 1 and not missing
 
 
 def test_without_a_device_nothing_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,9 +80,9 @@ def test_without_a_device_nothing_is_held(monkeypatch: pytest.MonkeyPatch) -> No
     assert driver.held == 0
 
 
-def test_without_a_driver_it_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_it_is_silent(monkeypatch: pytest.MonkeyPatch, missing: list[str]) -> None:
     monkeypatch.setattr(start, "_LIBRARY", "libthere-is-none.so")
     before = threading.active_count()
     with start.DriverStart(0):
         pass
-    assert threading.active_count() == before
+    assert threading.active_count() == before and missing == ["cuda"]
