@@ -234,7 +234,7 @@ class ProgramCache:
             loaded = next(filter(None, (self.loaded.hold(key, alias) for key in keys)), None)
         if loaded is not None:  # another thread had just finished
             return loaded, "memory"
-        within = self.chain.lookup_time()
+        within = self.chain.lookup_time() if self.chain.has_remote else None
         found = self._loader.load(digest, source.name, alias, source, within=within)
         if found is not None:
             return found

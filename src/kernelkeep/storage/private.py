@@ -63,10 +63,13 @@ class Trust:
             found = os.lstat(path)
         except FileNotFoundError:
             return False
-        if stat.S_ISLNK(found.st_mode):
+        mode = found.st_mode
+        if stat.S_ISDIR(mode) and found.st_uid in self.uids and not mode & WRITABLE_BY_OTHERS:
+            return True  # the usual case, without a call: most hits on disk come through here
+        if stat.S_ISLNK(mode):
             self.check_folder(path)
             return True
-        if not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISDIR(mode):
             return False
         self._check_step(str(path), found, last=True)
         return True
