@@ -77,7 +77,7 @@ def private_uses(text: str, where: str) -> Iterator[str]:
             yield f"{where}:{node.lineno} uses {ast.unparse(node)}"
         elif isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("kernelkeep")):
             for alias in node.names:
-                if _is_private(alias.name) and alias.name not in ("_native", "_ring", "_guard"):  # the modules in C
+                if _is_private(alias.name) and alias.name not in ("_native", "_ring", "_guard", "_copying"):  # the modules in C
                     yield f"{where}:{node.lineno} imports {alias.name}"
 
 

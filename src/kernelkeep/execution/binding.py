@@ -17,6 +17,7 @@ from ..devices.prepared import Prepared
 from ..errors import ArgumentError
 from ..programs.portable import PortableKernel
 from .job import Job, check_outputs
+from .pace import Pace
 from .pipeline import Pipeline
 from .plan import Plan, plan_of
 
@@ -96,6 +97,7 @@ class Wiring(NamedTuple):
 
     plan: Plan
     bindings: tuple[Binding, ...]
+    pace: Pace
 
 
 class Bindings:
@@ -116,7 +118,7 @@ class Bindings:
         if wiring is None:
             stages = work.stages
             bindings = tuple(self._binding_of(stage.job) for stage in stages)
-            wiring = Wiring(plan_of(stages, [one.params for one in bindings], work.returns), bindings)
+            wiring = Wiring(plan_of(stages, [one.params for one in bindings], work.returns), bindings, Pace())
             with self._lock:
                 self._wirings[work] = wiring
         return wiring

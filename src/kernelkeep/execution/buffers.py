@@ -9,7 +9,7 @@ import numpy as np
 
 from ..devices.array import Array
 from ..devices.base import Device
-from ..devices.lanes import Block, Lanes
+from ..devices.lanes import Block, Lane, Lanes
 from ..errors import OutOfMemory
 from .copying import Copier
 from .pool import Loan, Pool
@@ -97,7 +97,7 @@ class Buffers:
                 raise
             return self._device.empty(nbytes, "u1")
 
-    def download(self, submission: Submission, result: Result, handles: Mapping[int, Any]) -> None:
+    def download(self, submission: Submission, result: Result, handles: Mapping[int, Any], lane: Lane) -> None:
         """Enqueue the download of a result, to the block it was uploaded from where that fits."""
         cell = result.cell
         block = submission.blocks.get(cell)
@@ -112,7 +112,7 @@ class Buffers:
         else:
             del submission.blocks[cell]  # it is the result's block from here on
         result.block = block
-        submission.held.append(self._lanes.download.download(handles[cell], block))
+        submission.held.append(lane.download(handles[cell], block))
 
     def result_array(self, result: Result) -> np.ndarray[Any, Any]:
         """The result as an array: the block itself where it may be lent, else a copy."""

@@ -1,16 +1,23 @@
-"""Copying host arrays with more than one core: one core alone reaches a fifth of the bandwidth of the bus."""
+"""Copying host arrays with more than one core: one core alone reaches a fifth of the bandwidth of the bus.
+
+It is done in C where that was built (`_copying.c`), else by threads of Python's.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
+from .. import settings
+
 _PIECE = 1 << 20  # bytes that are worth waking a thread for
 _MOST_HELPERS = 3
+_MOST_NATIVE_HELPERS = 7
 
 _Piece = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], threading.Lock]
 
@@ -22,18 +29,28 @@ class Copier:
     """
 
     def __init__(self) -> None:
-        self._helpers = max(0, min(_MOST_HELPERS, (os.cpu_count() or 1) // 2 - 1))
+        self._native = _native_copy()
+        most = _MOST_HELPERS if self._native is None else _MOST_NATIVE_HELPERS
+        self.helpers = max(0, min(most, (os.cpu_count() or 1) // 2 - 1))
         self._pieces: SimpleQueue[_Piece | None] | None = None
         self._starting = threading.Lock()
 
-    def copy(self, target: np.ndarray[Any, Any], origin: np.ndarray[Any, Any]) -> None:
-        """Copy into a contiguous array of the same shape and dtype."""
-        pieces = min(self._helpers + 1, target.nbytes // _PIECE)
-        if pieces < 2 or not origin.flags.c_contiguous or not self._started():
+    def copy(self, target: np.ndarray[Any, Any], origin: np.ndarray[Any, Any], *, streaming: bool = False) -> None:
+        """Copy into a contiguous array of the same shape and dtype; `streaming` where only a device reads it next."""
+        pieces = min(self.helpers + 1, target.nbytes // _PIECE)
+        if pieces < 2 or not origin.flags.c_contiguous:
             np.copyto(target, origin)
             return
-        assert self._pieces is not None
         targets, origins = target.reshape(-1), origin.reshape(-1)
+        if self._native is not None:
+            self._native(targets.view("u1"), origins.view("u1"), self.helpers, streaming)
+        elif self._started():
+            self._copy_in_pieces(targets, origins, pieces)
+        else:
+            np.copyto(target, origin)
+
+    def _copy_in_pieces(self, targets: np.ndarray[Any, Any], origins: np.ndarray[Any, Any], pieces: int) -> None:
+        assert self._pieces is not None
         step = -(-targets.size // pieces)
         done = []
         for at in range(step, targets.size, step):
@@ -50,10 +67,10 @@ class Copier:
             if self._pieces is None:
                 pending: SimpleQueue[_Piece | None] = SimpleQueue()
                 try:
-                    for _ in range(self._helpers):
+                    for _ in range(self.helpers):
                         threading.Thread(target=_work, args=(pending,), name="kernelkeep-copy", daemon=True).start()
                 except RuntimeError:  # the interpreter is ending, and starts no more threads
-                    self._helpers = 0
+                    self.helpers = 0
                     return False
                 self._pieces = pending
         return True
@@ -61,9 +78,20 @@ class Copier:
     def close(self) -> None:
         """End the threads."""
         if self._pieces is not None:
-            for _ in range(self._helpers):
+            for _ in range(self.helpers):
                 self._pieces.put(None)
             self._pieces = None
+
+
+def _native_copy() -> Callable[[Any, Any, int, bool], None] | None:
+    """The function in C, or None where that was not built."""
+    if not settings.native():
+        return None
+    try:
+        from .._copying import copy
+    except ImportError:
+        return None
+    return copy
 
 
 def _work(pending: SimpleQueue[_Piece | None]) -> None:

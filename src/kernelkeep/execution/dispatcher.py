@@ -15,6 +15,9 @@ from .buffers import Buffers
 from .submission import Launch, Submission, byte_count
 from .timeline import Timeline
 
+# A batch that moves less than this goes through one lane: waiting for each other costs lanes more than copies of that size take.
+ONE_LANE_BYTES = 1 << 19
+
 
 class Dispatcher:
     """The lanes of an executor and the memory of its batches. The executor's engine decides which batch goes when."""
@@ -22,6 +25,7 @@ class Dispatcher:
     def __init__(self, device: Device, depth: int, timeline: Timeline | None) -> None:
         self.lanes = device.open_lanes(timed=timeline is not None)
         self.buffers = Buffers(device, self.lanes, depth)
+        self.one_lane_bytes = ONE_LANE_BYTES
         self._device = device
         self._timeline = timeline
 
@@ -29,9 +33,12 @@ class Dispatcher:
         """Enqueue a batch that was staged: its upload, launches and download. Returns at once."""
         start = time.perf_counter()
         lanes, marks, buffers = self.lanes, submission.marks, self.buffers
-        # The end of the upload and of the computing: where nothing is moved, there is only one end.
-        marked = not lanes.single or (self._timeline is not None and not lanes.shares_memory)
         upload, compute, download = lanes.upload, lanes.compute, lanes.download
+        single = submission.on_one_lane = lanes.single or submission.moved_bytes <= self.one_lane_bytes
+        if single:
+            upload = download = compute
+        # The end of the upload and of the computing: where nothing is moved, there is only one end.
+        marked = not single or (self._timeline is not None and not lanes.shares_memory)
         with self._device.exclusive():
             handles = buffers.place(submission)
             first, *others = submission.launches
@@ -43,7 +50,7 @@ class Dispatcher:
                     submission.held.append(upload.upload_from(handles[cell], host))
             if marked:
                 marks.append(upload.mark())
-            if not lanes.single:
+            if not single:
                 upload.flush()
                 compute.wait_for(marks[-1])
             if submission.on_device:
@@ -58,18 +65,18 @@ class Dispatcher:
                 self._clear(submission, other, handles)
                 # Bound here and not before: it may be the launch that was just made, with other arguments.
                 other.binding.launch_of(other, handles, lanes)()
-            if not lanes.single:
+            if not single:
                 buffers.set_aside(submission, handles)
             if marked:
                 marks.append(compute.mark())
-            if not lanes.single:
+            if not single:
                 compute.flush()
                 download.wait_for(marks[-1])
             if lanes.shares_memory:
                 for cell, block in submission.blocks.items():
                     submission.held.append(download.download(handles[cell], block))
             for result in submission.results:
-                buffers.download(submission, result, handles)
+                buffers.download(submission, result, handles, download)
             marks.append(download.mark())
             download.flush()
             if lanes.shares_memory:

@@ -3,8 +3,8 @@
     submit ─▶ copied to a block ─▶ (backlog) ─▶ slot: upload ─▶ compute ─▶ download ─▶ future
 
 A batch is checked and copied in the thread that submits it. If a slot is free, the same thread sends it to the device at once;
-else it joins a short backlog, and the thread that frees a slot sends it. So the executor has one thread of its own, which
-waits for downloads in order, and no batch passes through it on the way in.
+else it joins a short backlog, and the thread that frees a slot sends it. Who waits for a result completes it (`arrivals.py`);
+the executor has one thread of its own for what nobody waits for.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import contextlib
 import itertools
 import threading
 from collections import deque
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,9 @@ from ..activity import live, spans
 from ..activity.facts import Facts
 from ..devices.base import Device, Fence
 from ..errors import DeviceError
+from .arrivals import Arrivals
 from .batch_counts import BatchCounts
+from .batch_future import BatchFuture
 from .binding import Bindings
 from .diary_notes import note_executor
 from .dispatcher import Dispatcher
@@ -35,6 +36,7 @@ from .timeline import Timeline
 
 Work = Job | Pipeline  # what a batch can be submitted to
 _Refused = list[tuple[Submission, BaseException]]
+_WAY_SECONDS = 300e-6  # how long a submission waits for a slot itself before it is left to the backlog
 
 
 class Engine:
@@ -55,9 +57,9 @@ class Engine:
         self._room = 2 * depth  # batches that may still be taken before submit waits
         self._free_slots = list(range(depth))[::-1]
         self._backlog: deque[Submission] = deque()
-        self._deferred: set[Future[Any]] = set()  # futures of `run` whose batch is not in the backlog yet
-        self._under_way: SimpleQueue[Submission | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._deferred: set[BatchFuture] = set()  # futures of `run` whose batch is not in the backlog yet
+        self._waiting = 0  # threads that wait for room
+        self._arrivals = Arrivals(self._complete, self._is_pressed)
         self._feeder: ThreadPoolExecutor | None = None
         self._starting = threading.Lock()
         self._ending = threading.Lock()
@@ -66,19 +68,25 @@ class Engine:
 
     # --- taking batches
 
-    def submit(self, work: Work, batch: Mapping[str, Any]) -> Future[Any]:
-        """Take a batch, after waiting for room."""
-        future: Future[Any] = Future()
+    def submit(self, work: Work, batch: Mapping[str, Any], *, relaxed: bool = False) -> BatchFuture:
+        """Take a batch, after waiting for room. With `relaxed` the caller is about to wait for a result, and so makes way."""
+        future = BatchFuture(self._arrivals)
+        if not self._free_slots:
+            self._arrivals.look()
         self._wait_for_room()
-        self._accept(future, work, batch, parent=spans.context())
+        self._accept(future, work, batch, parent=spans.context(), relaxed=relaxed)
+        if self._backlog and not relaxed:
+            self._arrivals.make_way(lambda: not self._backlog, _WAY_SECONDS)
+            if self._backlog:
+                self._arrivals.wake()
         return future
 
-    def submit_deferred(self, work: Work, batch: Mapping[str, Any]) -> Future[Any]:
+    def submit_deferred(self, work: Work, batch: Mapping[str, Any]) -> BatchFuture:
         """Take a batch without waiting and without touching the device: a thread of its own does both.
 
         Nor is the lock taken that others hold while they talk to the device.
         """
-        future: Future[Any] = Future()
+        future = BatchFuture(self._arrivals)
         self._check_open()
         if work.copy:  # as with submit: the caller may change its arrays once this returns
             batch = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in batch.items()}
@@ -98,10 +106,10 @@ class Engine:
         return future
 
     def _accept_deferred(
-        self, future: Future[Any], work: Work, batch: Mapping[str, Any], fences: list[Fence], parent: Any
+        self, future: BatchFuture, work: Work, batch: Mapping[str, Any], fences: list[Fence], parent: Any
     ) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._room > 0 or future.cancelled())
+            self._wait_until(lambda: self._room > 0 or future.cancelled())
             self._deferred.discard(future)
             self._changed.notify_all()
             if future.cancelled():
@@ -111,26 +119,45 @@ class Engine:
         self._accept(future, work, batch, fences, parent)
 
     def _wait_for_room(self) -> None:
+        if self._room <= 0 and not self.closing:
+            self._arrivals.make_way(lambda: self._room > 0, _WAY_SECONDS)
         with self._changed:
             self._check_open()
             # A callback of a future runs in the executor's thread, which is the one that makes room.
-            if threading.current_thread() is not self._thread:
-                self._changed.wait_for(lambda: self._room > 0 or self.closing)
+            if self._room <= 0 and not self._arrivals.is_here:
+                self._wait_until(lambda: self._room > 0 or self.closing)
                 self._check_open()
             self._room -= 1
             self.accepted += 1
 
+    def _wait_until(self, holds: Callable[[], bool]) -> None:
+        """Wait for what other threads do. The caller holds the lock."""
+        self._waiting += 1
+        try:
+            self._arrivals.wake()
+            self._changed.wait_for(holds)
+        finally:
+            self._waiting -= 1
+
+    def _is_pressed(self) -> bool:
+        """Whether the executor's thread is to complete what is under way, whoever may wait for it."""
+        if self.closing or self._waiting:
+            return True
+        return any(not one.relaxed or one.future.urgent for one in tuple(self._backlog))
+
     def _accept(
         self,
-        future: Future[Any],
+        future: BatchFuture,
         work: Work,
         batch: Mapping[str, Any],
         fences: list[Fence] | None = None,
         parent: Any = None,
+        relaxed: bool = False,
     ) -> None:
         """Check and copy a batch for which there is room, and send it or put it into the backlog."""
         submission = Submission(work, future)
         submission.parent = parent
+        submission.relaxed = relaxed
         dispatcher = self._dispatcher
         try:
             if fences is None and self.device.guests.supported:
@@ -141,7 +168,7 @@ class Engine:
             dispatcher.buffers.give_blocks_back(submission)
             self._counts.settle(submission, error)
             if future.set_running_or_notify_cancel():
-                future.set_exception(error)
+                future.settle(None, error)
             self._make_room()
             if not isinstance(error, Exception):
                 raise
@@ -174,14 +201,12 @@ class Engine:
                 self._dispatcher.recover(submission)
                 refused.append((submission, error))
                 continue
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._complete_all, name="kernelkeep-executor", daemon=True)
-                self._thread.start()
-            self._under_way.put(submission)
+            self._arrivals.add(submission)
         return refused
 
     def _report_refused(self, refused: _Refused) -> None:
         for submission, error in refused:
+            self._counts.settle(submission, error)
             self._settle(submission, None, error)
         for _, error in refused:
             if not isinstance(error, Exception):
@@ -189,26 +214,38 @@ class Engine:
 
     # --- seeing them arrive
 
-    def _complete_all(self) -> None:
-        while (submission := self._under_way.get()) is not None:
-            self._complete(submission)
-            del submission  # or its arrays would stay alive until the next one
+    def _complete(self, submission: Submission, in_thread: bool) -> bool:
+        """Complete a batch, the first of those under way. False if it has callbacks, which only the executor's thread runs."""
+        if submission.outcome is None:
+            try:
+                submission.outcome = self._receive(submission, in_thread)
+            except BaseException as error:  # Ctrl-C, in a thread that waits for its result
+                self._dispatcher.buffers.forget(submission)
+                self._counts.settle(submission, error)
+                self._settle(submission, None, error)
+                raise
+            self._counts.settle(submission, submission.outcome[1])
+        return self._settle(submission, *submission.outcome, in_thread=in_thread)
 
-    def _complete(self, submission: Submission) -> None:
+    def _receive(self, submission: Submission, in_thread: bool) -> tuple[dict[str, Any] | None, BaseException | None]:
+        """Wait for a batch, send the next one, and make the results of this one."""
         buffers = self._dispatcher.buffers
         problem: BaseException | None = None
         results: dict[str, Any] = {}
         try:
-            submission.marks[-1].wait()
+            if in_thread or not submission.arrived:
+                submission.marks[-1].wait()
         except Exception as error:
             problem = error
+        submission.note_pace()
         with self._lock:
             self._free_slots.append(submission.slot)
             if problem is None:
                 # The next batch is on its way before this one's result is made.
                 buffers.give_arrays_back(submission)
-            refused = self._send_backlog()
-        self._report_refused(refused)
+            refused = self._send_backlog() if self._backlog else []
+        if refused:
+            self._report_refused(refused)
         if problem is None:
             try:
                 results = self._dispatcher.results(submission)
@@ -219,21 +256,29 @@ class Engine:
             buffers.give_blocks_back(submission)
         else:
             buffers.forget(submission)
-        self._settle(submission, results, problem)
+        return results, problem
 
-    def _settle(self, submission: Submission, results: dict[str, Any] | None, problem: BaseException | None) -> None:
-        """Set the future's result. Its callbacks are the user's: not even `sys.exit()` in one ends the executor's thread."""
-        self._counts.settle(submission, problem)
+    def _settle(
+        self,
+        submission: Submission,
+        results: dict[str, Any] | None,
+        problem: BaseException | None,
+        in_thread: bool = True,
+    ) -> bool:
+        """Set the future's outcome. Its callbacks are the user's: not even `sys.exit()` in one ends the executor's thread."""
+        if not in_thread:
+            if not submission.future.settle_quietly(results, problem):
+                return False
+            self._make_room()
+            return True
         try:
-            if problem is None:
-                submission.future.set_result(results)
-            else:
-                submission.future.set_exception(problem)
+            submission.future.settle(results, problem)
         except BaseException:
-            if threading.current_thread() is not self._thread:
+            if not self._arrivals.is_here:
                 raise
         finally:
             self._make_room()
+        return True
 
     def _make_room(self) -> None:
         with self._changed:
@@ -282,10 +327,11 @@ class Engine:
                     self._dispatcher.buffers.give_blocks_back(submission)
                     self._make_room()
                 self._changed.notify_all()
-        if threading.current_thread() is self._thread:
+        if self._arrivals.is_here:
             self._close_in_thread()  # in a callback: this very thread completes the rest of the batches
             return
         with self._changed:
+            self._arrivals.wake()
             if not self._changed.wait_for(lambda: self.accepted == 0 and not self._deferred, timeout):
                 raise DeviceError(
                     f"{self.accepted} batches on {self.device.spec} were not done after {timeout} seconds; "
@@ -299,6 +345,7 @@ class Engine:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._starting, self._ending = threading.Lock(), threading.Lock()
+        self._arrivals.renew_locks()
         if self.timeline is not None:
             self.timeline.renew_lock()
 
@@ -307,10 +354,7 @@ class Engine:
             if self._ended:
                 return
             self._ended = True
-            thread, self._thread = self._thread, None
-            if thread is not None:
-                self._under_way.put(None)
-                thread.join()
+            self._arrivals.close()
             if self._feeder is not None:
                 self._feeder.shutdown()
             live.remove(self)

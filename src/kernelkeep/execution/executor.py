@@ -191,7 +191,7 @@ class Executor:
                     except ArgumentError as error:
                         pending.append(_failed(error))  # raises at its turn, like any other bad batch
                     else:
-                        pending.append(self._engine.submit(job, arguments))
+                        pending.append(self._engine.submit(job, arguments, relaxed=True))
                 if not pending:
                     break
                 first = pending.popleft()

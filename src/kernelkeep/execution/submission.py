@@ -6,7 +6,6 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,14 +17,17 @@ from ..devices.guests import is_guest
 from ..devices.host_data import host_view, parse_dtype
 from ..devices.lanes import Block, Lanes, Mark
 from ..errors import ArgumentError, OutOfMemory
+from .arrivals import PATIENCE_SECONDS
 from .intermediate import Intermediate
 from .plan import check_output_dtype
 
 if TYPE_CHECKING:
     from ..programs.signature import Parameter
+    from .batch_future import BatchFuture
     from .binding import Binding, Wiring
     from .buffers import Buffers
     from .job import Job
+    from .pace import Pace
     from .pipeline import Pipeline
     from .plan import Step
     from .timeline import BatchTimes
@@ -67,7 +69,7 @@ class Launch:
 class Submission:
     """One submitted batch."""
 
-    def __init__(self, work: Job | Pipeline, future: Future[Any]) -> None:
+    def __init__(self, work: Job | Pipeline, future: BatchFuture) -> None:
         self.work = work
         self.future = future
         self.number = 0
@@ -85,9 +87,14 @@ class Submission:
         self.arrays: list[tuple[int, Array]] = []
         self.held: list[Any] = []
         self.marks: list[Mark] = []
+        self.on_one_lane = False
         self.uploaded_bytes = 0
         self.staged = (0.0, 0.0)  # when the host arrays were copied
         self.dispatched = (0.0, 0.0)
+        self.arrived = False  # the last mark was seen to have passed
+        self.outcome: tuple[dict[str, Any] | None, BaseException | None] | None = None  # before the future has it
+        self.relaxed = False  # whoever submitted it is about to wait for a result
+        self.pace: Pace | None = None
         self.times: BatchTimes | None = None  # where a timeline is kept
         self.parent: Any = None  # what the submitting thread did, while somebody traces
 
@@ -95,6 +102,7 @@ class Submission:
         """Check a batch's arguments and copy its host arrays."""
         start = time.perf_counter()
         plan = wiring.plan
+        self.pace = wiring.pace
         given = dict(plan.constants)
         for name, value in batch.items():
             cell = plan.arguments.get(name)
@@ -150,7 +158,8 @@ class Submission:
         if self.work.copy or lanes.shares_memory or not host.flags.c_contiguous:
             block = self.blocks[cell] = buffers.blocks.take(buffers.room_for(host.nbytes))
             if host.nbytes:
-                buffers.copier.copy(block.host[: host.nbytes].view(dtype).reshape(host.shape), host)
+                target = block.host[: host.nbytes].view(dtype).reshape(host.shape)
+                buffers.copier.copy(target, host, streaming=not lanes.shares_memory)
         else:
             self.borrowed[cell] = host
         self.uploaded_bytes += host.nbytes
@@ -204,6 +213,30 @@ class Submission:
                 f"{_output_label(launch, param)} has the shape {wanted[0]} in outputs=, but the array comes from an earlier job, "
                 f"where its shape is {passed[0]}"
             )
+
+    @property
+    def moved_bytes(self) -> int:
+        """What goes up and comes down."""
+        return self.uploaded_bytes + sum([result.nbytes for result in self.results])
+
+    # --- when it is under way
+
+    def arrives_before(self, deadline: float) -> bool:
+        """Whether the batch is done. Waits until the deadline where batches of this kind arrive soon."""
+        try:
+            last = self.marks[-1]
+            if deadline and self.pace is not None and self.pace.seconds < PATIENCE_SECONDS:
+                self.arrived = last.wait_briefly(deadline)
+            else:
+                self.arrived = last.done
+        except Exception:
+            return True  # completing it finds the error again
+        return self.arrived
+
+    def note_pace(self) -> None:
+        """The batch has arrived: how long did it take on the device?"""
+        if self.pace is not None:
+            self.pace.note(time.perf_counter() - self.dispatched[0])
 
     def _was_made(self, cell: int) -> bool:
         return any(cell in launch.made for launch in self.launches)

@@ -77,7 +77,7 @@ class Timeline:
         self._batches: deque[BatchTimes] = deque(maxlen=_BATCHES_KEPT)
         self.renew_lock()
         self._shares_memory = False
-        self._last = (0.0, 0.0, 0.0)  # when the stages of the batch before ended
+        self._last = (0.0, 0.0, 0.0)  # when the lanes of upload, kernels and download had done the batch before
         self.busy_seconds = dict.fromkeys(ENGINES, 0.0)  # since the beginning, also of batches that are not kept
         self._busy_until = dict.fromkeys(ENGINES, 0.0)
 
@@ -95,14 +95,16 @@ class Timeline:
         if lanes.shares_memory:
             kernels, done = list(times), times[-1]  # nothing is moved: all is over when the last kernel is
             uploaded = sent
-            starts = (sent, max(sent, last[2]), done)
+            starts = (sent, max(sent, last[1]), done)
+            self._last = (uploaded, done, done)
+        elif submission.on_one_lane:
+            uploaded, *kernels, done = times
+            starts = (max(sent, last[1]), uploaded, kernels[-1])
+            self._last = (uploaded, done, done)  # the lane of the kernels is busy until the download is done
         else:
             uploaded, *kernels, done = times
-            if lanes.single:
-                starts = (max(sent, last[2]), uploaded, kernels[-1])
-            else:
-                starts = (max(sent, last[0]), max(uploaded, last[1]), max(kernels[-1], last[2]))
-        self._last = (uploaded, kernels[-1], done)
+            starts = (max(sent, last[0]), max(uploaded, last[1]), max(kernels[-1], last[2]))
+            self._last = (uploaded, kernels[-1], done)
         computing = list(zip((starts[1], *kernels[:-1]), kernels, strict=True))
         self.keep(submission, (starts[0], uploaded), computing, (starts[2], done), lanes.shares_memory)
 

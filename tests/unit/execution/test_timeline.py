@@ -21,10 +21,17 @@ def add(timeline: Timeline, number: int, times: list[float], *, shared: bool = F
 
 
 def batch_of(
-    name: str, jobs: list[str], number: int, slot: int, staged: tuple[float, float], dispatched: tuple[float, float]
+    name: str,
+    jobs: list[str],
+    number: int,
+    slot: int,
+    staged: tuple[float, float],
+    dispatched: tuple[float, float],
+    *,
+    one_lane: bool = False,
 ) -> Any:
     return SimpleNamespace(
-        number=number, slot=slot, work=SimpleNamespace(name=name), staged=staged, dispatched=dispatched, uploaded_bytes=8,
+        number=number, on_one_lane=one_lane, slot=slot, work=SimpleNamespace(name=name), staged=staged, dispatched=dispatched, uploaded_bytes=8,
         launches=[SimpleNamespace(job=SimpleNamespace(name=job)) for job in jobs], results=[SimpleNamespace(nbytes=4)],
     )  # fmt: skip
 
@@ -52,8 +59,28 @@ def test_a_stage_begins_when_what_it_waits_for_is_done() -> None:
     ]  # fmt: skip
     one = Timeline("gpu:0", 3)
     single: Any = SimpleNamespace(shares_memory=False, single=True)
+    flight.on_one_lane = True
     one.add(flight, (11.0, 13.0, 14.0), single)
     assert [(span.start, span.end) for span in one.spans[:3]] == [(10, 11), (11, 13), (13, 14)]
+
+
+def test_batches_on_one_lane_wait_for_the_kernels_before_and_keep_those_behind_waiting() -> None:
+    timeline = Timeline("gpu:0", 3)
+    lanes: Any = SimpleNamespace(shares_memory=False, single=False)
+    for number, sent, ends, one_lane in (
+        (0, 1.0, (3.0, 7.0, 9.0), False),
+        (1, 2.0, (7.5, 8.0, 8.5), True),  # does not wait for the download before it
+        (2, 2.0, (9.0, 9.5, 10.0), True),
+        (3, 2.0, (4.0, 11.0, 12.0), False),
+    ):
+        flight = batch_of("saxpy", ["saxpy"], number, 0, (sent, sent), (sent, sent), one_lane=one_lane)
+        timeline.add(flight, ends, lanes)
+    spans = [(span.engine, span.start, span.end) for span in timeline.spans if span.engine not in ("copy", "dispatch")]
+    assert spans[3:9] == [
+        ("upload", 7, 7.5), ("compute", 7.5, 8), ("download", 8, 8.5),
+        ("upload", 8.5, 9), ("compute", 9, 9.5), ("download", 9.5, 10),
+    ]  # fmt: skip
+    assert spans[10] == ("compute", 10, 11)
 
 
 def test_where_memory_is_shared_filling_it_is_the_upload() -> None:
@@ -72,7 +99,7 @@ def test_where_memory_is_shared_filling_it_is_the_upload() -> None:
 def test_each_kernel_of_a_pipeline_has_a_span_under_its_own_name(shared: bool) -> None:
     timeline = Timeline("gpu:0", 3)
     lanes: Any = SimpleNamespace(shares_memory=shared, single=True)
-    flight = batch_of("blur+edges", ["blur", "edges"], 0, 0, (1.0, 2.0), (3.0, 3.5))
+    flight = batch_of("blur+edges", ["blur", "edges"], 0, 0, (1.0, 2.0), (3.0, 3.5), one_lane=True)
     timeline.add(flight, [5.0, 6.0] if shared else [4.0, 5.0, 6.0, 7.0], lanes)
     spans = [(span.engine, span.job, span.start, span.end) for span in timeline.spans[:4]]
     if shared:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .device import OpenGLDevice
 
 _READ, _WRITE, _PERSISTENT, _COHERENT, _DYNAMIC, _CLIENT = 0x1, 0x2, 0x40, 0x80, 0x100, 0x200
+_BRIEF_NANOSECONDS = 100_000  # of a wait inside OpenGL, which keeps other threads out of the context
 _MAPPED = _READ | _WRITE | _PERSISTENT | _COHERENT
 
 
@@ -57,6 +58,12 @@ class OpenGLMark(OpenGLFence, Mark):
                 return False
             time.sleep(pause)
             pause = min(pause * 1.5, 200e-6)
+        return True
+
+    def wait_briefly(self, deadline: float) -> bool:
+        while not self.poll(_BRIEF_NANOSECONDS):
+            if time.perf_counter() >= deadline:
+                return False
         return True
 
     def __del__(self) -> None:

@@ -1,0 +1,148 @@
+"""Batches on the device, in order, and who completes them when they arrive.
+
+A batch is completed by whoever waits for its result, which saves two changes of threads: for a small batch these take longer than
+all the rest. What nobody waits for is completed by a thread of the executor's. It is woken at once where somebody depends on it,
+as callbacks do, and batches in the backlog; otherwise it looks every few milliseconds.
+
+Completing is a turn: one thread has it at a time, so that results come in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .batch_future import BatchFuture
+    from .submission import Submission
+
+PATIENCE_SECONDS = 5e-3  # a batch that takes longer is left to the executor's thread, and its result is waited for asleep
+_LOOK_SECONDS = 4e-3
+_LOOKS = 100  # with nothing under way, before the thread sleeps until it is woken
+
+
+class Arrivals:
+    """The batches under way. `complete(submission, in_thread)` returns False if only the executor's thread can go on."""
+
+    def __init__(self, complete: Callable[[Submission, bool], bool], pressed: Callable[[], bool]) -> None:
+        self._complete = complete
+        self._pressed = pressed  # whether somebody depends on the thread, apart from the batches under way
+        self._under_way: deque[Submission] = deque()
+        self._thread: threading.Thread | None = None
+        self._ended = False
+        self.renew_locks()
+
+    def renew_locks(self) -> None:
+        """In a forked process: a thread that does not exist there may hold the old ones."""
+        self._turn = threading.Lock()
+        self._bell = threading.Lock()
+        self._bell.acquire()
+        self._asleep = False
+
+    def add(self, submission: Submission) -> None:
+        """A batch is on the device. The caller keeps the order."""
+        self._under_way.append(submission)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="kernelkeep-executor", daemon=True)
+            self._thread.start()
+        elif self._asleep or submission.future.urgent:
+            self.wake()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the executor's thread."""
+        return threading.current_thread() is self._thread
+
+    def wake(self) -> None:
+        """Have the thread look now."""
+        with contextlib.suppress(RuntimeError):  # it was woken already
+            self._bell.release()
+
+    # --- in threads that wait
+
+    def help(self, future: BatchFuture, timeout: float | None) -> None:
+        """Complete batches until this one is done, as long as they arrive soon; else the thread is told to do it."""
+        if self.is_here:
+            return  # a callback that waits for a later batch
+        patience = PATIENCE_SECONDS if timeout is None else max(0.0, min(timeout, PATIENCE_SECONDS))
+        self._take_turn(lambda: future.settled, patience)
+        if not future.settled:
+            future.hurry()
+
+    def make_way(self, enough: Callable[[], bool], seconds: float) -> None:
+        """Complete batches until it is enough, as far as they arrive so soon and no other thread is at it."""
+        if not self.is_here and self._under_way:
+            self._take_turn(enough, seconds, wait_for_turn=False)
+
+    def look(self) -> None:
+        """Complete what has arrived, without waiting."""
+        self.make_way(lambda: False, 0.0)
+
+    def _take_turn(self, enough: Callable[[], bool], seconds: float, *, wait_for_turn: bool = True) -> None:
+        deadline = time.perf_counter() + seconds
+        if not self._turn.acquire(blocking=False) and not (wait_for_turn and self._turn.acquire(timeout=seconds)):
+            return
+        try:
+            while self._under_way and not enough():
+                first = self._under_way[0]
+                if first.future.urgent or not first.arrives_before(deadline):
+                    break
+                if not self._complete_first(first, False):
+                    first.future.hurry()
+                    break
+                del first  # or its arrays would stay alive
+        finally:
+            self._turn.release()
+
+    def _complete_first(self, first: Submission, in_thread: bool) -> bool:
+        """Complete a batch in this thread's turn. It is taken off afterwards: Ctrl-C may come in between."""
+        if not first.future.settled and not self._complete(first, in_thread):
+            return False
+        self._under_way.popleft()
+        return True
+
+    # --- in the executor's thread
+
+    def _run(self) -> None:
+        looks = 0
+        while True:
+            if self._depended_on():
+                with self._turn:
+                    while self._depended_on():
+                        self._complete_first(self._under_way[0], True)
+            elif self._ended:
+                return
+            elif self._under_way or looks < _LOOKS:
+                looks = 0 if self._under_way else looks + 1
+                if not self._bell.acquire(timeout=_LOOK_SECONDS):
+                    self._look_in_thread()
+            else:
+                self._asleep = True
+                if not self._under_way and not self._ended:  # else a batch came this very moment, and nobody rang
+                    self._bell.acquire()
+                self._asleep = False
+                looks = 0
+
+    def _depended_on(self) -> bool:
+        under_way = tuple(self._under_way)
+        return bool(under_way) and (any(one.future.urgent for one in under_way) or self._pressed())
+
+    def _look_in_thread(self) -> None:
+        if self._under_way and self._turn.acquire(blocking=False):
+            try:
+                while self._under_way and self._under_way[0].arrives_before(0.0):
+                    self._complete_first(self._under_way[0], True)
+            finally:
+                self._turn.release()
+
+    def close(self) -> None:
+        """End the thread. Nothing is under way."""
+        thread, self._thread = self._thread, None
+        self._ended = True
+        if thread is not None:
+            self.wake()
+            thread.join()

@@ -1,0 +1,80 @@
+"""The future of a batch. Who waits for it helps: the batch is completed in the thread that wants its result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .arrivals import Arrivals
+
+
+class BatchFuture(Future[Any]):
+    """A `concurrent.futures.Future` that tells the executor who waits for it, and how.
+
+    Callbacks never run in a thread that merely waits for a result: it may hold a lock that a callback needs.
+    """
+
+    def __init__(self, arrivals: Arrivals) -> None:
+        super().__init__()
+        self._arrivals = arrivals
+        self._waiters = _Waiters(self)  # where `concurrent.futures.wait` and `as_completed` enter themselves
+        self.urgent = False  # somebody depends on the executor's thread to complete it
+        self.settled = False
+
+    def result(self, timeout: float | None = None) -> Any:
+        return super().result(timeout if self.settled else self._help(timeout))
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        return super().exception(timeout if self.settled else self._help(timeout))
+
+    def done(self) -> bool:
+        if not self.settled:
+            self._arrivals.look()
+        return super().done()
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        super().add_done_callback(fn)
+        self.hurry()
+
+    def hurry(self) -> None:
+        """Have the executor's thread complete it."""
+        if not self.settled:
+            self.urgent = True
+            self._arrivals.wake()
+
+    def settle_quietly(self, results: Any, problem: BaseException | None) -> bool:
+        """Set the outcome, unless there are callbacks, which the caller must not run: then False."""
+        with self._condition:
+            if self._done_callbacks:
+                return False
+            self.settle(results, problem)
+        return True
+
+    def settle(self, results: Any, problem: BaseException | None) -> None:
+        """Set the outcome, and run the callbacks."""
+        self.settled = True
+        if problem is None:
+            self.set_result(results)
+        else:
+            self.set_exception(problem)
+
+    def _help(self, timeout: float | None) -> float | None:
+        """Complete the batch here if it arrives soon; returns what is left of the timeout."""
+        start = time.perf_counter()
+        self._arrivals.help(self, timeout)
+        return None if timeout is None else max(0.0, timeout - (time.perf_counter() - start))
+
+
+class _Waiters(list[Any]):
+    """Who is entered here sleeps until the future is done, so that somebody else must complete it."""
+
+    def __init__(self, future: BatchFuture) -> None:
+        super().__init__()
+        self._future = future
+
+    def append(self, waiter: Any) -> None:
+        super().append(waiter)
+        self._future.hurry()
