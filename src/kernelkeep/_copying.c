@@ -1,6 +1,6 @@
 /* Copies large host arrays with several threads.
  *
- *     copy(target, origin, helpers, streaming)     two buffers of one size, which do not overlap
+ *     copy(target, origin, helpers, streaming)     to the beginning of the target; the two do not overlap
  *
  * The calling thread begins at once and takes piece after piece; threads that wake up meanwhile take pieces too. So a helper that
  * is late, because the machine is busy, delays nothing. The interpreter's lock is released, and no helper ever needs it.
@@ -226,18 +226,22 @@ copy(PyObject *Py_UNUSED(self), PyObject *args)
     int helpers, streaming;
     if (!PyArg_ParseTuple(args, "w*y*ip", &target, &origin, &helpers, &streaming))
         return NULL;
-    if (target.len != origin.len || helpers < 0 || helpers > MOST_HELPERS) {
-        if (target.len != origin.len)
-            PyErr_Format(PyExc_ValueError, "origin must have %zd bytes as target has, got %zd", target.len, origin.len);
+    if (target.len < origin.len || helpers < 0 || helpers > MOST_HELPERS) {
+        if (target.len < origin.len)
+            PyErr_Format(PyExc_ValueError, "origin must have at most %zd bytes, as target has, got %zd", target.len, origin.len);
         else
             PyErr_Format(PyExc_ValueError, "helpers must be between 0 and %d, got %d", MOST_HELPERS, helpers);
         PyBuffer_Release(&target);
         PyBuffer_Release(&origin);
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS
-    copy_together(target.buf, origin.buf, (size_t)target.len, helpers, streaming);
-    Py_END_ALLOW_THREADS
+    if (origin.len <= (Py_ssize_t)PIECE) /* too short to let another thread run for it */
+        memcpy(target.buf, origin.buf, (size_t)origin.len);
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        copy_together(target.buf, origin.buf, (size_t)origin.len, helpers, streaming);
+        Py_END_ALLOW_THREADS
+    }
     PyBuffer_Release(&target);
     PyBuffer_Release(&origin);
     Py_RETURN_NONE;
@@ -254,7 +258,7 @@ spin(PyObject *Py_UNUSED(self), PyObject *microseconds)
 }
 
 static PyMethodDef methods[] = {
-    {"copy", copy, METH_VARARGS, "copy(target, origin, helpers, streaming): copy a buffer to another of the same size."},
+    {"copy", copy, METH_VARARGS, "copy(target, origin, helpers, streaming): copy a buffer to the beginning of another."},
     {"spin", spin, METH_O, "spin(microseconds): how long a helper looks for more to do before it sleeps."},
     {NULL, NULL, 0, NULL},
 };

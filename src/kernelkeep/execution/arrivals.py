@@ -64,39 +64,51 @@ class Arrivals:
 
     # --- in threads that wait
 
-    def help(self, future: BatchFuture, timeout: float | None) -> None:
-        """Complete batches until this one is done, as long as they arrive soon; else the thread is told to do it."""
+    def help(self, future: BatchFuture, timeout: float | None) -> float | None:
+        """Complete batches until this one is done, as long as they arrive soon; else the thread is told to do it.
+
+        Returns what is left of the timeout.
+        """
         if self.is_here:
-            return  # a callback that waits for a later batch
+            return timeout  # a callback that waits for a later batch
+        start = time.perf_counter()
         patience = PATIENCE_SECONDS if timeout is None else max(0.0, min(timeout, PATIENCE_SECONDS))
-        self._take_turn(lambda: future.settled, patience)
+        if self._turn.acquire(blocking=False) or self._turn.acquire(timeout=patience):
+            try:
+                while not future.settled and self._complete_next(start + patience):
+                    pass
+            finally:
+                self._turn.release()
         if not future.settled:
             future.hurry()
+        return None if timeout is None else max(0.0, timeout - (time.perf_counter() - start))
 
     def make_way(self, enough: Callable[[], bool], seconds: float) -> None:
         """Complete batches until it is enough, as far as they arrive so soon and no other thread is at it."""
-        if not self.is_here and self._under_way:
-            self._take_turn(enough, seconds, wait_for_turn=False)
+        if not self._under_way or self.is_here or not self._turn.acquire(blocking=False):
+            return
+        try:
+            deadline = time.perf_counter() + seconds if seconds else 0.0
+            while not enough() and self._complete_next(deadline):
+                pass
+        finally:
+            self._turn.release()
 
     def look(self) -> None:
         """Complete what has arrived, without waiting."""
         self.make_way(lambda: False, 0.0)
 
-    def _take_turn(self, enough: Callable[[], bool], seconds: float, *, wait_for_turn: bool = True) -> None:
-        deadline = time.perf_counter() + seconds
-        if not self._turn.acquire(blocking=False) and not (wait_for_turn and self._turn.acquire(timeout=seconds)):
-            return
-        try:
-            while self._under_way and not enough():
-                first = self._under_way[0]
-                if first.future.urgent or not first.arrives_before(deadline):
-                    break
-                if not self._complete_first(first, False):
-                    first.future.hurry()
-                    break
-                del first  # or its arrays would stay alive
-        finally:
-            self._turn.release()
+    def _complete_next(self, deadline: float) -> bool:
+        """Complete the first batch under way in this thread's turn; False if there is none, or it is for the executor's thread."""
+        if not self._under_way:
+            return False
+        first = self._under_way[0]
+        if first.future.urgent or not first.arrives_before(deadline):
+            return False
+        if not self._complete_first(first, False):
+            first.future.hurry()
+            return False
+        return True
 
     def _complete_first(self, first: Submission, in_thread: bool) -> bool:
         """Complete a batch in this thread's turn. It is taken off afterwards: Ctrl-C may come in between."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -18,17 +17,16 @@ class BatchFuture(Future[Any]):
     """
 
     def __init__(self, arrivals: Arrivals) -> None:
+        self.settled = False
         super().__init__()
         self._arrivals = arrivals
-        self._waiters = _Waiters(self)  # where `concurrent.futures.wait` and `as_completed` enter themselves
         self.urgent = False  # somebody depends on the executor's thread to complete it
-        self.settled = False
 
     def result(self, timeout: float | None = None) -> Any:
-        return super().result(timeout if self.settled else self._help(timeout))
+        return super().result(timeout if self.settled else self._arrivals.help(self, timeout))
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        return super().exception(timeout if self.settled else self._help(timeout))
+        return super().exception(timeout if self.settled else self._arrivals.help(self, timeout))
 
     def done(self) -> bool:
         if not self.settled:
@@ -61,20 +59,12 @@ class BatchFuture(Future[Any]):
         else:
             self.set_exception(problem)
 
-    def _help(self, timeout: float | None) -> float | None:
-        """Complete the batch here if it arrives soon; returns what is left of the timeout."""
-        start = time.perf_counter()
-        self._arrivals.help(self, timeout)
-        return None if timeout is None else max(0.0, timeout - (time.perf_counter() - start))
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        """Where `concurrent.futures.wait` and `as_completed` enter who sleeps until it is done: somebody must complete it."""
+        self.hurry()
+        return self._entered
 
-
-class _Waiters(list[Any]):
-    """Who is entered here sleeps until the future is done, so that somebody else must complete it."""
-
-    def __init__(self, future: BatchFuture) -> None:
-        super().__init__()
-        self._future = future
-
-    def append(self, waiter: Any) -> None:
-        super().append(waiter)
-        self._future.hurry()
+    @_waiters.setter
+    def _waiters(self, waiters: list[Any]) -> None:
+        self._entered = waiters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..cache.lease import Lease
     from ..cache.tiers.disk import DiskTier
     from ..programs.signature import Parameter
+    from .pattern import Pattern
     from .submission import Launch
 
 _GRIDS_KEPT = 16
@@ -63,10 +64,13 @@ class Binding:
             return prepared
         if prepared.revoked:  # the cache was closed meanwhile, and the program with it
             prepared.refuse()
+        bound = prepared.values
         for index, value in launch.values.items():
-            prepared.bind(index, value)
+            if bound[index] is not value:
+                prepared.bind(index, value)
         for index, cell in launch.buffers.items():
-            prepared.bind(index, handles[cell])
+            if bound[index] is not (handle := handles[cell]):
+                prepared.bind(index, handle)
         return prepared
 
     def _stand_in(self, index: int, param: Parameter, launch: Launch, handles: Mapping[int, Any]) -> Any:
@@ -92,12 +96,14 @@ def _declared(job: Job, kernel: Kernel) -> tuple[Parameter, ...]:
     return tuple(msgspec.structs.replace(param, access=access.get(param.name, param.access)) for param in params)
 
 
-class Wiring(NamedTuple):
-    """A job or a pipeline on an executor: what goes where, and the binding of each of its jobs."""
+class Wiring:
+    """A job or a pipeline on an executor: what goes where, the binding of each of its jobs, and what batches were like."""
 
-    plan: Plan
-    bindings: tuple[Binding, ...]
-    pace: Pace
+    def __init__(self, plan: Plan, bindings: tuple[Binding, ...]) -> None:
+        self.plan = plan
+        self.bindings = bindings
+        self.pace = Pace()
+        self.pattern: Pattern | None = None  # of the last batch
 
 
 class Bindings:
@@ -118,7 +124,7 @@ class Bindings:
         if wiring is None:
             stages = work.stages
             bindings = tuple(self._binding_of(stage.job) for stage in stages)
-            wiring = Wiring(plan_of(stages, [one.params for one in bindings], work.returns), bindings, Pace())
+            wiring = Wiring(plan_of(stages, [one.params for one in bindings], work.returns), bindings)
             with self._lock:
                 self._wirings[work] = wiring
         return wiring

@@ -13,7 +13,7 @@ from ..devices.lanes import Block, Lane, Lanes
 from ..errors import OutOfMemory
 from .copying import Copier
 from .pool import Loan, Pool
-from .submission import Result, Submission, byte_count
+from .submission import Launch, Result, Submission, byte_count
 
 _LENT_BYTES = 1 << 18  # smaller results are copied, which is faster than allocating page-locked memory again
 
@@ -35,6 +35,11 @@ class Buffers:
         """How many bytes an array gets: as many as the device would give it."""
         return max(nbytes, self._device.min_bytes)
 
+    def fill(self, block: Block, host: np.ndarray[Any, Any]) -> None:
+        """Copy a host array to a block."""
+        if host.nbytes:
+            self.copier.copy(block.host, host, streaming=not self._lanes.shares_memory)
+
     def place(self, submission: Submission) -> dict[int, Any]:
         """Device memory for a batch: handles by their cells."""
         handles: dict[int, Any] = dict(submission.on_device)
@@ -42,6 +47,9 @@ class Buffers:
             handles[cell] = self._allocated(submission, block, block.nbytes)
         for cell, host in submission.borrowed.items():
             handles[cell] = self._allocated(submission, None, self.room_for(host.nbytes))
+        if len(submission.launches) == 1:
+            self._place_made(submission, submission.launches[0], handles)
+            return handles
         returned = {result.cell for result in submission.results}
         spent: dict[int, list[Any]] = {}  # memory that no later launch needs, by its size
         for launch in submission.launches:
@@ -63,6 +71,18 @@ class Buffers:
         if needed > self._arrays.most and self._lanes.reuses_memory:
             self._arrays.most = needed
         return handles
+
+    def _place_made(self, submission: Submission, launch: Launch, handles: dict[int, Any]) -> None:
+        """Memory for what the only launch of a batch makes, all of which comes back."""
+        for cell in launch.made:
+            nbytes = self.room_for(byte_count(*submission.shapes[cell]))
+            if not self._lanes.shares_memory:
+                handles[cell] = self._allocated(submission, None, nbytes)
+                continue
+            block = submission.blocks[cell] = self.blocks.take(nbytes)
+            if cell in launch.cleared:
+                block.host.fill(0)
+            handles[cell] = block.handle
 
     def _may_be_used_again(self, submission: Submission, cell: int) -> bool:
         """Whether a cell is memory of ours on the device: no scalar, no array of the caller, no block of the host."""
@@ -123,7 +143,7 @@ class Buffers:
             result.block = None
             return np.asarray(Loan(block, self)).view(result.dtype).reshape(result.shape)
         made = np.empty(result.shape, result.dtype)
-        self.copier.copy(made, block.host[: result.nbytes].view(result.dtype).reshape(result.shape))
+        self.copier.copy_back(made, block.host)
         return made
 
     def take_back(self, block: Block) -> None:

@@ -18,6 +18,7 @@ from .. import settings
 _PIECE = 1 << 20  # bytes that are worth waking a thread for
 _MOST_HELPERS = 3
 _MOST_NATIVE_HELPERS = 7
+_PLAIN_KINDS = "biufc"  # whose arrays are buffers of bytes for C
 
 _Piece = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], threading.Lock]
 
@@ -35,19 +36,31 @@ class Copier:
         self._pieces: SimpleQueue[_Piece | None] | None = None
         self._starting = threading.Lock()
 
-    def copy(self, target: np.ndarray[Any, Any], origin: np.ndarray[Any, Any], *, streaming: bool = False) -> None:
-        """Copy into a contiguous array of the same shape and dtype; `streaming` where only a device reads it next."""
-        pieces = min(self.helpers + 1, target.nbytes // _PIECE)
-        if pieces < 2 or not origin.flags.c_contiguous:
-            np.copyto(target, origin)
+    def copy(self, block: np.ndarray[Any, Any], host: np.ndarray[Any, Any], *, streaming: bool = False) -> None:
+        """Copy an array to the beginning of a block of bytes; `streaming` where only a device reads them next."""
+        nbytes = host.nbytes
+        if self._native is not None and host.flags.c_contiguous and host.dtype.kind in _PLAIN_KINDS:
+            self._native(block, host, self.helpers if nbytes >= _PIECE else 0, streaming and nbytes >= _PIECE)
             return
-        targets, origins = target.reshape(-1), origin.reshape(-1)
-        if self._native is not None:
-            self._native(targets.view("u1"), origins.view("u1"), self.helpers, streaming)
-        elif self._started():
-            self._copy_in_pieces(targets, origins, pieces)
-        else:
+        self._copy_arrays(block[:nbytes].view(host.dtype).reshape(host.shape), host)
+
+    def copy_back(self, host: np.ndarray[Any, Any], block: np.ndarray[Any, Any]) -> None:
+        """Copy the beginning of a block of bytes to a new array."""
+        nbytes = host.nbytes
+        if not nbytes:
+            return
+        if self._native is not None and host.dtype.kind in _PLAIN_KINDS:
+            origin = block if block.nbytes == nbytes else block[:nbytes]
+            self._native(host, origin, self.helpers if nbytes >= _PIECE else 0, False)
+            return
+        self._copy_arrays(host, block[:nbytes].view(host.dtype).reshape(host.shape))
+
+    def _copy_arrays(self, target: np.ndarray[Any, Any], origin: np.ndarray[Any, Any]) -> None:
+        pieces = min(self.helpers + 1, target.nbytes // _PIECE)
+        if pieces < 2 or not origin.flags.c_contiguous or not self._started():
             np.copyto(target, origin)
+        else:
+            self._copy_in_pieces(target.reshape(-1), origin.reshape(-1), pieces)
 
     def _copy_in_pieces(self, targets: np.ndarray[Any, Any], origins: np.ndarray[Any, Any], pieces: int) -> None:
         assert self._pieces is not None

@@ -19,6 +19,7 @@ from ..devices.lanes import Block, Lanes, Mark
 from ..errors import ArgumentError, OutOfMemory
 from .arrivals import PATIENCE_SECONDS
 from .intermediate import Intermediate
+from .pattern import pattern_of
 from .plan import check_output_dtype
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .buffers import Buffers
     from .job import Job
     from .pace import Pace
+    from .pattern import Pattern
     from .pipeline import Pipeline
     from .plan import Step
     from .timeline import BatchTimes
@@ -45,7 +47,7 @@ class Result:
         self.cell = cell
         self.shape = shape
         self.dtype = dtype
-        self.nbytes = byte_count(shape, dtype)
+        self.nbytes = math.prod(shape) * dtype.itemsize
         self.block: Block | None = None
 
 
@@ -89,6 +91,7 @@ class Submission:
         self.marks: list[Mark] = []
         self.on_one_lane = False
         self.uploaded_bytes = 0
+        self.moved_bytes = 0  # up and down
         self.staged = (0.0, 0.0)  # when the host arrays were copied
         self.dispatched = (0.0, 0.0)
         self.arrived = False  # the last mark was seen to have passed
@@ -103,6 +106,12 @@ class Submission:
         start = time.perf_counter()
         plan = wiring.plan
         self.pace = wiring.pace
+        pattern = wiring.pattern
+        if pattern is not None and pattern.fits(self.work, batch):
+            self._stage_alike(pattern, batch, buffers)
+            self.results = [Result(name, cell, *self.shapes[cell]) for name, cell in plan.returns]
+            self.staged = (start, time.perf_counter())
+            return
         given = dict(plan.constants)
         for name, value in batch.items():
             cell = plan.arguments.get(name)
@@ -126,7 +135,21 @@ class Submission:
                     self._expect(launch, index, param, arguments)
             self.launches.append(launch)
         self.results = [Result(name, cell, *self.shapes[cell]) for name, cell in plan.returns]
+        self.moved_bytes = self.uploaded_bytes + sum(result.nbytes for result in self.results)
         self.staged = (start, time.perf_counter())
+        if plan.plain:
+            wiring.pattern = pattern_of(self, batch)
+
+    def _stage_alike(self, pattern: Pattern, batch: Mapping[str, Any], buffers: Buffers) -> None:
+        """Copy the arrays of a batch that is like one before."""
+        self.launches, self.shapes = pattern.launches, pattern.shapes
+        self.uploaded_bytes, self.moved_bytes = pattern.uploaded_bytes, pattern.moved_bytes
+        for array in pattern.arrays:
+            if array.borrowed:
+                self.borrowed[array.cell] = batch[array.name]
+            else:
+                block = self.blocks[array.cell] = buffers.blocks.take(array.room)
+                buffers.fill(block, batch[array.name])
 
     def _arguments(self, step: Step, given: Mapping[int, Any]) -> dict[str, Any]:
         """What the functions of a job see: its own arguments, by the names of its parameters."""
@@ -157,9 +180,7 @@ class Submission:
             raise ArgumentError(f"{label} must be {dtype.name}, got {host.dtype.name}; convert it with .astype")
         if self.work.copy or lanes.shares_memory or not host.flags.c_contiguous:
             block = self.blocks[cell] = buffers.blocks.take(buffers.room_for(host.nbytes))
-            if host.nbytes:
-                target = block.host[: host.nbytes].view(dtype).reshape(host.shape)
-                buffers.copier.copy(target, host, streaming=not lanes.shares_memory)
+            buffers.fill(block, host)
         else:
             self.borrowed[cell] = host
         self.uploaded_bytes += host.nbytes
@@ -213,11 +234,6 @@ class Submission:
                 f"{_output_label(launch, param)} has the shape {wanted[0]} in outputs=, but the array comes from an earlier job, "
                 f"where its shape is {passed[0]}"
             )
-
-    @property
-    def moved_bytes(self) -> int:
-        """What goes up and comes down."""
-        return self.uploaded_bytes + sum([result.nbytes for result in self.results])
 
     # --- when it is under way
 

@@ -124,14 +124,14 @@ class Timeline:
             submission.number,
             submission.slot,
             submission.work.name,
-            [launch.job.name for launch in submission.launches],
+            [job.name for job in submission.work.jobs],
             upload,
             kernels,
             download,
             submission.staged,
             submission.dispatched,
             submission.uploaded_bytes,
-            sum([result.nbytes for result in submission.results]),
+            submission.moved_bytes - submission.uploaded_bytes,
         )
         with self._lock:
             self._batches.append(batch)

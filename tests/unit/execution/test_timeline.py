@@ -31,8 +31,8 @@ def batch_of(
     one_lane: bool = False,
 ) -> Any:
     return SimpleNamespace(
-        number=number, on_one_lane=one_lane, slot=slot, work=SimpleNamespace(name=name), staged=staged, dispatched=dispatched, uploaded_bytes=8,
-        launches=[SimpleNamespace(job=SimpleNamespace(name=job)) for job in jobs], results=[SimpleNamespace(nbytes=4)],
+        number=number, on_one_lane=one_lane, slot=slot, staged=staged, dispatched=dispatched,
+        work=SimpleNamespace(name=name, jobs=[SimpleNamespace(name=job) for job in jobs]), uploaded_bytes=8, moved_bytes=12,
     )  # fmt: skip
 
 

@@ -49,14 +49,18 @@ class CudaLane(Lane):
         self._stream = self.queue.cu_stream
 
     def upload(self, handle: int, block: Block) -> Any:
-        self.device.call(self._lanes.to_device, handle, block.address, block.nbytes, self._stream)
+        device, to_device = self.device, self._lanes.to_device  # as with marks: without `call` first
+        if to_device(handle, block.address, block.nbytes, self._stream)[0] is not device.success:
+            device.call(to_device, handle, block.address, block.nbytes, self._stream)
 
     def upload_from(self, handle: int, host: np.ndarray[Any, Any]) -> Any:
         self.device.call(self._lanes.to_device, handle, host.ctypes.data, host.nbytes, self._stream)
         return host
 
     def download(self, handle: int, block: Block) -> Any:
-        self.device.call(self._lanes.to_host, block.address, handle, block.nbytes, self._stream)
+        device, to_host = self.device, self._lanes.to_host
+        if to_host(block.address, handle, block.nbytes, self._stream)[0] is not device.success:
+            device.call(to_host, block.address, handle, block.nbytes, self._stream)
 
     def copy(self, target: int, origin: int, nbytes: int) -> Any:
         self.device.call(self.device.driver.cuMemcpyDtoDAsync, target, origin, nbytes, self._stream)

@@ -1,0 +1,95 @@
+"""Batches that are alike: what was checked and worked out for one holds for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .job import Job
+    from .pipeline import Pipeline
+    from .submission import Launch, Shape, Submission
+
+_IMMUTABLE = (int, float, complex, bytes, np.generic)  # an object of these is the value that was checked before
+_MISSING = object()
+
+
+class HostArray(NamedTuple):
+    """A host array of a batch: any other that is like it goes to the same cell."""
+
+    name: str
+    cell: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    nbytes: int
+    room: int  # how many bytes its block has
+    borrowed: bool
+
+
+class Pattern:
+    """A batch of host arrays and scalars for one job, without the contents of the arrays.
+
+    The next batch fits if its scalars are the very same objects and its arrays have the same shapes and dtypes.
+    """
+
+    __slots__ = ("_copy", "_grid", "_names", "_outputs", "arrays", "launches", "moved_bytes", "scalars", "shapes", "uploaded_bytes")  # fmt: skip
+
+    def __init__(
+        self, job: Job, batch: Mapping[str, Any], arrays: list[HostArray], scalars: list[tuple[str, Any]], of: Submission
+    ) -> None:
+        self._grid, self._outputs, self._copy = job.grid, job.outputs, job.copy
+        self._names = len(batch)
+        self.arrays = arrays
+        self.scalars = scalars
+        self.launches: list[Launch] = of.launches
+        self.shapes: dict[int, Shape] = of.shapes
+        self.uploaded_bytes = of.uploaded_bytes
+        self.moved_bytes = of.moved_bytes
+
+    def fits(self, work: Job | Pipeline, batch: Mapping[str, Any]) -> bool:
+        """Whether a batch is like this one. `work` is the job that this one was for."""
+        job = work.jobs[0]
+        if job.grid is not self._grid or job.outputs is not self._outputs or job.copy is not self._copy:
+            return False
+        if len(batch) != self._names:
+            return False
+        for name, known in self.scalars:
+            if batch.get(name, _MISSING) is not known:
+                return False
+        for array in self.arrays:
+            value = batch.get(array.name)
+            if (
+                value.__class__ is not np.ndarray
+                or value.shape != array.shape
+                or value.dtype != array.dtype
+                or not value.flags.c_contiguous
+            ):
+                return False
+        return True
+
+
+def pattern_of(submission: Submission, batch: Mapping[str, Any]) -> Pattern | None:
+    """What later batches may repeat; None where each batch is to be looked at, as for functions of the batch."""
+    (job, *others) = submission.work.jobs
+    (launch, *_) = submission.launches
+    if others or callable(job.grid) or any(callable(wanted) for wanted in job.outputs.values()):
+        return None
+    arrays, scalars = [], []
+    cells = {param.name: cell for param, cell in zip(launch.step.params, launch.step.cells, strict=True)}
+    for name, value in batch.items():
+        cell = cells.get(name)
+        if cell is None:
+            return None
+        if cell in submission.blocks or cell in submission.borrowed:
+            if value.__class__ is not np.ndarray or not value.flags.c_contiguous:
+                return None
+            block = submission.blocks.get(cell)
+            room = 0 if block is None else block.nbytes
+            arrays.append(HostArray(name, cell, value.shape, value.dtype, value.nbytes, room, block is None))
+        elif isinstance(value, _IMMUTABLE):
+            scalars.append((name, value))
+        else:
+            return None
+    return Pattern(job, batch, arrays, scalars, submission)
