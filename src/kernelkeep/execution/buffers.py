@@ -153,13 +153,14 @@ class Buffers:
             self.blocks.give(block.nbytes, block)
 
     def give_blocks_back(self, submission: Submission) -> None:
-        """Take back the blocks, each once: a result may be in the block it was uploaded from."""
-        given = set()
-        for block in (*submission.blocks.values(), *(result.block for result in submission.results)):
-            if block is not None and id(block) not in given:
-                given.add(id(block))
-                self.blocks.give(block.nbytes, block)
+        """Take back the blocks. A result that is in the block it was uploaded from has taken it over."""
+        for block in submission.blocks.values():
+            self.blocks.give(block.nbytes, block)
         submission.blocks.clear()
+        for result in submission.results:
+            if (block_of := result.block) is not None:
+                result.block = None
+                self.blocks.give(block_of.nbytes, block_of)
 
     def give_arrays_back(self, submission: Submission) -> None:
         """Take back the device arrays."""

@@ -160,10 +160,12 @@ class Engine:
         submission.relaxed = relaxed
         dispatcher = self._dispatcher
         try:
-            if fences is None and self.device.guests.supported:
-                batch, fences = ordered_batch(batch, self.device)
-            submission.fences = fences or []
-            submission.stage(self._bindings.get(work), batch, dispatcher.lanes, dispatcher.buffers)
+            wiring = self._bindings.get(work)
+            if not submission.stage_alike(wiring, batch, dispatcher.buffers):
+                if fences is None and self.device.guests.supported:
+                    batch, fences = ordered_batch(batch, self.device)
+                submission.fences = fences or []
+                submission.stage(wiring, batch, dispatcher.lanes, dispatcher.buffers)
         except BaseException as error:
             dispatcher.buffers.give_blocks_back(submission)
             self._counts.settle(submission, error)

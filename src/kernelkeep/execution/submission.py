@@ -106,12 +106,6 @@ class Submission:
         start = time.perf_counter()
         plan = wiring.plan
         self.pace = wiring.pace
-        pattern = wiring.pattern
-        if pattern is not None and pattern.fits(self.work, batch):
-            self._stage_alike(pattern, batch, buffers)
-            self.results = [Result(name, cell, *self.shapes[cell]) for name, cell in plan.returns]
-            self.staged = (start, time.perf_counter())
-            return
         given = dict(plan.constants)
         for name, value in batch.items():
             cell = plan.arguments.get(name)
@@ -140,8 +134,15 @@ class Submission:
         if plan.plain:
             wiring.pattern = pattern_of(self, batch)
 
-    def _stage_alike(self, pattern: Pattern, batch: Mapping[str, Any], buffers: Buffers) -> None:
-        """Copy the arrays of a batch that is like one before."""
+    def stage_alike(self, wiring: Wiring, batch: Mapping[str, Any], buffers: Buffers) -> bool:
+        """Copy the host arrays of a batch that is like the one before; False if it is not, and everything is to be checked."""
+        pattern = wiring.pattern
+        if pattern is None:
+            return False
+        start = time.perf_counter()
+        if not pattern.fits(self.work, batch):
+            return False
+        self.pace = wiring.pace
         self.launches, self.shapes = pattern.launches, pattern.shapes
         self.uploaded_bytes, self.moved_bytes = pattern.uploaded_bytes, pattern.moved_bytes
         for array in pattern.arrays:
@@ -150,6 +151,9 @@ class Submission:
             else:
                 block = self.blocks[array.cell] = buffers.blocks.take(array.room)
                 buffers.fill(block, batch[array.name])
+        self.results = [Result(name, cell, *self.shapes[cell]) for name, cell in wiring.plan.returns]
+        self.staged = (start, time.perf_counter())
+        return True
 
     def _arguments(self, step: Step, given: Mapping[int, Any]) -> dict[str, Any]:
         """What the functions of a job see: its own arguments, by the names of its parameters."""

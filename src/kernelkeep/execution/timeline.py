@@ -105,7 +105,10 @@ class Timeline:
             uploaded, *kernels, done = times
             starts = (max(sent, last[0]), max(uploaded, last[1]), max(kernels[-1], last[2]))
             self._last = (uploaded, kernels[-1], done)
-        computing = list(zip((starts[1], *kernels[:-1]), kernels, strict=True))
+        if len(kernels) == 1:
+            computing = [(starts[1], kernels[0])]
+        else:
+            computing = list(zip((starts[1], *kernels[:-1]), kernels, strict=True))
         self.keep(submission, (starts[0], uploaded), computing, (starts[2], done), lanes.shares_memory)
 
     def keep(

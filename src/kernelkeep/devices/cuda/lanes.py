@@ -31,9 +31,14 @@ class CudaMark(CudaFence, Mark):
 
     def wait_briefly(self, deadline: float) -> bool:
         # By looking again and again, as the driver's own wait does, which Ctrl-C could not end.
-        while not self.done:
-            if time.perf_counter() >= deadline:
-                return False
+        device, event, now = self._device, self.event, time.perf_counter
+        device.check_not_lost()
+        query, success = device.driver.cuEventQuery, device.success
+        while query(event)[0] is not success:  # not ready, or an error
+            if now() >= deadline:
+                return self.done
+            if device.closed:
+                return True
         return True
 
 
@@ -85,6 +90,7 @@ class CudaLanes(Lanes):
         driver = device.driver
         # Looked up once: these are called several times for each batch.
         self.to_device, self.to_host = driver.cuMemcpyHtoDAsync, driver.cuMemcpyDtoHAsync
+        self.elapsed = driver.cuEventElapsedTime
         super().__init__(device, timed)
         self._clock = CudaQueue(device)
         self.anchor = self._new_anchor()
@@ -93,8 +99,13 @@ class CudaLanes(Lanes):
         self.upload, self.compute, self.download = CudaLane(self), CudaLane(self), CudaLane(self)
 
     def times(self, marks: Sequence[CudaMark]) -> list[float]:
-        call, elapsed = self.device.call, self.device.driver.cuEventElapsedTime
-        times = [mark.anchor[1] + call(elapsed, mark.anchor[0], mark.event) * 1e-3 for mark in marks]
+        elapsed, success, times = self.elapsed, self.device.success, []
+        for mark in marks:
+            event, seconds = mark.anchor
+            status, milliseconds = elapsed(event, mark.event)
+            if status is not success:
+                milliseconds = self.device.call(elapsed, event, mark.event)
+            times.append(seconds + milliseconds * 1e-3)
         if time.perf_counter() - self.anchor[1] > _ANCHOR_SECONDS:
             self.anchor = self._new_anchor()
         return times
