@@ -21,9 +21,9 @@ NAMES = {*SHIPPED, *known_languages()}
 # Where a name may stand: in the backend's own folder, in the language's own file, and in the list of shipped backends.
 OWN_FOLDERS = (*(f"devices/{name}/" for name in SHIPPED), "programs/languages/", "language/writers/", "testing/fake/")
 LISTS = {"devices/registry.py": "SHIPPED"}
-# Private names of other libraries, used where these have no public one: Python, its ast, PyTorch, pyopencl.
+# Private names of other libraries, used where these have no public one: Python, its ast and futures, PyTorch, pyopencl.
 FOREIGN = {"_exit", "_replace", "_fields", "_C", "_cuda_getCurrentRawStream", "_cl", "_Program", "_build", "_PYOPENCL_NO_CACHE",
-           "_set_arg_buf", "_set_arg_multi", "_set_arg_buf_multi"}  # fmt: skip
+           "_set_arg_buf", "_set_arg_multi", "_set_arg_buf_multi", "_condition"}  # fmt: skip
 
 
 def names_in(path: Path) -> Iterator[str]:
@@ -77,7 +77,12 @@ def private_uses(text: str, where: str) -> Iterator[str]:
             yield f"{where}:{node.lineno} uses {ast.unparse(node)}"
         elif isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("kernelkeep")):
             for alias in node.names:
-                if _is_private(alias.name) and alias.name not in ("_native", "_ring", "_guard", "_copying"):  # the modules in C
+                if _is_private(alias.name) and alias.name not in (
+                    "_native",
+                    "_ring",
+                    "_guard",
+                    "_copying",
+                ):  # the modules in C
                     yield f"{where}:{node.lineno} imports {alias.name}"
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from .batch_future import BatchFuture
     from .submission import Submission
 
-PATIENCE_SECONDS = 5e-3  # a batch that takes longer is left to the executor's thread, and its result is waited for asleep
+PATIENCE_SECONDS = (
+    5e-3  # a batch that takes longer is left to the executor's thread, and its result is waited for asleep
+)
 _LOOK_SECONDS = 4e-3
 _LOOKS = 100  # with nothing under way, before the thread sleeps until it is woken
 
@@ -99,7 +101,7 @@ class Arrivals:
         self.make_way(lambda: False, 0.0)
 
     def _complete_next(self, deadline: float) -> bool:
-        """Complete the first batch under way in this thread's turn; False if there is none, or it is for the executor's thread."""
+        """Complete the first batch under way, in this thread's turn; False if there is none that arrives in time."""
         if not self._under_way:
             return False
         first = self._under_way[0]

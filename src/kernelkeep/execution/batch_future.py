@@ -20,6 +20,7 @@ class BatchFuture(Future[Any]):
         self.settled = False
         super().__init__()
         self._arrivals = arrivals
+        self._called_back = False  # it has callbacks
         self.urgent = False  # somebody depends on the executor's thread to complete it
 
     def result(self, timeout: float | None = None) -> Any:
@@ -34,6 +35,7 @@ class BatchFuture(Future[Any]):
         return super().done()
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        self._called_back = True  # before it is added: `settle_quietly` may run beside this
         super().add_done_callback(fn)
         self.hurry()
 
@@ -46,7 +48,7 @@ class BatchFuture(Future[Any]):
     def settle_quietly(self, results: Any, problem: BaseException | None) -> bool:
         """Set the outcome, unless there are callbacks, which the caller must not run: then False."""
         with self._condition:
-            if self._done_callbacks:
+            if self._called_back:
                 return False
             self.settle(results, problem)
         return True
@@ -60,7 +62,7 @@ class BatchFuture(Future[Any]):
             self.set_exception(problem)
 
     @property
-    def _waiters(self) -> list[Any]:  # type: ignore[override]
+    def _waiters(self) -> list[Any]:
         """Where `concurrent.futures.wait` and `as_completed` enter who sleeps until it is done: somebody must complete it."""
         self.hurry()
         return self._entered

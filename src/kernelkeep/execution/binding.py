@@ -53,14 +53,9 @@ class Binding:
         """A launch with its arguments bound; one for each grid is kept."""
         prepared = self._prepared.get(launch.grid)
         if prepared is None:
-            args = tuple(self._stand_in(i, param, launch, handles) for i, param in enumerate(self.params))
             if len(self._prepared) >= _GRIDS_KEPT:
                 self._prepared.clear()
-            job = launch.job
-            prepared = self.kernel.prepare(
-                launch.grid, args, job.group, queue=lanes.compute.queue, shared_bytes=job.shared_bytes
-            )
-            self._prepared[launch.grid] = prepared
+            prepared = self._prepared[launch.grid] = self.prepare(launch, handles, lanes)
             return prepared
         if prepared.revoked:  # the cache was closed meanwhile, and the program with it
             prepared.refuse()
@@ -72,6 +67,12 @@ class Binding:
             if bound[index] is not (handle := handles[cell]):
                 prepared.bind(index, handle)
         return prepared
+
+    def prepare(self, launch: Launch, handles: Mapping[int, Any], lanes: Lanes) -> Prepared:
+        """A new launch on the compute lane with its arguments bound."""
+        args = tuple(self._stand_in(i, param, launch, handles) for i, param in enumerate(self.params))
+        queue, shared_bytes = lanes.compute.queue, launch.shared_bytes
+        return self.kernel.prepare(launch.grid, args, launch.group, queue=queue, shared_bytes=shared_bytes)
 
     def _stand_in(self, index: int, param: Parameter, launch: Launch, handles: Mapping[int, Any]) -> Any:
         """An argument of the first launch: an array that `prepare` takes, with the handle that the launch needs."""
@@ -104,6 +105,12 @@ class Wiring:
         self.bindings = bindings
         self.pace = Pace()
         self.pattern: Pattern | None = None  # of the last batch
+
+    def learn(self, pattern: Pattern | None) -> None:
+        """The last batch was like this."""
+        before, self.pattern = self.pattern, pattern
+        if before is not None:
+            before.retire()
 
 
 class Bindings:

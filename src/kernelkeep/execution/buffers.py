@@ -12,10 +12,12 @@ from ..devices.base import Device
 from ..devices.lanes import Block, Lane, Lanes
 from ..errors import OutOfMemory
 from .copying import Copier
+from .pattern import LENT_BYTES
 from .pool import Loan, Pool
 from .submission import Launch, Result, Submission, byte_count
 
-_LENT_BYTES = 1 << 18  # smaller results are copied, which is faster than allocating page-locked memory again
+# A batch that moves less than this goes through one lane: waiting for each other costs lanes more than copies of that size take.
+_ONE_LANE_BYTES = 1 << 19
 
 
 class Buffers:
@@ -24,8 +26,9 @@ class Buffers:
     def __init__(self, device: Device, lanes: Lanes, depth: int) -> None:
         self.blocks: Pool[Block] = Pool(lanes.block, most=4 * depth)
         self.copier = Copier()
+        self.one_lane_bytes = _ONE_LANE_BYTES
         self._device = device
-        self._lanes = lanes
+        self.lanes = lanes
         self._depth = depth
         self._arrays: Pool[Array] = Pool(self._allocate, most=2 * depth if lanes.reuses_memory else 0)
         self._lent: set[int] = set()
@@ -38,7 +41,7 @@ class Buffers:
     def fill(self, block: Block, host: np.ndarray[Any, Any]) -> None:
         """Copy a host array to a block."""
         if host.nbytes:
-            self.copier.copy(block.host, host, streaming=not self._lanes.shares_memory)
+            self.copier.copy(block.host, host, streaming=not self.lanes.shares_memory)
 
     def place(self, submission: Submission) -> dict[int, Any]:
         """Device memory for a batch: handles by their cells."""
@@ -55,7 +58,7 @@ class Buffers:
         for launch in submission.launches:
             for cell in launch.made:
                 nbytes = self.room_for(byte_count(*submission.shapes[cell]))
-                if self._lanes.shares_memory and cell in returned:
+                if self.lanes.shares_memory and cell in returned:
                     block = submission.blocks[cell] = self.blocks.take(nbytes)
                     if cell in launch.cleared:
                         block.host.fill(0)
@@ -68,7 +71,7 @@ class Buffers:
                 if self._may_be_used_again(submission, cell):
                     spent.setdefault(self.room_for(byte_count(*submission.shapes[cell])), []).append(handles[cell])
         needed = len(submission.arrays) * self._depth  # all may be of one size, and each slot needs its own again
-        if needed > self._arrays.most and self._lanes.reuses_memory:
+        if needed > self._arrays.most and self.lanes.reuses_memory:
             self._arrays.most = needed
         return handles
 
@@ -76,7 +79,7 @@ class Buffers:
         """Memory for what the only launch of a batch makes, all of which comes back."""
         for cell in launch.made:
             nbytes = self.room_for(byte_count(*submission.shapes[cell]))
-            if not self._lanes.shares_memory:
+            if not self.lanes.shares_memory:
                 handles[cell] = self._allocated(submission, None, nbytes)
                 continue
             block = submission.blocks[cell] = self.blocks.take(nbytes)
@@ -88,7 +91,7 @@ class Buffers:
         """Whether a cell is memory of ours on the device: no scalar, no array of the caller, no block of the host."""
         block = submission.blocks.get(cell)
         return (
-            self._lanes.reuses_memory
+            self.lanes.reuses_memory
             and cell in submission.shapes
             and cell not in submission.on_device
             and (block is None or block.handle is None)
@@ -99,7 +102,7 @@ class Buffers:
         for result in submission.results:
             if result.cell in submission.on_device and result.nbytes:
                 aside = self._allocated(submission, None, self.room_for(result.nbytes))
-                submission.held.append(self._lanes.compute.copy(aside, handles[result.cell], result.nbytes))
+                submission.held.append(self.lanes.compute.copy(aside, handles[result.cell], result.nbytes))
                 handles[result.cell] = aside
 
     def _allocated(self, submission: Submission, block: Block | None, nbytes: int) -> Any:
@@ -108,6 +111,14 @@ class Buffers:
         array = self._arrays.take(nbytes)
         submission.arrays.append((nbytes, array))
         return array.handle
+
+    def take_array(self, nbytes: int) -> Array:
+        """Device memory for a kit."""
+        return self._arrays.take(nbytes)
+
+    def give_array(self, nbytes: int, array: Array) -> None:
+        """Take back the device memory of a kit."""
+        self._arrays.give(nbytes, array)
 
     def _allocate(self, nbytes: int) -> Array:
         try:
@@ -121,7 +132,7 @@ class Buffers:
         """Enqueue the download of a result, to the block it was uploaded from where that fits."""
         cell = result.cell
         block = submission.blocks.get(cell)
-        if self._lanes.shares_memory and block is not None:
+        if self.lanes.shares_memory and block is not None:
             result.block = submission.blocks.pop(cell)  # it was downloaded with the others
             return
         nbytes = self.room_for(result.nbytes)
@@ -138,7 +149,7 @@ class Buffers:
         """The result as an array: the block itself where it may be lent, else a copy."""
         block = result.block
         assert block is not None
-        if block.lendable and block.nbytes >= _LENT_BYTES and len(self._lent) < 4 * self._depth:
+        if block.lendable and block.nbytes >= LENT_BYTES and len(self._lent) < 4 * self._depth:
             self._lent.add(id(block))
             result.block = None
             return np.asarray(Loan(block, self)).view(result.dtype).reshape(result.shape)
@@ -154,6 +165,10 @@ class Buffers:
 
     def give_blocks_back(self, submission: Submission) -> None:
         """Take back the blocks. A result that is in the block it was uploaded from has taken it over."""
+        if (kit := submission.kit) is not None:
+            submission.kit = None
+            kit.give_back()
+            return
         for block in submission.blocks.values():
             self.blocks.give(block.nbytes, block)
         submission.blocks.clear()
@@ -170,6 +185,7 @@ class Buffers:
 
     def forget(self, submission: Submission) -> None:
         """Drop a submission's memory instead of using it again: the device may still write to it."""
+        submission.kit = None
         submission.blocks.clear()
         submission.arrays.clear()
         for result in submission.results:

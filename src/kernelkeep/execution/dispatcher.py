@@ -12,11 +12,9 @@ from typing import Any
 from ..devices.base import Device
 from ..devices.lanes import Mark
 from .buffers import Buffers
+from .kit import Kit
 from .submission import Launch, Submission, byte_count
 from .timeline import Timeline
-
-# A batch that moves less than this goes through one lane: waiting for each other costs lanes more than copies of that size take.
-ONE_LANE_BYTES = 1 << 19
 
 
 class Dispatcher:
@@ -25,16 +23,18 @@ class Dispatcher:
     def __init__(self, device: Device, depth: int, timeline: Timeline | None) -> None:
         self.lanes = device.open_lanes(timed=timeline is not None)
         self.buffers = Buffers(device, self.lanes, depth)
-        self.one_lane_bytes = ONE_LANE_BYTES
         self._device = device
         self._timeline = timeline
 
     def send(self, submission: Submission) -> None:
         """Enqueue a batch that was staged: its upload, launches and download. Returns at once."""
+        if submission.kit is not None:
+            self._send_kit(submission, submission.kit)
+            return
         start = time.perf_counter()
         lanes, marks, buffers = self.lanes, submission.marks, self.buffers
         upload, compute, download = lanes.upload, lanes.compute, lanes.download
-        single = submission.on_one_lane = lanes.single or submission.moved_bytes <= self.one_lane_bytes
+        single = submission.on_one_lane = lanes.single or submission.moved_bytes <= buffers.one_lane_bytes
         if single:
             upload = download = compute
         # The end of the upload and of the computing: where nothing is moved, there is only one end.
@@ -83,6 +83,26 @@ class Dispatcher:
                 _ = marks[-1].done  # software OpenGL has computed by now; asked here, nobody needs its context for that
         submission.dispatched = (start, time.perf_counter())
 
+    def _send_kit(self, submission: Submission, kit: Kit) -> None:
+        """The same for a small batch, whose memory and launch are bound already: all on one lane, one after the other."""
+        start = time.perf_counter()
+        lanes, marks, held, lane = self.lanes, submission.marks, submission.held, self.lanes.compute
+        submission.on_one_lane = True
+        marked = self._timeline is not None and not lanes.shares_memory
+        with self._device.exclusive():
+            kit.upload(lane, held)
+            if marked:
+                marks.append(lane.mark())
+            kit.launch()
+            if marked:
+                marks.append(lane.mark())
+            kit.download(lane, held)
+            marks.append(lane.mark())
+            lane.flush()
+            if lanes.shares_memory:
+                _ = marks[-1].done  # as above
+        submission.dispatched = (start, time.perf_counter())
+
     def _clear(self, submission: Submission, launch: Launch, handles: dict[int, Any]) -> None:
         for cell in launch.cleared:
             if cell not in submission.blocks:  # the host has filled that one
@@ -98,7 +118,10 @@ class Dispatcher:
 
     def results(self, submission: Submission) -> dict[str, Any]:
         """The results of a batch that has arrived."""
-        results = {result.name: self.buffers.result_array(result) for result in submission.results}
+        if submission.kit is not None:
+            results = submission.kit.results()
+        else:
+            results = {result.name: self.buffers.result_array(result) for result in submission.results}
         if self._timeline is not None:
             self._timeline.add(submission, self.lanes.times(submission.marks), self.lanes)
         return results

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .kit import Kit
+
 if TYPE_CHECKING:
+    from .binding import Wiring
+    from .buffers import Buffers
     from .job import Job
     from .pipeline import Pipeline
     from .submission import Launch, Shape, Submission
 
 _IMMUTABLE = (int, float, complex, bytes, np.generic)  # an object of these is the value that was checked before
 _MISSING = object()
+_BATCHES_BEFORE_KITS = 4
+LENT_BYTES = 1 << 18  # smaller results are copied, which is faster than allocating page-locked memory again
 
 
 class HostArray(NamedTuple):
@@ -34,10 +41,14 @@ class Pattern:
     The next batch fits if its scalars are the very same objects and its arrays have the same shapes and dtypes.
     """
 
-    __slots__ = ("_copy", "_grid", "_names", "_outputs", "arrays", "launches", "moved_bytes", "scalars", "shapes", "uploaded_bytes")  # fmt: skip
-
+    # No job: the pattern is kept as long as the job lives.
     def __init__(
-        self, job: Job, batch: Mapping[str, Any], arrays: list[HostArray], scalars: list[tuple[str, Any]], of: Submission
+        self,
+        job: Job,
+        batch: Mapping[str, Any],
+        arrays: list[HostArray],
+        scalars: list[tuple[str, Any]],
+        of: Submission,
     ) -> None:
         self._grid, self._outputs, self._copy = job.grid, job.outputs, job.copy
         self._names = len(batch)
@@ -47,6 +58,16 @@ class Pattern:
         self.shapes: dict[int, Shape] = of.shapes
         self.uploaded_bytes = of.uploaded_bytes
         self.moved_bytes = of.moved_bytes
+        (launch,) = of.launches
+        # Large results are lent to the user, and an array that starts as zeros is cleared for each batch.
+        self._has_kits = not (
+            launch.cleared
+            or any(array.borrowed for array in arrays)
+            or any(one.nbytes >= LENT_BYTES for one in of.results)
+        )
+        self._kits: list[Kit] = []
+        self._batches = 0
+        self._retired = False
 
     def fits(self, work: Job | Pipeline, batch: Mapping[str, Any]) -> bool:
         """Whether a batch is like this one. `work` is the job that this one was for."""
@@ -68,6 +89,45 @@ class Pattern:
             ):
                 return False
         return True
+
+    def room_of(self, cell: int, buffers: Buffers) -> int:
+        """How many bytes the memory of a cell has."""
+        shape, dtype = self.shapes[cell]
+        return buffers.room_for(math.prod(shape) * dtype.itemsize)
+
+    # --- kits
+
+    def take_kit(self, wiring: Wiring, buffers: Buffers) -> Kit | None:
+        """Memory and launch for a batch; None before a few batches have shown that they are alike, and for large ones."""
+        if not self._has_kits:
+            return None
+        try:
+            return self._kits.pop()
+        except IndexError:
+            pass
+        self._batches += 1
+        if self._batches < _BATCHES_BEFORE_KITS:
+            return None
+        if not buffers.lanes.reuses_memory or not (buffers.lanes.single or self.moved_bytes <= buffers.one_lane_bytes):
+            self._has_kits = False
+            return None
+        return Kit(self, wiring, buffers, buffers.lanes)
+
+    def keep_kit(self, kit: Kit) -> None:
+        """A batch is done with a kit."""
+        self._kits.append(kit)
+        if self._retired:
+            self.retire()
+
+    def retire(self) -> None:
+        """Batches are not like this any more: give the memory back, also what batches under way still have."""
+        self._retired = True
+        while self._kits:
+            try:
+                kit = self._kits.pop()
+            except IndexError:
+                return  # another thread did it
+            kit.release()
 
 
 def pattern_of(submission: Submission, batch: Mapping[str, Any]) -> Pattern | None:

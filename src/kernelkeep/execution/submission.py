@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from .binding import Binding, Wiring
     from .buffers import Buffers
     from .job import Job
+    from .kit import Kit
     from .pace import Pace
-    from .pattern import Pattern
     from .pipeline import Pipeline
     from .plan import Step
     from .timeline import BatchTimes
@@ -54,10 +54,14 @@ class Result:
 class Launch:
     """One kernel of a submission. Arguments go by the index of the parameter, memory by its cell (see `plan.py`)."""
 
-    __slots__ = ("binding", "buffers", "cleared", "grid", "job", "made", "originals", "step", "values")
+    __slots__ = (
+        "binding", "buffers", "cleared", "grid", "group", "made", "name", "originals", "shared_bytes", "step", "values"
+    )  # fmt: skip
 
     def __init__(self, job: Job, step: Step, binding: Binding) -> None:
-        self.job = job
+        self.name = job.name  # not the job, which may be collected while what is known of its batches is kept
+        self.group = job.group
+        self.shared_bytes = job.shared_bytes
         self.step = step
         self.binding = binding
         self.grid: Any = None
@@ -98,6 +102,7 @@ class Submission:
         self.outcome: tuple[dict[str, Any] | None, BaseException | None] | None = None  # before the future has it
         self.relaxed = False  # whoever submitted it is about to wait for a result
         self.pace: Pace | None = None
+        self.kit: Kit | None = None
         self.times: BatchTimes | None = None  # where a timeline is kept
         self.parent: Any = None  # what the submitting thread did, while somebody traces
 
@@ -126,13 +131,13 @@ class Submission:
                 elif not is_output:
                     self._refuse_missing(launch, index)
                 if is_output:
-                    self._expect(launch, index, param, arguments)
+                    self._expect(job, launch, index, param, arguments)
             self.launches.append(launch)
         self.results = [Result(name, cell, *self.shapes[cell]) for name, cell in plan.returns]
         self.moved_bytes = self.uploaded_bytes + sum(result.nbytes for result in self.results)
         self.staged = (start, time.perf_counter())
         if plan.plain:
-            wiring.pattern = pattern_of(self, batch)
+            wiring.learn(pattern_of(self, batch))
 
     def stage_alike(self, wiring: Wiring, batch: Mapping[str, Any], buffers: Buffers) -> bool:
         """Copy the host arrays of a batch that is like the one before; False if it is not, and everything is to be checked."""
@@ -145,6 +150,12 @@ class Submission:
         self.pace = wiring.pace
         self.launches, self.shapes = pattern.launches, pattern.shapes
         self.uploaded_bytes, self.moved_bytes = pattern.uploaded_bytes, pattern.moved_bytes
+        kit = self.kit = pattern.take_kit(wiring, buffers)
+        if kit is not None:
+            for name, block in kit.inputs:
+                buffers.fill(block, batch[name])
+            self.staged = (start, time.perf_counter())
+            return True
         for array in pattern.arrays:
             if array.borrowed:
                 self.borrowed[array.cell] = batch[array.name]
@@ -193,7 +204,7 @@ class Submission:
     def _hand_on(self, launch: Launch, index: int, param: Parameter, value: Any) -> None:
         """An array that an earlier launch has made or used."""
         cell = launch.step.cells[index]
-        label, dtype = f"parameter {param.name!r} of job {launch.job.name}", self.shapes[cell][1]
+        label, dtype = f"parameter {param.name!r} of job {launch.name}", self.shapes[cell][1]
         if param.kind not in ("buffer", "any"):
             raise ArgumentError(f"{label} is a {param.kind}, and {launch.step.names[index]!r} is an array")
         if param.dtype is not None and np.dtype(param.dtype) != dtype:
@@ -207,12 +218,12 @@ class Submission:
     def _refuse_missing(self, launch: Launch, index: int) -> None:
         name, called = launch.step.params[index].name, launch.step.names[index]
         what = "it" if name == called else repr(called)
-        raise ArgumentError(f"job {launch.job.name} needs its argument {name!r}; pass {what} with the batch")
+        raise ArgumentError(f"job {launch.name} needs its argument {name!r}; pass {what} with the batch")
 
-    def _expect(self, launch: Launch, index: int, param: Parameter, arguments: Mapping[str, Any]) -> None:
+    def _expect(self, job: Job, launch: Launch, index: int, param: Parameter, arguments: Mapping[str, Any]) -> None:
         """An output: where nobody passed it, it begins here."""
         cell = launch.step.cells[index]
-        wanted = launch.job.output_for(param.name, arguments)
+        wanted = job.output_for(param.name, arguments)
         passed = self.shapes.get(cell)
         if passed is None:
             if wanted is None:
@@ -220,7 +231,7 @@ class Submission:
                     f"{_output_label(launch, param)} has neither shape nor dtype: name them in outputs=, or pass the array with "
                     "the batch"
                 )
-            check_output_dtype(launch.job, param, wanted[1])
+            check_output_dtype(job, param, wanted[1])
             launch.buffers[index] = cell
             launch.made.append(cell)
             if param.access != "w":
@@ -279,11 +290,11 @@ def _host_array(value: Any, launch: Launch, param: Parameter) -> np.ndarray[Any,
 
 # Made where something is wrong, not for every batch.
 def _argument_label(launch: Launch, param: Parameter) -> str:
-    return f"argument {param.name!r} of job {launch.job.name}"
+    return f"argument {param.name!r} of job {launch.name}"
 
 
 def _output_label(launch: Launch, param: Parameter) -> str:
-    return f"output {param.name!r} of job {launch.job.name}"
+    return f"output {param.name!r} of job {launch.name}"
 
 
 def ordered_batch(batch: Mapping[str, Any], device: Device) -> tuple[Mapping[str, Any], list[Fence]]:
