@@ -10,9 +10,7 @@ the executor has one thread of its own for what nobody waits for.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,18 +22,19 @@ from ..activity.facts import Facts
 from ..devices.base import Device, Fence
 from ..errors import DeviceError
 from .arrivals import Arrivals
+from .backlog import Backlog, Refused
 from .batch_counts import BatchCounts
 from .batch_future import BatchFuture
 from .binding import Bindings
 from .diary_notes import note_executor
 from .dispatcher import Dispatcher
+from .guest_batch import ordered_batch
 from .job import Job
 from .pipeline import Pipeline
-from .submission import Submission, ordered_batch
+from .submission import Submission
 from .timeline import Timeline
 
 Work = Job | Pipeline  # what a batch can be submitted to
-_Refused = list[tuple[Submission, BaseException]]
 _WAY_SECONDS = 300e-6  # how long a submission waits for a slot itself before it is left to the backlog
 
 
@@ -51,15 +50,13 @@ class Engine:
         self._counts = BatchCounts(device.spec)
         self._dispatcher = Dispatcher(device, depth, timeline)
         self._bindings = Bindings(device)
-        self._numbers = itertools.count()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._room = 2 * depth  # batches that may still be taken before submit waits
-        self._free_slots = list(range(depth))[::-1]
-        self._backlog: deque[Submission] = deque()
         self._deferred: set[BatchFuture] = set()  # futures of `run` whose batch is not in the backlog yet
         self._waiting = 0  # threads that wait for room
         self._arrivals = Arrivals(self._complete, self._is_pressed)
+        self._backlog = Backlog(depth, self._dispatcher, self._arrivals, self._drop)
         self._feeder: ThreadPoolExecutor | None = None
         self._starting = threading.Lock()
         self._ending = threading.Lock()
@@ -71,7 +68,7 @@ class Engine:
     def submit(self, work: Work, batch: Mapping[str, Any], *, relaxed: bool = False) -> BatchFuture:
         """Take a batch, after waiting for room. With `relaxed` the caller is about to wait for a result, and so makes way."""
         future = BatchFuture(self._arrivals)
-        if not self._free_slots:
+        if not self._backlog.free_slots:
             self._arrivals.look()
         self._wait_for_room()
         self._accept(future, work, batch, parent=spans.context(), relaxed=relaxed)
@@ -141,9 +138,7 @@ class Engine:
 
     def _is_pressed(self) -> bool:
         """Whether the executor's thread is to complete what is under way, whoever may wait for it."""
-        if self.closing or self._waiting:
-            return True
-        return any(not one.relaxed or one.future.urgent for one in tuple(self._backlog))
+        return self.closing or bool(self._waiting) or self._backlog.is_pressing
 
     def _accept(
         self,
@@ -176,45 +171,24 @@ class Engine:
                 raise
             return
         with self._lock:
-            self._backlog.append(submission)
-            refused = self._send_backlog()
-        self._report_refused(refused)
+            refused = self._backlog.add(submission)
+        if refused:
+            self._report_refused(refused)
 
-    # --- sending them to the device
+    # --- what becomes of them
 
-    def _send_backlog(self) -> _Refused:
-        """Send as much of the backlog as there are free slots; returns what could not be sent, for `_report_refused`.
+    def _drop(self, submission: Submission) -> None:
+        """A batch was cancelled before it was sent."""
+        self._dispatcher.buffers.give_blocks_back(submission)
+        self._make_room()
 
-        The caller holds the lock, and reports after releasing it: that runs the users' callbacks.
-        """
-        refused: _Refused = []
-        while self._backlog and self._free_slots:
-            submission = self._backlog.popleft()
-            if not submission.future.set_running_or_notify_cancel():
-                self._dispatcher.buffers.give_blocks_back(submission)
-                self._make_room()
-                continue
-            submission.slot = self._free_slots.pop()
-            submission.number = next(self._numbers)
-            try:
-                self._dispatcher.send(submission)
-            except BaseException as error:
-                self._free_slots.append(submission.slot)
-                self._dispatcher.recover(submission)
-                refused.append((submission, error))
-                continue
-            self._arrivals.add(submission)
-        return refused
-
-    def _report_refused(self, refused: _Refused) -> None:
+    def _report_refused(self, refused: Refused) -> None:
         for submission, error in refused:
             self._counts.settle(submission, error)
             self._settle(submission, None, error)
         for _, error in refused:
             if not isinstance(error, Exception):
                 raise error  # Ctrl-C while a batch was being sent
-
-    # --- seeing them arrive
 
     def _complete(self, submission: Submission, in_thread: bool) -> bool:
         """Complete a batch, the first of those under way. False if it has callbacks, which only the executor's thread runs."""
@@ -241,11 +215,9 @@ class Engine:
             problem = error
         submission.note_pace()
         with self._lock:
-            self._free_slots.append(submission.slot)
             if problem is None:
-                # The next batch is on its way before this one's result is made.
                 buffers.give_arrays_back(submission)
-            refused = self._send_backlog() if self._backlog else []
+            refused = self._backlog.free(submission.slot)  # the next is on its way before this one's result is made
         if refused:
             self._report_refused(refused)
         if problem is None:
@@ -298,7 +270,7 @@ class Engine:
             {**self._counts.read(), **{f"{engine}_busy_seconds": seconds for engine, seconds in busy.items()}},
             {
                 "queued": len(self._backlog) + len(self._deferred),
-                "in_flight": self._depth - len(self._free_slots),
+                "in_flight": self._depth - len(self._backlog.free_slots),
                 "closing": self.closing,
             },
             self._counts.histograms(),
@@ -317,17 +289,13 @@ class Engine:
             return
         with self._changed:
             self.closing = True
-            waiting = [*(submission.future for submission in self._backlog), *self._deferred]
+            waiting = [*self._backlog.futures, *self._deferred]
             self._changed.notify_all()
         if cancel:
             for future in waiting:
                 future.cancel()
             with self._changed:
-                for submission in [submission for submission in self._backlog if submission.future.cancelled()]:
-                    self._backlog.remove(submission)
-                    submission.future.set_running_or_notify_cancel()
-                    self._dispatcher.buffers.give_blocks_back(submission)
-                    self._make_room()
+                self._backlog.drop_cancelled()
                 self._changed.notify_all()
         if self._arrivals.is_here:
             self._close_in_thread()  # in a callback: this very thread completes the rest of the batches

@@ -1,0 +1,83 @@
+"""Batches in front of the device: each waits for one of the executor's slots, in order."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .arrivals import Arrivals
+    from .batch_future import BatchFuture
+    from .dispatcher import Dispatcher
+    from .submission import Submission
+
+Refused = list[tuple["Submission", BaseException]]
+
+
+class Backlog:
+    """The slots and the batches that wait for one. The caller holds the engine's lock where it says so."""
+
+    def __init__(
+        self, depth: int, dispatcher: Dispatcher, arrivals: Arrivals, drop: Callable[[Submission], None]
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._arrivals = arrivals
+        self._drop = drop  # called for a batch that was cancelled
+        self._numbers = itertools.count()
+        self._batches: deque[Submission] = deque()
+        self.free_slots = list(range(depth))[::-1]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def futures(self) -> list[BatchFuture]:
+        """Those of the batches that wait."""
+        return [submission.future for submission in tuple(self._batches)]
+
+    @property
+    def is_pressing(self) -> bool:
+        """Whether some batch waits that nobody is about to make way for."""
+        return any(not one.relaxed or one.future.urgent for one in tuple(self._batches))
+
+    def add(self, submission: Submission) -> Refused:
+        """Send a batch that was staged, or have it wait. The caller holds the lock."""
+        self._batches.append(submission)
+        return self.send()
+
+    def free(self, slot: int) -> Refused:
+        """A slot is free: send the next batch. The caller holds the lock."""
+        self.free_slots.append(slot)
+        return self.send() if self._batches else []
+
+    def send(self) -> Refused:
+        """Send as many batches as there are free slots; returns what could not be sent, and why.
+
+        The caller holds the lock, and reports them after releasing it: that runs the users' callbacks.
+        """
+        refused: Refused = []
+        while self._batches and self.free_slots:
+            submission = self._batches.popleft()
+            if not submission.future.set_running_or_notify_cancel():
+                self._drop(submission)
+                continue
+            submission.slot = self.free_slots.pop()
+            submission.number = next(self._numbers)
+            try:
+                self._dispatcher.send(submission)
+            except BaseException as error:
+                self.free_slots.append(submission.slot)
+                self._dispatcher.recover(submission)
+                refused.append((submission, error))
+                continue
+            self._arrivals.add(submission)
+        return refused
+
+    def drop_cancelled(self) -> None:
+        """Take out the batches whose futures were cancelled. The caller holds the lock."""
+        for submission in [one for one in self._batches if one.future.cancelled()]:
+            self._batches.remove(submission)
+            submission.future.set_running_or_notify_cancel()
+            self._drop(submission)
