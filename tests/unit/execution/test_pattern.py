@@ -1,0 +1,186 @@
+"""Batches like the one before are not checked again: what differs must be noticed all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.execution.pattern import Pattern
+from kernelkeep.testing import FakeDevice
+
+SCALE = kk.PortableKernel(
+    "scale",
+    params=[kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4", "w"), kk.Scalar("by", "f4"), kk.Scalar("n", "i4")],
+    body="int i = kk_global_id(0);\nif (i < n) y[i] = by * x[i];",
+    group=16,
+)
+ADD = kk.PortableKernel(
+    "add",
+    params=[kk.Buffer("x", "f4", "r"), kk.Buffer("total", "f4", "rw"), kk.Scalar("n", "i4")],
+    body="int i = kk_global_id(0);\nif (i < n) total[i] = total[i] + x[i];",
+    group=16,
+)
+WARM = 6  # batches after which memory and launch are kept
+
+
+@pytest.fixture
+def device() -> Iterator[FakeDevice]:
+    with FakeDevice() as opened:
+        yield opened
+
+
+@pytest.fixture
+def cache(device: FakeDevice, tmp_path: Path) -> Iterator[kk.ProgramCache]:
+    with kk.ProgramCache(device, tmp_path / "cache") as opened:
+        yield opened
+
+
+@pytest.fixture
+def executor(device: FakeDevice) -> Iterator[kk.Executor]:
+    with kk.Executor(device, depth=2) as opened:
+        yield opened
+
+
+@pytest.fixture
+def job(cache: kk.ProgramCache) -> kk.Job:
+    return kk.Job(cache, SCALE, grid=4, outputs={"y": ((64,), "f4")})
+
+
+def scaled(executor: kk.Executor, job: kk.Job, x: Any, by: Any = 2.0, n: Any = 64) -> Any:
+    return executor.submit(job, x=x, by=by, n=n).result()["y"]
+
+
+def warm_up(executor: kk.Executor, job: kk.Job) -> np.ndarray[Any, Any]:
+    x = np.arange(64, dtype="f4")
+    for _ in range(WARM):
+        np.testing.assert_array_equal(scaled(executor, job, x), 2 * x)
+    return x
+
+
+def test_alike_batches_have_their_own_contents_and_results(executor: kk.Executor, job: kk.Job) -> None:
+    xs = [np.full(64, number, "f4") for number in range(30)]
+    futures = [executor.submit(job, x=x, by=2.0, n=64) for x in xs]
+    kept = [future.result()["y"] for future in futures]
+    for number, result in enumerate(kept):
+        assert (result == 2 * number).all(), "no later batch may write to it"
+        result[:] = -1  # it is the user's
+    assert (scaled(executor, job, xs[3]) == 6).all()
+
+
+def test_an_array_that_changed_in_place_is_read_again(executor: kk.Executor, job: kk.Job) -> None:
+    x = warm_up(executor, job)
+    x += 1
+    np.testing.assert_array_equal(scaled(executor, job, x), 2 * x)
+
+
+@pytest.mark.parametrize("by", [3.0, np.float32(3), 3, -0.0])
+def test_another_scalar_takes_effect(executor: kk.Executor, job: kk.Job, by: Any) -> None:
+    x = warm_up(executor, job)
+    for _ in range(WARM):
+        result = scaled(executor, job, x, by)
+        np.testing.assert_array_equal(result, np.float32(by) * x)
+        assert np.signbit(result[1]) == np.signbit(by)
+    np.testing.assert_array_equal(scaled(executor, job, x), 2 * x)
+
+
+def test_a_scalar_that_can_change_is_read_again(executor: kk.Executor, job: kk.Job) -> None:
+    x, by = np.ones(64, "f4"), np.array(2, "f4")
+    for number in range(WARM):
+        by[...] = number
+        try:
+            result = scaled(executor, job, x, by)
+        except kk.ArgumentError:
+            return  # arrays are no scalars here
+        assert (result == number).all()
+
+
+def test_other_shapes_and_arrays_with_gaps_take_effect(executor: kk.Executor, cache: kk.ProgramCache) -> None:
+    job = kk.Job(cache, ADD, grid=4, outputs=["total"])
+    for shape in [(64,)] * WARM + [(8, 8), (64,), (32,), (64,)] + [(4, 16)] * WARM:
+        x = np.random.default_rng(1).random(shape, "f4")
+        for total in (np.ones(shape, "f4"), np.ones((*shape, 2), "f4")[..., 0]):
+            result = executor.submit(job, x=x, total=total, n=x.size).result()["total"]
+            assert result.shape == shape
+            np.testing.assert_array_equal(result, total + x)
+            assert (total == 1).all()
+
+
+def test_another_grid_takes_effect(executor: kk.Executor, job: kk.Job) -> None:
+    x = warm_up(executor, job)
+    assert not scaled(executor, job, x[:])[63] == 0
+    job.grid = 1
+    np.testing.assert_array_equal(scaled(executor, job, x)[:16], 2 * x[:16])
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"x": np.ones(64, "f8")}, "must be float32"),
+        ({"by": "much"}, "by"),
+        ({"z": 1}, "has no argument 'z'"),
+        ({"x": None}, "x"),
+    ],
+)
+def test_what_is_wrong_is_refused_as_before(
+    executor: kk.Executor, job: kk.Job, change: dict[str, Any], match: str
+) -> None:
+    x = warm_up(executor, job)
+    good: dict[str, Any] = {"x": x, "by": 2.0, "n": 64}
+    with pytest.raises(kk.ArgumentError, match=match):
+        executor.submit(job, **good | change).result()
+    with pytest.raises(kk.ArgumentError, match="needs its argument 'by'"):
+        executor.submit(job, x=x, n=64).result()
+    np.testing.assert_array_equal(scaled(executor, job, x), 2 * x)
+
+
+def test_an_output_that_starts_as_zeros_does_so_for_every_batch(executor: kk.Executor, cache: kk.ProgramCache) -> None:
+    job = kk.Job(cache, ADD, grid=4, outputs={"total": ((64,), "f4")})
+    x = np.ones(64, "f4")
+    for _ in range(2 * WARM):
+        assert (executor.submit(job, x=x, n=64).result()["total"] == 1).all()
+
+
+@pytest.mark.parametrize("call", ["launch", "run", "upload", "download"])
+def test_a_failure_of_a_kept_batch_is_that_batch_alone(
+    device: FakeDevice, executor: kk.Executor, job: kk.Job, call: str
+) -> None:
+    x = warm_up(executor, job)
+    device.faults.fail(call)
+    with pytest.raises(kk.DeviceError):
+        scaled(executor, job, x)
+    for _ in range(WARM):
+        np.testing.assert_array_equal(scaled(executor, job, x), 2 * x)
+
+
+def test_a_closed_cache_fails_alike_batches(device: FakeDevice, tmp_path: Path) -> None:
+    with kk.Executor(device) as executor:
+        cache = kk.ProgramCache(device, tmp_path / "other")
+        job = kk.Job(cache, SCALE, grid=4, outputs={"y": ((64,), "f4")})
+        x = warm_up(executor, job)
+        cache.close()
+        with pytest.raises(kk.DeviceError, match="closed"):
+            scaled(executor, job, x)
+
+
+def test_nothing_is_prepared_again_for_alike_batches(
+    executor: kk.Executor, job: kk.Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards the tests above against passing because nothing is ever kept."""
+    taken: list[Any] = []
+    take_kit = Pattern.take_kit
+
+    def noting(self: Pattern, *args: Any) -> Any:
+        taken.append(take_kit(self, *args))
+        return taken[-1]
+
+    monkeypatch.setattr(Pattern, "take_kit", noting)
+    x = warm_up(executor, job)
+    assert len(taken) == WARM - 1 and taken[-1] is not None
+    for _ in range(WARM):
+        scaled(executor, job, x)
+    assert len({id(kit) for kit in taken if kit is not None}) == 1
