@@ -110,11 +110,12 @@ def test_other_shapes_and_arrays_with_gaps_take_effect(executor: kk.Executor, ca
             assert (total == 1).all()
 
 
-def test_another_grid_takes_effect(executor: kk.Executor, job: kk.Job) -> None:
-    x = warm_up(executor, job)
-    assert not scaled(executor, job, x[:])[63] == 0
-    job.grid = 1
-    np.testing.assert_array_equal(scaled(executor, job, x)[:16], 2 * x[:16])
+def test_another_grid_takes_effect(executor: kk.Executor, cache: kk.ProgramCache) -> None:
+    job = kk.Job(cache, SCALE, grid=1, outputs={"y": ((64,), "f4")})
+    for number in range(WARM):
+        assert (scaled(executor, job, np.full(64, number, "f4"))[:16] == 2 * number).all()
+    job.grid = 4
+    assert (scaled(executor, job, np.full(64, 77, "f4")) == 154).all()
 
 
 @pytest.mark.parametrize(
