@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import kernelkeep as kk
-from common import show
+from common import row, show
 
 LAUNCHES, ROUNDS, N = 200, 21, 1024
 SAXPY = kk.PortableKernel(
@@ -92,6 +92,14 @@ def main() -> None:
                 times[name].append((time.perf_counter() - start) / LAUNCHES * 1e6)
                 device.synchronize()
     base = statistics.median(times["own arrays, launch"])
+    for library, name in (("torch", "PyTorch"), ("cupy", "CuPy")):
+        if f"{library}, prepared" in times:
+            what, info = f"prepared launch with {name}'s arrays, in order", device.info
+            mine = statistics.median(times[f"{library}, prepared"])
+            hand = statistics.median(times[f"{library}, prepared, waits by hand"])
+            own = statistics.median(times[f"{library}'s own y += x"])
+            row(what, mine, "µs", peer="the same driver calls by hand", its=hand, device=info)
+            row(what, mine, "µs", peer=f"{name}'s own y += x", its=own, device=info)
     rows = [
         [name, round(statistics.median(one), 2), round(statistics.median(one) / base, 2)] for name, one in times.items()
     ]

@@ -435,6 +435,8 @@ def main() -> None:
                     chosen = problem.tuned(device).select(cache, problem.sizes)
                     expected = "" if chosen.expected_ms is None else chosen.expected_ms * 1e3
                     asking = select_seconds(cache, problem) * 1e6
+                    if not choices or choices[-1][0] != info.spec:
+                        row("choosing a known variant", asking, "µs", goal="≤ 2", device=info)
                     choices.append([info.spec, problem.title, chosen.basis, asking, expected, str(chosen.variant)])
                 except Exception as error:
                     print(f"  not tuned: {said_by(error)}", file=sys.stderr)

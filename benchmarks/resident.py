@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import kernelkeep as kk
-from common import chosen_sections, show
+from common import chosen_sections, row, show
 from kernelkeep.resident.resident import Resident
 from kernelkeep.resident.task import Task
 
@@ -93,6 +93,19 @@ def round_trip(cache: kk.ProgramCache) -> None:
             rows.append([name, *percentiles(submit, ROUNDS, "tiny", 5, 1.0)])
             rows.append([f"{name}, with a result", *percentiles(submit, ROUNDS, "add", 1)])
     launched.release()
+    times = {name: p50 for name, p50, _ in rows}
+    for name, own in times.items():
+        if name.startswith("resident") and not name.endswith("result") and "CuPy launch and wait" in times:
+            its = times["CuPy launch and wait"]
+            row(
+                f"a tiny task and the wait for it, {name}",
+                own,
+                "µs",
+                peer="CuPy launch and wait",
+                its=its,
+                device=device.info,
+            )
+    row("a tiny task and the wait for it, resident", times["resident, 1 block"], "µs", goal="≤ 3.5", device=device.info)
     show("round trip", ["what", "p50 µs", "p99 µs"], rows)
 
 
@@ -118,7 +131,10 @@ def many(cache: kk.ProgramCache, timeline: int = 0) -> list[list[Any]]:
 
 
 def show_many(cache: kk.ProgramCache) -> None:
-    show("submit_many, tiny tasks", ["where", "million tasks/s", "exact"], many(cache))
+    rows = many(cache)
+    for (where, rate, _), goal in zip(rows, ("≥ 10", "≥ 50"), strict=True):
+        row(f"submit_many of tiny tasks, {where}", rate, "million/s", goal=goal, device=cache.device.info)
+    show("submit_many, tiny tasks", ["where", "million tasks/s", "exact"], rows)
 
 
 def show_timeline(cache: kk.ProgramCache) -> None:
