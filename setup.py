@@ -1,4 +1,4 @@
-"""The one part that pyproject.toml cannot say: four small C modules for Linux, left out where they cannot be compiled.
+"""The one part that pyproject.toml cannot say: five small C modules for Linux, left out where they cannot be compiled.
 
 KERNELKEEP_PURE=1 leaves them out: one wheel for every system. KERNELKEEP_REQUIRE_C=1 fails where they cannot be compiled.
 """
@@ -16,7 +16,7 @@ def is_set(name: str) -> bool:
 setup(
     ext_modules=[
         Extension(f"kernelkeep.{name}", [f"src/kernelkeep/{name}.c"], optional=not is_set("KERNELKEEP_REQUIRE_C"))
-        for name in ("_native", "_ring", "_guard", "_copying")
+        for name in ("_native", "_ring", "_guard", "_copying", "_digest")
         if sys.platform == "linux" and not is_set("KERNELKEEP_PURE")
     ]
 )

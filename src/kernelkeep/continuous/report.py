@@ -34,6 +34,7 @@ class Measured:
     late_slices: int = 0  # that took longer
     host_seconds: list[float] = field(default_factory=list)  # what enqueueing one dispatch cost the host
     heartbeats: int = 0
+    snapshot_seconds: float = 0.0  # that the run waited for its state to come to the host, for checkpoints
 
     def note_slice(self, seconds: float) -> None:
         """Count a slice that had a deadline."""
@@ -69,6 +70,8 @@ class RunReport:
     tasks_done: int  # of a queue
     overruns: int  # dispatches repeated in halves, because the device ends long loops
     queue_grown: int  # how often the queue became too small and grew
+    checkpoint_written_bytes: int = 0  # to the disk, for all of them; what had not changed is not written again
+    checkpoint_wait_seconds: float = 0.0  # that the run waited for all of them
     history: RunHistory = field(default=RunHistory(), repr=False, compare=False)  # how it went over time
 
     @classmethod
@@ -111,6 +114,8 @@ class RunReport:
             checkpoint_seconds=writer.seconds if writer else 0.0,
             checkpoint_bytes=writer.last.nbytes if writer and writer.last else 0,
             checkpoint_failures=writer.failed if writer else 0,
+            checkpoint_written_bytes=writer.written_bytes if writer else 0,
+            checkpoint_wait_seconds=measured.snapshot_seconds,
             resumed_from=resumed_from,
             tasks_done=tasks_done,
             overruns=measured.overruns,
@@ -157,7 +162,12 @@ class RunReport:
             lines.append(f"  tasks        {self.tasks_done:,}")
         if self.checkpoints or self.checkpoint_failures:
             failed = f", {self.checkpoint_failures} failed" if self.checkpoint_failures else ""
-            lines.append(f"  checkpoints  {self.checkpoints} written, {self.checkpoint_bytes:,} bytes each{failed}")
+            waited = (
+                f"; the run waited {self.checkpoint_wait_seconds * 1e3:.1f} ms for them" if self.checkpoints else ""
+            )
+            lines.append(
+                f"  checkpoints  {self.checkpoints} written, {self.checkpoint_bytes:,} bytes each{failed}{waited}"
+            )
         if self.resumed_from:
             lines.append(f"  resumed from {self.resumed_from}")
         return "\n".join(lines)

@@ -141,20 +141,6 @@ class Session:
             self._mark_seconds = max(0.0, apart[len(apart) // 2])
         return self._mark_seconds
 
-    def copy_seconds(self) -> float:
-        """How long copying the state on the device takes: the only part of a checkpoint that a run waits for.
-
-        The copy goes to where the next slice writes. Nothing else runs.
-        """
-        start = time.perf_counter()
-        held = [
-            self.lanes.compute.copy(self.state.copy(1)[name].handle, array.handle, array.nbytes)
-            for name, array in self.state.copy(0).items()
-        ]
-        self.wait(self.mark())
-        held.clear()
-        return time.perf_counter() - start
-
     def synchronize(self) -> None:
         """Wait for everything that is enqueued, and read how far it came. `DeviceError` where a slice did not run."""
         self.wait(self.mark())

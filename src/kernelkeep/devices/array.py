@@ -159,17 +159,24 @@ class Array:
         """The same memory in another shape, as a view; one size may be -1."""
         return self._view(0, views.find_shape(self.size, parse_sizes(shape)))
 
-    def _view(self, offset: int, shape: tuple[int, ...]) -> Array:
+    def words(self, first: int, count: int) -> Array:
+        """`count` 32-bit words of the memory from byte `first` on as a view, whatever the dtype is."""
+        if first < 0 or count < 0 or first + 4 * count > self.nbytes:
+            raise ArgumentError(f"the words must be within {self.nbytes:,} bytes, got {count:,} from byte {first:,} on")
+        return self._view(first, (count,), np.dtype("u4"))
+
+    def _view(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any] | None = None) -> Array:
         handle = self._open_any_handle()
-        nbytes = math.prod(shape) * self.dtype.itemsize
+        dtype = dtype or self.dtype
+        nbytes = math.prod(shape) * dtype.itemsize
         if not nbytes:
-            return self.device.empty(shape, self.dtype)  # there is nothing to share
+            return self.device.empty(shape, dtype)  # there is nothing to share
         self.stop_recycling()
         base = self._origin or views.Origin(self, handle, self._guest, 0)
         origin = base._replace(offset=base.offset + offset)
         if nbytes != self.nbytes:
             handle = views.part_handle(self.device, origin.handle, origin.offset, nbytes)
-        made = Array(self.device, shape, self.dtype, handle, peers=self.peers, origin=origin)
+        made = Array(self.device, shape, dtype, handle, peers=self.peers, origin=origin)
         if base.array._views is None:
             base.array._views = WeakSet()
         base.array._views.add(made)

@@ -33,6 +33,11 @@ LONGEST_FACT, LONGEST_NAME = 40, 48
 SIGKILL = 9
 NEW_GROUP: dict[str, Any] = {"start_new_session": True}  # for `subprocess.Popen`: Ctrl-C at the terminal is not for it
 
+DIRECT_ALIGNMENT = 4096
+NOT_DIRECT = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)  # a file system that cannot write past its cache after all
+OVERWRITES_OPEN_FILES = True  # a file that is renamed or overwritten may be open elsewhere, and locks are for who asks
+WRITES_SIDE_BY_SIDE = True  # `write_at` of several threads to one file
+_SYNC_FILE_RANGE_WRITE = 2
 _HELD = (errno.EAGAIN, errno.EACCES, errno.EINTR)
 _PR_SET_PDEATHSIG = 1
 _LOOK_FOR_PARENT_SECONDS = 1.0
@@ -45,6 +50,11 @@ set_mode = os.fchmod
 read_at = os.pread
 write_at = os.pwrite
 append = os.write  # to a file opened with O_APPEND, in one piece among several processes
+
+
+def read_into(descriptor: int, view: memoryview, offset: int) -> int:
+    """Read into memory at an offset; how many bytes there were."""
+    return os.preadv(descriptor, [view], offset)
 
 
 def lock(descriptor: int, *, shared: bool = False) -> bool:
@@ -64,6 +74,27 @@ def lock(descriptor: int, *, shared: bool = False) -> bool:
 def unlock_and_close(descriptor: int) -> None:
     """Unlock a file and close it."""
     os.close(descriptor)  # a forked child that has a copy closes it: see `storage/locks.py`
+
+
+def reopen_direct(descriptor: int) -> int | None:
+    """Another descriptor of an open file, to write past the system's cache; None where the file system has no such thing.
+
+    Memory, offset and length of a write must then be multiples of `DIRECT_ALIGNMENT`.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+    return None
+
+
+def begin_writing(descriptor: int, offset: int, nbytes: int) -> None:
+    """Have the system begin to write a part of a file to the disk, so that there is less to wait for in `sync`."""
+    if sys.platform == "linux":
+        import ctypes
+
+        with contextlib.suppress(OSError, AttributeError):
+            call = ctypes.CDLL(None).sync_file_range
+            call(descriptor, ctypes.c_int64(offset), ctypes.c_int64(nbytes), ctypes.c_uint(_SYNC_FILE_RANGE_WRITE))
 
 
 def sync(descriptor: int) -> None:

@@ -35,6 +35,10 @@ OPEN_TO_OTHERS = 0
 # A whole path has 259 letters at most, unless an administrator allowed more.
 LONGEST_FACT, LONGEST_NAME = 18, 24
 
+DIRECT_ALIGNMENT = 4096
+NOT_DIRECT = (errno.EINVAL,)
+OVERWRITES_OPEN_FILES = False
+WRITES_SIDE_BY_SIDE = False  # `write_at` moves the file's own position
 SIGKILL = 9  # a number that no process is ended with
 NEW_GROUP: dict[str, Any] = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
 
@@ -83,6 +87,12 @@ def set_mode(descriptor: int, mode: int) -> None:
 def read_at(descriptor: int, nbytes: int, offset: int) -> bytes:
     os.lseek(descriptor, offset, os.SEEK_SET)
     return os.read(descriptor, nbytes)
+
+
+def read_into(descriptor: int, view: memoryview, offset: int) -> int:
+    data = read_at(descriptor, len(view), offset)
+    view[: len(data)] = data
+    return len(data)
 
 
 def write_at(descriptor: int, data: bytes, offset: int) -> int:
@@ -139,6 +149,14 @@ def _locking(descriptor: int, how: int, at: int, count: int) -> None:
 def unlock_and_close(descriptor: int) -> None:
     _unlock(descriptor)  # closing alone would unlock it some time later
     os.close(descriptor)
+
+
+def reopen_direct(descriptor: int) -> int | None:
+    return None
+
+
+def begin_writing(descriptor: int, offset: int, nbytes: int) -> None:
+    pass
 
 
 def sync(descriptor: int) -> None:

@@ -35,9 +35,36 @@ def replace_durably(path: Path, fill: Callable[[BinaryIO], None], before_rename:
         before_rename()
         check_destination(path)  # a rename would replace a device that came meanwhile
 
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(8).hex()}.tmp")
-    fill_and_rename(temporary, path, fill_and_sync, make_way)
+    fill_and_rename(_temporary(path), path, fill_and_sync, make_way)
     sync_folder(path.parent)
+
+
+def reuse_durably(
+    path: Path, other: Path, descriptor: int, patch: Callable[[int], None], before_rename: Callable[[], None]
+) -> None:
+    """Have `patch` change the file `other`, which is open, and put it at `path` after `before_rename`.
+
+    `other` is lost first: its name is gone before a byte of it changes, also where the power is cut. Raises as
+    `replace_durably`; then the file is removed.
+    """
+    temporary = _temporary(path)
+    other.rename(temporary)
+    try:
+        sync_folder(path.parent)
+        patch(descriptor)
+        system.sync(descriptor)
+        before_rename()
+        check_destination(path)
+        system.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(8).hex()}.tmp")
 
 
 def remove_leftovers(path: Path, *, only_stale: bool) -> None:

@@ -21,6 +21,7 @@ from .private import WRITABLE_BY_OTHERS, Trust
 LARGEST_FILE = (1 << 30) + (1 << 20)  # an entry's largest payload, with room for its facts
 _FOLLOW = os.O_RDONLY | system.OPEN_FLAGS | system.NO_WAITING
 _READ = _FOLLOW | system.NO_LINKS
+_OVERWRITE = os.O_RDWR | system.OPEN_FLAGS | system.NO_WAITING | system.NO_LINKS
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | system.OPEN_FLAGS | system.NO_WAITING | system.NO_LINKS
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | system.OPEN_FLAGS
 _PRIVATE_FILE = 0o600
@@ -69,6 +70,18 @@ def open_regular(path: str | os.PathLike[str], *, follow_links: bool = True, tru
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def open_to_overwrite(path: Path) -> int:
+    """Open a regular file to change parts of it in place; returns its descriptor. A link in its place is not followed."""
+    _check_regular(path.lstat())
+    descriptor = system.open_file(path, _OVERWRITE)
+    try:
+        _check_regular(os.fstat(descriptor))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _check_opened(found: os.stat_result, trust: Trust | None) -> None:

@@ -109,8 +109,12 @@ class Checkpoint(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A checkpoint that was written: bytes of the file, bytes of the arrays, and the time it took."""
+    """A checkpoint that was written: bytes of the file, bytes of the arrays, and the time it took.
+
+    `written_bytes` is what went to the disk: less than the file has where most of it had not changed.
+    """
 
     nbytes: int
     raw_bytes: int
     seconds: float
+    written_bytes: int

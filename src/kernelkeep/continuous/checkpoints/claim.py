@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import BinaryIO, Self
 
@@ -21,9 +21,11 @@ from ...errors import ArgumentError, CheckpointError
 from ...storage.files import NotRegular
 from ...storage.locks import FileLock, LockHeld, LockUnavailable
 from .address import is_address, parse_address, shown
+from .block_digest import Digests
+from .blocks import LEAST_BYTES, BlockContent
 from .checkpoint import Checkpoint, CheckpointWarning, Written
 from .file_set import FileSet, find_file_set, real_path, stored_name
-from .format import write
+from .format import storable, write
 from .header import new_lineage
 from .publication import keep_aside, publish
 from .working_copy import WorkingCopy
@@ -171,21 +173,14 @@ class CheckpointClaim:
 
     # --- writing
 
-    def write(self, checkpoint: Checkpoint, keep: int = 2) -> Written:
-        """Write a checkpoint, all of it or nothing; see `write_checkpoint`."""
+    def write(self, checkpoint: Checkpoint, keep: int = 2, digests: Mapping[str, Digests] | None = None) -> Written:
+        """Write a checkpoint, all of it or nothing; see `write_checkpoint`. `digests` are those of its blocks, if known."""
         if keep < 1:
             raise ArgumentError(f"keep={keep} keeps nothing; pass 1 for the checkpoint alone")
         start = time.perf_counter()
-        header = msgspec.structs.replace(checkpoint.header, lineage=self.lineage, file=stored_name(self.path))
-        sizes = (0, 0)
-
-        def fill(file: BinaryIO, sequence: int) -> None:
-            nonlocal sizes
-            sizes = write(file, header, checkpoint.arrays, sequence)
-
         with self._writing():
             try:
-                self._sequence = publish(self.path, self.lineage, keep, fill, last=self._sequence, alone=self._locked)
+                sizes = self._publish(checkpoint, keep, digests)
             except NotRegular as error:
                 raise CheckpointError(f"the checkpoint {self.path} cannot be written: it {error}") from error
             except OSError as error:
@@ -196,7 +191,34 @@ class CheckpointClaim:
                 raise CheckpointError(f"the checkpoint {self.path} cannot be written: {error}") from error
             if self._copy is not None:
                 self._copy.published(keep)
-        return Written(*sizes, time.perf_counter() - start)
+        nbytes, raw_bytes, written_bytes = sizes
+        return Written(nbytes, raw_bytes, time.perf_counter() - start, written_bytes)
+
+    def _publish(
+        self, checkpoint: Checkpoint, keep: int, digests: Mapping[str, Digests] | None
+    ) -> tuple[int, int, int]:
+        """Write a file; bytes of the file, of the arrays, and bytes written."""
+        header = msgspec.structs.replace(checkpoint.header, lineage=self.lineage, file=stored_name(self.path))
+        arrays = storable(checkpoint.arrays)
+        sizes = (0, 0)
+        content: BlockContent | None = None
+        # What is uploaded is compressed: a network is slower than that.
+        if self._copy is None and sum(array.nbytes for array in arrays.values()) >= LEAST_BYTES:
+            content = BlockContent(header, arrays, digests)
+
+        def fill(file: BinaryIO, sequence: int) -> None:
+            nonlocal sizes
+            if content is not None:
+                content.fill(file, sequence)
+            else:
+                sizes = write(file, header, arrays, sequence)
+
+        self._sequence = publish(
+            self.path, self.lineage, keep, fill, content=content, last=self._sequence, alone=self._locked
+        )
+        if content is None:
+            return *sizes, sizes[0]
+        return content.layout.size, content.raw_bytes, content.written_bytes
 
     def finish_uploads(self) -> CheckpointError | None:
         """Wait until the last checkpoint is at its address; the reason where it is not. At once for a file."""

@@ -1,5 +1,7 @@
 """The bytes of a checkpoint file, with digests over all of them. `docs/checkpoint-format.md` is the specification.
 
+This is version 2, compressed, for states below a mebibyte and for files that go over a network; `blocks.py` has version 3.
+
     offset  size
     0       8     magic 89 "KKPT" 0D 0A 1A
     8       4     format version, 2                      little-endian, as all numbers here
@@ -52,13 +54,18 @@ __all__ = [
     "LARGEST_HEADER",
     "LARGEST_SEQUENCE",
     "MAGIC",
+    "NEWEST_FORMAT",
     "PREFIX",
     "as_bytes",
+    "beginning",
+    "described",
+    "storable",
     "write",
     "zstd",
 ]
 
 FORMAT = 2  # 1 differs in nothing but what its header lacks: lineage, file and body
+NEWEST_FORMAT = 3
 LARGEST_SEQUENCE = (1 << 48) - 1  # no run writes so many, and the next number must fit too
 MAGIC = b"\x89KKPT\r\n\x1a"
 PREFIX = struct.Struct("<8sIIQII")
@@ -79,17 +86,10 @@ def write(
     file: BinaryIO, header: CheckpointHeader, arrays: Mapping[str, np.ndarray[Any, Any]], sequence: int
 ) -> tuple[int, int]:
     """Write a checkpoint; returns the bytes written and those of the arrays. ValueError says what it cannot hold."""
-    stored = {name: _storable(name, array) for name, array in arrays.items()}
-    infos = tuple(ArrayInfo(name, array.dtype.str, array.shape) for name, array in stored.items())
-    if not 0 < sequence <= LARGEST_SEQUENCE:
-        raise ValueError(f"the sequence number {sequence:,} is not between 1 and {LARGEST_SEQUENCE:,}")
-    facts = encode_header(msgspec.structs.replace(header, arrays=infos))
-    if len(facts) > LARGEST_HEADER:
-        raise ValueError(f"the header has {len(facts):,} bytes, and {LARGEST_HEADER:,} is the most")
+    stored = storable(arrays)
+    infos = described(stored)
     out = _Hashed(file)
-    prefix = PREFIX.pack(MAGIC, FORMAT, len(facts), sequence, 0, 0)[:-4]
-    out.write(prefix + zlib.crc32(prefix).to_bytes(4, "little"))
-    out.write(facts)
+    out.write(beginning(FORMAT, encode_header(msgspec.structs.replace(header, arrays=infos)), sequence))
     out.write_digest()
     for array in stored.values():
         _write_frames(out, array)
@@ -97,6 +97,16 @@ def write(
     out.write(END.pack(END_MARK, out.nbytes + END.size + DIGEST_BYTES))
     out.write_digest()
     return out.nbytes, sum(info.nbytes for info in infos)
+
+
+def beginning(version: int, facts: bytes, sequence: int) -> bytes:
+    """The first 32 bytes of a file and its header; ValueError where one of them is impossible."""
+    if not 0 < sequence <= LARGEST_SEQUENCE:
+        raise ValueError(f"the sequence number {sequence:,} is not between 1 and {LARGEST_SEQUENCE:,}")
+    if len(facts) > LARGEST_HEADER:
+        raise ValueError(f"the header has {len(facts):,} bytes, and {LARGEST_HEADER:,} is the most")
+    prefix = PREFIX.pack(MAGIC, version, len(facts), sequence, 0, 0)[:-4]
+    return prefix + zlib.crc32(prefix).to_bytes(4, "little") + facts
 
 
 class _Hashed:
@@ -114,6 +124,16 @@ class _Hashed:
 
     def write_digest(self) -> None:
         self.write(self._digest.digest())
+
+
+def storable(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays as a file holds them; ValueError where it cannot."""
+    return {name: _storable(name, array) for name, array in arrays.items()}
+
+
+def described(stored: Mapping[str, np.ndarray[Any, Any]]) -> tuple[ArrayInfo, ...]:
+    """What a header says of arrays."""
+    return tuple(ArrayInfo(name, array.dtype.str, array.shape) for name, array in stored.items())
 
 
 def _storable(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

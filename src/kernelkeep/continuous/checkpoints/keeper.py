@@ -7,9 +7,12 @@ import time
 
 from ..run_options import RunOptions
 from ..session import Session
+from .block_digest import key_of
 from .claim import CheckpointClaim
 from .snapshot import Snapshots
 from .writer import CheckpointWriter
+
+_LARGEST_SHARE = 1 / 66  # of the time of a run that it waits for snapshots; beyond that there are fewer of them
 
 
 class CheckpointKeeper:
@@ -21,31 +24,38 @@ class CheckpointKeeper:
         self._options = options
         self._claim = claim
         self.writer = None if claim is None else CheckpointWriter(claim, options.keep_checkpoints)
-        self._snapshots = Snapshots(session)
+        self._snapshots = None if claim is None else Snapshots(session, key_of(claim.lineage))
+        self._waited_seconds = 0.0  # for the last snapshot
         self._last_time = time.perf_counter()
         self._last_iteration = session.iteration
         self._beginning = (session.iteration, session.taken)
         self._ending = False
 
     def begin_if_due(self) -> None:
-        """Between two turns: write a snapshot that has arrived, and begin the next one if it is due."""
+        """Between two turns: take a snapshot if one is due, and have it written while the run goes on."""
         writer, options, session = self.writer, self._options, self._session
         if writer is None or self._claim is None:
             return
         if session.measured.dispatches:  # it compiled, and runs
             self._claim.begin()
-        self._snapshots.poll(writer.submit)
-        if self._snapshots.busy or writer.busy:
+        if writer.busy:
             return
-        due = options.checkpoint_every is not None and time.perf_counter() - self._last_time >= options.checkpoint_every
+        due = options.checkpoint_every is not None and time.perf_counter() - self._last_time >= max(
+            options.checkpoint_every, self._waited_seconds / _LARGEST_SHARE
+        )
         if options.checkpoint_iterations is not None:
             due = due or session.iteration - self._last_iteration >= options.checkpoint_iterations
         if due and session.iteration > self._last_iteration:
             self._begin(finished=False)
 
     def _begin(self, *, finished: bool) -> None:
+        assert self.writer is not None and self._snapshots is not None
         self._unchanged = False
-        self._snapshots.take(finished=finished)
+        self.writer.flush()  # it reads the memory that the snapshot goes to
+        taken = self._snapshots.take(finished=finished)
+        self._waited_seconds = taken.seconds
+        self._session.measured.snapshot_seconds += taken.seconds
+        self.writer.submit(taken.header, taken.arrays, digests=taken.digests)
         self._last_time = time.perf_counter()
         self._last_iteration = self._session.iteration
 
@@ -58,11 +68,7 @@ class CheckpointKeeper:
         if self._unchanged and self._session.iteration == self._last_iteration:
             self.close()
             return
-        self._snapshots.finish()
-        self._snapshots.poll(self.writer.submit)
         self._begin(finished=finished)
-        self._snapshots.finish()
-        self._snapshots.poll(self.writer.submit)
         self.close()
 
     def end_after(self, error: BaseException) -> None:
@@ -106,4 +112,5 @@ class CheckpointKeeper:
     def close(self) -> None:
         if self.writer is not None:
             self.writer.close()
-        self._snapshots.close()
+        if self._snapshots is not None:
+            self._snapshots.close()

@@ -16,17 +16,35 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from ...storage.durable import link_or_rename, remove_if_same, remove_leftovers, replace_durably, sync_folder
+from ...storage.durable import (
+    link_or_rename,
+    remove_if_same,
+    remove_leftovers,
+    replace_durably,
+    reuse_durably,
+    sync_folder,
+)
 from ...storage.files import Damaged, check_destination
+from .blocks import BlockContent
 from .file_set import CheckpointFile, inspect_file, older_of, older_path
+from .patching import open_base
 
 _ASIDE = ".before-"
 
 
 def publish(
-    path: Path, lineage: str, keep: int, write: Callable[[BinaryIO, int], None], *, last: int = 0, alone: bool = True
+    path: Path,
+    lineage: str,
+    keep: int,
+    write: Callable[[BinaryIO, int], None],
+    *,
+    content: BlockContent | None = None,
+    last: int = 0,
+    alone: bool = True,
 ) -> int:
     """Have `write(file, sequence)` fill a new file and put it in the place of the last one, which becomes older.
+
+    With `content`, an older file that would be removed afterwards is overwritten instead, where that is less to write.
 
     Returns the new sequence number, which is above `last` and those of all files of this lineage. `alone` says that no
     other process writes here, so that temporary files are known to be left over. Raises `OSError`, `NotRegular`, and
@@ -39,7 +57,8 @@ def publish(
     check_destination(path)
     remove_leftovers(path, only_stale=not alone)
     before = _own_file(path, lineage)
-    known = [file.sequence for file in (before, *older_of(path, lineage)) if file is not None]
+    older = older_of(path, lineage)
+    known = [file.sequence for file in (before, *older) if file is not None]
     sequence = 1 + max((last, *known))
     while os.path.lexists(older_path(path, sequence)):  # the name is taken by a file of somebody else
         sequence += 1
@@ -52,10 +71,19 @@ def publish(
             with contextlib.suppress(FileExistsError):
                 link_or_rename(path, older_path(path, before.sequence))
 
-    replace_durably(path, lambda file: write(file, sequence), make_way)
-    for older in older_of(path, lineage)[keep - 1 :]:
+    base = None
+    # Only with a whole file at the path: the newest one is never overwritten, nor the last one there is.
+    if content is not None and alone and keep > 1 and before is not None and before.whole:
+        base = next((found for file in older[keep - 2 :] if (found := open_base(file.path, lineage, content))), None)
+    if content is None or base is None:
+        replace_durably(path, lambda file: write(file, sequence), make_way)
+    else:
+        table = base.table
+        with base:
+            reuse_durably(path, base.path, base.descriptor, lambda to: content.patch(to, table, sequence), make_way)
+    for file in older_of(path, lineage)[keep - 1 :]:
         with contextlib.suppress(OSError):
-            older.path.unlink()
+            file.path.unlink()
     return sequence
 
 

@@ -11,23 +11,25 @@ import msgspec
 import numpy as np
 
 from ...storage.files import Damaged
+from .block_reading import check_blocks, check_memory, read_blocks
+from .blocks import BLOCK_FORMAT
 from .format import (
     DIGEST_BYTES,
     END,
     END_MARK,
-    FORMAT,
     FRAME,
     LARGEST_FRAME,
     LARGEST_HEADER,
     LARGEST_SEQUENCE,
     MAGIC,
+    NEWEST_FORMAT,
     PREFIX,
     as_bytes,
     zstd,
 )
-from .free_memory import free_memory
 from .header import ArrayInfo, CheckpointHeader, decode_header
 
+_CHUNK_BYTES = 1 << 20
 _MOST_SHRUNK = 16  # bits: zstd stores at most 2**17 bytes in 4
 
 
@@ -65,9 +67,9 @@ def read_prefix(file: BinaryIO) -> Prefix:
 
 
 def _check_prefix(prefix: Prefix) -> None:
-    if prefix.version > FORMAT:
+    if prefix.version > NEWEST_FORMAT:
         raise NewerFormat(
-            f"has format {prefix.version}, and this version of kernelkeep reads up to {FORMAT}: a later one wrote it"
+            f"has format {prefix.version}, and this version of kernelkeep reads up to {NEWEST_FORMAT}: a later one wrote it"
         )
     if not prefix.version or prefix.zero or prefix.header_bytes > LARGEST_HEADER:
         raise Damaged("makes no sense in its first 32 bytes")
@@ -75,11 +77,12 @@ def _check_prefix(prefix: Prefix) -> None:
         raise Damaged(f"has the impossible sequence number {prefix.sequence:,} in its first 32 bytes")
 
 
-class _Checked:
-    """A file that is hashed as it is read, and knows its size."""
+class Checked:
+    """A file that is hashed as it is read, and knows its size and the version of its format."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, version: int = 1) -> None:
+        self.file = file
+        self.version = version
         self._digest = hashlib.sha256()
         self.size = file.seek(0, os.SEEK_END)
         self.whole = self._has_its_end()
@@ -89,8 +92,8 @@ class _Checked:
         tail = END.size + DIGEST_BYTES
         if self.size < tail:
             return False
-        self._file.seek(-tail, os.SEEK_END)
-        return self._file.read(END.size) == END.pack(END_MARK, self.size)
+        self.file.seek(-tail, os.SEEK_END)
+        return self.file.read(END.size) == END.pack(END_MARK, self.size)
 
     def short(self, part: str) -> Damaged:
         """The error for a file with fewer bytes than `part` needs: it is cut off; or, where its end exists, `part` is damaged."""
@@ -99,7 +102,7 @@ class _Checked:
     def read(self, nbytes: int, part: str) -> bytes:
         if nbytes > self.size - self.at:
             raise self.short(part)
-        data = self._file.read(nbytes)
+        data = self.file.read(nbytes)
         if len(data) != nbytes:
             raise self.short(part)
         self._took(data)
@@ -108,7 +111,7 @@ class _Checked:
     def read_into(self, view: memoryview, part: str) -> None:
         done = 0
         while done < len(view):
-            count = self._file.readinto(view[done:])  # type: ignore[attr-defined]
+            count = self.file.readinto(view[done:])  # type: ignore[attr-defined]
             if not count:
                 raise self.short(part)
             done += count
@@ -125,12 +128,12 @@ class _Checked:
             raise Damaged(f"is damaged in {part}")
 
 
-def read_start(file: BinaryIO, *, to_the_end: bool = False) -> tuple[CheckpointHeader, Prefix, _Checked]:
+def read_start(file: BinaryIO, *, to_the_end: bool = False) -> tuple[CheckpointHeader, Prefix, Checked]:
     """Read and check the header; returns where reading continues. With `to_the_end`, also check that the file has its end."""
     file.seek(0)
     prefix = read_prefix(file)
     _check_prefix(prefix)
-    source = _Checked(file)
+    source = Checked(file, prefix.version)
     if to_the_end and not source.whole:
         raise Damaged(f"is cut off after {source.size:,} bytes, or damaged at its end")
     source.read(PREFIX.size, "its first 32 bytes")
@@ -142,8 +145,10 @@ def read_start(file: BinaryIO, *, to_the_end: bool = False) -> tuple[CheckpointH
         raise Damaged(f"has a header that makes no sense: {error}") from None
 
 
-def read_arrays(header: CheckpointHeader, source: _Checked) -> dict[str, np.ndarray[Any, Any]]:
+def read_arrays(header: CheckpointHeader, source: Checked) -> dict[str, np.ndarray[Any, Any]]:
     """Read all arrays, and check every byte of the file."""
+    if source.version == BLOCK_FORMAT:
+        return read_blocks(header, source.file, source.at, source.short)
     _check_size(header, source)
     arrays = {info.name: _read_array(info, source) for info in header.arrays}
     part = "its last bytes"
@@ -156,18 +161,27 @@ def read_arrays(header: CheckpointHeader, source: _Checked) -> dict[str, np.ndar
     return arrays
 
 
-def _check_size(header: CheckpointHeader, source: _Checked) -> None:
+def check_whole(file: BinaryIO) -> None:
+    """Check every byte of a file, with little memory."""
+    header, _, source = read_start(file)
+    if source.version == BLOCK_FORMAT:
+        check_blocks(header, source.file, source.at, source.short)
+        return
+    while (left := source.size - source.at) > DIGEST_BYTES:
+        source.read(min(left - DIGEST_BYTES, _CHUNK_BYTES), "its arrays")
+    source.check("its last bytes")
+
+
+def _check_size(header: CheckpointHeader, source: Checked) -> None:
     """Raise where the file or free memory is too small for the arrays, before any memory is allocated."""
     left = source.size - source.at
     for info in header.arrays:
         if info.nbytes > left << _MOST_SHRUNK:
             raise source.short(f"the array {info.name!r}")
-    needed, free = sum(info.nbytes for info in header.arrays), free_memory()
-    if free is not None and needed > free:
-        raise Damaged(f"needs {needed:,} bytes of memory for its arrays, and {free:,} are free")
+    check_memory(header)
 
 
-def _read_array(info: ArrayInfo, source: _Checked) -> np.ndarray[Any, Any]:
+def _read_array(info: ArrayInfo, source: Checked) -> np.ndarray[Any, Any]:
     part = f"the array {info.name!r}"
     try:
         array = np.empty(info.shape, info.dtype)
@@ -180,7 +194,7 @@ def _read_array(info: ArrayInfo, source: _Checked) -> np.ndarray[Any, Any]:
     return array
 
 
-def _read_frame(view: memoryview, source: _Checked, part: str) -> int:
+def _read_frame(view: memoryview, source: Checked, part: str) -> int:
     stored, size = FRAME.unpack(source.read(FRAME.size, part))
     if not 0 < size <= min(LARGEST_FRAME, len(view)) or not 0 < stored <= size:
         raise Damaged(f"is damaged in {part}")

@@ -1,21 +1,25 @@
-"""Downloading the committed state while the next slices run.
+"""The committed state in host memory, between two turns of a run.
 
-It is copied on the device first, which takes a moment, and downloaded from that copy in the background, which takes longer:
-meanwhile the run goes on, and may overwrite the original.
+On a GPU the blocks of a large state are digested where they are, and only those that changed since the last snapshot come to
+the host. The run waits meanwhile; what is left to do, the writer's thread does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import time
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...devices.array import Array
-from ...devices.lanes import Block, Mark
 from ..session import Session
+from .block_digest import BLOCK_BYTES, Digests, digest_blocks
 from .checkpoint import TASK
+from .device_digest import DeviceDigest
 from .header import CheckpointHeader, ScalarValue, stored_body
+from .host_copy import HostCopy, Span
+
+_LEAST_DIGESTED = 1 << 22  # bytes of a state; a smaller one is downloaded in less time
 
 
 def header_of(session: Session, *, finished: bool) -> CheckpointHeader:
@@ -40,92 +44,77 @@ def header_of(session: Session, *, finished: bool) -> CheckpointHeader:
     )
 
 
+class Snapshot(NamedTuple):
+    """A state: its header, its arrays, and the digests of their blocks where the device computed them."""
+
+    header: CheckpointHeader
+    arrays: dict[str, np.ndarray[Any, Any]]
+    digests: dict[str, Digests] | None
+    seconds: float  # that the run waited for it
+
+
 class Snapshots:
-    """One snapshot at a time: `take`, then `poll` until it has arrived."""
+    """Takes snapshots of a session. The arrays of one hold until the next is taken."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, key: bytes, *, digests_on_device: bool | None = None) -> None:
         self._session = session
-        self._copies: dict[str, Array] = {}
-        self._idle: dict[str, list[Block]] = {}
-        self._under_way: tuple[CheckpointHeader, dict[str, tuple[Block, Any, int]], Mark, list[Any]] | None = None
+        self._key = key
+        self._copy = HostCopy(session.device, session.lanes)
+        self._digests: dict[str, Digests] = {}  # of what the copy holds
+        sizes = {name: nbytes for name, (_, nbytes) in self._origins().items()}
+        if digests_on_device is None:
+            digests_on_device = session.device.info.is_gpu and sum(sizes.values()) >= _LEAST_DIGESTED
+        self._digester = DeviceDigest(session.cache, key) if digests_on_device else None
+        if digests_on_device:
+            self._copy.prepare(sizes)
 
-    @property
-    def busy(self) -> bool:
-        """Whether one is being downloaded."""
-        return self._under_way is not None
-
-    def take(self, *, finished: bool = False) -> None:
-        """Begin a snapshot of the committed state. Nothing else runs on the device."""
-        assert self._under_way is None
-        session, lanes = self._session, self._session.lanes
-        header = header_of(session, finished=finished)
-        held: list[Any] = []
-        origins = self._origins()
-        for name, (array, count) in origins.items():
-            if count:
-                copy = self._copy_of(name, array)
-                held.append(lanes.compute.copy(copy.handle, array.handle, array.nbytes))
-        mark = lanes.compute.mark()
-        lanes.compute.flush()
-        if not lanes.single:
-            lanes.download.wait_for(mark)
-        arriving: dict[str, tuple[Block, Any, int]] = {}
-        for name, (array, count) in origins.items():
-            block = self._block_of(name, array.nbytes)
-            if count:
-                held.append(lanes.download.download(self._copies[name].handle, block))
-            arriving[name] = (block, array, count)
-        arrived = lanes.download.mark()
-        lanes.download.flush()
-        self._under_way = header, arriving, arrived, [mark, *held]
-
-    def poll(
-        self, deliver: Callable[[CheckpointHeader, dict[str, np.ndarray[Any, Any]], Callable[[object], None]], None]
-    ) -> bool:
-        """Deliver the snapshot if it has arrived; the receiver calls the third argument when it no longer needs the arrays."""
-        if self._under_way is None or not self._under_way[2].done:
-            return False
-        header, arriving, _, _ = self._under_way
-        self._under_way = None
+    def take(self, *, finished: bool = False) -> Snapshot:
+        """The committed state. Nothing else runs on the device."""
+        began = time.perf_counter()
+        header = header_of(self._session, finished=finished)
         arrays = {}
-        for name, (block, array, count) in arriving.items():
-            whole = block.host[: array.nbytes].view(array.dtype).reshape(array.shape)
-            arrays[name] = whole[:count] if name.startswith(TASK) else whole
+        for name, (array, nbytes) in self._origins().items():
+            self._update(name, array, nbytes)
+            shape = (nbytes // array.dtype.itemsize,) if name.startswith(TASK) else array.shape
+            arrays[name] = self._copy.memory(name, nbytes).view(array.dtype).reshape(shape)
+        digests = dict(self._digests) if self._digester is not None else None
+        return Snapshot(header, arrays, digests, time.perf_counter() - began)
 
-        def give_back(_: object) -> None:
-            for name, (block, _, _) in arriving.items():
-                self._idle.setdefault(name, []).append(block)
-
-        deliver(header, arrays, give_back)
-        return True
-
-    def finish(self) -> None:
-        """Wait until the one under way has arrived."""
-        if self._under_way is not None:
-            self._under_way[2].wait()
+    def _update(self, name: str, array: Array, nbytes: int) -> None:
+        if self._digester is None:
+            self._copy.update(name, array, [(0, nbytes)] if nbytes else [])
+            return
+        # Words are what the device digests: of an array that ends within one, the last block always comes along.
+        whole = nbytes if nbytes % 4 == 0 else nbytes // BLOCK_BYTES * BLOCK_BYTES
+        digests = self._digester.digest(array, whole)
+        before = self._digests.pop(name, None)  # until the copy is complete, nobody knows what it holds
+        changed = np.ones(len(digests), bool)
+        if before is not None and len(before) == len(digests) + (whole < nbytes):
+            changed = (before[: len(digests)] != digests).any(axis=1)
+        spans = _spans(changed, whole)
+        if whole < nbytes:
+            spans.append((whole, nbytes))
+        self._copy.update(name, array, spans)
+        if whole < nbytes:
+            tail = self._copy.memory(name, nbytes)[whole:]
+            digests = np.concatenate([digests, digest_blocks(tail.data, self._key)])
+        self._digests[name] = digests
 
     def _origins(self) -> dict[str, tuple[Array, int]]:
-        state, session = self._session.state, self._session
-        found = {name: (array, 1) for name, array in state.copy(0).items()}
-        found |= {f"{TASK}{name}": (array, session.pending_tasks) for name, array in state.queue(0).items()}
-        return found
-
-    def _copy_of(self, name: str, array: Array) -> Array:
-        copy = self._copies.get(name)
-        if copy is None or copy.nbytes != array.nbytes:
-            copy = self._copies[name] = self._session.device.empty(array.shape, array.dtype)
-        return copy
-
-    def _block_of(self, name: str, nbytes: int) -> Block:
-        idle = self._idle.get(name, [])
-        while idle:
-            block = idle.pop()
-            if block.nbytes == nbytes:
-                return block
-        return self._session.lanes.block(nbytes)
+        """The committed arrays, and how many bytes of each count."""
+        state, waiting = self._session.state, self._session.pending_tasks
+        found = {name: (array, array.nbytes) for name, array in state.copy(0).items()}
+        tasks = state.queue(0).items()
+        return found | {f"{TASK}{name}": (array, waiting * array.dtype.itemsize) for name, array in tasks}
 
     def close(self) -> None:
-        """Free the copies."""
-        for copy in self._copies.values():
-            copy.close()
-        self._copies.clear()
+        """Free the memory."""
+        self._copy.close()
+        if self._digester is not None:
+            self._digester.close()
+
+
+def _spans(changed: np.ndarray[Any, Any], nbytes: int) -> list[Span]:
+    """The bytes of the blocks that changed; neighbours together."""
+    edges = np.flatnonzero(np.diff(changed.astype("i1"), prepend=0, append=0)).reshape(-1, 2).tolist()
+    return [(first * BLOCK_BYTES, min(end * BLOCK_BYTES, nbytes)) for first, end in edges]

@@ -7,7 +7,6 @@ decodes a byte before its signature holds and its digest is right.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
@@ -25,6 +24,7 @@ from ...storage.files import Damaged, create_private, open_regular, remove
 from .address import CheckpointAddress
 from .file_set import inspect_file, older_path
 from .format import DIGEST_BYTES
+from .reading import check_whole
 
 _KIND = "checkpoint"
 _FEWEST_KEPT = 2  # one damaged object must not be the end
@@ -179,17 +179,9 @@ class StoredObjects:
 
 
 def _check_digest(path: Path) -> None:
-    """`Damaged` unless the last bytes of a file are the digest of all others."""
-    left = path.stat().st_size - DIGEST_BYTES
-    if left < 0:
-        raise Damaged("is no checkpoint, or is cut off")
-    digest = hashlib.sha256()
+    """`Damaged` unless every byte of a file is as it was written."""
     with open_regular(path) as file:
-        while left and (chunk := file.read(min(left, _CHUNK_BYTES))):
-            digest.update(chunk)
-            left -= len(chunk)
-        if file.read() != digest.digest():
-            raise Damaged("is damaged, or is no checkpoint")
+        check_whole(file)
 
 
 def describe_refusal(shown: object, error: Damaged) -> str:

@@ -17,6 +17,7 @@ from ...activity.facts import Histogram
 from ...errors import CheckpointError
 from ..heartbeat import beat
 from ..history import CheckpointMoment, Thinned
+from .block_digest import Digests
 from .checkpoint import Checkpoint, CheckpointWarning, Written
 from .claim import CheckpointClaim
 from .header import CheckpointHeader
@@ -37,7 +38,7 @@ class CheckpointWriter:
     write, and Python does not end before it is done.
 
     `written`, `failed` and `replaced` count checkpoints; `seconds` and `nbytes` add up the time and the bytes of the files
-    written; `last` is the last one written, and `problem` the last error, until one was written after it. `moments` tells when
+    written, `written_bytes` what went to the disk for them; `last` is the last one written, and `problem` the last error, until one was written after it. `moments` tells when
     files were written, in seconds of `time.perf_counter`. `last_iteration` and `last_time`, by the monotonic clock, are of the
     last one, and `times` has how long each took.
     """
@@ -52,6 +53,7 @@ class CheckpointWriter:
         self.replaced = 0
         self.seconds = 0.0
         self.nbytes = 0
+        self.written_bytes = 0
         self.last: Written | None = None
         self.problem: CheckpointError | None = None
         self.moments: Thinned[CheckpointMoment] = Thinned()
@@ -59,7 +61,7 @@ class CheckpointWriter:
         self.last_time: float | None = None
         self.times = Histogram()
         self._condition = threading.Condition()
-        self._waiting: tuple[Checkpoint, OnDone, Any] | None = None
+        self._waiting: tuple[Checkpoint, OnDone, Any, Mapping[str, Digests] | None] | None = None
         self._thread: threading.Thread | None = None
         self._unreported: CheckpointError | None = None
         self._closed = False
@@ -82,13 +84,16 @@ class CheckpointWriter:
         header: CheckpointHeader,
         arrays: Mapping[str, np.ndarray[Any, Any]],
         on_done: OnDone = None,
+        digests: Mapping[str, Digests] | None = None,
     ) -> None:
         """Write a checkpoint in the background. The arrays belong to the writer until `on_done` is called.
+
+        `digests` are those of the arrays' blocks, where they are known.
 
         `on_done` gets what was `Written`, the `CheckpointError`, or None where a newer one came first; it is called in the
         writer's thread, or in this one, and what it raises is reported as an uncaught exception of a thread.
         """
-        request = Checkpoint(header, arrays), on_done, spans.context()
+        request = Checkpoint(header, arrays), on_done, spans.context(), digests
         with self._condition:
             if self._closed:
                 raise CheckpointError(f"the writer of {self.path} is closed")
@@ -149,12 +154,12 @@ class CheckpointWriter:
                     self._thread = None
                     self._condition.notify_all()
                     return
-            checkpoint, on_done, parent = request
+            checkpoint, on_done, parent, digests = request
             began = time.perf_counter()
             with spans.span(
                 "checkpoint.write", parent, program=checkpoint.header.program, iteration=checkpoint.header.iteration
             ) as current:
-                outcome = self._write(checkpoint)
+                outcome = self._write(checkpoint, digests)
                 if isinstance(outcome, Written):
                     current.set(bytes=outcome.nbytes)
                 else:
@@ -169,9 +174,9 @@ class CheckpointWriter:
                         threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
                     )
 
-    def _write(self, checkpoint: Checkpoint) -> Written | CheckpointError:
+    def _write(self, checkpoint: Checkpoint, digests: Mapping[str, Digests] | None) -> Written | CheckpointError:
         try:
-            written = self._claim.write(checkpoint, self.keep)
+            written = self._claim.write(checkpoint, self.keep, digests)
         except Exception as error:
             problem = error
             if not isinstance(problem, CheckpointError):
@@ -184,6 +189,7 @@ class CheckpointWriter:
             self.written += 1
             self.seconds += written.seconds
             self.nbytes += written.nbytes
+            self.written_bytes += written.written_bytes
             self.last = written
             self.last_iteration, self.last_time = checkpoint.header.iteration, time.monotonic()
             self.problem = None

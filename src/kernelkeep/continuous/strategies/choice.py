@@ -52,8 +52,6 @@ def choose(session: Session, options: RunOptions, limit: int) -> tuple[Strategy,
     measured = (
         f"an iteration takes {one * 1e6:.1f} µs in dispatches of its own and {many * 1e6:.1f} µs inside a dispatch"
     )
-    if options.checkpoint is not None:
-        measured += f", a checkpoint holds the device up for {session.copy_seconds() * 1e6:.0f} µs"
     if many > one * _MARGIN:
         return plain, measured
     if options.deadline_seconds is not None:

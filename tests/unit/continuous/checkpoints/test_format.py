@@ -380,8 +380,8 @@ def test_a_header_of_a_later_version_is_read(tmp_path: Path) -> None:
 
 
 def test_a_later_format_is_reported(tmp_path: Path) -> None:
-    data = forged(b"something else", start=lambda size: prefix(size, version=3))
-    with pytest.raises(CheckpointError, match=r"has format 3, and this version of kernelkeep reads up to 2"):
+    data = forged(b"something else", start=lambda size: prefix(size, version=4))
+    with pytest.raises(CheckpointError, match=r"has format 4, and this version of kernelkeep reads up to 3"):
         read_bytes(tmp_path, data)
 
 

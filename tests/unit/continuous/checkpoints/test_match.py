@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import kernelkeep as kk
 from kernelkeep.continuous.checkpoints import format as checkpoint_format
+from kernelkeep.continuous.checkpoints import block_reading
 from kernelkeep.continuous.checkpoints import reading as checkpoint_reading
 from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint
 from kernelkeep.continuous.checkpoints.files import newest_checkpoint, write_checkpoint
@@ -188,7 +189,7 @@ def test_a_file_that_claims_more_than_memory_costs_none(tmp_path: Path, monkeypa
         path.write_bytes(lying(HEAT, arrays=[info("u", "<f4", 2**58), V]))
         with pytest.raises(kk.CheckpointError, match="is damaged in the array 'u'"):
             kk.read_checkpoint(path)
-        monkeypatch.setattr(checkpoint_reading, "free_memory", lambda: 700)
+        monkeypatch.setattr(block_reading, "free_memory", lambda: 700)
         path.write_bytes(as_bytes(HEAT))
         with pytest.raises(kk.CheckpointError, match=r"needs 768 bytes of memory for its arrays, and 700 are free"):
             kk.read_checkpoint(path)

@@ -157,7 +157,7 @@ def test_with_nothing_good_there_no_run_begins(folder_url: str, tmp_path: Path) 
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "run.kkpt").write_bytes(b"x" * 1000)
     for resume in (None, True):
-        with pytest.raises(kk.CheckpointError, match=r"store/run\.kkpt is damaged, or is no checkpoint"):
+        with pytest.raises(kk.CheckpointError, match=r"store/run\.kkpt is not a checkpoint"):
             claim_for_run(folder_url, resume)
 
 

@@ -1,0 +1,3 @@
+from typing import Any
+
+def digest_blocks(data: Any, key: bytes, out: Any, /) -> None: ...

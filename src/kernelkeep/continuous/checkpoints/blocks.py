@@ -1,0 +1,127 @@
+"""Writing files of version 3: arrays as they are, in blocks of 64 KiB, each with a digest in a table behind them.
+
+A new file takes all blocks; those of zeros only are left out, and a file system that can does not store them. A file of the
+same run and layout that is no longer needed takes only the blocks that differ from its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+
+from ...platforms import system
+from ...storage.large_file import LargeFile, in_parallel
+from .block_digest import BLOCK_BYTES, Digests, digest_blocks, key_of
+from .block_layout import BlockLayout, BlockRange, padded_header
+from .format import END, END_MARK, as_bytes, beginning, described, storable
+from .header import CheckpointHeader, encode_header
+
+BLOCK_FORMAT = 3
+LEAST_BYTES = 1 << 20  # of the arrays; smaller states are written faster in one piece
+_AT_A_TIME = 256  # blocks: 16 MiB, which a disk takes at its full speed
+_MOST_CHANGED = (
+    1 / 2
+)  # of the blocks; beyond that a new file costs little more, and takes nothing away from the older ones
+
+
+class BlockContent:
+    """A checkpoint that is about to be written. `digests` are those of its blocks, where the device has computed them."""
+
+    def __init__(
+        self,
+        header: CheckpointHeader,
+        arrays: Mapping[str, np.ndarray[Any, Any]],
+        digests: Mapping[str, Digests] | None = None,
+    ) -> None:
+        stored = storable(arrays)
+        self.infos = described(stored)
+        self.key = key_of(header.lineage)
+        self._facts = padded_header(encode_header(msgspec.structs.replace(header, arrays=self.infos)))
+        self.layout = BlockLayout.of(len(self._start(1)), self.infos)
+        self._data = [as_bytes(array) for array in stored.values()]
+        self._table: Digests = np.empty((self.layout.blocks, 4), "<u4")
+        self._digested = digests is not None
+        if digests is not None:
+            for row, info in zip(self.layout.rows, self.infos, strict=True):
+                self._table[row : row + len(digests[info.name])] = digests[info.name]
+        self.written_bytes = 0
+
+    @property
+    def raw_bytes(self) -> int:
+        """The bytes of the arrays."""
+        return sum(self.layout.sizes)
+
+    def _start(self, sequence: int) -> bytes:
+        start = beginning(BLOCK_FORMAT, self._facts, sequence)
+        return start + hashlib.sha256(start).digest()
+
+    def fill(self, file: BinaryIO, sequence: int) -> None:
+        """Write a new file."""
+        start = self._start(sequence)  # finds what is wrong before anything is written
+        file.truncate(self.layout.size)
+        zero = digest_blocks(memoryview(bytes(BLOCK_BYTES)), self.key)
+        self._write(file.fileno(), np.broadcast_to(zero, self._table.shape), start)
+
+    def worth_patching(self, table: Digests) -> bool:
+        """Whether few enough blocks differ from those of a file with this table."""
+        if not self._digested:
+            in_parallel(self._digest, self.layout.ranges(_AT_A_TIME))
+            self._digested = True
+        changed = np.count_nonzero((self._table != table).any(axis=1))
+        return bool(changed <= _MOST_CHANGED * self.layout.blocks)
+
+    def patch(self, descriptor: int, table: Digests, sequence: int) -> None:
+        """Bring a file of the same layout, whose blocks have the digests in `table`, to this checkpoint."""
+        self._write(descriptor, table, self._start(sequence))
+
+    def _digest(self, these: BlockRange) -> None:
+        self._table[self.layout.table_rows(these)] = digest_blocks(
+            self.layout.part(self._data[these.array], these), self.key
+        )
+
+    def _write(self, descriptor: int, there: Digests, start: bytes) -> None:
+        counts: list[int] = []
+        with LargeFile(descriptor) as file:
+
+            def write_changed(these: BlockRange) -> None:
+                if not self._digested:
+                    self._digest(these)
+                rows = self.layout.table_rows(these)
+                for run in _runs((self._table[rows] != there[rows]).any(axis=1), these):
+                    data = self.layout.part(self._data[run.array], run)
+                    file.write(data, self.layout.offset(run))
+                    counts.append(len(data))
+
+            in_parallel(write_changed, self.layout.ranges(_AT_A_TIME))
+            self._digested = True
+            tail = self._table.tobytes() + END.pack(END_MARK, self.layout.size)
+            tail += hashlib.sha256(start + tail).digest()
+            file.write(memoryview(tail), self.layout.table)
+            file.write(memoryview(start), 0)
+        self.written_bytes = sum(counts) + len(start) + len(tail)
+
+
+def _runs(changed: np.ndarray[Any, Any], these: BlockRange) -> Iterator[BlockRange]:
+    """The blocks that changed, as ranges: neighbours go to the disk together."""
+    if changed.all():
+        yield these
+        return
+    edges = np.flatnonzero(np.diff(changed.astype("i1"), prepend=0, append=0))
+    for first, end in edges.reshape(-1, 2).tolist():
+        yield BlockRange(these.array, these.first + first, end - first)
+
+
+def read_table(descriptor: int, layout: BlockLayout, start: bytes) -> Digests | None:
+    """The digests in a file of this layout that begins with `start`; None where it is not as it was written."""
+    tail = system.read_at(descriptor, layout.size - layout.table + 1, layout.table)
+    ending = END.pack(END_MARK, layout.size)
+    body, digest = tail[:-32], tail[-32:]
+    if len(tail) != layout.size - layout.table or body[-len(ending) :] != ending:
+        return None
+    if hashlib.sha256(start + body).digest() != digest:
+        return None
+    return np.frombuffer(body[: -len(ending)], "<u4").reshape(-1, 4)

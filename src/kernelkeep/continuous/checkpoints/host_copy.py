@@ -1,0 +1,125 @@
+"""A copy of the state in host memory, brought up to date from the device: what changed, at the speed of the bus.
+
+Blocks come through two buffers that the device copies to directly, and go on from there with several cores. So the device
+needs no memory for it, and the host's large memory is ordinary.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...devices.array import Array
+from ...devices.base import Device
+from ...devices.lanes import Block, Lanes, Mark
+from ...execution.copying import Copier
+from ...storage.large_file import aligned_bytes
+from .block_digest import BLOCK_BYTES
+
+_STAGING_BYTES = 1 << 25
+_TOUCHED_BYTES = 1 << 24
+_LEAST_STAGED = 1 << 20  # smaller parts are downloaded straight to where they belong
+Span = tuple[int, int]  # bytes of an array, from and to
+
+
+class HostCopy:
+    """Memory for arrays, by name."""
+
+    def __init__(self, device: Device, lanes: Lanes) -> None:
+        self._device = device
+        self._lanes = lanes
+        self._memory: dict[str, np.ndarray[Any, Any]] = {}
+        self._staging: list[np.ndarray[Any, Any]] = []
+        self._copier = Copier()
+        self._toucher: threading.Thread | None = None
+        self._stop_touching = threading.Event()
+
+    def prepare(self, sizes: dict[str, int]) -> None:
+        """Get memory for arrays of these sizes while the run goes on: the system gives it only when it is first written to."""
+        for name, nbytes in sizes.items():
+            self.memory(name, nbytes)
+        touched = [memory for memory in self._memory.values() if memory.nbytes >= _TOUCHED_BYTES]
+
+        def touch() -> None:
+            for memory in touched:
+                for at in range(0, memory.nbytes, _TOUCHED_BYTES):
+                    if self._stop_touching.is_set():
+                        return
+                    memory[at : at + _TOUCHED_BYTES] = 0
+
+        if touched:
+            self._toucher = threading.Thread(target=touch, name="kernelkeep-host-copy", daemon=True)
+            self._toucher.start()
+
+    def memory(self, name: str, nbytes: int) -> np.ndarray[Any, Any]:
+        """The bytes of an array; what they were is lost where it grew."""
+        memory = self._memory.get(name)
+        if memory is None or memory.nbytes < nbytes:
+            memory = self._memory[name] = aligned_bytes(nbytes)
+        return memory[:nbytes]
+
+    def update(self, name: str, array: Array, spans: Sequence[Span]) -> None:
+        """Download parts of an array. Nothing else runs on the device."""
+        self._end_touching()
+        memory = self.memory(name, max((end for _, end in spans), default=0))
+        if not self._device.capabilities.pinned_memory:
+            for begin, end in spans:
+                self._download(array, begin, memory[begin:end])
+            return
+        arriving: tuple[Mark, Any, np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
+        for number, (begin, end) in enumerate(_pieces(spans)):
+            if end - begin < _LEAST_STAGED:
+                self._download(array, begin, memory[begin:end])
+                continue
+            staged = self._staging_buffer(number % 2)[: end - begin]
+            part = _part(array, begin, end)
+            lane = self._lanes.download
+            held = [part, lane.download(part.handle, Block(staged))]
+            mark = lane.mark()
+            lane.flush()
+            if arriving is not None:
+                self._arrive(*arriving)
+            arriving = mark, held, memory[begin:end], staged
+        if arriving is not None:
+            self._arrive(*arriving)
+
+    def _arrive(self, mark: Mark, held: Any, target: np.ndarray[Any, Any], staged: np.ndarray[Any, Any]) -> None:
+        mark.wait()
+        self._copier.copy(target, staged)
+
+    def _download(self, array: Array, begin: int, out: np.ndarray[Any, Any]) -> None:
+        part = array if out.nbytes == array.nbytes else _part(array, begin, begin + out.nbytes)
+        part.numpy(out=out.view(part.dtype).reshape(part.shape))
+
+    def _staging_buffer(self, number: int) -> np.ndarray[Any, Any]:
+        while len(self._staging) <= number:
+            self._staging.append(self._device.pinned_empty(_STAGING_BYTES, "u1"))
+        return self._staging[number]
+
+    def _end_touching(self) -> None:
+        if self._toucher is not None:
+            self._stop_touching.set()
+            self._toucher.join()
+            self._toucher = None
+
+    def close(self) -> None:
+        """Free the memory."""
+        self._end_touching()
+        self._copier.close()
+        self._staging.clear()
+        self._memory.clear()
+
+
+def _part(array: Array, begin: int, end: int) -> Array:
+    size = array.dtype.itemsize
+    return array.reshape(-1)[begin // size : end // size]
+
+
+def _pieces(spans: Sequence[Span]) -> Iterator[Span]:
+    assert _STAGING_BYTES % BLOCK_BYTES == 0
+    for begin, end in spans:
+        for at in range(begin, end, _STAGING_BYTES):
+            yield at, min(at + _STAGING_BYTES, end)
