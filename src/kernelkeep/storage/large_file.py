@@ -97,7 +97,8 @@ def aligned_bytes(nbytes: int) -> np.ndarray[Any, Any]:
 
 def in_parallel(work: Callable[[T], object], parts: Iterable[T]) -> None:
     """Call `work` for each part, with a few threads; the first exception ends it and is raised."""
-    waiting, taking, errors = iter(parts), threading.Lock(), []
+    waiting, taking = iter(parts), threading.Lock()
+    errors: list[BaseException] = []
 
     def go_on() -> None:
         while not errors:

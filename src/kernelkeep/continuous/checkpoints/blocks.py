@@ -23,6 +23,7 @@ from .header import CheckpointHeader, encode_header
 BLOCK_FORMAT = 3
 LEAST_BYTES = 1 << 20  # of the arrays; smaller states are written faster in one piece
 _AT_A_TIME = 256  # blocks: 16 MiB, which a disk takes at its full speed
+_SAMPLED = 32
 _MOST_CHANGED = (
     1 / 2
 )  # of the blocks; beyond that a new file costs little more, and takes nothing away from the older ones
@@ -69,10 +70,22 @@ class BlockContent:
     def worth_patching(self, table: Digests) -> bool:
         """Whether few enough blocks differ from those of a file with this table."""
         if not self._digested:
+            if self._mostly_differs(table):
+                return False
             in_parallel(self._digest, self.layout.ranges(_AT_A_TIME))
             self._digested = True
         changed = np.count_nonzero((self._table != table).any(axis=1))
         return bool(changed <= _MOST_CHANGED * self.layout.blocks)
+
+    def _mostly_differs(self, table: Digests) -> bool:
+        """Whether most of a few blocks differ: then it is not worth digesting all of them before any is written."""
+        every = max(1, self.layout.blocks // _SAMPLED)
+        sample = [these for these in self.layout.ranges(1) if self.layout.table_rows(these).start % every == 0]
+        for these in sample:
+            self._digest(these)
+        rows = np.array([self.layout.table_rows(these).start for these in sample])
+        changed = np.count_nonzero((self._table[rows] != table[rows]).any(axis=1))
+        return bool(changed > 3 / 4 * len(sample))
 
     def patch(self, descriptor: int, table: Digests, sequence: int) -> None:
         """Bring a file of the same layout, whose blocks have the digests in `table`, to this checkpoint."""

@@ -27,7 +27,7 @@ from .checkpoint import Checkpoint, CheckpointWarning, Written
 from .file_set import FileSet, find_file_set, real_path, stored_name
 from .format import storable, write
 from .header import new_lineage
-from .publication import keep_aside, publish
+from .publication import keep_aside, publish, remove_surplus
 from .working_copy import WorkingCopy
 
 _LONGEST_NAME = 200  # most file systems end at 255, and the name of a temporary or older file adds up to 40
@@ -189,10 +189,12 @@ class CheckpointClaim:
                 ) from error
             except ValueError as error:
                 raise CheckpointError(f"the checkpoint {self.path} cannot be written: {error}") from error
+            seconds = time.perf_counter() - start
+            remove_surplus(self.path, self.lineage, keep)
             if self._copy is not None:
                 self._copy.published(keep)
         nbytes, raw_bytes, written_bytes = sizes
-        return Written(nbytes, raw_bytes, time.perf_counter() - start, written_bytes)
+        return Written(nbytes, raw_bytes, seconds, written_bytes)
 
     def _publish(
         self, checkpoint: Checkpoint, keep: int, digests: Mapping[str, Digests] | None

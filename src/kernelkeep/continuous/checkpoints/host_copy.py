@@ -39,9 +39,7 @@ class HostCopy:
 
     def prepare(self, sizes: dict[str, int]) -> None:
         """Get memory for arrays of these sizes while the run goes on: the system gives it only when it is first written to."""
-        for name, nbytes in sizes.items():
-            self.memory(name, nbytes)
-        touched = [memory for memory in self._memory.values() if memory.nbytes >= _TOUCHED_BYTES]
+        touched = [self.memory(name, nbytes) for name, nbytes in sizes.items() if nbytes >= _TOUCHED_BYTES]
 
         def touch() -> None:
             for memory in touched:

@@ -81,10 +81,14 @@ def publish(
         table = base.table
         with base:
             reuse_durably(path, base.path, base.descriptor, lambda to: content.patch(to, table, sequence), make_way)
+    return sequence
+
+
+def remove_surplus(path: Path, lineage: str, keep: int) -> None:
+    """Remove the older files beyond those that are kept."""
     for file in older_of(path, lineage)[keep - 1 :]:
         with contextlib.suppress(OSError):
             file.path.unlink()
-    return sequence
 
 
 def keep_aside(path: Path, older: Iterable[CheckpointFile], *, stays: bool = False) -> Path:

@@ -65,8 +65,7 @@ class Snapshots:
         if digests_on_device is None:
             digests_on_device = session.device.info.is_gpu and sum(sizes.values()) >= _LEAST_DIGESTED
         self._digester = DeviceDigest(session.cache, key) if digests_on_device else None
-        if digests_on_device:
-            self._copy.prepare(sizes)
+        self._copy.prepare(sizes)
 
     def take(self, *, finished: bool = False) -> Snapshot:
         """The committed state. Nothing else runs on the device."""

@@ -38,9 +38,9 @@ class CheckpointWriter:
     write, and Python does not end before it is done.
 
     `written`, `failed` and `replaced` count checkpoints; `seconds` and `nbytes` add up the time and the bytes of the files
-    written, `written_bytes` what went to the disk for them; `last` is the last one written, and `problem` the last error, until one was written after it. `moments` tells when
-    files were written, in seconds of `time.perf_counter`. `last_iteration` and `last_time`, by the monotonic clock, are of the
-    last one, and `times` has how long each took.
+    written, `written_bytes` what went to the disk for them; `last` is the last one written, and `problem` the last error, until
+    one was written after it. `moments` tells when files were written, in seconds of `time.perf_counter`. `last_iteration` and
+    `last_time`, by the monotonic clock, are of the last one, and `times` has how long each took.
     """
 
     def __init__(self, claim: CheckpointClaim, keep: int = 2) -> None:

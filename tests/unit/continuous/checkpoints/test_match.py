@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kernelkeep as kk
-from kernelkeep.continuous.checkpoints import format as checkpoint_format
 from kernelkeep.continuous.checkpoints import block_reading
+from kernelkeep.continuous.checkpoints import format as checkpoint_format
 from kernelkeep.continuous.checkpoints import reading as checkpoint_reading
 from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint
 from kernelkeep.continuous.checkpoints.files import newest_checkpoint, write_checkpoint

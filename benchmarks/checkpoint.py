@@ -1,0 +1,238 @@
+"""Checkpoints of large states, measured: beside `dd conv=fsync` on the same disk, what is written where little changed, and what
+the run pays.
+
+    python benchmarks/checkpoint.py [section …] [--device SPEC] [--json FILE] [--folder PATH] [--mebibytes N,N,…] [--long]
+
+- *speed*: a whole checkpoint, all of whose blocks have changed, from the state on the device to a file that survives a power
+  cut: the time the run waits for the state, and the time until the file has its name. `dd` writes as many zeros, and syncs
+  them; the two take turns.
+- *changed*: the bytes that go to the disk where one percent of the state changed since the last checkpoint.
+- *cost*: iterations a second of a run with a checkpoint every second, against none; runs take turns.
+
+--long takes 20 GB as well, where the device and the disk have the room. `--folder` is where the files go: the temporary folder
+by default.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kernelkeep as kk
+from common import chosen_devices, chosen_sections, long_run, row, show
+from kernelkeep.continuous.checkpoints.block_digest import key_of
+from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint, Written
+from kernelkeep.continuous.checkpoints.claim import CheckpointClaim
+from kernelkeep.continuous.checkpoints.snapshot import Snapshots
+from kernelkeep.continuous.initial_state import InitialState
+from kernelkeep.continuous.run_options import RunOptions
+from kernelkeep.continuous.session import Session
+
+MIB = 1 << 20
+LARGEST_ARRAY = 4096 * MIB
+ROUNDS = {64: 5, 1024: 3}  # by size; larger ones once
+
+
+def state_program(mebibytes: int, percent: int) -> kk.StateProgram:
+    """A state of so many MiB, of which an iteration changes so many percent, in one place of each array."""
+    count = -(-mebibytes * MIB // LARGEST_ARRAY)
+    items = mebibytes * MIB // count // 4
+    some = np.random.default_rng(0).integers(0, 2**31, min(items, 1 << 22), dtype="i4")
+    names = [f"u{number}" for number in range(count)]
+    body = ["int i = kk_item(), part = kk_items() / 100, at = kk_iteration() * 37 % 100 * part;"]
+    body += ["int here = percent == 100 || (i >= at && i < at + part) ? 1 : 0;"]
+    body += [f"{name}_next[i] = {name}[i] + here;" for name in names]
+    return kk.StateProgram(
+        f"state_of_{mebibytes}_mib",
+        coupling="independent",
+        items=items,
+        state={name: np.resize(some, items) for name in names},
+        scalars={"percent": np.int32(percent)},
+        body="\n".join(body),
+        group=256,
+    )
+
+
+class Checkpoints:
+    """A session whose checkpoints are made one after the other, as a run makes them."""
+
+    def __init__(self, cache: kk.ProgramCache, program: kk.StateProgram, path: Path) -> None:
+        self.session = Session(cache, program, InitialState.of(program), RunOptions())
+        self.claim = CheckpointClaim(path).acquire()
+        self.snapshots = Snapshots(self.session, key_of(self.claim.lineage))
+
+    def make(self) -> tuple[float, Written]:
+        """One iteration and its checkpoint: how long the run waited, and what was written."""
+        self.session.slice("step")
+        self.session.synchronize()
+        taken = self.snapshots.take()
+        return taken.seconds, self.claim.write(Checkpoint(taken.header, taken.arrays), 2, taken.digests)
+
+    def close(self) -> None:
+        self.claim.release()
+        self.snapshots.close()
+        self.session.close()
+
+
+def dd_seconds(folder: Path, mebibytes: int) -> float:
+    """What dd says that it took."""
+    path = folder / "zeros"
+    command = ["dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={mebibytes}", "conv=fsync"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, env={"LC_ALL": "C"}).stderr
+    path.unlink()
+    found = re.search(r"copied, ([\d.e-]+) s", said)
+    assert found, said
+    return float(found[1])
+
+
+@contextmanager
+def folder_on_disk() -> Iterator[Path]:
+    at = sys.argv.index("--folder") + 1 if "--folder" in sys.argv else 0
+    with tempfile.TemporaryDirectory(dir=sys.argv[at] if at else None) as folder:
+        yield Path(folder)
+
+
+def sizes(cache: kk.ProgramCache, folder: Path) -> list[int]:
+    """The sizes in MiB for which there is room: two copies on the device, four files, and memory."""
+    if "--mebibytes" in sys.argv:
+        return [int(size) for size in sys.argv[sys.argv.index("--mebibytes") + 1].split(",")]
+    wanted = [64, 1024, 4096, 20480] if long_run() else [64, 1024]
+    info = cache.device.memory_info()
+    free = info.total_bytes if info.free_bytes is None else info.free_bytes
+    return [size for size in wanted if 2.5 * size * MIB < free and 4.5 * size * MIB < shutil.disk_usage(folder).free]
+
+
+def speed(cache: kk.ProgramCache) -> None:
+    details = []
+    with folder_on_disk() as folder:
+        for size in sizes(cache, folder):
+            rounds = next((count for most, count in ROUNDS.items() if size <= most), 1)
+            made = Checkpoints(cache, state_program(size, 100), folder / "state.kkpt")
+            try:
+                ours, its, parts = [], [], []
+                made.make()  # memory, kernels and threads are there from then on
+                for _ in range(rounds):
+                    its.append(dd_seconds(folder, size))
+                    waited, written = made.make()
+                    ours.append(waited + written.seconds)
+                    parts.append((waited, written.seconds, written.written_bytes))
+            finally:
+                made.close()
+            rate, dd_rate = (size * MIB / statistics.median(taken) / 1e9 for taken in (ours, its))
+            waited, seconds, nbytes = parts[len(parts) // 2]
+            row(
+                f"checkpoint of {size} MiB, all changed",
+                rate,
+                "GB/s",
+                peer="dd conv=fsync",
+                its=dd_rate,
+                goal="≥ 0.9",
+                device=cache.device.info,
+                note=f"the run waited {waited * 1e3:.1f} ms",
+            )
+            details.append([size, waited * 1e3, seconds * 1e3, nbytes / MIB, *(1e3 * min(x) for x in (ours, its))])
+            for path in folder.iterdir():
+                path.unlink()
+    columns = ["MiB", "run waited ms", "writing ms", "MiB written", "ours, best ms", "dd, best ms"]
+    show("Checkpoints of which everything changed", columns, details)
+
+
+def changed(cache: kk.ProgramCache) -> None:
+    details: list[list[Any]] = []
+    with folder_on_disk() as folder:
+        for size in sizes(cache, folder)[:2]:
+            made = Checkpoints(cache, state_program(size, 1), folder / "state.kkpt")
+            try:
+                made.make()
+                made.make()
+                parts = [made.make() for _ in range(5)]
+            finally:
+                made.close()
+            share = statistics.median(written.written_bytes / written.raw_bytes for _, written in parts)
+            row(
+                f"checkpoint of {size} MiB, 1 % changed: part of the bytes that is written",
+                share * 100,
+                "%",
+                goal="≤ 3",
+                device=cache.device.info,
+            )
+            waited, written = parts[2]
+            details.append([size, waited * 1e3, written.seconds * 1e3, written.written_bytes / MIB])
+            for path in folder.iterdir():
+                path.unlink()
+    show("Checkpoints of which 1 % changed", ["MiB", "run waited ms", "writing ms", "MiB written"], details)
+
+
+def cost(cache: kk.ProgramCache) -> None:
+    with folder_on_disk() as folder:
+        size = sizes(cache, folder)[0] if cache.device.info.is_gpu else 1
+        program = state_program(size, 100)
+        rates: dict[bool, list[float]] = {False: [], True: []}
+        waits = []
+        iterations = max(50, int(3.0 / _iteration_seconds(cache, program)))
+        for _ in range(3):
+            for keeps, samples in rates.items():
+                seen: list[tuple[float, int]] = []
+
+                def note(progress: kk.Progress, seen: list[tuple[float, int]] = seen) -> None:
+                    seen.append((time.perf_counter(), progress.iteration))
+
+                run = kk.run(
+                    cache,
+                    program,
+                    iterations,
+                    "buffered",
+                    checkpoint=folder / "run.kkpt" if keeps else None,
+                    checkpoint_every=1.0,
+                    resume=False if keeps else None,
+                    on_progress=note,
+                )
+                # Up to the last turn: the final checkpoint, which is waited for, is not part of running.
+                samples.append((seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0]))
+                if keeps:
+                    waits.append(run.report.checkpoint_wait_seconds / max(1, run.report.checkpoints))
+                run.close()
+    plain, kept = (statistics.median(rates[keeps]) for keeps in (False, True))
+    row(
+        f"a checkpoint every second, {size} MiB: the run is slower by",
+        max(0.0, 100 * (1 - kept / plain)),
+        "%",
+        goal="≤ 2",
+        device=cache.device.info,
+        note=f"{plain:.0f} iterations/s without; each checkpoint is waited for {statistics.median(waits) * 1e3:.2f} ms",
+    )
+
+
+def _iteration_seconds(cache: kk.ProgramCache, program: kk.StateProgram) -> float:
+    with kk.run(cache, program, 20, "buffered") as first:
+        first.report  # noqa: B018
+    begun = time.perf_counter()
+    with kk.run(cache, program, 100, "buffered") as second:
+        moments = second.report.history.progress
+    del begun
+    return max(1e-6, (moments[-1].seconds - moments[0].seconds) / 100)
+
+
+SECTIONS = {"speed": speed, "changed": changed, "cost": cost}
+
+
+def main() -> None:
+    for info in chosen_devices():
+        with kk.open_device(info.spec) as device, kk.ProgramCache(device) as cache:
+            for name in chosen_sections(SECTIONS):
+                SECTIONS[name](cache)
+
+
+if __name__ == "__main__":
+    main()
