@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from .strategy_parts.deadlines import DeadlineTests
 from .strategy_parts.helper_functions import HelperFunctionTests
+from .strategy_parts.large_states import LargeStateTests
 from .strategy_parts.layouts import LayoutTests
 from .strategy_parts.queues import QueueTests
 from .strategy_parts.refusals import RefusalTests
@@ -26,6 +27,7 @@ class StrategyTests(
     RefusalTests,
     ReportTests,
     QueueTests,
+    LargeStateTests,
     LayoutTests,
     HelperFunctionTests,
     StateTests,

@@ -1,0 +1,99 @@
+"""Checkpoints of large states: digested on the device, and written where they changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ...cache.program_cache import ProgramCache
+from ...continuous.checkpoints.block_digest import BLOCK_BYTES, digest_blocks, key_of
+from ...continuous.checkpoints.checkpoint import Checkpoint, Written
+from ...continuous.checkpoints.claim import CheckpointClaim
+from ...continuous.checkpoints.device_digest import DeviceDigest
+from ...continuous.checkpoints.files import read_checkpoint
+from ...continuous.checkpoints.snapshot import Snapshots
+from ...continuous.initial_state import InitialState
+from ...continuous.program import StateProgram
+from ...continuous.run_options import RunOptions
+from ...continuous.runner import resume
+from ...continuous.session import Session
+from ...devices.base import Device
+from .common import StrategyPart
+
+__all__ = ["LargeStateTests"]
+
+_ITEMS = 320_000  # 1.2 MiB: 20 blocks, the last one not whole
+_PART = 10_000  # items that an iteration changes
+_LINEAGE = "0123456789abcdef0011223344556677"
+
+
+def _program() -> StateProgram:
+    return StateProgram(
+        "mostly_still",
+        coupling="independent",
+        items=_ITEMS,
+        state={"x": np.arange(_ITEMS, dtype="i4"), "few": np.zeros(5, "i4")},
+        scalars={"part": _PART},
+        body="""int i = kk_item(), at = kk_iteration() * part;
+                x_next[i] = x[i] + (i >= at && i < at + part ? 1 : 0);
+                if (i < 5) few_next[i] = few[i] + i;""",
+    )
+
+
+def _expected(iterations: int) -> dict[str, np.ndarray[Any, Any]]:
+    x = np.arange(_ITEMS, dtype="i4")
+    x[: iterations * _PART] += 1
+    return {"x": x, "few": np.arange(5, dtype="i4") * iterations}
+
+
+class LargeStateTests(StrategyPart):
+    """Digests of blocks, and checkpoints made with them."""
+
+    def test_blocks_have_the_same_digests_on_the_device_as_on_the_host(
+        self, device: Device, cache: ProgramCache
+    ) -> None:
+        key = key_of(_LINEAGE)
+        dice = np.random.default_rng(4)
+        digester = DeviceDigest(cache, key)
+        try:
+            for nbytes in (4, BLOCK_BYTES - 4, BLOCK_BYTES, 3 * BLOCK_BYTES + 1000):
+                host = dice.integers(0, 256, nbytes, dtype="u1")
+                array = device.array(host.view("f4") if nbytes % 8 else host.view("i4"))
+                np.testing.assert_array_equal(digester.digest(array, nbytes), digest_blocks(host.data, key))
+                array.close()
+        finally:
+            digester.close()
+
+    @pytest.mark.parametrize("on_device", [True, False], ids=["digests on the device", "digests on the host"])
+    def test_only_changed_blocks_are_written_and_the_file_is_whole(
+        self, cache: ProgramCache, tmp_path: Path, on_device: bool
+    ) -> None:
+        program, path = _program(), tmp_path / "still.kkpt"
+        session = Session(cache, program, InitialState.of(program), RunOptions())
+        claim = CheckpointClaim(path).acquire()
+        snapshots = Snapshots(session, key_of(claim.lineage), digests_on_device=on_device)
+        made: list[Written] = []
+        try:
+            for iteration in range(1, 7):
+                session.slice("step")
+                session.synchronize()
+                taken = snapshots.take()
+                assert (taken.digests is not None) == on_device
+                made.append(claim.write(Checkpoint(taken.header, taken.arrays), 2, taken.digests))
+                found = read_checkpoint(path)
+                assert found.iteration == iteration
+                for name, expected in _expected(iteration).items():
+                    np.testing.assert_array_equal(found.state[name], expected)
+        finally:
+            claim.release()
+            snapshots.close()
+            session.close()
+        assert all(one.written_bytes >= one.raw_bytes for one in made[:1])
+        # Two iterations change two or three of the twenty blocks, and the short one.
+        assert all(one.written_bytes < one.nbytes / 3 for one in made[2:]), made
+        with resume(path, cache, program, 9) as done:
+            for name, expected in _expected(9).items():
+                np.testing.assert_array_equal(done.state[name].numpy(), expected)
