@@ -64,11 +64,11 @@ def write(seed, first, told):
     if seed % 2:
         writer = CheckpointWriter(claim_to_continue(path), keep)
         for iteration in range(first, first + 1_000_000):
-            writer.submit(header(iteration), arrays(iteration, rng.choice((10, 5000, 400_000))),
+            writer.submit(header(iteration), arrays(iteration, rng.choice((10, 5000, 400_000, 400_000))),
                           lambda written, iteration=iteration: written and tell(iteration, written))
             time.sleep(rng.uniform(0, 0.01))
     for iteration in range(first, first + 1_000_000):
-        size = rng.choice((10, 5000, 400_000))
+        size = rng.choice((10, 5000, 400_000, 400_000))
         tell(iteration, write_checkpoint(path, Checkpoint(header(iteration), arrays(iteration, size)), keep=keep))
 
 last = kills = passed_over = 0
@@ -161,6 +161,97 @@ def test_a_writer_killed_before_any_step_leaves_a_good_file(tmp_path: Path, keep
     steps = int(run_python(STEPS, tmp_path, keep).stdout)
     assert steps > 8
     names = sorted(path.name for path in tmp_path.iterdir())
+    assert len(names) == keep and names[0] == "heat.kkpt"
+
+
+OVERWRITING = (
+    COMMON
+    + """
+from kernelkeep.platforms import system
+keep = int(sys.argv[2])
+# Everything that changes a file or a name, in the order in which it happens: nothing else is written by a second thread.
+import kernelkeep.storage.large_file as large_file
+large_file._MOST_THREADS = 1
+SIZE = 330_000  # 1.6 MiB in all: 21 blocks and 6
+
+def state(iteration):
+    still = np.arange(SIZE, dtype="i4")
+    still[iteration % 20 * 16384] = -iteration  # in one block
+    return {"still": still, "noise": np.resize(np.arange(251, dtype="u1"), SIZE)}
+
+def check(found):
+    iteration = found.header.iteration
+    for name, expected in state(iteration).items():
+        assert np.array_equal(found.arrays[name], expected)
+    return iteration
+
+def die_at(step):
+    count = 0
+    def pass_by(call):
+        def passed(*arguments):
+            nonlocal count
+            count += 1
+            if count == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*arguments)
+        return passed
+    def half(call):  # a write is cut in two: what was written before is there
+        def passed(descriptor, data, offset):
+            middle = len(data) // 8192 * 4096
+            done = call(descriptor, data[:middle], offset) if middle else 0
+            return done + pass_by_write(descriptor, data[done:], offset + done)
+        pass_by_write = pass_by(call)
+        return passed
+    for name in ("sync", "sync_folder", "replace"):
+        setattr(system, name, pass_by(getattr(system, name)))
+    system.write_at = half(system.write_at)
+    for name in ("rename", "link", "unlink"):
+        setattr(os, name, pass_by(getattr(os, name)))
+
+
+def one_more(iteration, step, told):
+    claim = claim_to_continue(path)
+    die_at(step)
+    written = claim.write(Checkpoint(header(iteration), state(iteration)), keep=keep)
+    os.write(told, written.written_bytes.to_bytes(8, "little"))
+
+def whole_ones():
+    return [read_checkpoint(path.parent / name) for name in os.listdir(path.parent) if not name.startswith(".")]
+
+last = step = 0
+reading, writing = os.pipe()
+while True:
+    for _ in range(keep + 1):
+        last += 1
+        written = write_checkpoint(path, Checkpoint(header(last), state(last)), keep=keep)
+    assert written.written_bytes < 500_000, written
+    assert not [name for name in os.listdir(path.parent) if name.startswith(".") and name.endswith(".tmp")], "no leftover"
+    step += 1
+    newest = path.read_bytes()
+    status = os.waitpid(forked(one_more, last + 1, step, writing), 0)[1]
+    found = newest_checkpoint(path)
+    assert not found.skipped, found.skipped
+    iteration = check(found.checkpoint)
+    assert iteration == check(read_checkpoint(path)) and iteration in (last, last + 1), (step, iteration, last)
+    if iteration == last:
+        assert path.read_bytes() == newest
+    kept = sorted(map(check, whole_ones()))
+    assert len(kept) >= keep - 1, (step, kept)
+    last = iteration
+    if status == 0:
+        break
+    assert os.WTERMSIG(status) == signal.SIGKILL
+assert int.from_bytes(os.read(reading, 8), "little") < 500_000, "the file was overwritten in place"
+print(step)
+"""
+)
+
+
+@pytest.mark.parametrize("keep", [2, 3])
+def test_a_writer_killed_while_it_overwrites_an_older_file_leaves_the_newer_ones(tmp_path: Path, keep: int) -> None:
+    """Each write and each change of a name is the last of one writer; a write is done in part."""
+    assert int(run_python(OVERWRITING, tmp_path, keep).stdout) > 8
+    names = sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("."))
     assert len(names) == keep and names[0] == "heat.kkpt"
 
 
