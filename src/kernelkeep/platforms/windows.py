@@ -37,7 +37,6 @@ LONGEST_FACT, LONGEST_NAME = 18, 24
 
 DIRECT_ALIGNMENT = 4096
 NOT_DIRECT = (errno.EINVAL,)
-OVERWRITES_OPEN_FILES = False
 WRITES_SIDE_BY_SIDE = False  # `write_at` moves the file's own position
 SIGKILL = 9  # a number that no process is ended with
 NEW_GROUP: dict[str, Any] = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
@@ -144,6 +143,10 @@ def _locking(descriptor: int, how: int, at: int, count: int) -> None:
         msvcrt.locking(descriptor, how, count)
     finally:
         os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def is_open_elsewhere(descriptor: int) -> bool:
+    return True
 
 
 def unlock_and_close(descriptor: int) -> None:

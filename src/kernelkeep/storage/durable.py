@@ -41,15 +41,18 @@ def replace_durably(path: Path, fill: Callable[[BinaryIO], None], before_rename:
 
 def reuse_durably(
     path: Path, other: Path, descriptor: int, patch: Callable[[int], None], before_rename: Callable[[], None]
-) -> None:
-    """Have `patch` change the file `other`, which is open, and put it at `path` after `before_rename`.
+) -> bool:
+    """Have `patch` change the file `other`, which is open, and put it at `path` after `before_rename`; False where it cannot.
 
-    `other` is lost first: its name is gone before a byte of it changes, also where the power is cut. Raises as
-    `replace_durably`; then the file is removed.
+    `other` is lost: its name is gone before a byte of it changes, also where the power is cut. It is not changed where anybody
+    else has it open, or by another name. Raises as `replace_durably`.
     """
     temporary = _temporary(path)
     other.rename(temporary)
     try:
+        if system.is_open_elsewhere(descriptor) or os.fstat(descriptor).st_nlink != 1:
+            temporary.unlink()
+            return False
         sync_folder(path.parent)
         patch(descriptor)
         system.sync(descriptor)
@@ -61,6 +64,7 @@ def reuse_durably(
             temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+    return True
 
 
 def _temporary(path: Path) -> Path:

@@ -16,10 +16,9 @@ from pathlib import Path
 import msgspec
 
 from ...errors import ArgumentError, CheckpointError
-from ...storage.files import Damaged, NotRegular, check_destination
+from ...storage.files import Damaged, NotRegular, check_destination, open_regular
 from .address import check_not_torn, is_address, parse_address
 from .header import CheckpointHeader
-from .opening import open_to_read
 from .reading import NewerFormat, NoCheckpoint, read_start
 
 
@@ -77,7 +76,7 @@ def real_path(path: str | os.PathLike[str]) -> Path:
 
 def inspect_file(path: Path) -> CheckpointFile:
     """Read the header of a file. `Damaged` where it is not good, `OSError` where it cannot be read."""
-    with open_to_read(path) as file:
+    with open_regular(path) as file:
         header, prefix, source = read_start(file)
         return CheckpointFile(path, header, prefix.sequence, source.whole)
 

@@ -16,12 +16,11 @@ import msgspec
 import numpy as np
 
 from ...errors import CheckpointError
-from ...storage.files import Damaged
+from ...storage.files import Damaged, open_regular
 from .address import shown
 from .checkpoint import Checkpoint, Written
 from .file_set import describe_problem, find_file_set
 from .header import CheckpointHeader
-from .opening import open_to_read
 from .reading import read_arrays, read_start
 from .run_claim import claim_to_continue
 from .working_copy import fetched
@@ -71,7 +70,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 def read_header(path: str | os.PathLike[str]) -> CheckpointHeader:
     """Read the header of exactly this file, and check that the file has its end; the arrays are not checked."""
     try:
-        with fetched(path) as found, open_to_read(found) as file:
+        with fetched(path) as found, open_regular(found) as file:
             return read_start(file, to_the_end=True)[0]
     except (OSError, Damaged) as error:
         raise CheckpointError(describe_problem(shown(path), error)) from None
@@ -125,7 +124,7 @@ def _none_is_good(path: str, problems: list[str]) -> CheckpointError:
 
 def _read(real: Path, shown: object) -> Checkpoint:
     try:
-        with open_to_read(real) as file:
+        with open_regular(real) as file:
             header, _, source = read_start(file)
             arrays: dict[str, np.ndarray[Any, Any]] = read_arrays(header, source)
     except (OSError, Damaged) as error:

@@ -1,8 +1,8 @@
 """An older file that is no longer needed becomes the next checkpoint: only the blocks that differ are written.
 
 The file is one that would be removed. It first loses its name, so that whoever is killed leaves the newer files untouched and
-a temporary file, which the next writer removes. It stays as it is where anybody could still need it: a file with a second
-name, one that somebody reads, or one that was changed. Then a new file is written.
+a temporary file, which the next writer removes. Then nobody can open it any more; where somebody has it open, or it has a
+second name, it is removed, as it would have been, and a new file is written.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHA_BYTES = 32
 
 
 class Base:
-    """A file that is open and locked to be overwritten, and the digests of its blocks."""
+    """A file that is open to be overwritten, and the digests of its blocks."""
 
     def __init__(self, path: Path, descriptor: int, table: Digests) -> None:
         self.path = path
@@ -42,8 +42,6 @@ class Base:
 
 def open_base(path: Path, lineage: str, content: BlockContent) -> Base | None:
     """The file at `path`, if it can be overwritten with `content` and that writes clearly less than a new file; else None."""
-    if not system.OVERWRITES_OPEN_FILES:
-        return None
     try:
         descriptor = open_to_overwrite(path)
     except (OSError, Damaged):
@@ -62,12 +60,12 @@ def open_base(path: Path, lineage: str, content: BlockContent) -> Base | None:
 
 
 def _table_of(path: Path, descriptor: int, lineage: str, content: BlockContent) -> Digests | None:
-    if not system.lock(descriptor):  # `OSError` where there are no locks: then nobody knows who reads it
+    if system.is_open_elsewhere(descriptor):  # asked again when nobody can open it any more
         return None
     found = os.fstat(descriptor)
     if found.st_nlink != 1 or found.st_size != content.layout.size or not os.path.samestat(found, path.stat()):
         return None
-    with os.fdopen(os.dup(descriptor), "rb") as file:
+    with os.fdopen(os.dup(descriptor), "rb") as file:  # a duplicate is not another opening
         header, prefix, _ = read_start(file)
     start = PREFIX.size + prefix.header_bytes + _SHA_BYTES
     if header.lineage != lineage or header.arrays != content.infos:

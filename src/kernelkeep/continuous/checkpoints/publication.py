@@ -27,7 +27,7 @@ from ...storage.durable import (
 from ...storage.files import Damaged, check_destination
 from .blocks import BlockContent
 from .file_set import CheckpointFile, inspect_file, older_of, older_path
-from .patching import open_base
+from .patching import Base, open_base
 
 _ASIDE = ".before-"
 
@@ -71,17 +71,21 @@ def publish(
             with contextlib.suppress(FileExistsError):
                 link_or_rename(path, older_path(path, before.sequence))
 
-    base = None
     # Only with a whole file at the path: the newest one is never overwritten, nor the last one there is.
     if content is not None and alone and keep > 1 and before is not None and before.whole:
-        base = next((found for file in older[keep - 2 :] if (found := open_base(file.path, lineage, content))), None)
-    if content is None or base is None:
-        replace_durably(path, lambda file: write(file, sequence), make_way)
-    else:
-        table = base.table
-        with base:
-            reuse_durably(path, base.path, base.descriptor, lambda to: content.patch(to, table, sequence), make_way)
+        for file in older[keep - 2 :]:
+            base = open_base(file.path, lineage, content)
+            if base is not None and _overwrite(path, base, content, sequence, make_way):
+                return sequence
+    replace_durably(path, lambda file: write(file, sequence), make_way)
     return sequence
+
+
+def _overwrite(path: Path, base: Base, content: BlockContent, sequence: int, make_way: Callable[[], None]) -> bool:
+    with base:
+        return reuse_durably(
+            path, base.path, base.descriptor, lambda to: content.patch(to, base.table, sequence), make_way
+        )
 
 
 def remove_surplus(path: Path, lineage: str, keep: int) -> None:
