@@ -1,10 +1,9 @@
-"""Continuous execution, measured: what a dispatch costs, what a checkpoint costs, and where persistence does not pay.
+"""Continuous execution, measured: what a dispatch costs, and where persistence does not pay.
 
-    python benchmarks/continuous.py [section …] [--device SPEC] [--json FILE]      sections: gaps checkpoint sizes l2 keep
+    python benchmarks/continuous.py [section …] [--device SPEC] [--json FILE]      sections: gaps sizes l2 keep
 
 - *gaps*: the gap between two dispatches of about 100 µs on the device's own clock, p50 and p99, how busy the device was, and
   what giving it one dispatch costs the host, for each strategy.
-- *checkpoint*: iterations a second of one long run with a checkpoint every second, against none; runs take turns.
 - *sizes*: microseconds an iteration by the number of items, for each strategy; on CUDA beside a plain CuPy loop and a loop
   over a CuPy graph of 100 iterations that run the same kernel.
 - *l2*: device time of one dispatch over a state that fits the L2 cache and over one that does not, right after the last one,
@@ -18,9 +17,7 @@ The program is heat diffusion on a line, float32, two copies: an iteration reads
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,57 +112,6 @@ def gaps(cache: kk.ProgramCache) -> None:
         )
     columns = ["device", "strategy", "iterations a dispatch", "µs an iteration", "gap p50 µs", "gap p99 µs", "busy"]
     show(f"Gaps between dispatches of {program.items:,} items", [*columns, "host µs a dispatch", ""], rows)
-
-
-def checkpoint(cache: kk.ProgramCache) -> None:
-    gpu = cache.device.info.is_gpu
-    program = heat((1 << 24) if gpu else 1 << 18)
-    rates: dict[str, list[float]] = {"none": [], "every second": []}
-    written, nbytes, seconds = 0, 0, 0.0
-    per_second = 1 / (device_seconds(cache, program, 5) + 5e-6)
-    iterations = max(200, int(per_second * 5))
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(3):
-            for name, samples in rates.items():
-                path = Path(folder) / "heat.kkpt" if name != "none" else None
-                begun = time.perf_counter()
-                last = [begun, 0]
-
-                def note(progress: kk.Progress, last: list[Any] = last) -> None:
-                    last[:] = [time.perf_counter(), progress.iteration]
-
-                run = kk.run(
-                    cache,
-                    program,
-                    iterations,
-                    "buffered",
-                    checkpoint=path,
-                    checkpoint_every=1.0,
-                    on_progress=note,
-                    resume=False,
-                )
-                # Up to the last turn: the final checkpoint, which is waited for, is not part of running.
-                samples.append(last[1] / (last[0] - begun))
-                if path is not None:
-                    report = run.report
-                    written, nbytes = report.checkpoints, report.checkpoint_bytes
-                    seconds = report.checkpoint_seconds / max(1, report.checkpoints)
-                run.close()
-    plain, kept = (statistics.median(rates[name]) for name in rates)
-    made = [cache.device.spec, f"{program.items * 4 / 2**20:.0f} MiB", plain, kept, f"{1 - kept / plain:.2%}"]
-    cost, info = 100 * (1 - kept / plain), cache.device.info
-    row(f"a checkpoint every second, {made[1]}: the run is slower by", cost, "%", goal="≤ 2", device=info)
-    columns = [
-        "device",
-        "state",
-        "iterations/s",
-        "with checkpoints",
-        "cost",
-        "checkpoints",
-        "file MiB",
-        "writing one, s",
-    ]
-    show("A checkpoint every second", columns, [[*made, written, nbytes / 2**20, seconds]])
 
 
 def sizes(cache: kk.ProgramCache) -> None:
@@ -297,7 +243,7 @@ def micro(seconds: float | None) -> Any:
     return "-" if seconds is None else float(seconds) * 1e6
 
 
-SECTIONS = {"gaps": gaps, "checkpoint": checkpoint, "sizes": sizes, "l2": l2, "keep": keep}
+SECTIONS = {"gaps": gaps, "sizes": sizes, "l2": l2, "keep": keep}
 
 
 def main() -> None:

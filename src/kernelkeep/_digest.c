@@ -125,5 +125,10 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC
 PyInit__digest(void)
 {
-    return PyModuleDef_Init(&module);
+    PyObject *made = PyModule_Create(&module);
+#ifdef Py_GIL_DISABLED
+    if (made != NULL)
+        PyUnstable_Module_SetGIL(made, Py_MOD_GIL_NOT_USED); /* there is no state */
+#endif
+    return made;
 }

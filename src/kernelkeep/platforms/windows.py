@@ -94,7 +94,7 @@ def read_into(descriptor: int, view: memoryview, offset: int) -> int:
     return len(data)
 
 
-def write_at(descriptor: int, data: bytes, offset: int) -> int:
+def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> int:
     os.lseek(descriptor, offset, os.SEEK_SET)
     return os.write(descriptor, data)
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import mmap
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -89,7 +90,7 @@ def address_of(data: memoryview) -> int:
 def aligned_bytes(nbytes: int) -> np.ndarray[Any, Any]:
     """Memory that begins at a page, all zeros, in large pages where the system has them."""
     memory = mmap.mmap(-1, max(1, nbytes))
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    if sys.platform == "linux":
         with contextlib.suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, "u1")[:nbytes]
