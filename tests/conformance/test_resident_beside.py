@@ -345,6 +345,24 @@ def test_closing_a_device_stops_its_grids_first() -> None:
     assert not device.discarded.held
 
 
+def test_executors_come_and_go(device: Any, tmp_path: Path) -> None:
+    """Each has streams of its own, and the driver makes only so many beside the kernel."""
+    with kk.ProgramCache(device, tmp_path / "cache") as cache:
+        job = kk.Job(cache, adding(17), grid=N // 256, group=256, outputs={"x": ((N,), "f4")})
+        with kk.Executor(device) as executor:
+            executor.submit(job, x=np.zeros(N, "f4"), n=N).result()
+        with endless_kernel(device) as beside:
+            for _ in range(20):
+                with kk.Executor(device) as executor:
+                    assert executor.submit(job, x=np.zeros(N, "f4"), n=N).result()["x"].max() == 17
+            kept = [kk.Executor(device) for _ in range(12)]
+            for executor in kept:
+                assert executor.submit(job, x=np.zeros(N, "f4"), n=N).result()["x"].max() == 17
+            for executor in kept:
+                executor.close()
+            assert not beside.rescued
+
+
 def test_a_few_streams_go_on_together(device: Any) -> None:
     """As few as these get hardware queues of their own. Many streams share them, and may wait for the endless kernel."""
     kernel = device.build(adding(14)).kernel()

@@ -46,6 +46,7 @@ class CudaLane(Lane):
     """A stream."""
 
     device: CudaDevice
+    queue: CudaQueue
 
     def __init__(self, lanes: CudaLanes) -> None:
         super().__init__(lanes.device)
@@ -97,6 +98,12 @@ class CudaLanes(Lanes):
 
     def open_lanes(self) -> None:
         self.upload, self.compute, self.download = CudaLane(self), CudaLane(self), CudaLane(self)
+
+    def close(self) -> None:
+        self._clock.give_back()
+        for lane in (self.upload, self.compute, self.download):
+            assert isinstance(lane, CudaLane)
+            lane.queue.give_back()
 
     def times(self, marks: Sequence[CudaMark]) -> list[float]:
         elapsed, success, times = self.elapsed, self.device.success, []

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from .device import CudaDevice
 
 
+_STREAMS_AT_ONCE = 8  # are made while a resident grid is out of the way
+
+
 def stream_of(queue: Queue | None, device: CudaDevice) -> Any:
     """The stream behind a queue; the device's own for None."""
     if queue is None:
@@ -29,9 +32,21 @@ class CudaQueue(Queue):
     def __init__(self, device: CudaDevice) -> None:
         super().__init__(device)
         flags = device.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+        self._given_back = False
         with device.current:
-            self.cu_stream = device.streams.take() or device.call(device.driver.cuStreamCreate, flags)
+            self.cu_stream = device.streams.take() or self._create(flags)
         device.streams.queues.add(self)
+
+    def _create(self, flags: Any) -> Any:
+        device = self.device
+        create = device.driver.cuStreamCreate
+        if not device.discarded.held:
+            return device.call(create, flags)
+        # Beside a kernel that never exits the driver makes some two dozen streams, and waits for the kernel with the next one.
+        with device.residents.out_of_the_way():
+            for _ in range(_STREAMS_AT_ONCE - 1):
+                device.streams.give(device.call(create, flags))
+            return device.call(create, flags)
 
     def fence(self) -> CudaFence:
         self.device.check_open()
@@ -47,9 +62,15 @@ class CudaQueue(Queue):
         self.device.check_open()
         self.device.call(self.device.driver.cuStreamSynchronize, self.cu_stream)
 
+    def give_back(self) -> None:
+        """Let another queue have the stream. Nothing is launched here any more."""
+        if not self._given_back:
+            self._given_back = True
+            self.device.streams.give(self.cu_stream)
+
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
-            self.device.streams.give(self.cu_stream)
+            self.give_back()
 
 
 class CudaFence(Fence):

@@ -36,6 +36,9 @@ _COMPLAINTS = (
     re.compile(r":(?P<line>\d+):\d+: (?:fatal )?error: (?P<message>[^\n]*)"),  # clang, NVIDIA
     re.compile(r"error: \S*?:(?P<line>\d+):\d+(?: <Spelling=[^>]*>)?: (?P<message>[^\n]*)"),  # PoCL
 )
+_ARGUMENT_INFO = "-cl-kernel-arg-info"  # names and types of arguments, for kernels whose heads are not plain
+# What NVIDIA's compiler says with that option of a kernel without arguments: the code it wrote itself is wrong.
+_ARGUMENTLESS = "Parsing error near '}'"
 _PATTERN_BYTES = (1, 2, 4, 8, 16)  # that OpenCL fills memory with
 _LONGEST_POCL_NAME = 240  # file systems take 255, and PoCL appends to it
 
@@ -133,12 +136,18 @@ class OpenCLDevice(Device):
     def build_program(self, source: Source) -> OpenCLProgram:
         cl = self.cl
         self.require_tools()
-        recipe = (translation_unit(source), " ".join((*source.options, "-cl-kernel-arg-info")))
+        recipe = (translation_unit(source), " ".join((*source.options, _ARGUMENT_INFO)))
         program = self.new_program(recipe[0])
         try:
-            self.build_native(program, recipe[1])
+            try:
+                self.build_native(program, recipe[1])
+            except cl.Error:
+                if _ARGUMENTLESS not in self._log_of(program):
+                    raise
+                program = self.new_program(recipe[0])
+                self.build_native(program, " ".join(source.options))
         except cl.Error as error:
-            log = program.get_build_info(self.cl_device, cl.program_build_info.LOG)
+            log = self._log_of(program)
             self.require_tools()  # a full disk is not in PoCL's message
             if (
                 error.code in (cl.status_code.BUILD_PROGRAM_FAILURE, cl.status_code.INVALID_BUILD_OPTIONS)
@@ -156,6 +165,10 @@ class OpenCLDevice(Device):
         form = "poclbin" if self.is_pocl else "binary"
         compiled = Binary("opencl", form, signatures, b"", source.name, recipe=recipe if self.is_pocl else None)
         return OpenCLProgram(self, compiled, program)
+
+    def _log_of(self, program: Any) -> str:
+        log: str = program.get_build_info(self.cl_device, self.cl.program_build_info.LOG)
+        return log
 
     def _check_names(self, names: list[str]) -> None:
         """PoCL names files after kernels, and ends the process if a name is too long for the file system."""
