@@ -17,7 +17,8 @@ from ..devices.lanes import Lanes
 from ..devices.prepared import Prepared
 from ..devices.replay import Replay
 from ..errors import Unsupported
-from .lowering.forms import Form, lower
+from .chains import Chains
+from .lowering.forms import GRID_GROUP, Form, can_chain, lower
 from .mailbox import MAILBOX_WORDS
 from .program import StateProgram
 from .state import State
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _MOST_GROUPS = 2048  # enough for the largest device; each takes part in a commit
 _QUEUE_GROUPS = 512  # tasks come and go: the grid is what keeps a GPU busy, and groups without tasks end at once
 _UNLIMITED = 2**31 - 1
+_BLOCK_ITEMS = 8192  # items that one group of a GPU may handle sooner than many groups that wait for each other
+_LARGEST_CHAINED_BYTES = 32 << 20
 
 
 class Launches:
@@ -40,7 +43,7 @@ class Launches:
         self._device = cache.device
         self._program = program
         self._state = state
-        self._queue = lanes.compute.queue
+        self.queue = lanes.compute.queue
         self._condition = condition
         self.steers = program.steers or condition is not None
         self._mailbox: np.ndarray[Any, Any] | None = None
@@ -49,6 +52,7 @@ class Launches:
         self._prepared: dict[tuple[str, bool, int], Prepared] = {}
         self._scalars: dict[tuple[str, bool, int], dict[str, int]] = {}  # as each launch has them now
         self._replays: dict[tuple[int, int], Replay] = {}
+        self.chains = Chains(self, program, state, self._device)
 
     def require(self, kind: str) -> None:
         """Raise `Unsupported` where a form cannot run on this device, naming why."""
@@ -63,8 +67,10 @@ class Launches:
             raise Unsupported("one element an item", f"{program.name} has arrays with more elements than items")
         if kind == "span" and program.keeps_whole:
             raise Unsupported("one element an item", f"{program.name} may write other elements than each item's own")
-        if kind == "grid":
+        if kind in ("grid", "block"):
             self._device.capabilities.require("cooperative")
+        if kind == "chain" and not self._can_chain:
+            raise Unsupported("chain", f"{program.name} cannot run as one chain of launches on {self._device.spec}")
 
     def can(self, kind: str) -> bool:
         """Whether a form can run on this device."""
@@ -75,9 +81,22 @@ class Launches:
         return True
 
     @property
+    def _can_chain(self) -> bool:
+        """A chain pays for iterations of microseconds. It needs a third copy of the state, which is then small."""
+        nbytes = sum(array.nbytes for array in self._program.state.values())
+        small = nbytes <= _LARGEST_CHAINED_BYTES and not self._state.in_place
+        return small and self._device.replays_whole and can_chain(self._program, self.steers)
+
+    @property
     def many(self) -> str:
         """The form that runs many iterations in one dispatch: the widest this device has for this program."""
         return next(kind for kind in ("span", "grid", "group") if self.can(kind))
+
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """All forms that run many iterations in one dispatch and may be the fastest one."""
+        few = GRID_GROUP < self._program.items <= _BLOCK_ITEMS and not self._program.tasks
+        return (self.many, "block") if self.many == "grid" and few else (self.many,)
 
     @property
     def largest_grid(self) -> int:
@@ -91,7 +110,7 @@ class Launches:
         if prepared is None:
             form, kernel, groups = self._form(kind, supervised)
             args = tuple(self._argument(name) for name in form.arguments)
-            prepared = kernel.prepare(groups, args, queue=self._queue, cooperative=kind == "grid")
+            prepared = kernel.prepare(groups, args, queue=self.queue, cooperative=kind in ("grid", "block"))
             self._prepared[key] = prepared
             self._scalars[key] = {}
         if scalars:
@@ -100,6 +119,13 @@ class Launches:
                 if current.get(name) != value:
                     prepared.update(name, value)
                     current[name] = value
+        return prepared
+
+    def bind(self, kind: str, roles: tuple[int, ...] = (0, 1, 2), **scalars: int) -> Prepared:
+        """A launch of a form of its own, with other copies of the state in its roles."""
+        form, kernel, groups = self._form(kind, False)
+        args = tuple(scalars[name] if name in scalars else self._argument(name, roles) for name in form.arguments)
+        prepared: Prepared = kernel.prepare(groups, args, queue=self.queue)
         return prepared
 
     def replay(self, steps: int, *, copies_before: bool) -> Replay:
@@ -113,7 +139,7 @@ class Launches:
                     recorded.append(self.get("copy"))
                 recorded.append(self.get("step"))
                 state.current = 1 - state.current
-            self._replays[key] = self._device.new_replay(recorded, self._queue)
+            self._replays[key] = self._device.new_replay(recorded, self.queue)
         return self._replays[key]
 
     def empty_mailbox(self) -> np.ndarray[Any, Any]:
@@ -128,7 +154,9 @@ class Launches:
         key = (kind, supervised)
         if key not in self._forms:
             self.require(kind)
-            form = lower(self._program, kind, supervised=supervised, condition=self._condition)
+            # A block is a grid of one group, which waits for no other.
+            text = "grid" if kind == "block" else kind
+            form = lower(self._program, text, supervised=supervised, condition=self._condition)
             lease = self._cache.get(form.source(self._device))
             self._leases.append(lease)
             kernel = lease.kernel(form.kernel.name)
@@ -136,7 +164,7 @@ class Launches:
         return self._forms[key]
 
     def _groups(self, kind: str, kernel: Any, supervised: bool) -> int:
-        if kind == "group":
+        if kind in ("group", "block", "commit"):
             return 1
         program, state = self._program, self._state
         items = state.capacity if program.tasks else program.items
@@ -151,7 +179,7 @@ class Launches:
         most = _QUEUE_GROUPS if program.tasks else min(_MOST_GROUPS, self._device.capabilities.max_grid[0])
         return int(min(wanted, most))
 
-    def _argument(self, name: str) -> Any:
+    def _argument(self, name: str, roles: tuple[int, ...] = (0, 1, 2)) -> Any:
         state, program = self._state, self._program
         if name == "control":
             return state.control
@@ -160,9 +188,8 @@ class Launches:
             return Array(self._device, mailbox.shape, mailbox.dtype, mailbox.ctypes.data, guest=mailbox)
         if ":" in name:
             key, role = name.split(":")
-            if role == "2" and state.in_place:
-                return state.copy(0)[key]
-            return state.copy(int(role))[key]
+            which = roles[int(role)]
+            return state.copy(0 if which == 2 and state.in_place else which)[key]
         if "@" in name:
             key, role = name.split("@")
             return state.queue(int(role))[key]
@@ -172,6 +199,7 @@ class Launches:
             return state.arrays[0][name.removeprefix("kksize_")].size
         own = {"kkitems": program.items, "kkcurrent": state.current, "kkbudget": 1, "kktwo": 2, "kkdeadline": 0}
         own |= {"kkcapacity": state.capacity, "kklimit": _UNLIMITED, "kkchunk": 1, "kkfrom": 0, "kkupto": program.items}
+        own |= {"kkafter": 0}
         return own[name]
 
     def drop(self) -> None:
@@ -179,6 +207,7 @@ class Launches:
         for replay in self._replays.values():
             replay.close()
         self._replays.clear()
+        self.chains.drop()
         self._prepared.clear()
 
     def close(self) -> None:

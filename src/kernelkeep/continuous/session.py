@@ -113,11 +113,19 @@ class Session:
         self._enqueued += count
         self.measured.dispatches += count
 
+    def chain(self, iterations: int) -> None:
+        """Enqueue an even number of iterations as one launch with two commits, where the driver takes them so."""
+        assert iterations % 2 == 0
+        self.launches.chains.get(iterations).launch()
+        self._enqueued += 2
+        self.measured.dispatches += iterations
+
     def _scalars(self, kind: str, budget: int, deadline_seconds: float, tasks: int | None) -> dict[str, int]:
         wanted = {"kkbudget": budget} if kind != "step" else {}
-        if kind == "grid" or tasks is not None:
+        grid = kind in ("grid", "block")
+        if grid or tasks is not None:
             wanted["kkdeadline"] = min(round(deadline_seconds * 1e6), 2**31 - 1)
-        if kind == "grid":
+        if grid:
             wanted["kkchunk"] = 1 if self.steers else self.chunk
         if tasks is not None:
             wanted["kklimit"] = tasks

@@ -8,6 +8,7 @@ Like `DeviceTests`, it is made of parts, in `kernelkeep.testing.strategy_parts`.
 
 from __future__ import annotations
 
+from .strategy_parts.chains import ChainTests
 from .strategy_parts.deadlines import DeadlineTests
 from .strategy_parts.helper_functions import HelperFunctionTests
 from .strategy_parts.large_states import LargeStateTests
@@ -23,6 +24,7 @@ __all__ = ["StrategyTests"]
 
 
 class StrategyTests(
+    ChainTests,
     DeadlineTests,
     RefusalTests,
     ReportTests,

@@ -6,6 +6,8 @@
     grid   many iterations with all groups waiting for each other between them; needs a cooperative launch
     copy   no iteration: it copies arrays to where the next iteration writes, because the tasks of a queue work in place, or
            because an iteration may leave a part of them unwritten
+    link   one iteration that commits nothing: a part of a chain (`chains.py`), which is bound to any two copies
+    commit no iteration: it commits those of a chain
 
 Every form reads one copy of the state (role 0) and leaves the result in another (role 1); forms with many iterations go back
 and forth between role 1 and a scratch copy (role 2). What a form computes is the same; only how many iterations are in a
@@ -23,11 +25,11 @@ from ...programs.source import Source
 from ...words import Access
 from ..program import StateProgram
 from .functions import Functions
-from .kernel_text import KernelText
+from .kernel_text import COMMIT, KernelText
 from .outline import FIRST_GENERATED_LINE
 
 FORMS = ("step", "span", "group", "grid")
-_GRID_GROUP = 1024
+GRID_GROUP = 1024  # work-items, at least
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class Form:
 
 def lower(program: StateProgram, kind: str, *, supervised: bool = False, condition: str | None = None) -> Form:
     """The kernel of one form. `condition` ends the run after the iteration in which it holds for any item."""
-    roles = (0, 1) if kind in ("step", "copy") else (0, 1, 2)
+    if kind == "commit":
+        return _commit(program)
+    roles = (0, 1) if kind in ("step", "copy", "link") else (0, 1, 2)
     parameters: list[tuple[str, Buffer | Scalar]] = [("control", Buffer("kkcontrol", "u4", "rw"))]
     if supervised:
         parameters.append(("mailbox", Buffer("kkmailbox", "u4", "rw")))
@@ -67,6 +71,8 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
     own = ["items", "current", "budget", "two"]
     if kind == "copy":
         own = [f"size_{key}" for key in arrays]
+    elif kind == "link":
+        own = ["items", "after"]
     elif program.tasks:
         own += ["capacity", "limit"] + (["deadline"] if kind == "step" else [])
     elif kind == "step":
@@ -82,11 +88,27 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
         params=[parameter for _, parameter in parameters],
         body=KernelText(*outline).text(),
         # Groups that wait for each other should be few.
-        group=max(program.group, _GRID_GROUP) if kind == "grid" else program.group,
+        group=max(program.group, GRID_GROUP) if kind == "grid" else program.group,
         functions=Functions(*outline).text,
         first_line=FIRST_GENERATED_LINE,
     )
     return Form(kind, kernel, tuple(role for role, _ in parameters), supervised)
+
+
+def can_chain(program: StateProgram, steers: bool) -> bool:
+    """Whether iterations may follow each other without a look at the control words, and without copies between them."""
+    return not (program.tasks or program.keeps_whole or steers)
+
+
+def _commit(program: StateProgram) -> Form:
+    kernel = PortableKernel(
+        f"{program.name}_commit",
+        params=[Buffer("kkcontrol", "u4", "rw"), Scalar("kkcurrent", "i4"), Scalar("kkbudget", "i4")],
+        body=COMMIT,
+        group=1,
+        first_line=FIRST_GENERATED_LINE,
+    )
+    return Form("commit", kernel, ("control", "kkcurrent", "kkbudget"))
 
 
 def kernels_of(program: StateProgram, *, cooperative: bool) -> list[PortableKernel]:
@@ -102,4 +124,6 @@ def kernels_of(program: StateProgram, *, cooperative: bool) -> list[PortableKern
     forms = [lower(program, kind) for kind in kinds]
     if cooperative:
         forms += [lower(program, "grid", supervised=supervised) for supervised in (False, True)]
+        if can_chain(program, program.steers):
+            forms += [lower(program, "link"), lower(program, "commit")]
     return [form.kernel for form in forms]

@@ -14,17 +14,20 @@ from ..mailbox import StopRequest, Word
 from .outline import FIRST_GENERATED_LINE, Outline
 
 _GENERATED = f"#line {FIRST_GENERATED_LINE}"
-# Waits for all groups. `meeting` counts the calls.
+# Waits for all groups. `meeting` counts the calls. One fence after a barrier is for all that the group has written, and one
+# before a barrier for all that it reads then. A single group needs none.
 _MEETING = """\
 void kkmeet(uint* control, uint meeting, uint groups) {
-  kk_fence();
   kk_barrier();
-  if (kk_local_id(0) == 0) {
-    kk_atomic_add(control[$ARRIVED], 1u);
-    while (kk_atomic_load(control[$ARRIVED]) < meeting * groups) { }
-    kk_fence();
+  if (groups > 1u) {
+    if (kk_local_id(0) == 0) {
+      kk_fence();
+      kk_atomic_add(control[$ARRIVED], 1u);
+      while (kk_atomic_load(control[$ARRIVED]) < meeting * groups) { }
+      kk_fence();
+    }
+    kk_barrier();
   }
-  kk_barrier();
 }"""
 
 

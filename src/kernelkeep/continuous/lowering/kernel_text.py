@@ -10,6 +10,14 @@ from collections.abc import Iterable
 from ..mailbox import NEVER, HostWord, Stopped, StopRequest, Word
 from .outline import Outline
 
+# The commit of a chain: the iterations before it are done, and nothing else runs.
+COMMIT = f"""\
+kkcontrol[{Word.ITERATION:d}] += kk_uint(kkbudget);
+kkcontrol[{Word.CURRENT:d}] = kk_uint(1 - kkcurrent);
+kk_fence();
+kkcontrol[{Word.GENERATION:d}] += 1u;
+"""
+
 
 class KernelText(Outline):
     """Writes the kernel text of one form."""
@@ -30,6 +38,8 @@ class KernelText(Outline):
             copies = _copies(keys, 0, 1, only_if="kkruns")
             # The device copies, because only it knows whether the slice before this one was committed.
             return "\n".join([opening[0], *opening[3:5], *copies])
+        if self.kind == "link":
+            return "\n".join([*opening[1:5], *self._link()])
         forms = {"step": self._step, "span": self._span, "group": self._many, "grid": self._many}
         return "\n".join([*opening, *forms[self.kind](), *self._commit()])
 
@@ -40,6 +50,13 @@ class KernelText(Outline):
             "int kkend = kkruns ? (kkupto < kkitems ? kkupto : kkitems) : 0;",
             "KK_UNROLL",
             "for (int kki = kkfrom + kkfirst; kki < kkend; kki += kkstride) { KK_STEP_01(kki, kkbase); }",
+        ]
+
+    def _link(self) -> list[str]:
+        # Nothing waits for a control word: what the compiler does not need of the opening is not read.
+        return [
+            "KK_UNROLL",
+            "for (int kki = kkfirst; kki < kkitems; kki += kkstride) { KK_STEP_01(kki, kkbase + kkafter); }",
         ]
 
     def _wave(self) -> list[str]:
@@ -163,7 +180,10 @@ class KernelText(Outline):
         elif self.program.keeps_whole:
             lines += [barrier]
         if grid or self.queue or self.steers:
-            lines += [f"if (kk_uint(kkdone) >= KK_READ(kkcontrol[{Word.STOP_AT:d}])) break;"]
+            # Each look costs as much as a small iteration. Without a deadline, only these can end a slice early.
+            always = self.queue or self.steers or self.supervised
+            looks = "" if always else "kkdeadline > 0 && "
+            lines += [f"if ({looks}kk_uint(kkdone) >= KK_READ(kkcontrol[{Word.STOP_AT:d}])) break;"]
         lines += ["}"]
         # No iteration done means that the run has stopped: then role 1 may be the committed copy.
         lines += ["if (kkdone != 0 && (kkdone & 1) == 0) {", *self._copy_from_scratch(), "}"]

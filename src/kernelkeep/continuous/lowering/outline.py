@@ -19,4 +19,4 @@ class Outline:
         self.condition = condition
         self.steers = program.steers or condition is not None
         self.queue = program.coupling == "queue"
-        self.pairs = _PAIRS[:1] if kind == "step" else _PAIRS  # roles that an iteration reads and writes
+        self.pairs = _PAIRS[:1] if kind in ("step", "link") else _PAIRS  # roles that an iteration reads and writes

@@ -36,7 +36,8 @@ class Buffered(Strategy):
         as_one = 1 << (ahead.bit_length() - 2) if ahead >= 4 else 0
         start, done = time.perf_counter(), 0
         if size == 1 and session.device.replays_whole and as_one >= _FEWEST_AS_ONE:
-            done = self.stream(session.steps, as_one, limit, until, ahead=1, whole=True)
+            many = session.chain if session.launches.can("chain") else session.steps
+            done = self.stream(many, as_one, limit, until, ahead=1, whole=True)
         if time.perf_counter() < until:
             kind = "step" if size == 1 else session.launches.many
             done += self.stream(lambda count: session.slice(kind, count), size, limit - done, until, max(1, ahead))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import CompileError, Unsupported
@@ -16,10 +18,13 @@ if TYPE_CHECKING:
 
 _TRIAL_SECONDS = 0.01
 _TRIAL = 33  # iterations, at most
+_LONG_TRIAL = 257  # the same in a long run: the wait at the end of a trial takes as long as some small iterations
 _SMALL = 4096  # items that one group handles in good time
 _LONG_SECONDS = 1e-3  # an iteration beside which a dispatch costs nothing
 _MARGIN = 0.9  # another strategy must win clearly: a near-tie keeps the simpler one
 _FEWEST = 200  # iterations that are worth measuring
+_FEWEST_FOR_ALL = 4000  # iterations that are worth measuring everything
+_CHAIN = 64  # iterations; long enough that what comes once for each chain is little beside them
 
 
 def choose(session: Session, options: RunOptions, limit: int) -> tuple[Strategy, str]:
@@ -39,34 +44,50 @@ def choose(session: Session, options: RunOptions, limit: int) -> tuple[Strategy,
     if form == "group" and width > _SMALL:
         what = f"{width:,} {'tasks' if session.program.tasks else 'items'}"
         return plain, f"groups cannot wait for each other here, and one group is too small for {what}"
-    one = _seconds(session, "step", 1)
+    one = _seconds(session, partial(session.slice, "step"), 1, _TRIAL)
     if session.stopped is not Stopped.NO:
         return plain, "the work was done before anything could be measured"
     if one > _LONG_SECONDS:
         return plain, f"an iteration takes {one * 1e3:.1f} ms, beside which a dispatch costs nothing"
-    budget = max(1, min(_TRIAL, int(_TRIAL_SECONDS / one))) | 1
-    try:
-        many = _seconds(session, form, budget)
-    except (CompileError, Unsupported) as error:
-        return plain, f"many iterations cannot run in one dispatch here: {str(error).splitlines()[0]}"
+    thorough = limit >= _FEWEST_FOR_ALL
+    trial = _LONG_TRIAL if thorough else _TRIAL
+    budget = max(1, min(trial, int(_TRIAL_SECONDS / one))) | 1
+    loops: dict[str, float] = {}
+    for kind in session.launches.loops if thorough else (form,):
+        try:
+            loops[kind] = _seconds(session, partial(_slice, session, kind, budget), budget, trial)
+        except (CompileError, Unsupported) as error:
+            return plain, f"many iterations cannot run in one dispatch here: {str(error).splitlines()[0]}"
+        if session.stopped is not Stopped.NO:
+            break
+    fastest = min(loops, key=loops.__getitem__)
+    many = loops[fastest]
     measured = (
         f"an iteration takes {one * 1e6:.1f} µs in dispatches of its own and {many * 1e6:.1f} µs inside a dispatch"
     )
+    if thorough and session.launches.can("chain"):
+        one = _seconds(session, partial(session.chain, _CHAIN), _CHAIN, trial)
+        measured += f", {one * 1e6:.1f} µs in a chain of dispatches"
     if many > one * _MARGIN:
         return plain, measured
     if options.deadline_seconds is not None:
         return Checkpointed(session, options), f"{measured}; the deadline bounds a dispatch"
-    return Mega(session, options), measured
+    return Mega(session, options, form=fastest), measured
 
 
-def _seconds(session: Session, kind: str, budget: int) -> float:
-    """Seconds per iteration: the best of ever longer tries. The first one loads the code and does not count."""
+def _slice(session: Session, kind: str, budget: int) -> None:
+    session.slice(kind, min(budget, session.largest_budget))
+
+
+def _seconds(session: Session, launch: Callable[[], None], budget: int, trial: int) -> float:
+    """Seconds per iteration: the best of ever longer tries, up to `trial` iterations. The first one loads the code and does
+    not count."""
     count, spent, first, best = 1, 0.0, True, math.inf
     while True:
         before = session.iteration
         start = time.perf_counter()
         for _ in range(count):
-            session.slice(kind, min(budget, session.largest_budget))
+            launch()
         session.synchronize()
         passed = time.perf_counter() - start
         if session.stopped in (Stopped.OVERRUN, Stopped.OVERFLOW):
@@ -80,6 +101,6 @@ def _seconds(session: Session, kind: str, budget: int) -> float:
             continue
         spent += passed
         best = min(best, taken)  # other processes only make a try longer
-        if count * budget >= _TRIAL or spent > _TRIAL_SECONDS:
+        if count * budget >= trial or spent > _TRIAL_SECONDS:
             return best
         count *= 2

@@ -16,9 +16,9 @@ class Mega(Strategy):
 
     name = "mega"
 
-    def __init__(self, session: Session, options: RunOptions) -> None:
+    def __init__(self, session: Session, options: RunOptions, form: str | None = None) -> None:
         super().__init__(session, options)
-        self.form = session.launches.many
+        self.form = form or session.launches.many
         session.launches.require(self.form)
         self._size = options.iterations_per_dispatch or 9
 

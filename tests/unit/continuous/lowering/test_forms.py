@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.continuous.lowering.forms import FORMS, Form, lower
+from kernelkeep.continuous.lowering.forms import FORMS, Form, can_chain, kernels_of, lower
 from kernelkeep.continuous.mailbox import Word
 from kernelkeep.programs.signature import declared
 from kernelkeep.samples.states import COLLATZ, SCRAMBLE, STATE_SAMPLES, TILES
@@ -46,7 +46,8 @@ def forms_of(made: kk.StateProgram) -> list[str]:
     """Those that make sense for a program."""
     if made.coupling == "queue":
         return ["step", "group", "grid", "copy"]
-    return [kind for kind in FORMS if kind != "span" or (made.coupling == "independent" and not made.steers)]
+    kinds = [kind for kind in FORMS if kind != "span" or (made.coupling == "independent" and not made.steers)]
+    return [*kinds, "link"] if can_chain(made, made.steers) else kinds
 
 
 def cases() -> list[tuple[str, str]]:
@@ -86,7 +87,7 @@ def test_a_form_declares_its_arguments(name: str, kind: str, language: str) -> N
             assert parameter.access == ("r" if number == "0" else "rw"), "the committed copy is never written"
         elif role in made.scalars:
             assert (parameter.kind, parameter.dtype) == ("scalar", made.scalars[role].dtype.str[1:])
-    assert any(role.endswith(("2",)) for role in form.arguments) == (kind not in ("step", "copy"))
+    assert any(role.endswith(("2",)) for role in form.arguments) == (kind not in ("step", "copy", "link"))
 
 
 @pytest.mark.parametrize(("name", "kind", "language"), cases_in_languages("copy"))
@@ -104,7 +105,7 @@ def test_every_line_of_the_body_is_found_in_the_text(name: str, kind: str, langu
     assert found | without == set(range(1, len(lines) + 1))
 
 
-@pytest.mark.parametrize(("name", "kind", "language"), cases_in_languages("copy"))
+@pytest.mark.parametrize(("name", "kind", "language"), cases_in_languages("copy", "link"))
 def test_the_commit_word_is_written_last(name: str, kind: str, language: str) -> None:
     for supervised in (False, True) if kind == "grid" else (False,):
         text = text_of(lower(PROGRAMS[name], kind, supervised=supervised), language)
@@ -118,6 +119,24 @@ def test_the_commit_word_is_written_last(name: str, kind: str, language: str) ->
             "glsl": "memoryBarrierBuffer();",
         }
         assert text[:last].rstrip().endswith(fence[language]), "and after everything else is seen"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_link_writes_no_control_word_and_the_commit_of_a_chain_writes_all(language: str) -> None:
+    link = text_of(lower(PROGRAMS["heat"], "link"), language)
+    assert not re.search(r"kkcontrol\[\d+\] (?:=|\+=)", link)
+    commit = text_of(lower(PROGRAMS["heat"], "commit"), language)
+    writes = [int(word) for word in re.findall(r"kkcontrol\[(\d+)\] (?:=|\+=)", commit)]
+    assert writes == [Word.ITERATION, Word.CURRENT, Word.GENERATION]
+
+
+def test_a_program_that_may_end_by_itself_has_no_chain() -> None:
+    """Iterations of a chain do not look whether an earlier one asked for the end."""
+    for name, made in PROGRAMS.items():
+        names = [kernel.name for kernel in kernels_of(made, cooperative=True)]
+        assert (f"{name}_link" in names) == (f"{name}_commit" in names) == can_chain(made, made.steers)
+    assert can_chain(PROGRAMS["heat"], False) and not can_chain(PROGRAMS["heat"], True)
+    assert not can_chain(STEERING, STEERING.steers) and not can_chain(PROGRAMS["tiles"], False)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
