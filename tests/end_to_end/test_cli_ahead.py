@@ -126,7 +126,9 @@ def test_a_state_program_is_compiled_ahead_in_every_form(
 ) -> None:
     (tmp_path / "states.py").write_text(STATES)
     report = answer("compile-ahead", "states.py", "--target", "cuda:sm_90", "--cache-dir", "cache")
-    assert report["compiled"] == 4, "a step, many in a group, many in a grid, and that under a supervisor"
+    assert report["compiled"] == 6, (
+        "a step, many in a group, many in a grid, that under a supervisor, and a chain's two"
+    )
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,24 @@ class Form:
         return self.kernel.source(device)
 
 
+# The same for all programs: compiled once, it serves every run.
+_COMMIT = Form(
+    "commit",
+    PortableKernel(
+        "chain_commit",
+        params=[Buffer("kkcontrol", "u4", "rw"), Scalar("kkcurrent", "i4"), Scalar("kkbudget", "i4")],
+        body=COMMIT,
+        group=1,
+        first_line=FIRST_GENERATED_LINE,
+    ),
+    ("control", "kkcurrent", "kkbudget"),
+)
+
+
 def lower(program: StateProgram, kind: str, *, supervised: bool = False, condition: str | None = None) -> Form:
     """The kernel of one form. `condition` ends the run after the iteration in which it holds for any item."""
     if kind == "commit":
-        return _commit(program)
+        return _COMMIT
     roles = (0, 1) if kind in ("step", "copy", "link") else (0, 1, 2)
     parameters: list[tuple[str, Buffer | Scalar]] = [("control", Buffer("kkcontrol", "u4", "rw"))]
     if supervised:
@@ -98,17 +112,6 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
 def can_chain(program: StateProgram, steers: bool) -> bool:
     """Whether iterations may follow each other without a look at the control words, and without copies between them."""
     return not (program.tasks or program.keeps_whole or steers)
-
-
-def _commit(program: StateProgram) -> Form:
-    kernel = PortableKernel(
-        f"{program.name}_commit",
-        params=[Buffer("kkcontrol", "u4", "rw"), Scalar("kkcurrent", "i4"), Scalar("kkbudget", "i4")],
-        body=COMMIT,
-        group=1,
-        first_line=FIRST_GENERATED_LINE,
-    )
-    return Form("commit", kernel, ("control", "kkcurrent", "kkbudget"))
 
 
 def kernels_of(program: StateProgram, *, cooperative: bool) -> list[PortableKernel]:
