@@ -176,6 +176,8 @@ class Launches:
             if most < 1:
                 raise Unsupported("cooperative", f"no group of {program.name} fits on {self._device.spec}")
             return int(min(wanted, most)) + supervised
+        if kind == "link":
+            return int(wanted)
         most = _QUEUE_GROUPS if program.tasks else min(_MOST_GROUPS, self._device.capabilities.max_grid[0])
         return int(min(wanted, most))
 
