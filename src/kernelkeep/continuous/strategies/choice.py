@@ -23,7 +23,7 @@ _SMALL = 4096  # items that one group handles in good time
 _LONG_SECONDS = 1e-3  # an iteration beside which a dispatch costs nothing
 _MARGIN = 0.9  # another strategy must win clearly: a near-tie keeps the simpler one
 _FEWEST = 200  # iterations that are worth measuring
-_FEWEST_FOR_ALL = 4000  # iterations that are worth measuring everything
+_FEWEST_FOR_ALL = 20_000  # iterations that are worth measuring everything
 _CHAIN = 64  # iterations; long enough that what comes once for each chain is little beside them
 
 
