@@ -85,7 +85,7 @@ class Launches:
         """A chain pays for iterations of microseconds. It needs a third copy of the state, which is then small."""
         nbytes = sum(array.nbytes for array in self._program.state.values())
         small = nbytes <= _LARGEST_CHAINED_BYTES and not self._state.in_place
-        return small and self._device.replays_whole and can_chain(self._program, self.steers)
+        return small and self._device.replays_whole and self.can("grid") and can_chain(self._program, self.steers)
 
     @property
     def many(self) -> str:
@@ -124,6 +124,7 @@ class Launches:
     def bind(self, kind: str, roles: tuple[int, ...] = (0, 1, 2), **scalars: int) -> Prepared:
         """A launch of a form of its own, with other copies of the state in its roles."""
         form, kernel, groups = self._form(kind, False)
+        scalars["kkrounds"] = -(-self._program.items // (groups * math.prod(kernel.group)))  # only a link has it
         args = tuple(scalars[name] if name in scalars else self._argument(name, roles) for name in form.arguments)
         prepared: Prepared = kernel.prepare(groups, args, queue=self.queue)
         return prepared
@@ -177,7 +178,8 @@ class Launches:
                 raise Unsupported("cooperative", f"no group of {program.name} fits on {self._device.spec}")
             return int(min(wanted, most)) + supervised
         if kind == "link":
-            return int(wanted)
+            # Half of what the device holds: the groups of the next link are there when those of this one end.
+            return int(min(wanted, max(1, kernel.resident_groups() // 2)))
         most = _QUEUE_GROUPS if program.tasks else min(_MOST_GROUPS, self._device.capabilities.max_grid[0])
         return int(min(wanted, most))
 

@@ -86,7 +86,7 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
     if kind == "copy":
         own = [f"size_{key}" for key in arrays]
     elif kind == "link":
-        own = ["items", "after"]
+        own = ["items", "rounds", "after"]
     elif program.tasks:
         own += ["capacity", "limit"] + (["deadline"] if kind == "step" else [])
     elif kind == "step":

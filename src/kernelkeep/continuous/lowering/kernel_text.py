@@ -39,7 +39,7 @@ class KernelText(Outline):
             # The device copies, because only it knows whether the slice before this one was committed.
             return "\n".join([opening[0], *opening[3:5], *copies])
         if self.kind == "link":
-            return "\n".join([*opening[1:3], opening[4], *self._link()])
+            return "\n".join([*opening[1:5], *self._link()])
         forms = {"step": self._step, "span": self._span, "group": self._many, "grid": self._many}
         return "\n".join([*opening, *forms[self.kind](), *self._commit()])
 
@@ -53,9 +53,15 @@ class KernelText(Outline):
         ]
 
     def _link(self) -> list[str]:
-        # As many work-items as items: a loop would begin with a division. And nothing waits for a control word: what the body
-        # does not use of the opening is not read.
-        return ["if (kkfirst < kkitems) { KK_STEP_01(kkfirst, kkbase + kkafter); }"]
+        # The number of rounds comes with the launch: to work it out takes a division. And nothing waits for a control word:
+        # what the body does not use of the opening is not read.
+        return [
+            "kk_unroll(1)",  # small code: it comes anew with each launch
+            "for (int kkround = 0; kkround < kkrounds; kkround++) {",
+            "int kki = kkfirst + kkround * kkstride;",
+            "if (kki < kkitems) { KK_STEP_01(kki, kkbase + kkafter); }",
+            "}",
+        ]
 
     def _wave(self) -> list[str]:
         """A round of the queue: the first `limit` tasks run, the rest moves to the next round.

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _TRIAL_SECONDS = 0.01
 _TRIAL = 33  # iterations, at most
-_LONG_TRIAL = 257  # the same in a long run: the wait at the end of a trial takes as long as some small iterations
+_LONG_TRIAL = 4096  # the same in a long run: the wait at the end takes as long as hundreds of small iterations
+_LONG_LOOP = 257  # iterations in a dispatch of such a trial
 _SMALL = 4096  # items that one group handles in good time
 _LONG_SECONDS = 1e-3  # an iteration beside which a dispatch costs nothing
 _MARGIN = 0.9  # another strategy must win clearly: a near-tie keeps the simpler one
@@ -50,8 +51,8 @@ def choose(session: Session, options: RunOptions, limit: int) -> tuple[Strategy,
     if one > _LONG_SECONDS:
         return plain, f"an iteration takes {one * 1e3:.1f} ms, beside which a dispatch costs nothing"
     thorough = limit >= _FEWEST_FOR_ALL
-    trial = _LONG_TRIAL if thorough else _TRIAL
-    budget = max(1, min(trial, int(_TRIAL_SECONDS / one))) | 1
+    trial = min(_LONG_TRIAL, limit // 16) if thorough else _TRIAL  # four times that is what a trial takes at most
+    budget = max(1, min(_LONG_LOOP if thorough else _TRIAL, int(_TRIAL_SECONDS / one))) | 1
     loops: dict[str, float] = {}
     for kind in session.launches.loops if thorough else (form,):
         try:

@@ -35,9 +35,10 @@ def _mixing(items: int) -> StateProgram:
     )
 
 
-def _expected(items: int, salts: list[int]) -> _Words:
+def _expected(of: Session | StateProgram, salts: list[int]) -> _Words:
     """The state after as many iterations as there are salts."""
-    x = np.arange(items, dtype="u4")
+    program = of.program if isinstance(of, Session) else of
+    x = np.arange(program.items, dtype="u4")
     for iteration, salt in enumerate(salts):
         x = x * np.uint32(3) + np.roll(x, -1) + np.uint32(salt + iteration)
     return x
@@ -52,9 +53,9 @@ class ChainTests(StrategyPart):
             pytest.skip(f"{device.spec} takes launches one by one")
 
     @pytest.fixture
-    def session(self, cache: ProgramCache) -> Iterator[Session]:
-        """Of a state of 1,500 items: more than one group."""
-        program = _mixing(1500)
+    def session(self, device: Device, cache: ProgramCache) -> Iterator[Session]:
+        """Of a state with more items than a link has work-items."""
+        program = _mixing(300_000 if device.info.is_gpu else 5_000)
         opened = Session(cache, program, InitialState.of(program), RunOptions())
         yield opened
         opened.close()
@@ -73,7 +74,7 @@ class ChainTests(StrategyPart):
             session.synchronize()
             assert session.iteration == done
             np.testing.assert_array_equal(
-                session.state.copy(0)["x"].numpy(), _expected(1500, [5] * done), err_msg=f"{kind} {count} to {done}"
+                session.state.copy(0)["x"].numpy(), _expected(session, [5] * done), err_msg=f"{kind} {count} to {done}"
             )
 
     def test_a_chain_commits_twice_and_what_it_read_stays_until_then(self, session: Session) -> None:
@@ -85,7 +86,7 @@ class ChainTests(StrategyPart):
         session.synchronize()
         assert session.generation == before + 4 and session.iteration == 17
         half = session.state.arrays[1 - session.state.current]["x"].numpy()  # what the last commit began with
-        np.testing.assert_array_equal(half, _expected(1500, [5] * 13))
+        np.testing.assert_array_equal(half, _expected(session, [5] * 13))
 
     def test_what_is_steered_reaches_every_copy(self, session: Session) -> None:
         session.chain(6)
@@ -93,7 +94,7 @@ class ChainTests(StrategyPart):
         session.state.write({"salt": [9]})
         session.chain(10)
         session.synchronize()
-        expected = _expected(1500, [5] * 6 + [9] * 10)
+        expected = _expected(session, [5] * 6 + [9] * 10)
         np.testing.assert_array_equal(session.state.copy(0)["x"].numpy(), expected)
 
     def test_a_long_run_is_exact_wherever_it_must_stop(self, cache: ProgramCache, tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ class ChainTests(StrategyPart):
             path, cache, program, 4321, "auto", **{k: v for k, v in options.items() if k != "checkpoint"}
         ) as done:
             salts = [5 + iteration // 1000 for iteration in range(4321)]
-            np.testing.assert_array_equal(done.state["x"].numpy(), _expected(60, salts))
+            np.testing.assert_array_equal(done.state["x"].numpy(), _expected(program, salts))
         assert list(shown) == [1000, 2000, 3000, 4000]
         for iteration, x in shown.items():
-            np.testing.assert_array_equal(x, _expected(60, salts[:iteration]))
+            np.testing.assert_array_equal(x, _expected(program, salts[:iteration]))
