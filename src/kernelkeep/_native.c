@@ -1,8 +1,8 @@
-/* A C function with all its arguments bound, callable from Python.
+/* Launches that go from Python into a driver without looking anything up or running a line of bytecode.
  *
- * This is all that is native in kernelkeep: a prepared launch goes from Python into the driver without looking anything up,
- * converting anything or running a line of bytecode. `devices/cuda/prepared.py` has the twin in plain Python, which is used
- * where this module was not built.
+ * `BoundCall` is a C function with all its arguments bound: a prepared launch. `CheckedLaunch` checks and packs
+ * the arguments of a kernel and launches it. `devices/cuda/prepared.py` and `devices/cuda/program.py` have the twins in plain
+ * Python, which are used where this module was not built.
  *
  *     class Launch(BoundCall):
  *         def call_failed(self, status): ...       # called when the function returns anything but 0
@@ -17,6 +17,9 @@
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
+#include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -39,14 +42,15 @@ typedef struct {
     Function function; /* NULL: unbound */
     U arguments[MOST];
     Py_ssize_t calls; /* under way, in any thread; atomic */
+    vectorcallfunc vectorcall;
 } BoundCall;
 
 static PyObject *
-call(PyObject *self, PyObject *args, PyObject *kwargs)
+call(PyObject *self, PyObject *const *Py_UNUSED(args), size_t count, PyObject *names)
 {
     BoundCall *bound = (BoundCall *)self;
     int status = -1;
-    if (PyTuple_GET_SIZE(args) || (kwargs != NULL && PyDict_GET_SIZE(kwargs))) {
+    if (PyVectorcall_NARGS(count) || (names != NULL && PyTuple_GET_SIZE(names))) {
         PyErr_SetString(PyExc_TypeError, "everything is bound already: a prepared launch is called without arguments");
         return NULL;
     }
@@ -71,6 +75,15 @@ call(PyObject *self, PyObject *args, PyObject *kwargs)
     PyObject *result = PyObject_CallMethod(self, "call_failed", "i", status);
     __atomic_fetch_sub(&bound->calls, 1, __ATOMIC_ACQ_REL);
     return result;
+}
+
+static PyObject *
+new_bound_call(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
+{
+    BoundCall *bound = (BoundCall *)type->tp_alloc(type, 0);
+    if (bound != NULL)
+        bound->vectorcall = call;
+    return (PyObject *)bound;
 }
 
 static PyObject *
@@ -118,17 +131,244 @@ static PyTypeObject BoundCallType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kernelkeep._native.BoundCall",
     .tp_doc = PyDoc_STR("A C function with all its arguments bound."),
     .tp_basicsize = sizeof(BoundCall),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .tp_new = PyType_GenericNew,
-    .tp_call = call,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_new = new_bound_call,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(BoundCall, vectorcall),
     .tp_methods = methods,
     .tp_getset = getset,
+};
+
+/* --- a kernel's launch with new arguments
+ *
+ *     launch = CheckedLaunch(cuLaunchKernel, function, stream, "QQfi", (0, 8, 16, 20), 24, checks, Array, device, slow)
+ *     launch((x, y, a, n), (4, 1, 1, 256, 1, 1))          # the arguments, the grid and the group
+ *
+ * The codes are those of Python's `struct`. `checks` has for each buffer its dtype, or None for any, and for each scalar the NumPy
+ * type it has. An argument is taken here if it is what it usually is: an open array of this device, which no other library uses,
+ * with that dtype; a NumPy scalar of that type; a Python number that fits. With anything else, and where the driver refuses,
+ * `slow(arguments, shape)` is called instead, which says what is wrong. Each call packs into memory of its own: no lock. */
+
+#define MOST_PARAMETERS 64
+#define MOST_BYTES 4096
+
+typedef struct {
+    PyObject_HEAD
+    Function function;
+    U kernel, stream;
+    Py_ssize_t count, nbytes;
+    PyTypeObject *array;
+    Py_ssize_t device_at, dtype_at, ready_at; /* where these slots are in an array */
+    PyObject *device, *checks, *slow;
+    vectorcallfunc vectorcall;
+    char codes[MOST_PARAMETERS];
+    char is_buffer[MOST_PARAMETERS];
+    uint16_t offsets[MOST_PARAMETERS];
+} CheckedLaunch;
+
+#define SLOT(object, at) (*(PyObject **)((char *)(object) + (at)))
+
+/* The handle of an array that may be used without further checks, or NULL. */
+static PyObject *
+handle_of(const CheckedLaunch *checked, PyObject *value, PyObject *dtype)
+{
+    if (Py_TYPE(value) != checked->array || SLOT(value, checked->device_at) != checked->device ||
+        (dtype != Py_None && SLOT(value, checked->dtype_at) != dtype))
+        return NULL;
+    PyObject *ready = SLOT(value, checked->ready_at);
+    return ready != NULL && PyLong_Check(ready) ? ready : NULL;
+}
+
+/* Write a scalar; 0 if it is not what it usually is. No exception is left. */
+static int
+pack_scalar(char code, PyObject *value, PyObject *type, unsigned char *to)
+{
+    const int exact = (PyObject *)Py_TYPE(value) == type; /* then it fits */
+    if (code == 'f' || code == 'd') {
+        if (!exact && !PyFloat_CheckExact(value))
+            return 0;
+        const double number = PyFloat_AsDouble(value);
+        const float single = (float)number;
+        if (!exact && code == 'f' && isinf(single) && !isinf(number))
+            return 0; /* too large */
+        memcpy(to, code == 'f' ? (const void *)&single : (const void *)&number, code == 'f' ? 4 : 8);
+        return 1;
+    }
+    if (!exact && !PyLong_CheckExact(value))
+        return 0;
+    const size_t size = strchr("Qq", code) ? 8 : strchr("Ii", code) ? 4 : strchr("Hh", code) ? 2 : 1;
+    if (exact) {
+        const unsigned long long number = PyLong_AsUnsignedLongLongMask(value); /* by __index__ */
+        memcpy(to, &number, size);
+        return 1;
+    }
+    int overflow;
+    const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    const int is_signed = strchr("qihb", code) != NULL;
+    const long long most = size == 8 ? INT64_MAX : (1LL << (8 * size - is_signed)) - 1;
+    if (overflow || number > most || number < (is_signed ? -most - 1 : 0))
+        return 0;
+    memcpy(to, &number, size);
+    return 1;
+}
+
+static PyObject *
+launch(PyObject *self, PyObject *const *args, size_t flags, PyObject *names)
+{
+    CheckedLaunch *checked = (CheckedLaunch *)self;
+    _Alignas(16) unsigned char buffer[MOST_BYTES];
+    PyObject *held[MOST_PARAMETERS]; /* another thread may close an array while this one is in the driver */
+    U shape[6];
+    int status = -1;
+    if (PyVectorcall_NARGS(flags) != 2 || names != NULL || !PyTuple_Check(args[1]) || PyTuple_GET_SIZE(args[1]) != 6) {
+        PyErr_SetString(PyExc_TypeError, "a launch takes its arguments and its shape");
+        return NULL;
+    }
+    if (!PyTuple_CheckExact(args[0]) || PyTuple_GET_SIZE(args[0]) != checked->count)
+        return PyObject_Vectorcall(checked->slow, args, 2, NULL);
+    for (int i = 0; i < 6; i++)
+        shape[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args[1], i));
+    if (PyErr_Occurred())
+        return NULL;
+    Py_ssize_t i, holds = 0;
+    for (i = 0; i < checked->count; i++) {
+        PyObject *value = PyTuple_GET_ITEM(args[0], i), *check = PyTuple_GET_ITEM(checked->checks, i);
+        unsigned char *to = buffer + checked->offsets[i];
+        if (checked->is_buffer[i]) {
+            PyObject *handle = handle_of(checked, value, check);
+            if (handle == NULL)
+                break;
+            const unsigned long long address = PyLong_AsUnsignedLongLongMask(handle);
+            memcpy(to, &address, 8);
+            held[holds++] = Py_NewRef(handle);
+        } else if (!pack_scalar(checked->codes[i], value, check, to))
+            break;
+    }
+    if (i == checked->count && !PyErr_Occurred()) {
+        size_t nbytes = (size_t)checked->nbytes;
+        void *extra[] = {(void *)1, buffer, (void *)2, &nbytes, NULL}; /* CU_LAUNCH_PARAM_BUFFER_POINTER, …_SIZE, …_END */
+        Py_BEGIN_ALLOW_THREADS
+        status = checked->function(checked->kernel, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], 0,
+                                   checked->stream, 0, (U)(uintptr_t)extra);
+        Py_END_ALLOW_THREADS
+    }
+    while (holds)
+        Py_DECREF(held[--holds]);
+    if (status == 0)
+        Py_RETURN_NONE;
+    PyErr_Clear();
+    return PyObject_Vectorcall(checked->slow, args, 2, NULL);
+}
+
+/* Where a slot of a class is; -1 with an exception if it has none. */
+static Py_ssize_t
+slot_at(PyTypeObject *type, const char *name)
+{
+    PyObject *descriptor = PyObject_GetAttrString((PyObject *)type, name);
+    if (descriptor == NULL)
+        return -1;
+    Py_ssize_t at = -1;
+    if (Py_TYPE(descriptor) == &PyMemberDescr_Type)
+        at = ((PyMemberDescrObject *)descriptor)->d_member->offset;
+    else
+        PyErr_Format(PyExc_TypeError, "%s is no slot of %s", name, type->tp_name);
+    Py_DECREF(descriptor);
+    return at;
+}
+
+static PyObject *
+new_checked_launch(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    unsigned long long function, kernel, stream;
+    const char *codes;
+    Py_ssize_t count, nbytes;
+    PyObject *offsets, *checks, *array, *device, *slow;
+    if (!PyArg_ParseTuple(args, "KKKs#O!nO!O!OO", &function, &kernel, &stream, &codes, &count, &PyTuple_Type, &offsets, &nbytes,
+                          &PyTuple_Type, &checks, &PyType_Type, &array, &device, &slow))
+        return NULL;
+    if (count > MOST_PARAMETERS || nbytes > MOST_BYTES || PyTuple_GET_SIZE(offsets) != count ||
+        PyTuple_GET_SIZE(checks) != count || strspn(codes, "QqIiHhBbfd") != (size_t)count) {
+        PyErr_SetString(PyExc_ValueError, "too many parameters, or one that cannot be packed");
+        return NULL;
+    }
+    CheckedLaunch *checked = (CheckedLaunch *)type->tp_alloc(type, 0);
+    if (checked == NULL)
+        return NULL;
+    checked->function = (Function)(uintptr_t)function;
+    checked->kernel = kernel;
+    checked->stream = stream;
+    checked->count = count;
+    checked->nbytes = nbytes;
+    checked->array = (PyTypeObject *)Py_NewRef(array);
+    checked->device = Py_NewRef(device);
+    checked->checks = Py_NewRef(checks);
+    checked->slow = Py_NewRef(slow);
+    checked->vectorcall = launch;
+    checked->device_at = slot_at(checked->array, "device");
+    checked->dtype_at = slot_at(checked->array, "dtype");
+    checked->ready_at = slot_at(checked->array, "ready");
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const long offset = PyLong_AsLong(PyTuple_GET_ITEM(offsets, i));
+        if (!PyErr_Occurred() && (offset < 0 || offset + 8 > MOST_BYTES))
+            PyErr_SetString(PyExc_ValueError, "an offset is out of range");
+        checked->offsets[i] = (uint16_t)offset;
+        checked->codes[i] = codes[i];
+        checked->is_buffer[i] = codes[i] == 'Q' && !PyType_Check(PyTuple_GET_ITEM(checks, i));
+    }
+    if (PyErr_Occurred()) {
+        Py_DECREF(checked);
+        return NULL;
+    }
+    return (PyObject *)checked;
+}
+
+static int
+traverse_checked_launch(PyObject *self, visitproc visit, void *arg)
+{
+    CheckedLaunch *checked = (CheckedLaunch *)self;
+    Py_VISIT(checked->array);
+    Py_VISIT(checked->device);
+    Py_VISIT(checked->checks);
+    Py_VISIT(checked->slow);
+    return 0;
+}
+
+static int
+clear_checked_launch(PyObject *self)
+{
+    CheckedLaunch *checked = (CheckedLaunch *)self;
+    Py_CLEAR(checked->array);
+    Py_CLEAR(checked->device);
+    Py_CLEAR(checked->checks);
+    Py_CLEAR(checked->slow);
+    return 0;
+}
+
+static void
+dealloc_checked_launch(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    clear_checked_launch(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyTypeObject CheckedLaunchType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kernelkeep._native.CheckedLaunch",
+    .tp_doc = PyDoc_STR("Checks and packs the arguments of a kernel and launches it."),
+    .tp_basicsize = sizeof(CheckedLaunch),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC,
+    .tp_new = new_checked_launch,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(CheckedLaunch, vectorcall),
+    .tp_traverse = traverse_checked_launch,
+    .tp_clear = clear_checked_launch,
+    .tp_dealloc = dealloc_checked_launch,
 };
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "kernelkeep._native",
-    .m_doc = "A C function with all its arguments bound, callable from Python.",
+    .m_doc = "Launches that go from Python into a driver without a line of bytecode.",
     .m_size = -1,
 };
 
@@ -141,7 +381,7 @@ PyInit__native(void)
 #ifdef Py_GIL_DISABLED
     PyUnstable_Module_SetGIL(made, Py_MOD_GIL_NOT_USED);
 #endif
-    if (PyModule_AddType(made, &BoundCallType) < 0) {
+    if (PyModule_AddType(made, &BoundCallType) < 0 || PyModule_AddType(made, &CheckedLaunchType) < 0) {
         Py_DECREF(made);
         return NULL;
     }

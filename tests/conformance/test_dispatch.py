@@ -57,13 +57,16 @@ class TestCUDAInPlainPython(RevokedTests, UpdateTests, PreparedTests):
     @classmethod
     def plain(cls) -> Iterator[None]:
         """KERNELKEEP_NATIVE=0, read anew."""
+        from kernelkeep.devices.cuda.native import launch_addresses
         from kernelkeep.devices.cuda.prepared import _native_prepared
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("KERNELKEEP_NATIVE", "0")
             _native_prepared.cache_clear()
+            launch_addresses.cache_clear()
             yield
         _native_prepared.cache_clear()
+        launch_addresses.cache_clear()
 
     def test_the_plain_implementation_is_used(self, device: kk.Device, saxpy: kk.Kernel) -> None:
         from kernelkeep.devices.cuda.prepared import PlainPrepared

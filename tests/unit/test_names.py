@@ -26,6 +26,9 @@ FOREIGN = {"_exit", "_replace", "_fields", "_C", "_cuda_getCurrentRawStream", "_
            "_set_arg_buf", "_set_arg_multi", "_set_arg_buf_multi", "_condition"}  # fmt: skip
 
 
+MODULES_IN_C = ("_caller", "_copying", "_digest", "_guard", "_leases", "_native", "_ring")
+
+
 def names_in(path: Path) -> Iterator[str]:
     """Each string literal that is a backend's or language's name and stands where it should not, as `file:line`."""
     where = str(path.relative_to(PACKAGE))
@@ -77,12 +80,7 @@ def private_uses(text: str, where: str) -> Iterator[str]:
             yield f"{where}:{node.lineno} uses {ast.unparse(node)}"
         elif isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("kernelkeep")):
             for alias in node.names:
-                if _is_private(alias.name) and alias.name not in (
-                    "_native",
-                    "_ring",
-                    "_guard",
-                    "_copying",
-                ):  # the modules in C
+                if _is_private(alias.name) and alias.name not in MODULES_IN_C:
                     yield f"{where}:{node.lineno} imports {alias.name}"
 
 

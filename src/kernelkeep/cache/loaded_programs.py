@@ -1,8 +1,8 @@
 """Programs loaded on the device. Those in use stay; idle ones are evicted, least recently used first.
 
-The hot path takes no lock. It counts: each `LoadedProgram` has a counter of uses begun and one of uses ended, and `next` on an
-`itertools.count` is atomic, also on a free-threaded Python from 3.14 on. Who takes a program counts first and then looks whether
-it is `evicted`; who evicts it sets `evicted` first and then counts as well. So one of the two sees the other:
+The hot path takes no lock. It counts: each `LoadedProgram` has a counter of uses begun and one of uses ended, and counting is
+atomic: in C, and with `itertools.count`, also on a free-threaded Python from 3.14 on. Who takes a program counts first and then
+looks whether it is `evicted`; who evicts it sets `evicted` first and then counts as well. So one of the two sees the other:
 
     a lease     begin()         evicted? Then end(), and look it up again.
     an eviction evicted = True  end(), begin(): as many ended as begun? Then nobody uses it. Else evicted = False.
@@ -15,10 +15,11 @@ One more counter is both the clock of the LRU order and the count of hits.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol
+
+from .native import new_counter
 
 _ALIASES = 8  # how many different `Source` objects of one program are remembered for the hot path
 
@@ -61,8 +62,8 @@ class LoadedProgram:
         self.on_release: Callable[[LoadedProgram], None] | None = None
         self.save_state = save_state
         self.evicted = False
-        self.begin = itertools.count().__next__
-        self.end = itertools.count().__next__
+        self.begin = new_counter()
+        self.end = new_counter()
         self.release_lock = threading.Lock()  # on a free-threaded Python, for two threads that release one lease
 
     def hold(self) -> bool:
@@ -94,13 +95,27 @@ class LoadedPrograms:
     leases are released.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_by_digest",
+        "_bytes",
+        "_lock",
+        "_ticks_of_no_hit",
+        "evictions",
+        "hot",
+        "max_bytes",
+        "max_programs",
+        "next_tick",
+        "over",
+    )
+
     def __init__(self, max_programs: int, max_bytes: int | None) -> None:
         self.max_programs = max_programs
         self.max_bytes = max_bytes
         self.over = False
         self.evictions = 0
         self.hot: dict[Hashable, LoadedProgram] = {}
-        self.next_tick = itertools.count().__next__
+        self.next_tick = new_counter()
         self._ticks_of_no_hit = 0
         self._by_digest: dict[str, LoadedProgram] = {}
         self._bytes = 0

@@ -28,6 +28,7 @@ from ..programs.source import Source, not_a_source, wrong_language
 from ..storage.private import Trust
 from ..weak_set import WeakSet
 from .chain import TierChain
+from .hot_path import HotLookup
 from .key import Key, digest_once, key_of
 from .lease import Lease, lease_on
 from .lifetime_counts import LifetimeCounts
@@ -57,7 +58,7 @@ class _Closable(Protocol):
     def close(self) -> None: ...
 
 
-class ProgramCache:
+class ProgramCache(HotLookup):
     """Compiled programs of one device, in memory, on disk and in shared stores. Safe under threads, processes and `kill -9`.
 
     `max_programs` (100) and `max_bytes` bound what is loaded, `max_disk_bytes` (1 GiB) the whole cache folder. A folder that
@@ -128,9 +129,7 @@ class ProgramCache:
         # Not a method: a cache that refers to itself would be freed late, and its programs with it.
         self._counts = partial(_read_counts, self._counters, self.loaded, self.chain)
         self._lifetime = LifetimeCounts(self._counts, self.disk)
-        # The hot path's own names: a lookup and a tick.
-        self._hot = self.loaded.hot
-        self._tick = self.loaded.next_tick
+        self.bind_hot(self.loaded.hot, self.loaded.next_tick)
         # What the layers above keep with the cache, by keys of their own. Emptied when it is closed.
         self.memo: dict[Any, Any] = {}
         self._named_ahead = False  # whether a program that was compiled ahead was loaded by its name
@@ -142,28 +141,16 @@ class ProgramCache:
 
     # --- looking up
 
-    def get(self, source: Source | PortableKernel) -> Lease:
-        """A lease on the loaded program. Compiles at most once per key, whoever asks, wherever.
+    if TYPE_CHECKING:  # `HotLookup` has it, in C or in Python
 
-        Raises `CompileError` with the compiler's log, to everyone who waited for it; nothing is cached then.
-        """
-        try:
-            loaded = self._hot.get(source)
-        except TypeError:  # not hashable, so not a source: `identify` says so
-            loaded = None
-        if loaded is not None:
-            loaded.begin()  # first this, then a look at `evicted`: see `loaded_programs`
-            if loaded.evicted:
-                loaded.end()
-                return self._get_slowly(source)
-            loaded.tick = self._tick()
-            lease = Lease()  # `lease_on` without its call
-            lease.held = loaded
-            lease.origin = "memory"
-            return lease
-        return self._get_slowly(source)
+        def get(self, source: Source | PortableKernel) -> Lease:
+            """A lease on the loaded program. Compiles at most once per key, whoever asks, wherever.
 
-    def _get_slowly(self, asked: Source | PortableKernel) -> Lease:
+            Raises `CompileError` with the compiler's log, to everyone who waited for it; nothing is cached then.
+            """
+
+    def get_slowly(self, asked: Source | PortableKernel) -> Lease:
+        """A lease on a program that the hot path does not find."""
         source, digest = self.identify(asked)
         loaded = self.loaded.hold(digest, asked)
         if loaded is None:
@@ -177,7 +164,7 @@ class ProgramCache:
             if not leading:
                 self._counters.add(waits=1)
                 self.loaded.remember(loaded, asked)
-        loaded.tick = self._tick()
+        loaded.tick = self.loaded.next_tick()
         return lease_on(loaded, "memory")
 
     def get_saved(self, digest: str, name: str, place: Place | None = None) -> Lease:

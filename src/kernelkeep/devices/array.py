@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .recycling import Recycler
 
 _HOST = (1, 0)  # kDLCPU, as DLPack names the host's memory
+# NumPy's own object for each of its types. An equal dtype may be another object, and a launch looks whether it is this one.
+_DTYPES = {dtype: dtype for dtype in map(np.dtype, "?bBhHiIqQlLefdFD")}
 
 
 class ArrayObserver(Protocol):
@@ -70,7 +72,7 @@ class Array:
     ) -> None:
         self.device = device
         self.shape = shape
-        self.dtype = dtype
+        self.dtype = _DTYPES.get(dtype, dtype)
         self.nbytes = math.prod(shape) * dtype.itemsize
         self.handle = handle
         self.peers = peers

@@ -96,6 +96,10 @@ class Kernel(ABC):
         """Code for the usual launch, where it is measurably quicker than `enqueue`; None where it is not."""
         return None
 
+    def native_launcher(self, slow: Launcher) -> Launcher | None:
+        """`slow`, which checks and launches, for the usual arguments and without Python; None if the backend has none."""
+        return None
+
     def count_resident_groups(self, items: int, shared_bytes: int) -> int:
         """How many groups of `items` work-items the device holds at once; for devices with cooperative launches."""
         raise NotImplementedError(f"{self.device.spec} has cooperative launches and does not count resident groups")
@@ -123,11 +127,14 @@ class Kernel(ABC):
         other libraries are among the arguments, the launch comes after what they have under way on their current stream,
         and before what they do next; `ordered=False` leaves that to you.
         """
-        try:
-            # The classes are part of the key because 4.0 == 4, but 4.0 is not a valid grid.
-            shape = self._shapes.get((grid, group, grid.__class__, group.__class__))
-        except TypeError:  # a list
-            shape = None
+        if group is None and grid.__class__ is int:
+            shape = self._shapes.get(grid)
+        else:
+            try:
+                # The classes are part of the key because 4.0 == 4, but 4.0 is not a valid grid.
+                shape = self._shapes.get((grid, group, grid.__class__, group.__class__))
+            except TypeError:  # a list
+                shape = None
         if shape is None:
             shape = self.check_shape(grid, group)
         if queue is None and not shared_bytes and not cooperative and ordered:
@@ -217,7 +224,8 @@ class Kernel(ABC):
                 if code is None:
                     self._launcher = self._launch_checked
                 else:
-                    self._launcher = launcher(self.device, self.name, self.params or (), code.lines, code.names)
+                    slow = launcher(self.device, self.name, self.params or (), code.lines, code.names)
+                    self._launcher = self.native_launcher(slow) or slow
             return self._launcher
 
     def _launch_checked(self, args: tuple[Any, ...], shape: Any) -> None:
@@ -238,7 +246,8 @@ class Kernel(ABC):
         if isinstance(grid, int | tuple) and (group is None or isinstance(group, int | tuple)):
             if len(self._shapes) >= _SHAPES_KEPT:
                 self._shapes.clear()
-            self._shapes[grid, group, grid.__class__, group.__class__] = shape
+            key = grid if group is None and grid.__class__ is int else (grid, group, grid.__class__, group.__class__)
+            self._shapes[key] = shape
         return shape
 
     def _check_group(self, group: Any) -> tuple[int, int, int]:
@@ -261,7 +270,7 @@ class Kernel(ABC):
     # --- closing
 
     def raise_closed(self) -> NoReturn:
-        """Raise the `DeviceError` that says whether the device or the program is closed."""
+        """Raise the `DeviceError` for a closed device or program."""
         self.device.check_open()
         raise DeviceError(f"the program of kernel {self.name} is closed")
 

@@ -12,11 +12,13 @@ from typing import Any
 import msgspec
 
 from ...errors import ArgumentError, DeviceError
+from ...programs.portable_source import PortableSource
 from ...programs.signature import KernelSignature, declared, declared_kernel, read_heads, same_kernel
 from ...programs.source import Source
 from ...programs.translation_unit import compile_error, translation_unit
 from ..binary import Binary
 from .bindings import load_bindings
+from .early_start import WAITS_FIRST, waits_first, with_early_start
 from .toolkit import find_toolkit
 
 _COMPLAINT = re.compile(r"\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<message>[^\n]*)")
@@ -33,8 +35,10 @@ def compile_for(source: Source, architecture: str) -> bytes:
         raise ArgumentError(f"architecture must be like sm_90, got {architecture!r}")
     toolkit = find_toolkit()  # raises a clear error if there is no NVRTC
     nvrtc = load_bindings("nvrtc")
-    text = translation_unit(source).encode()
-    status, program = nvrtc.nvrtcCreateProgram(text, f"{source.name}.cu".encode("utf-8", "replace"), 0, [], [])
+    text = translation_unit(source)
+    if isinstance(source, PortableSource):
+        text = with_early_start(text, architecture)
+    status, program = nvrtc.nvrtcCreateProgram(text.encode(), f"{source.name}.cu".encode("utf-8", "replace"), 0, [], [])
     _check_nvrtc(nvrtc, status)
     try:
         form, target = _target(nvrtc, architecture)
@@ -51,7 +55,8 @@ def compile_for(source: Source, architecture: str) -> bytes:
             payload = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    return Binary("cuda", form, _signatures(source, payload, form), payload, source.name).encode()
+    numbers = {WAITS_FIRST: 1} if form == "cubin" and waits_first(payload) else {}
+    return Binary("cuda", form, _signatures(source, payload, form), payload, source.name, numbers).encode()
 
 
 def _target(nvrtc: Any, architecture: str) -> tuple[str, str]:

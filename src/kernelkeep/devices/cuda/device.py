@@ -30,11 +30,12 @@ from .architectures import fingerprints_for
 from .capabilities import read_capabilities
 from .code_loading import load_library, prepare_for_residents
 from .context import Current, Discarded, Events
+from .cubin import is_whole_cubin
 from .driver import count_devices, info_of, load_driver
 from .guests import CudaGuests
 from .lanes import CudaLanes
 from .pinned import pinned_array
-from .program import CudaProgram, is_whole_cubin
+from .program import CudaProgram
 from .replay import CudaReplay
 from .residents import Residents
 from .streams import Streams

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from ... import settings
 from ..prepared import LaunchOptions, Prepared
 from .guests import guests_wait, wait_for_guests
+from .native import launch_addresses
 from .packing import as_bytes, code_of, layout_of
 from .synchronization import stream_of
 
@@ -38,6 +38,8 @@ class CudaPrepared(Prepared):
         super().__init__(kernel, args, values, shape, options)  # the buffer has addresses; `values` keeps them alive
         self._device = kernel.device
         self._library = kernel.program.hold()  # held for calls of other threads
+        # A function of the context: the driver would look it up for a kernel, which belongs to no context, at each launch.
+        self._function = kernel.program.load_kernel(kernel.cu_kernel, kernel.name)
         self._stream = stream_of(options.queue, kernel.device)
         self._fields = [(struct.Struct("<" + code_of(p)), p.slot) for p in kernel.params]
         nbytes = struct.calcsize(layout_of(kernel.params))
@@ -60,7 +62,7 @@ class CudaPrepared(Prepared):
 
     def _call(self) -> tuple[Any, tuple[Any, ...]]:
         """The driver's function by name, and everything it takes."""
-        common = (self.kernel.function, *self.shape, self.options.shared_bytes, self._stream)
+        common = (self._function, *self.shape, self.options.shared_bytes, self._stream)
         if self.options.cooperative:
             return "cuLaunchCooperativeKernel", (*common, self.pointers)
         return "cuLaunchKernel", (*common, 0, ctypes.addressof(self._extra))
@@ -120,20 +122,11 @@ class PlainPrepared(CudaPrepared):
 @cache
 def _native_prepared() -> type[CudaPrepared] | None:
     """The class that uses the C module, or None if that was not built."""
-    if not settings.native():
+    found = launch_addresses()
+    if found is None:
         return None
-    try:
-        from ..._native import BoundCall
-
-        driver = ctypes.CDLL("libcuda.so.1")
-    except (ImportError, OSError):
-        return None
-    if not hasattr(BoundCall, "calls_under_way"):  # built from an older file
-        return None
-    addresses: dict[str, int] = {
-        name: ctypes.cast(getattr(driver, name), ctypes.c_void_p).value or 0
-        for name in ("cuLaunchKernel", "cuLaunchCooperativeKernel")
-    }
+    addresses = found
+    from ..._native import BoundCall
 
     class NativePrepared(BoundCall, CudaPrepared):
         """A call in C. `BoundCall` comes first among the bases, so that a call runs no Python code."""

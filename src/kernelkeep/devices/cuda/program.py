@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import ArgumentError, BinaryRejected, DeviceError
 from ...programs.signature import KernelSignature, Parameter
+from ..arguments import Launcher
 from ..base import Binary, FastLaunch, Kernel, LaunchOptions, Program
 from .code_loading import load_function
 from .guests import guests_wait, wait_for_guests
+from .native_launch import native_launcher
 from .packing import as_bytes, layout_of
 from .prepared import CudaPrepared, new_prepared
 from .synchronization import stream_of
@@ -23,18 +25,6 @@ if TYPE_CHECKING:
     from .device import CudaDevice
 
 _DEFAULT_SHARED_BYTES = 48 * 1024  # more per group must be requested from the driver
-# 64-bit little-endian ELF for CUDA: magic, machine 190, and where its tables of segments and sections are.
-_ELF = struct.Struct("<4sBB10x2xH4x8xQQ4x2xHHHH")
-
-
-def is_whole_cubin(payload: bytes) -> bool:
-    """Whether these bytes are an ELF file for CUDA that is not cut off."""
-    if len(payload) < _ELF.size:
-        return False
-    magic, kind, order, machine, segments_at, sections_at, *sizes = _ELF.unpack_from(payload)
-    segment_size, segments, section_size, sections = sizes
-    end = max(segments_at + segment_size * segments, sections_at + section_size * sections)
-    return bool((magic, kind, order, machine) == (b"\x7fELF", 2, 1, 190) and sections and end <= len(payload))
 
 
 class _Library:
@@ -183,6 +173,9 @@ class CudaKernel(Kernel):
     def release(self) -> None:
         for name in ("_packing", "_first_packing"):
             self.__dict__.pop(name, None)
+
+    def native_launcher(self, slow: Launcher) -> Launcher | None:
+        return native_launcher(self, slow)
 
     def fast_launch(self) -> FastLaunch:
         params, packing = self.params, self._packing

@@ -13,6 +13,7 @@ from ...errors import DeviceError
 from ..array import Array
 from ..prepared import Prepared
 from ..replay import Copy, Replay, Step
+from .graph_edges import EarlyEdges
 from .guests import guests_wait, wait_for_guests
 from .prepared import CudaPrepared
 
@@ -43,18 +44,28 @@ class CudaReplay(Replay):
         device = self.device
         driver, call = device.driver, device.call
         self._graph = call(driver.cuGraphCreate, 0)
+        edges = EarlyEdges(device)
         last: list[Any] = []
+        before: Step | None = None
         for step in steps:
             if isinstance(step, Copy):
                 copied = _copy_parameters(driver, step)
                 node = call(driver.cuGraphAddMemcpyNode, self._graph, last, len(last), copied, device.cu_context)
             else:
                 assert isinstance(step, CudaPrepared)
-                node = call(driver.cuGraphAddKernelNode, self._graph, last, len(last), self._parameters(step))
+                parameters = self._parameters(step)
+                node = None
+                if isinstance(before, CudaPrepared) and edges.allowed(before, step):
+                    node = call(driver.cuGraphAddKernelNode, self._graph, [], 0, parameters)
+                    if not edges.add(self._graph, last[0], node):
+                        call(driver.cuGraphDestroyNode, node)
+                        node = None
+                if node is None:
+                    node = call(driver.cuGraphAddKernelNode, self._graph, last, len(last), parameters)
                 if step.options.cooperative:
                     self._make_cooperative(node)
                 self._nodes.setdefault(step, []).append(node)
-            last = [node]
+            last, before = [node], step
         self._executable = call(driver.cuGraphInstantiate, self._graph, 0)
         call(driver.cuGraphUpload, self._executable, self._stream)
 

@@ -4,12 +4,13 @@ A context is current in one thread, and only that thread can release it. Three d
 
 - *A context per thread, objects shared*: one thread sees another's work only after a fence and a flush at every step, loose
   uniforms of shared programs race, and Mesa 22.3 crashes when a buffer is deleted in the other context.
-- *One owner thread that others send work to*: two thread switches and the interpreter lock at every wait.
+- *One owner thread that others send work to*: two thread switches, and in Python the interpreter lock, at every wait.
 - *One context, made current for a step and released after it*: no sharing rules; a switch costs 4 to 7 µs, and more for
   what the driver must look up again.
 
-This is the third, because it is the safest. `OpenGLDevice` submits launches in batches, so a loop of launches has few steps; a
-single launch and the wait for it are two steps.
+This is the third, because it is the safest. `OpenGLDevice` submits launches in batches, so a loop of launches has few steps. A
+single launch and the wait for it are two steps; where such come in a row, the second design takes over on GPUs, a thread in C
+(`keeper.py`), until somebody needs the context for something else.
 
 A foreign context (moderngl, a window) that was current before a step is current again after it.
 """
@@ -18,13 +19,17 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
-from ...errors import DeviceError
+from ...errors import DeviceError, OutOfMemory
 from .. import forks
 from ..driver_cache import note_started
+from .calls import Recorder, make_here, new_recorder, taking_calls
+from .keeper import ContextKeeper
+from .libgl import ERROR_NAMES, library
 from .libgl import Constants as C
-from .libgl import library
+
+_IN_A_ROW = 2  # launches and waits, after which the thread that keeps the context is used
 
 
 def _devices() -> list[Any]:
@@ -77,6 +82,13 @@ class Context:
         self._depth = 0
         self._foreign: tuple[Any, Any, Any, Any] | None = None
         self._lost = ""
+        self.recorder = new_recorder(egl)
+        self._taking, self._leaving = taking_calls(egl, self._display, self._context)
+        self._in_a_row = 0  # launches and waits since a thread took the context for something else
+        self._keeper: ContextKeeper | None = None
+        # A software renderer computes inside the calls: a thread of our own would only be woken for it.
+        if not self.is_software:
+            self.keep_in_thread()
 
     def _create(self, index: int) -> Any:
         egl = self._egl
@@ -101,6 +113,11 @@ class Context:
 
     def current(self) -> Self:
         """For a `with` block with the context current in this thread; yields the GL functions."""
+        self._in_a_row = 0  # without the lock: it only decides what is faster
+        return self
+
+    def for_launch(self) -> Self:
+        """The same, for a launch or a wait."""
         return self
 
     def __enter__(self) -> Any:
@@ -134,6 +151,8 @@ class Context:
         before = egl.eglGetCurrentContext()
         if before == self._context:
             return None
+        if self._keeper is not None:
+            self._keeper.put_down()
         foreign = None
         if before:
             foreign = (egl.eglGetCurrentDisplay(), *(egl.eglGetCurrentSurface(i) for i in _SURFACES), before)
@@ -150,15 +169,75 @@ class Context:
         else:
             self._egl.eglMakeCurrent(self._display, None, None, None)
 
+    @property
+    def kept(self) -> bool:
+        """Whether recorded calls are made by the thread that keeps the context."""
+        return self._keeper is not None and not self._depth
+
+    # --- recorded calls
+
+    def keep_in_thread(self) -> None:
+        """Have a thread keep the context for launches and waits in a row, where the module in C was built."""
+        if self.recorder is not None and self._keeper is None:
+            self._keeper = ContextKeeper(self._egl, self._taking, self._leaving, self.lock)
+
+    def records_next(self) -> bool:
+        """Whether the next launch or wait is to be recorded; `for_launch()` is for one that is not.
+
+        The thread that keeps the context is for launches and waits in a row. Among copies it would only be one more thread that
+        takes the context and puts it down.
+        """
+        if self.recorder is None:
+            return False
+        if self._depth:
+            return True
+        if self._keeper is None:  # a guest's context would have to be restored
+            return not self._egl.eglGetCurrentContext()
+        self._in_a_row += 1
+        return self._in_a_row > _IN_A_ROW
+
+    def make(self, recorder: Recorder, wait: bool) -> None:
+        """Have recorded calls made: by the thread that keeps the context, or here.
+
+        The calling thread has `lock`. What failed in this or an earlier call that was not waited for is raised.
+        """
+        if self._lost:
+            raise DeviceError(self._lost)
+        if not self._context:
+            raise DeviceError("the OpenGL context is closed")
+        calls = recorder.calls
+        try:
+            if self._depth:
+                failure = make_here(calls)
+            elif self._keeper is not None:
+                failure = self._keeper.make(calls, wait)
+            else:
+                failure = make_here([*self._taking, *calls, self._leaving])
+        finally:
+            calls.clear()
+        if failure:
+            self._raise_failure(failure)
+
+    def _raise_failure(self, failure: int) -> NoReturn:
+        number = failure & 0xFFFFFFFF
+        if not number:
+            raise DeviceError("the OpenGL context cannot be made current")
+        kind = OutOfMemory if number == C.OUT_OF_MEMORY else DeviceError
+        raise kind(f"an OpenGL launch failed with {ERROR_NAMES.get(number, hex(number))}")
+
     def mark_lost(self, reason: str) -> None:
         """The context belongs to the parent of this forked process: entering it raises from now on."""
         self._lost = reason
+        if self._keeper is not None:
+            self._keeper.abandon()
 
     def close(self) -> None:
         """Destroy the context and all its objects."""
         with self.lock:
             context, self._context = self._context, None
             if context:
+                if self._keeper is not None:
+                    self._keeper.stop()
                 if self._egl.eglGetCurrentContext() == context:
                     self._egl.eglMakeCurrent(self._display, None, None, None)
                 self._egl.eglDestroyContext(self._display, context)

@@ -28,6 +28,7 @@ from ..fingerprint import cpu_vectors
 from ..memory import MemoryHandle
 from ..replay import Step
 from .buffer_part import BufferPart, name_and_offset
+from .calls import Recorder
 from .context import Context
 from .lanes import OpenGLLanes
 from .libgl import ERROR_NAMES
@@ -40,6 +41,7 @@ from .scalar_blocks import ScalarBlocks
 from .synchronization import OpenGLFence, OpenGLTimer
 
 _MAX_BATCH = 64
+_MAX_DISCARDED = 64  # objects that wait to be deleted until a thread takes the context
 # Mesa's software renderer (22.3) loads an element of a read-only buffer once, inside a loop whose condition reads it, and
 # uses 0 for it after the loop. Without `readonly` it loads it again.
 _READ_ONLY = re.compile(r"\breadonly\b(?=[^;{}()]*\bbuffer\b)")
@@ -65,7 +67,8 @@ class OpenGLDevice(Device):
         super().__init__(info, fingerprint_of(info, self.context), capabilities)
         self.driver_cache_dir = driver_cache_of(info.vendor)
         self.waiting: list[Launch] = []
-        self.batch_size = 1
+        # A software renderer computes inside the calls, so nothing begins earlier if the first launch is submitted at once.
+        self._first_batch = self.batch_size = 1 if info.is_gpu else _MAX_BATCH
         # State of the context: storage buffers by binding, and the program.
         self._bound: dict[int, int | tuple[int, ...]] = {}
         self._used = 0
@@ -156,9 +159,31 @@ class OpenGLDevice(Device):
 
     def submit(self) -> None:
         """Give the driver every waiting launch and have it begin."""
-        with self.context.current() as gl:
-            self.submit_waiting(gl)
-            gl.glFlush()
+        with self.context.lock:
+            recorder = self._recorder()
+            if recorder is not None:
+                self.submit_waiting(recorder)
+                if not self.context.kept:
+                    recorder.glFlush()  # the thread that keeps the context does it by itself
+                self.context.make(recorder, wait=False)
+                return
+            with self.context.for_launch() as gl:
+                self.submit_waiting(gl)
+                gl.glFlush()
+
+    def start_batches(self) -> None:
+        """The next launch begins early, because the device has nothing to do. The caller has the lock."""
+        self.batch_size = self._first_batch
+
+    def _recorder(self) -> Recorder | None:
+        """Where the waiting launches can be recorded; None if they are to be made in this thread. The caller has the lock."""
+        if not self.context.records_next():
+            return None
+        if self._discarded_buffers or len(self._discarded_objects) > _MAX_DISCARDED:
+            return None
+        if any(loose for _, (_, _, loose), _ in self.waiting):  # their values are floats
+            return None
+        return self.context.recorder
 
     def submit_waiting(self, gl: Any) -> None:
         """Give the driver every waiting launch. The caller has the context.
@@ -195,7 +220,7 @@ class OpenGLDevice(Device):
             buffers = ()  # or arrays closed meanwhile would stay until the next batch
             self.batch_size = min(self.batch_size * 2, _MAX_BATCH)
             self.check_errors(gl, "launching")
-        if self._discarded_buffers or self._discarded_objects:
+        if not isinstance(gl, Recorder) and (self._discarded_buffers or self._discarded_objects):
             self._delete_discarded(gl)
 
     def _delete_discarded(self, gl: Any) -> None:
@@ -258,7 +283,7 @@ class OpenGLDevice(Device):
             gl.glBindBuffer(C.COPY_READ_BUFFER, handle)
             gl.glGetBufferSubData(C.COPY_READ_BUFFER, offset, out.nbytes, out.ctypes.data)
             self.check_errors(gl, "copying to the host")
-            self.batch_size = 1
+            self.start_batches()
 
     def copy(self, target: Any, origin: Any, nbytes: int) -> None:
         (target, target_offset), (origin, offset) = name_and_offset(target), name_and_offset(origin)
@@ -292,11 +317,20 @@ class OpenGLDevice(Device):
 
     def synchronize(self) -> None:
         self.check_open()
-        with self.context.current() as gl:
-            self.submit_waiting(gl)
-            gl.glFinish()
-            self.check_errors(gl, "waiting")
-            self.batch_size = 1
+        with self.context.lock:
+            recorder = self._recorder()
+            if recorder is not None:
+                self.submit_waiting(recorder)
+                recorder.glFinish()
+                recorder.glGetError()
+                self.start_batches()
+                self.context.make(recorder, wait=True)
+                return
+            with self.context.for_launch() as gl:
+                self.submit_waiting(gl)
+                gl.glFinish()
+                self.check_errors(gl, "waiting")
+                self.start_batches()
 
     def shut_down(self) -> None:
         with self.context.current() as gl:

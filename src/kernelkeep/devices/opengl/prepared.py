@@ -49,6 +49,6 @@ class OpenGLReplay(BatchedReplay):
         self.device.waiting.extend(entries)
 
     def launch(self) -> None:
-        with self.device.context.current():
+        with self.device.context.lock:
             self.add_all()
             self.device.submit()

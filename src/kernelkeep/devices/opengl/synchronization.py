@@ -24,7 +24,7 @@ class OpenGLFence(Fence):
             device.submit_waiting(gl)
             self._sync = gl.glFenceSync(C.SYNC_GPU_COMMANDS_COMPLETE, 0)
             gl.glFlush()
-            device.batch_size = 1
+            device.start_batches()
 
     @property
     def done(self) -> bool:
