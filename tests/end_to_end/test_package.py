@@ -87,9 +87,8 @@ def test_the_wheel_has_the_package_and_nothing_else(built: dict[str, Any]) -> No
             "entry_points.txt",
         }
         stems = {PurePosixPath(found).name.split(".")[0] for found in modules}
-        assert stems == (
-            {"_caller", "_copying", "_digest", "_guard", "_leases", "_native", "_ring"} if name == "wheel" and TESTED_WITH_C else set()
-        )
+        in_c = {"_caller", "_copying", "_digest", "_guard", "_leases", "_native", "_ring"}
+        assert stems == (in_c if name == "wheel" and TESTED_WITH_C else set())
     assert built["pure"].name == f"kernelkeep-{kk.__version__}-py3-none-any.whl"
 
 
