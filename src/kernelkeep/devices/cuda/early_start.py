@@ -14,7 +14,7 @@ from .cubin import machine_codes
 
 WAITS_FIRST = "waits_first"  # among the numbers of a binary: `waits_first` confirmed its kernels
 _FIRST_ARCHITECTURE = 90
-# Without griddepcontrol.launch_dependents: the next kernel is set up as groups of this one end. Set up as soon as all of them run,
+# Without griddepcontrol.launch_dependents: the next one is set up as groups of this one end. Set up as soon as all of these run,
 # a kernel of 4,096 groups took half as long again.
 _PROLOGUE = ' asm volatile("griddepcontrol.wait;" ::: "memory");'
 _HEAD = re.compile(r'(extern "C" __global__ void __launch_bounds__\(\d+\)\n\w+\([^{};]*\) \{)$', re.MULTILINE)
