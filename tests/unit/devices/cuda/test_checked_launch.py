@@ -45,7 +45,8 @@ class Setting:
 
     def __init__(self, scalar: str = "f4", status: int = 0) -> None:
         self.device: Any = object()
-        self.driver, self.slow = Driver(status), []
+        self.driver = Driver(status)
+        self.slow: list[Any] = []
         checks = (np.dtype("f4"), None, np.dtype(scalar).type)
         code = CODES[scalar]
         self.layout = struct.Struct(f"<QQ{code}")
