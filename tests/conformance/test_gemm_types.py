@@ -126,7 +126,7 @@ class TestCUDA(GemmTypeTests):
         if not device.capabilities.tile_products:
             pytest.skip(f"{device.info.name} multiplies no tiles")
 
-    @pytest.mark.parametrize("kind", ["float16", "bfloat16", "tf32"])
+    @pytest.mark.parametrize("kind", ["float16", "bfloat16", "tf32", "float32"])
     def test_variants_for_tensor_cores(
         self, device: kk.Device, cache: kk.ProgramCache, tensor_cores: None, kind: str
     ) -> None:

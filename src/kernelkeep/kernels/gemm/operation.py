@@ -12,7 +12,7 @@ from ..operands import device_of, like_input, output_array, to_device
 from ..plan import Plan, bound_operand
 from ..ready import ReadyCall, keep_ready
 from ..templates import KernelTemplates
-from .elements import Element, element_of, float32_template, from_words, words_of
+from .elements import Element, element_of, float32_kinds, float32_template, from_words, words_of
 from .reference import reference, work
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ GEMM = KernelTemplates(
     work=work,
     example={"m": 4, "n": 4, "k": 4},
     module_of=float32_template,
+    kinds=float32_kinds,
 )
 
 
