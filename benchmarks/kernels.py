@@ -73,7 +73,7 @@ class Problem(NamedTuple):
 
     def tuned(self, device: kk.Device) -> Tuned:
         """The kernel's variants for a device."""
-        return find_kernel(self.kernel).tuned_for(device)
+        return find_kernel(self.kernel).tuned_for(device, self.sizes)
 
 
 def gemm_of(m: int, n: int, k: int) -> Problem:
@@ -147,7 +147,7 @@ def our_side(cache: kk.ProgramCache, problem: Problem, operands: tuple[Host, Hos
     args = [
         given[p.name] if p.name in given else template.scalar(p.name, values) for p in template.params(device.language)
     ]
-    prepared = kernel.prepare(launch.grid, args, launch.group)
+    prepared = kernel.prepare(launch.grid, args, launch.group, shared_bytes=launch.shared_bytes)
     for array in (a, b, out):
         stack.callback(array.close)
 

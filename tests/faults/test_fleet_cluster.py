@@ -191,7 +191,7 @@ def test_problems_are_tuned_one_on_each_machine_and_shared(
     assert len({part["where"] for part in found["parts"]}) == 2
     assert all(part["result"]["measured"] == 2 for part in found["parts"])
     with kk.open_device(pocl) as device, kk.ProgramCache(device, folder / "cache") as cache:
-        tuned = find_kernel(kernel).tuned_for(device)
+        tuned = find_kernel(kernel).tuned_for(device, None)
         assert {tuned.select(cache, {"n": n}).basis for n in (3000, 5000)} == {"exact"}, "brought here"
     with Records(None) as records:
         take_from(store, records)

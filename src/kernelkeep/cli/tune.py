@@ -174,12 +174,13 @@ def _tune(
         tried += 1
 
     with open_device(device, cache_dir=cache_dir) as opened, ProgramCache(opened, cache_dir) as cache:
-        tuned = entry.tuned_for(opened)
+        tuned = entry.tuned_for(opened, None)
         records, digest = tuned.records(cache), opened.fingerprint.digest
         if stores is not None and not force:
             _take(records, stores, tuned.name, digest, as_json)
         try:
             for problem in problems:
+                tuned = entry.tuned_for(opened, problem)
                 report = tuned.tune(cache, problem, budget, progress=not as_json, listen=count, force=force)
                 reports.append(report)
                 if not as_json:

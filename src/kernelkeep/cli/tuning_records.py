@@ -27,13 +27,13 @@ def select_variants(
 ) -> None:
     """Say which variant would run for each problem, and why."""
     with open_device(device, cache_dir=cache_dir) as opened, ProgramCache(opened, cache_dir) as cache:
-        tuned = entry.tuned_for(opened)
+        tuned = entry.tuned_for(opened, None)
         if not problems:
             known = known_problems(tuned.records(cache), tuned.name, opened.fingerprint.digest)
             problems = [one.problem for one in known] or list(entry.problems)
         if not problems:
             raise ArgumentError(f"nothing is known of {entry.name} yet: give --problem NAME=VALUE,NAME=VALUE")
-        found = [(problem, _selection(tuned, cache, problem)) for problem in problems]
+        found = [(problem, _selection(entry.tuned_for(opened, problem), cache, problem)) for problem in problems]
         spec = opened.spec
     failed = any(isinstance(selection, VariantError) for _, selection in found)
     if as_json:

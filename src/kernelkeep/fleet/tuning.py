@@ -106,7 +106,7 @@ def tune_part(order: _Order, slot: Slot, tell: Tell) -> TunedProblem:
         entry = find_kernel(name)
         with open_device(slot.device, cache_dir=slot.cache_dir) as opened:
             with ProgramCache(opened, slot.cache_dir, remote=order.remotes) as cache:
-                tuned = entry.tuned_for(opened)
+                tuned = entry.tuned_for(opened, dict(order.problem))
                 records, digest = tuned.records(cache), opened.fingerprint.digest
                 if order.remotes:
                     take_from(order.remotes, records, device=digest, tuned=tuned.name)

@@ -17,10 +17,11 @@ Problem = dict[str, Any]
 
 
 class CatalogueEntry(NamedTuple):
-    """A tuned kernel for any device. `complete` checks a problem and adds the sizes that were left out."""
+    """A tuned kernel for any device. `tuned_for(device, problem)` is what serves a problem there, None for any; `complete` checks
+    a problem and adds the sizes that were left out."""
 
     name: str
-    tuned_for: Callable[[Device], Tuned]
+    tuned_for: Callable[[Device, Problem | None], Tuned]
     problems: tuple[Problem, ...]  # common ones
     complete: Callable[[Mapping[str, Any]], Problem]
 
@@ -35,7 +36,7 @@ def find_kernel(name: str) -> CatalogueEntry:
             f"there is no kernel {name!r}; name one of {', '.join(SHIPPED)}, or FILE.py:NAME for your own"
         )
     tuned = _from_file(Path(file), attribute)
-    return CatalogueEntry(tuned.name, lambda device: tuned, (), dict)
+    return CatalogueEntry(tuned.name, lambda device, problem: tuned, (), dict)
 
 
 def parse_problem(text: str) -> Problem:
@@ -63,16 +64,25 @@ def _value(text: str) -> int | float | str:
 # --- those that are shipped
 
 
-def _gemm(device: Device) -> Tuned:
+def _gemm(device: Device, problem: Problem | None) -> Tuned:
     from .gemm.operation import GEMM
 
-    return GEMM.tuned_for(device)
+    return GEMM.tuned_for(device, problem)
 
 
-def _conv2d(device: Device) -> Tuned:
+def _gemm_of(element: str) -> Callable[[Device, Problem | None], Tuned]:
+    def tuned_for(device: Device, problem: Problem | None) -> Tuned:
+        from .gemm.elements import templates_of
+
+        return templates_of(element, device, problem).tuned_for(device, problem)
+
+    return tuned_for
+
+
+def _conv2d(device: Device, problem: Problem | None) -> Tuned:
     from .conv2d.operation import CONV2D
 
-    return CONV2D.tuned_for(device)
+    return CONV2D.tuned_for(device, problem)
 
 
 def _complete_conv2d(problem: Mapping[str, Any]) -> Problem:
@@ -116,13 +126,20 @@ def _conv(c: int, k: int, side: int, taps: int, n: int = 1) -> Problem:
     return _complete_conv2d({"n": n, "c": c, "h": side, "w": side, "k": k, "r": taps})
 
 
+def _square(*sizes: int) -> tuple[Problem, ...]:
+    return tuple({"m": size, "n": size, "k": size} for size in sizes)
+
+
+def _complete_gemm(problem: Mapping[str, Any]) -> Problem:
+    return _checked("gemm", problem, ("m", "n", "k"), {})
+
+
 SHIPPED = {
-    "gemm": CatalogueEntry(
-        "gemm",
-        _gemm,
-        tuple({"m": size, "n": size, "k": size} for size in (64, 256, 1024)),
-        lambda problem: _checked("gemm", problem, ("m", "n", "k"), {}),
-    ),
+    "gemm": CatalogueEntry("gemm", _gemm, _square(64, 256, 1024), _complete_gemm),
+    **{
+        f"gemm-{element}": CatalogueEntry(f"gemm-{element}", _gemm_of(element), _square(1024, 4096), _complete_gemm)
+        for element in ("float16", "bfloat16", "tf32")
+    },
     "conv2d": CatalogueEntry(
         "conv2d",
         _conv2d,

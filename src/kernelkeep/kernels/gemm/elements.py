@@ -171,7 +171,7 @@ class Element(NamedTuple):
     storage: np.dtype[Any]
     templates: KernelTemplates | None  # None: those of float32
 
-    def templates_for(self, device: Device, problem: Mapping[str, Any]) -> KernelTemplates | None:
+    def templates_for(self, device: Device, problem: Mapping[str, Any] | None) -> KernelTemplates | None:
         """The templates for a problem; None where those of float32 serve it."""
         own = self.templates
         if own is None or (own is _TF32 and not float32_kinds(device, problem)):
@@ -198,6 +198,13 @@ _ELEMENTS = {
     ),
     "tf32": Element("float32", np.dtype("f4"), _TF32),
 }
+
+
+def templates_of(name: str, device: Device, problem: Mapping[str, Any] | None) -> KernelTemplates:
+    """The templates of a type by its name; those of float32 where TF32 has none for a problem."""
+    from .operation import GEMM
+
+    return _ELEMENTS[name].templates_for(device, problem) or GEMM
 
 
 def element_of(a: Any, b: Any, dtype: str | None, tf32: bool) -> Element:
