@@ -66,9 +66,8 @@ class Capabilities:
     timestamps: bool = False  # the device tells when work began and ended
     cheap_polling: bool = False  # asking whether work is done takes less than a microsecond or two
     wide_vectors: bool = False  # kernels may use float8 and float16, and gain by it
-    tile_products: bool = (
-        False  # warp groups multiply tiles in shared memory, and whole tiles are copied there (sm_90a)
-    )
+    tile_products: bool = False  # warp groups multiply tiles in shared memory, where whole tiles are copied to (sm_90a)
+    warp_products: bool = False  # warps multiply small tiles in registers (sm_80 and later)
     view_alignment: int = 0  # launches take views that begin at a multiple of so many bytes; 0: no views of parts
     max_loop_rounds: int | None = None  # loops end, silently, after so many rounds of a work-item
     max_group_items: int = 1024  # work-items in a group, in all

@@ -17,8 +17,9 @@ def read_capabilities(device: CudaDevice) -> Capabilities:
     def read(name: str) -> int:
         return device.attribute(getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"))
 
+    architecture = read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR")
     # Newer architectures copy tiles, too, but multiply them in another way.
-    is_hopper = (read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR")) == (9, 0)
+    tile_products = architecture == (9, 0) and bool(read("TENSOR_MAP_ACCESS_SUPPORTED"))
     cooperative = bool(read("COOPERATIVE_LAUNCH"))
     return Capabilities(
         cooperative=cooperative,
@@ -33,7 +34,8 @@ def read_capabilities(device: CudaDevice) -> Capabilities:
         pinned_memory=True,
         timestamps=True,
         cheap_polling=True,
-        tile_products=is_hopper and bool(read("TENSOR_MAP_ACCESS_SUPPORTED")),
+        tile_products=tile_products,
+        warp_products=tile_products or (architecture >= (8, 0) and architecture != (9, 0)),
         view_alignment=1,
         max_group_items=read("MAX_THREADS_PER_BLOCK"),
         max_group=(read("MAX_BLOCK_DIM_X"), read("MAX_BLOCK_DIM_Y"), read("MAX_BLOCK_DIM_Z")),

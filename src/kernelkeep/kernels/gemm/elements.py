@@ -20,7 +20,7 @@ from ...programs.portable import Buffer
 from ..templates import KernelTemplates
 from .params import PARAMS
 from .reference import reference, work
-from .tensor_tiles import has_tensor_kind
+from .tensor_tiles import half_kind, single_kind
 
 if TYPE_CHECKING:
     from ...devices.base import Device
@@ -61,6 +61,9 @@ _PLAIN = (
 )
 
 
+_OWN_MODULES = {"tensor": "tensor_half", "warps": "tensor_warps"}
+
+
 def widened(words: Any) -> Any:
     """bfloat16 as float32."""
     return (np.asarray(words, "u2").astype("u4") << 16).view("f4")
@@ -85,9 +88,9 @@ def _half_template(kind: str, storage: str) -> Any:
     """A kind's template for 16-bit floats."""
     head = _BFLOAT if storage == "u2" else _HALF
     params = tuple(Buffer(p.name, storage, p.access) if isinstance(p, Buffer) else p for p in PARAMS)
-    module = importlib.import_module(f".{'tensor_half' if kind == 'tensor' else kind}", __package__)
+    module = importlib.import_module(f".{_OWN_MODULES.get(kind, kind)}", __package__)
     described = {name: getattr(module, name) for name in module.__all__}
-    if kind == "tensor":
+    if kind in _OWN_MODULES:
         body = module.BODY
         defines = {**body.defines, "BFLOAT": int(storage == "u2")}
         return SimpleNamespace(**{**described, "PARAMS": params, "BODY": replace(body, defines=defines)})
@@ -107,9 +110,8 @@ def _one_by_one(problem: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _half_kinds(device: Device, problem: Mapping[str, Any] | None) -> tuple[str, ...]:
-    if has_tensor_kind(device, problem, 2):
-        return ("tensor",)
-    return ("tiled",) if device.info.is_gpu else ("plain",)
+    own = half_kind(device, problem)
+    return (own or ("tiled" if device.info.is_gpu else "plain"),)
 
 
 # --- what is verified, with which tolerance
@@ -161,7 +163,13 @@ def _tf32_template(kind: str) -> Any:
 
 def float32_kinds(device: Device, problem: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Tensor cores, where they serve the problem; else nothing, which means the device's own kinds."""
-    return ("tensor",) if has_tensor_kind(device, problem, 4) else ()
+    kind = single_kind(device, problem, tf32=False)
+    return () if kind is None else (kind,)
+
+
+def _tf32_kinds(device: Device, problem: Mapping[str, Any] | None) -> tuple[str, ...]:
+    kind = single_kind(device, problem, tf32=True)
+    return () if kind is None else (kind,)
 
 
 class Element(NamedTuple):
@@ -174,7 +182,7 @@ class Element(NamedTuple):
     def templates_for(self, device: Device, problem: Mapping[str, Any] | None) -> KernelTemplates | None:
         """The templates for a problem; None where those of float32 serve it."""
         own = self.templates
-        if own is None or (own is _TF32 and not float32_kinds(device, problem)):
+        if own is None or (own is _TF32 and not _tf32_kinds(device, problem)):
             return None
         return own
 
@@ -185,7 +193,7 @@ class Element(NamedTuple):
         return (factor * values).astype(self.storage)
 
 
-_TF32 = _templates("tf32", 2e-3, _tf32_template, float32_kinds)
+_TF32 = _templates("tf32", 2e-3, _tf32_template, _tf32_kinds)
 _ELEMENTS = {
     "float32": Element("float32", np.dtype("f4"), None),
     "float16": Element(

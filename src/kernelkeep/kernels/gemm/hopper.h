@@ -16,15 +16,6 @@ __device__ __forceinline__ void barrier_arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// The same barrier of another group of the cluster.
-__device__ __forceinline__ void barrier_arrive_at(unsigned barrier, unsigned rank) {
-  asm volatile(
-      "{\n.reg .b32 there;\n"
-      "mapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(rank)
-      : "memory");
-}
-
 __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) {
   asm volatile(
       "{\n.reg .pred done;\n"
@@ -34,10 +25,6 @@ __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) 
       "bra again;\n"
       "ready:\n}" ::"r"(barrier), "r"(parity)
       : "memory");
-}
-
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
 // --- tile copies from a matrix with rows of `pitch` bytes; what lies outside the matrix is zero in shared memory
@@ -85,16 +72,6 @@ __device__ __forceinline__ void copy_tile(unsigned to, const void* descriptor, u
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to),
       "l"(descriptor), "r"(barrier), "r"(column), "r"(row)
-      : "memory");
-}
-
-// To the same place of all groups of the cluster in `groups`; their barriers of the same place count the bytes.
-__device__ __forceinline__ void copy_tile_to_cluster(
-    unsigned to, const void* descriptor, unsigned barrier, int column, int row, unsigned short groups) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], "
-      "%5;" ::"r"(to),
-      "l"(descriptor), "r"(barrier), "r"(column), "r"(row), "h"(groups)
       : "memory");
 }
 

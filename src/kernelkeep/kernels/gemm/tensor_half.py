@@ -16,18 +16,17 @@ __all__ = ["BODY", "DEFAULT", "VALUES", "allowed", "constants", "default", "dyna
 
 BODY = replace(own_source(__file__, "gemm"), options=HOPPER)
 
+BLOCK_M = 128
 DEPTH = 64
 
 VALUES: dict[str, list[int]] = {
-    "BLOCK_M": [128, 256],
     "BLOCK_N": [64, 128, 256],
     "STAGES": [4, 6, 8],
-    "CLUSTER": [1, 2],
     "BAND": [4, 8, 16],
     "GROUPS": [78, 114, 132],
 }
 
-DEFAULT = {"BLOCK_M": 128, "BLOCK_N": 256, "STAGES": 4, "CLUSTER": 1, "BAND": 8, "GROUPS": 132}
+DEFAULT = {"BLOCK_N": 256, "STAGES": 4, "BAND": 8, "GROUPS": 132}
 
 
 def constants(problem: Mapping[str, Any]) -> dict[str, int]:
@@ -37,12 +36,12 @@ def constants(problem: Mapping[str, Any]) -> dict[str, int]:
 
 def dynamic_shared_bytes(v: Mapping[str, Any]) -> int:
     """Shared memory of a group: the stages, and what it takes to begin at a multiple of 1,024 bytes."""
-    return int(2 * DEPTH * v["STAGES"] * (v["BLOCK_M"] + v["BLOCK_N"]) + 1024)
+    return int(2 * DEPTH * v["STAGES"] * (BLOCK_M + v["BLOCK_N"]) + 1024)
 
 
 def allowed(v: Mapping[str, Any]) -> bool:
-    """Whether the sums fit into the registers, and one group on a multiprocessor."""
-    return bool(v["BLOCK_M"] * v["BLOCK_N"] <= 128 * 256 and fits_alone(dynamic_shared_bytes(v)))
+    """Whether one group fits on a multiprocessor, and no second."""
+    return fits_alone(dynamic_shared_bytes(v))
 
 
 def group(v: Mapping[str, Any]) -> int:
@@ -52,12 +51,12 @@ def group(v: Mapping[str, Any]) -> int:
 
 def grid(v: Mapping[str, Any]) -> int:
     """As many groups as run at once; each computes one tile after the other."""
-    return count_groups(v["m"], v["n"], v["BLOCK_M"], v["BLOCK_N"], v["GROUPS"], v["CLUSTER"])
+    return count_groups(v["m"], v["n"], BLOCK_M, v["BLOCK_N"], v["GROUPS"])
 
 
 def default(problem: Mapping[str, Any]) -> dict[str, int]:
     """A variant for a problem nobody has measured: smaller tiles where there would be too few large ones."""
     for columns, stages in ((256, 4), (128, 6)):
-        if -(-problem["m"] // 128) * -(-problem["n"] // columns) >= DEFAULT["GROUPS"]:
+        if -(-problem["m"] // BLOCK_M) * -(-problem["n"] // columns) >= DEFAULT["GROUPS"]:
             return {**DEFAULT, "BLOCK_N": columns, "STAGES": stages}
     return {**DEFAULT, "BLOCK_N": 64, "STAGES": 8}

@@ -10,6 +10,7 @@
 // transposed product: B from registers, which they need not have along k, and A from shared memory.
 #define TENSOR_ELEMENT "7"
 #include "hopper.h"
+#include "tile_order.h"
 
 #define BLOCK_N 128
 #define DEPTH 32
@@ -19,30 +20,11 @@
 #define BOX_BYTES (32 * DEPTH * 4)  // of B: 32 columns
 #define MULTIPROCESSORS 256
 #define THREADS (SPLIT ? 512 : 384)
+#define CHUNK 4
 // The nearest number of 11 bits. NaN may become 0, but what is left of it then is NaN.
-#if WRITE_HIGH
-#define CUT(x) (((x) + 0x1000u) & 0xffffe000u)
-#else
-#define CUT(x) ((x) & 0xffffe000u)
-#endif
+#define ROUNDED(x) (((x) + 0x1000u) & 0xffffe000u)
 
 __device__ __align__(128) unsigned char descriptors[MULTIPROCESSORS][2][128];
-
-struct Place {
-  int row, column;
-};
-
-// The tile of C for a turn. Neighbours in time are near each other, so that they find A and B in the cache.
-__device__ __forceinline__ Place place_of(int turn, int down, int across) {
-  int many = BAND * across;
-  int first = turn / many * BAND;
-  int rows = min(BAND, down - first);
-  int within = turn % many;
-  Place place;
-  place.row = first + within % rows;
-  place.column = within / rows;
-  return place;
-}
 
 // One element with ordinary arithmetic: infinities and NaN do not survive the splitting.
 __device__ __noinline__ float plain_sum(const float* a, const float* b, int n, int k) {
@@ -51,47 +33,18 @@ __device__ __noinline__ float plain_sum(const float* a, const float* b, int n, i
   return sum;
 }
 
-// What the matrix units take of two times 8 rows of B: columns are shared out so that no two lanes meet in a bank of shared
-// memory, whose rows of 128 bytes have their parts of 16 swizzled.
-struct Operand {
-  unsigned high[8];
-#if SPLIT
-  unsigned low[8];
-#endif
-};
-
-__device__ __forceinline__ void load_right(Operand& to, const unsigned char* box, int half, int lane, int odd) {
+// The values of B that a thread needs of a piece: rows of 128 bytes, whose parts of 16 are swizzled.
+__device__ __forceinline__ void load_right(unsigned (&values)[16], const unsigned char* box, int lane, int odd) {
   int r = lane / 4, q = lane % 4;
 #pragma unroll
-  for (int i = 0; i < 8; i++) {
-    int depth = half * 16 + i / 4 * 8 + q + i / 2 % 2 * 4;
-    int part = odd * 2 + i % 2 + r / 4 * 4;
-    unsigned value = *(const unsigned*)(box + depth * 128 + ((part ^ (depth & 7)) << 4) + (r & 3) * 4);
-#if SPLIT
-    to.high[i] = CUT(value);
-    to.low[i] = __float_as_uint(__uint_as_float(value) - __uint_as_float(to.high[i]));
-#else
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(to.high[i]) : "f"(__uint_as_float(value)));
-#endif
-  }
-}
-
-// Adds the products of 16 of a piece's 32 steps along k, with A at `from`.
-__device__ __forceinline__ void multiply(float (&sums)[BLOCK_M / 2], const Operand& right, unsigned from, int half, int keep) {
-  products_begin();
+  for (int d = 0; d < 4; d++) {
 #pragma unroll
-  for (int d = 0; d < 2; d++) {
-    unsigned long long left = tile_descriptor(from + half * 64 + d * 32, 16, 1024);
-#if SPLIT
-    unsigned long long left_low = tile_descriptor(from + A_BYTES + half * 64 + d * 32, 16, 1024);
-    multiply_tf32<BLOCK_M>(sums, right.high + 4 * d, left_low, keep | half | d);
-    multiply_tf32<BLOCK_M>(sums, right.low + 4 * d, left, 1);
-    multiply_tf32<BLOCK_M>(sums, right.high + 4 * d, left, 1);
-#else
-    multiply_tf32<BLOCK_M>(sums, right.high + 4 * d, left, keep | half | d);
-#endif
+    for (int i = 0; i < 4; i++) {
+      int depth = d * 8 + q + (i / 2) * 4;
+      int part = odd * 2 + i % 2 + r / 4 * 4;  // columns are shared out so that no two lanes meet in a bank
+      values[d * 4 + i] = *(const unsigned*)(box + depth * 128 + ((part ^ (depth & 7)) << 4) + (r & 3) * 4);
+    }
   }
-  products_commit();
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -162,13 +115,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
           for (int i = 0; i < 4; i++) x[i] = from[first + i * 128];
 #pragma unroll
           for (int i = 0; i < 4; i++) {
-            uint4 high = make_uint4(CUT(x[i].x), CUT(x[i].y), CUT(x[i].z), CUT(x[i].w));
+            uint4 high = make_uint4(ROUNDED(x[i].x), ROUNDED(x[i].y), ROUNDED(x[i].z), ROUNDED(x[i].w));
             float4 low = make_float4(
                 __uint_as_float(x[i].x) - __uint_as_float(high.x), __uint_as_float(x[i].y) - __uint_as_float(high.y),
                 __uint_as_float(x[i].z) - __uint_as_float(high.z), __uint_as_float(x[i].w) - __uint_as_float(high.w));
-#if WRITE_HIGH
             from[first + i * 128] = high;
-#endif
             *(float4*)(from + A_BYTES / 16 + first + i * 128) = low;
           }
         }
@@ -191,49 +142,62 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if SPLIT
     float total[BLOCK_M / 2];
 #endif
-    Operand first_half, second_half;
+    unsigned right[16];
     for (int turn = blockIdx.x; turn < turns; turn += gridDim.x) {
       Place at = place_of(turn, down, across);
 #if SPLIT
 #pragma unroll
       for (int i = 0; i < BLOCK_M / 2; i++) total[i] = 0.0f;
 #endif
-      int keep = 0, before = 0;
+      int fresh = 0;
       barrier_wait(full + 8 * stage, parity);
-      load_right(first_half, bytes + stage * STAGE_BYTES + box, 0, lane, warp % 2);
+      load_right(right, bytes + stage * STAGE_BYTES + box, lane, warp % 2);
       for (int step = 0; step < steps; step++) {
-        // While the units multiply one half of a piece, the other half is read.
-        unsigned from = tiles + stage * STAGE_BYTES;
 #if SPLIT
+        unsigned high[16], low[16];
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+          high[i] = ROUNDED(right[i]);
+          low[i] = __float_as_uint(__uint_as_float(right[i]) - __uint_as_float(high[i]));
+        }
         barrier_wait(ready + 8 * stage, parity);
+#else
+        unsigned high[16];
+#pragma unroll
+        for (int i = 0; i < 16; i++) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(high[i]) : "f"(__uint_as_float(right[i])));
 #endif
-        multiply(sums, first_half, from, 0, keep);
-        products_wait<1>();
-        if (keep && lane == 0) barrier_arrive(empty + 8 * before);
-        load_right(second_half, bytes + stage * STAGE_BYTES + box, 1, lane, warp % 2);
-        multiply(sums, second_half, from, 1, keep);
-        products_wait<1>();
-        before = stage;
-        keep = 1;
+        unsigned from = tiles + stage * STAGE_BYTES;
+        products_begin();
+#pragma unroll
+        for (int d = 0; d < 4; d++) {
+          unsigned long long left = tile_descriptor(from + d * 32, 16, 1024);
+#if SPLIT
+          unsigned long long left_low = tile_descriptor(from + A_BYTES + d * 32, 16, 1024);
+          multiply_tf32<BLOCK_M>(sums, high + 4 * d, left_low, fresh | d);
+          multiply_tf32<BLOCK_M>(sums, low + 4 * d, left, 1);
+          multiply_tf32<BLOCK_M>(sums, high + 4 * d, left, 1);
+#else
+          multiply_tf32<BLOCK_M>(sums, high + 4 * d, left, fresh | d);
+#endif
+        }
+        products_commit();
+        fresh = 1;
+        int before = stage;
         if (++stage == STAGES) stage = 0, parity ^= 1;
         if (step + 1 < steps) {
           barrier_wait(full + 8 * stage, parity);
-          load_right(first_half, bytes + stage * STAGE_BYTES + box, 0, lane, warp % 2);
+          load_right(right, bytes + stage * STAGE_BYTES + box, lane, warp % 2);
         }
+        products_wait<0>();
+        if (lane == 0) barrier_arrive(empty + 8 * before);
 #if SPLIT
         if ((step + 1) % CHUNK == 0 || step + 1 == steps) {
-          products_wait<0>();
-          if (lane == 0) barrier_arrive(empty + 8 * before);
 #pragma unroll
           for (int i = 0; i < BLOCK_M / 2; i++) total[i] += sums[i];
-          keep = 0;
+          fresh = 0;
         }
 #endif
       }
-#if !SPLIT
-      products_wait<0>();
-      if (lane == 0) barrier_arrive(empty + 8 * before);
-#endif
 
       // A thread has, of two columns, pairs of rows of C. Two threads exchange theirs, so that eight write 32 bytes of a row.
       int r = lane / 4;

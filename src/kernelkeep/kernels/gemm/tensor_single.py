@@ -46,9 +46,7 @@ def template(split: int) -> SimpleNamespace:
         return {**large, "BLOCK_M": rows, "STAGES": stages}
 
     return SimpleNamespace(
-        BODY=replace(
-            own_source(__file__, "gemm"), options=HOPPER, defines={"SPLIT": split, "CHUNK": 4, "WRITE_HIGH": 1}
-        ),
+        BODY=replace(own_source(__file__, "gemm"), options=HOPPER, defines={"SPLIT": split}),
         PARAMS=PARAMS,
         VALUES=values,
         DEFAULT=large,

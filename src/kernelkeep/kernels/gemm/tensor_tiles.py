@@ -14,16 +14,36 @@ HOPPER = ("--gpu-architecture=sm_90a",)
 _ROW_BYTES = 16  # a row begins at a multiple of it
 _MULTIPROCESSOR_BYTES = 228 * 1024  # of shared memory
 _MOST_BYTES = 227 * 1024 - 1024  # of a group, without what it declares
-_SMALL = 1 << 24  # multiplications; below, a launch is mostly its beginning and end
+# Multiplications, and tiles of C of 64 × 128: with fewer, a launch is mostly its beginning and end, or most of the GPU is idle.
+_FEWEST_HALVES = 1 << 20
+_FEWEST_SINGLES = 1 << 28
+_FEWEST_TF32 = 1 << 26
+_FEWEST_TILES = 48
 
 
-def has_tensor_kind(device: Device, problem: Mapping[str, Any] | None, itemsize: int) -> bool:
-    """Whether tensor cores are the way for a problem on a device."""
-    if problem is None:
-        return False
-    m, n, k = problem["m"], problem["n"], problem["k"]
-    rows_fit = n * itemsize % _ROW_BYTES == 0 and k * itemsize % _ROW_BYTES == 0
-    return device.capabilities.tile_products and rows_fit and m * n * k >= _SMALL
+def half_kind(device: Device, problem: Mapping[str, Any] | None) -> str | None:
+    """The kind of template for 16-bit floats that uses tensor cores; None where there is none for the problem."""
+    if problem is None or not _rows_fit(problem, 2) or _work(problem) < _FEWEST_HALVES:
+        return None
+    has = device.capabilities
+    return "tensor" if has.tile_products else "warps" if has.warp_products else None
+
+
+def single_kind(device: Device, problem: Mapping[str, Any] | None, *, tf32: bool) -> str | None:
+    """The same for float32."""
+    if problem is None or not device.capabilities.tile_products or not _rows_fit(problem, 4):
+        return None
+    tiles = -(-problem["m"] // 64) * -(-problem["n"] // 128)
+    enough = _work(problem) >= (_FEWEST_TF32 if tf32 else _FEWEST_SINGLES) and tiles >= _FEWEST_TILES
+    return "tensor" if enough else None
+
+
+def _rows_fit(problem: Mapping[str, Any], itemsize: int) -> bool:
+    return all(problem[size] * itemsize % _ROW_BYTES == 0 for size in ("n", "k"))
+
+
+def _work(problem: Mapping[str, Any]) -> int:
+    return int(problem["m"] * problem["n"] * problem["k"])
 
 
 def fits_alone(shared_bytes: int) -> bool:
@@ -31,7 +51,6 @@ def fits_alone(shared_bytes: int) -> bool:
     return _MULTIPROCESSOR_BYTES < 2 * shared_bytes <= 2 * _MOST_BYTES
 
 
-def count_groups(m: int, n: int, rows: int, columns: int, most: int, cluster: int = 1) -> int:
-    """Groups for tiles of C, no more than `most` of them; always whole clusters."""
-    tiles = -(-m // (rows * cluster)) * -(-n // columns) * cluster
-    return min(tiles, most - most % cluster)
+def count_groups(m: int, n: int, rows: int, columns: int, most: int) -> int:
+    """Groups for tiles of C, no more than `most` of them."""
+    return int(min(-(-m // rows) * -(-n // columns), most))
