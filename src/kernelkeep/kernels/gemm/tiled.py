@@ -90,8 +90,6 @@ BODY = """
 #define QUADS (DOWN * BLOCK_N / 4)
 #define ROUNDS ((QUADS + ITEMS - 1) / ITEMS)
 #define PER_SLICE (DEPTH / SLICES)
-// An element where it exists, else zero.
-#define PICK(x, at, exists) ((exists) ? x[at] : 0.0f)
 // Shared memory: BUFFERS times a piece of A, transposed so that an item reads its rows in fours, and a piece of B.
 // Later the same memory takes one row of every item's sums, twice.
 kk_shared(float, tile, BUFFERS * PIECE > 2 * ITEMS * ITEM_N ? BUFFERS * PIECE : 2 * ITEMS * ITEM_N);
@@ -112,6 +110,7 @@ kk_unroll for (int i = 0; i < ITEM_M * ITEM_N / 4; i++) sums[i] = kk_make_float4
 // What an item fetches in each step: where it is in the first one, and how far along k, which is k where A or B ends in
 // the other direction. Two neighbouring items read 32 bytes of a row of A, the next two those of the row below: whole
 // memory sectors, and the transposed writes to shared memory meet no bank twice.
+#if VECTOR_K == 4
 int a_from[A_LOADS], a_depth[A_LOADS], a_to[A_LOADS];
 kk_unroll for (int i = 0; i < A_LOADS; i++) {
     int e = item + i * ITEMS;
@@ -121,6 +120,19 @@ kk_unroll for (int i = 0; i < A_LOADS; i++) {
     a_depth[i] = row0 + row < m && e < A_QUADS ? depth : k;
     a_to[i] = depth * A_STRIDE + row;
 }
+#else
+// One by one: eight neighbouring items read eight of a row, the next eight those of the row below. The i-th of an item is
+// A_DOWN(i) rows and A_ALONG(i) steps of k after its first.
+#define A_SCALARS ((BLOCK_M * DEPTH + ITEMS - 1) / ITEMS)
+#define A_TURN (ITEMS / 8 < BLOCK_M ? 8 * BLOCK_M / ITEMS : 1)
+#define A_DOWN(i) ((i) % A_TURN * (ITEMS / 8))
+#define A_ALONG(i) (A_TURN > 1 ? (i) / A_TURN * 8 : (i) * (ITEMS / BLOCK_M))
+int a_row = item / 8 % BLOCK_M;
+int a_depth = item % 8 + item / 8 / BLOCK_M * 8;
+int a_from = (row0 + a_row) * k + a_depth;
+int a_to = a_depth * A_STRIDE + a_row;
+#endif
+#if VECTOR_N == 4
 int b_from[B_LOADS], b_depth[B_LOADS];
 kk_unroll for (int i = 0; i < B_LOADS; i++) {
     int e = item + i * ITEMS;
@@ -129,36 +141,54 @@ kk_unroll for (int i = 0; i < B_LOADS; i++) {
     b_from[i] = depth * n + col;
     b_depth[i] = col < n && e < B_QUADS ? depth : k;
 }
+#else
+// One by one: neighbouring items read neighbours in a row of B.
+#define B_SCALARS ((BLOCK_N * DEPTH + ITEMS - 1) / ITEMS)
+#define B_TURN (ITEMS < BLOCK_N ? BLOCK_N / ITEMS : 1)
+#define B_ACROSS(i) ((i) % B_TURN * ITEMS)
+#define B_ALONG(i) (B_TURN > 1 ? (i) / B_TURN : (i) * (ITEMS / BLOCK_N))
+int b_col = item % BLOCK_N;
+int b_depth = item / BLOCK_N;
+int b_from = b_depth * n + col0 + b_col;
+#endif
 
 // Round -1 only fetches the first pieces.
 for (int step = -1; step < steps; step++) {
     int ahead = (step + 1) * DEPTH;
+#if VECTOR_K == 4
     kk_float4 next_a[A_LOADS];
-    kk_float4 next_b[B_LOADS];
     kk_unroll for (int i = 0; i < A_LOADS; i++) {
         next_a[i] = kk_make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        int at = a_from[i] + ahead;
-        int left = k - a_depth[i] - ahead;
-        if (left > 0) {
-#if VECTOR_K == 4
-            next_a[i] = kk_load4(a, at);
-#else
-            next_a[i] = kk_make_float4(a[at], PICK(a, at + 1, left > 1), PICK(a, at + 2, left > 2), PICK(a, at + 3, left > 3));
-#endif
+        if (k - a_depth[i] - ahead > 0) {
+            next_a[i] = kk_load4(a, a_from[i] + ahead);
         }
     }
+#else
+    float next_a[A_SCALARS];
+    kk_unroll for (int i = 0; i < A_SCALARS; i++) {
+        next_a[i] = 0.0f;
+        if (row0 + a_row + A_DOWN(i) < m && a_depth + A_ALONG(i) + ahead < k) {
+            next_a[i] = a[a_from + A_DOWN(i) * k + A_ALONG(i) + ahead];
+        }
+    }
+#endif
+#if VECTOR_N == 4
+    kk_float4 next_b[B_LOADS];
     kk_unroll for (int i = 0; i < B_LOADS; i++) {
         next_b[i] = kk_make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        int at = b_from[i] + ahead * n;
         if (b_depth[i] + ahead < k) {
-#if VECTOR_N == 4
-            next_b[i] = kk_load4(b, at);
-#else
-            int left = n - col0 - (item + i * ITEMS) % (BLOCK_N / 4) * 4;
-            next_b[i] = kk_make_float4(b[at], PICK(b, at + 1, left > 1), PICK(b, at + 2, left > 2), PICK(b, at + 3, left > 3));
-#endif
+            next_b[i] = kk_load4(b, b_from[i] + ahead * n);
         }
     }
+#else
+    float next_b[B_SCALARS];
+    kk_unroll for (int i = 0; i < B_SCALARS; i++) {
+        next_b[i] = 0.0f;
+        if (col0 + b_col + B_ACROSS(i) < n && b_depth + B_ALONG(i) + ahead < k) {
+            next_b[i] = b[b_from + B_ALONG(i) * n + B_ACROSS(i) + ahead * n];
+        }
+    }
+#endif
 
     if (step >= 0) {
         int piece = step % BUFFERS * PIECE;
@@ -187,6 +217,7 @@ for (int step = -1; step < steps; step++) {
     kk_barrier();
 #endif
     int next = (step + 1) % BUFFERS * PIECE;
+#if VECTOR_K == 4
     kk_unroll for (int i = 0; i < A_LOADS; i++) {
         int at = next + a_to[i];
         if (item + i * ITEMS < A_QUADS) {
@@ -196,12 +227,27 @@ for (int step = -1; step < steps; step++) {
             tile[at + 3 * A_STRIDE] = next_a[i].w;
         }
     }
+#else
+    kk_unroll for (int i = 0; i < A_SCALARS; i++) {
+        if (a_depth + A_ALONG(i) < DEPTH) {
+            tile[next + a_to + A_ALONG(i) * A_STRIDE + A_DOWN(i)] = next_a[i];
+        }
+    }
+#endif
+#if VECTOR_N == 4
     kk_unroll for (int i = 0; i < B_LOADS; i++) {
         int e = item + i * ITEMS;
         if (e < B_QUADS) {
             kk_store4(tile, next + DEPTH * A_STRIDE + e * 4, next_b[i]);
         }
     }
+#else
+    kk_unroll for (int i = 0; i < B_SCALARS; i++) {
+        if (b_depth + B_ALONG(i) < DEPTH) {
+            tile[next + DEPTH * A_STRIDE + item + i * ITEMS] = next_b[i];
+        }
+    }
+#endif
     kk_barrier();
 }
 
@@ -213,6 +259,7 @@ kk_unroll for (int i = 0; i < ITEM_M; i++) {
         kk_store4(tile, place + (slice * DOWN + down) * BLOCK_N + (j * ACROSS + across) * 4, sums[i * ITEM_N / 4 + j]);
     }
     kk_barrier();
+#if VECTOR_N == 4
     kk_unroll for (int round = 0; round < ROUNDS; round++) {
         int e = item + round * ITEMS;
         int row = row0 + (i / 4 * DOWN + e / (BLOCK_N / 4)) * 4 + i % 4;
@@ -226,19 +273,25 @@ kk_unroll for (int i = 0; i < ITEM_M; i++) {
             sum.x *= alpha; sum.y *= alpha; sum.z *= alpha; sum.w *= alpha;
             int at = row * n + col;
             // With beta 0, C is not read: what it holds may be NaN.
-#if VECTOR_N == 4
             if (beta != 0.0f) {
                 kk_float4 old = kk_load4(c, at);
                 sum.x += beta * old.x; sum.y += beta * old.y; sum.z += beta * old.z; sum.w += beta * old.w;
             }
             kk_store4(c, at, sum);
-#else
-            c[at] = beta != 0.0f ? sum.x + beta * c[at] : sum.x;
-            if (col + 1 < n) c[at + 1] = beta != 0.0f ? sum.y + beta * c[at + 1] : sum.y;
-            if (col + 2 < n) c[at + 2] = beta != 0.0f ? sum.z + beta * c[at + 2] : sum.z;
-            if (col + 3 < n) c[at + 3] = beta != 0.0f ? sum.w + beta * c[at + 3] : sum.w;
-#endif
         }
     }
+#else
+    kk_unroll for (int round = 0; round < (DOWN * BLOCK_N + ITEMS - 1) / ITEMS; round++) {
+        int e = item + round * ITEMS;
+        int row = row0 + (i / 4 * DOWN + e / BLOCK_N) * 4 + i % 4;
+        int col = col0 + e % BLOCK_N;
+        if (row < m && col < n && e < DOWN * BLOCK_N) {
+            float sum = tile[place + e];
+            kk_unroll for (int other = 1; other < SLICES; other++) sum += tile[place + other * DOWN * BLOCK_N + e];
+            sum *= alpha;
+            c[row * n + col] = beta != 0.0f ? sum + beta * c[row * n + col] : sum;
+        }
+    }
+#endif
 }
 """
