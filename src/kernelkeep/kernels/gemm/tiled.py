@@ -159,8 +159,10 @@ for (int step = -1; step < steps; step++) {
     kk_float4 next_a[A_LOADS];
     kk_unroll for (int i = 0; i < A_LOADS; i++) {
         next_a[i] = kk_make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (k - a_depth[i] - ahead > 0) {
-            next_a[i] = kk_load4(a, a_from[i] + ahead);
+        int at = a_from[i] + ahead;
+        int left = k - a_depth[i] - ahead;
+        if (left > 0) {
+            next_a[i] = kk_load4(a, at);
         }
     }
 #else
@@ -176,8 +178,9 @@ for (int step = -1; step < steps; step++) {
     kk_float4 next_b[B_LOADS];
     kk_unroll for (int i = 0; i < B_LOADS; i++) {
         next_b[i] = kk_make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        int at = b_from[i] + ahead * n;
         if (b_depth[i] + ahead < k) {
-            next_b[i] = kk_load4(b, b_from[i] + ahead * n);
+            next_b[i] = kk_load4(b, at);
         }
     }
 #else
