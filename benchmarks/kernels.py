@@ -72,7 +72,7 @@ class Problem(NamedTuple):
         return random.standard_normal(shapes[0], dtype="f4"), random.standard_normal(shapes[1], dtype="f4")
 
     def tuned(self, device: kk.Device) -> Tuned:
-        """The kernel's variants for a device."""
+        """The kernel's variants for a device and this problem."""
         return find_kernel(self.kernel).tuned_for(device, self.sizes)
 
 
@@ -129,26 +129,18 @@ def looped(run: Callable[[], Any], wait: Callable[[], Any], count: int) -> Calla
 
 
 def our_side(cache: kk.ProgramCache, problem: Problem, operands: tuple[Host, Host], stack: ExitStack) -> Side:
-    device, tuned = cache.device, problem.tuned(cache.device)
+    device = cache.device
     a, b = (device.array(host) for host in operands)
     s = problem.sizes
     if problem.kernel == "gemm":
         call: Callable[[], Any] = partial(gemm, cache, a, b)
-        given = {"a": a, "b": b}
+        plan = gemm.plan(cache, a, b)
     else:
-        call = partial(conv2d, cache, a, b, padding=(s["pad_y"], s["pad_x"]), stride=(s["stride_y"], s["stride_x"]))
-        given = {"x": a, "weights": b}
-    out = call()
-    given["c" if problem.kernel == "gemm" else "y"] = out
-    variant, template = tuned.select(cache, s).variant, tuned.definition.template
-    values = template.values(s)
-    launch = template.launch(tuned.name, device, values, variant)
-    kernel = stack.enter_context(cache.get(launch.source)).kernel(launch.kernel)
-    args = [
-        given[p.name] if p.name in given else template.scalar(p.name, values) for p in template.params(device.language)
-    ]
-    prepared = kernel.prepare(launch.grid, args, launch.group, shared_bytes=launch.shared_bytes)
-    for array in (a, b, out):
+        sides: dict[str, Any] = {"padding": (s["pad_y"], s["pad_x"]), "stride": (s["stride_y"], s["stride_x"])}
+        call = partial(conv2d, cache, a, b, **sides)
+        plan = conv2d.plan(cache, a, b, **sides)
+    prepared = stack.enter_context(plan).launch
+    for array in (a, b, plan.out):
         stack.callback(array.close)
 
     def as_graph(count: int) -> Callable[[], float]:

@@ -281,3 +281,42 @@ def test_distance_counts_doublings() -> None:
     assert distance_between({"n": 1023, "m": 3}, {"n": 2047, "m": 7}) == 2
     assert distance_between({"n": 7}, {"m": 7}) == distance_between({"n": 7}, {"n": "7"}) == math.inf
     assert distance_between({"n": "a"}, {"n": "a"}) == 0
+
+
+# --- a model of the times
+
+
+def modelled(problem: Any, variant: Any) -> float:
+    """Tiles of 1 take a millisecond for 256 × 256, larger ones as many times as long."""
+    return float(variant["TILE"]) * problem["m"] * problem["n"] / 256**2
+
+
+def test_a_model_chooses_where_nothing_was_measured() -> None:
+    found = chosen(estimate=modelled)
+    assert (found.variant, found.basis, found.expected_ms, found.distance) == ({"TILE": 1}, "model", 1.0, None)
+    assert "never measured" in found.reason
+    assert chosen(estimate=modelled, deterministic=True).basis == "deterministic"
+
+
+def test_a_measurement_of_the_problem_itself_counts_more_than_a_model() -> None:
+    assert chosen(record(16, 5.0), estimate=modelled).basis == "exact"
+    far = record(8, 1.0, {"m": 512, "n": 256})
+    there = record(16, 5.0, device=THERE)
+    assert chosen(far, alike=[there], estimate=modelled).variant == {"TILE": 16}
+
+
+def test_a_model_overrules_a_neighbour_that_it_expects_to_be_slower() -> None:
+    near = record(8, 1.0, {"m": 512, "n": 256})
+    assert chosen(near).basis == "nearest"
+    assert chosen(near, estimate=modelled).basis == "model"
+    kept = chosen(near, estimate=lambda problem, variant: problem["m"] * (1.05 if variant["TILE"] == 8 else 1.0))
+    assert (kept.basis, kept.expected_ms) == ("nearest", 0.5)
+    failed = record(1, 0.0, failure="wrong")
+    assert chosen(near, failed, estimate=modelled).variant == {"TILE": 8}
+
+
+def test_no_estimate_is_below_what_the_memory_allows() -> None:
+    near = record(8, 1.0, {"m": 1 << 20, "n": 256})
+    assert chosen(near, least_ms=0.25).expected_ms == 0.25
+    assert chosen(estimate=modelled, least_ms=3.0).expected_ms == 3.0
+    assert chosen(record(8, 1.0), least_ms=3.0).expected_ms == 1.0  # a measurement is what it is
