@@ -41,15 +41,14 @@ unsigned short narrowed(float x) {
 #define WRITTEN(x) narrowed(x)
 """
 _TILED = (
-    ("? x[at] : 0.0f", "? READ(x[at]) : 0.0f"),
-    ("kk_make_float4(a[at],", "kk_make_float4(READ(a[at]),"),
-    ("kk_make_float4(b[at],", "kk_make_float4(READ(b[at]),"),
-    *(
-        (
-            f"c[{at}] = beta != 0.0f ? sum.{part} + beta * c[{at}] : sum.{part};",
-            f"c[{at}] = WRITTEN(beta != 0.0f ? sum.{part} + beta * READ(c[{at}]) : sum.{part});",
-        )
-        for at, part in (("at", "x"), ("at + 1", "y"), ("at + 2", "z"), ("at + 3", "w"))
+    ("= a[a_from + A_DOWN(i) * k + A_ALONG(i) + ahead];", "= READ(a[a_from + A_DOWN(i) * k + A_ALONG(i) + ahead]);"),
+    (
+        "= b[b_from + B_ALONG(i) * n + B_ACROSS(i) + ahead * n];",
+        "= READ(b[b_from + B_ALONG(i) * n + B_ACROSS(i) + ahead * n]);",
+    ),
+    (
+        "c[row * n + col] = beta != 0.0f ? sum + beta * c[row * n + col] : sum;",
+        "c[row * n + col] = WRITTEN(beta != 0.0f ? sum + beta * READ(c[row * n + col]) : sum);",
     ),
 )
 _PLAIN = (
