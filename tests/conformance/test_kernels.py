@@ -425,7 +425,6 @@ class KernelTests:
         x, w = numbers(3, 1, 2, 8, 8), numbers(4, 3, 2, 3, 3)
         sizes = {"n": 1, "c": 2, "h": 8, "w": 8, "k": 3, "r": 3, "s": 3}
         strides = {"stride_y": 1, "stride_x": 1, "pad_y": 0, "pad_x": 0}
-        kinds = [template_kind(device), *(["plain"] if template_kind(device) != "plain" else [])]
         with kk.ProgramCache(device, tmp_path) as cache:
             for templates, problem in ((GEMM, {"m": 5, "n": 6, "k": 7}), (CONV2D, sizes | strides)):
 
@@ -435,7 +434,8 @@ class KernelTests:
                     else:
                         check_conv2d(conv2d(cache, x, w, **options), x, w)
 
-                for kind in kinds:
+                also = templates.also if template_kind(device) == "tiled" else ()
+                for kind in dict.fromkeys((template_kind(device), *also, "plain")):
                     compute()
                     tuned = templates.tuned(kind, device.capabilities.shared_bytes)
                     values = tuned.definition.template.values(problem)

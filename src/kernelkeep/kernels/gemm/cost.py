@@ -3,8 +3,11 @@
 A group walks along k in steps. A processor holds a few groups at a time, and takes for a step of all of them as long as one
 step lasts (`step`: it waits for memory), or as long as their work takes (`work` each), whichever is longer. It does so once for
 every batch of groups it has to hold, and each batch has a beginning and an end (`batch`). `launch` is what is left of a kernel
-without steps. `costs.jsonl` has these figures in microseconds for the variants that are worth choosing, *even* for n and k that
-are multiples of four and *odd* for others: fitted to measurements on an H200 by `benchmarks/gemm_costs.py`.
+without steps. Beside that stand the time in which the device's cache delivers what all groups read, and that in which its memory
+delivers what is read at all. None of the three hides behind the others quite.
+
+`costs.jsonl` has the figures in microseconds for the variants that are worth choosing, *even* for n and k that are multiples of
+four and *odd* for others: fitted to measurements on an H200 by `benchmarks/gemm_costs.py`.
 """
 
 from __future__ import annotations
@@ -22,9 +25,11 @@ if TYPE_CHECKING:
     from ...devices.base import Device
 
 _TEMPLATES: dict[str, Any] = {"tiled": tiled, "sliced": sliced}
+MODELLED = tuple(_TEMPLATES)  # the kinds of templates that the model knows
 _PROCESSORS = 64  # where the driver does not say
 _CACHED_BYTES = 32e6  # what stays in the device's cache from launch to launch
-_CACHE_SPEED, _MEMORY_SPEED = 6.0e6, 3.6e6  # bytes a microsecond
+_CACHE_SPEED, _MEMORY_SPEED = 6.0e6, 4.0e6  # bytes a microsecond
+_OVERLAP = 3
 
 
 class Times(NamedTuple):
@@ -60,7 +65,8 @@ class GemmModel:
         found = [
             (estimate(self._kind, cost, problem, processors), place, cost.variant)
             for place, cost in enumerate(_costs(self._kind).values())
-            if template.shared_bytes(cost.variant) <= limits.shared_bytes
+            if suits(self._kind, cost.variant, problem["m"], problem["n"])
+            and template.shared_bytes(cost.variant) <= limits.shared_bytes
             and template.group(cost.variant) <= limits.max_group_items
         ]
         return min(found)[2] if found else None
@@ -69,14 +75,49 @@ class GemmModel:
 def estimate(kind: str, cost: Cost, problem: Mapping[str, Any], processors: int) -> float:
     """Microseconds of a variant on a device with so many processors."""
     m, n, k = problem["m"], problem["n"], problem["k"]
+    uneven = (n % 4 != 0) + (k % 4 != 0)
+    times = ([cost.even], [cost.even, cost.odd], [cost.odd])[uneven]
     across, down = _TEMPLATES[kind].grid({"m": m, "n": n, "k": k, **cost.variant})
     each = ceil(across * down / processors)
-    uneven = (n % 4 != 0) + (k % 4 != 0)
-    bytes_moved = 4 * (m * k + k * n + m * n)
-    least = bytes_moved / (_CACHE_SPEED if bytes_moved <= _CACHED_BYTES else _MEMORY_SPEED)
-    times = ([cost.even], [cost.even, cost.odd], [cost.odd])[uneven]
     took = [took_by(one, cost.resident, steps(kind, cost.variant, k), each) for one in times]
-    return max(sum(took) / len(took), least)
+    return together(sum(took) / len(took), *memory_times(kind, cost.variant, m, n, k))
+
+
+def together(*times: float) -> float:
+    """What several parts of a kernel take that overlap, if not quite."""
+    return float(sum(time**_OVERLAP for time in times) ** (1 / _OVERLAP))
+
+
+def memory_times(kind: str, variant: Mapping[str, int], m: int, n: int, k: int) -> tuple[float, float]:
+    """Microseconds in which the cache delivers what all groups read, and the memory what is read at all."""
+    rows, columns = block(kind, variant)
+    across, down = ceil(n / columns), ceil(m / rows)
+    # Memory is read in sectors of 32 bytes. A row of B that begins anywhere takes one more.
+    sectors = ceil(min(columns, n) / 8) + (n % 8 != 0 and columns < n)
+    read = 4 * across * m * k + 32 * sectors * across * down * k
+    bytes_moved = 4 * (m * k + k * n + m * n)
+    speed = _CACHE_SPEED if bytes_moved <= _CACHED_BYTES else _MEMORY_SPEED
+    return read / _CACHE_SPEED, bytes_moved / speed
+
+
+def suits(kind: str, variant: Mapping[str, int], m: int, n: int) -> bool:
+    """Whether a variant may be the best for such a C at all; the others were not measured on one like it."""
+    rows, columns = block(kind, variant)
+    groups = ceil(m / rows) * ceil(n / columns)
+    if kind == "tiled":
+        wasted = (rows > 16 and rows >= 4 * m) or (columns > 16 and columns >= 4 * n)
+        return not wasted and not (rows * columns >= 4096 and groups < 8)
+    each = variant["COLS"]
+    wasted = (rows > 1 and rows >= 2 * m) or (columns > 1 and columns >= 4 * n) or (each == 4 and n == 1)
+    too_narrow = (each < 4 and n > 2 * each) or (m >= 8 and n >= 8 and rows < 4)
+    return not wasted and not too_narrow and (rows == 16 or m * n <= 1 << 19)
+
+
+def block(kind: str, variant: Mapping[str, int]) -> tuple[int, int]:
+    """The rows and columns of C that a group computes."""
+    if kind == "tiled":
+        return variant["BLOCK_M"], variant["BLOCK_N"]
+    return variant["ROWS"], variant["LANES"] * variant["COLS"]
 
 
 def took_by(times: Times, resident: int, count: int, each: int) -> float:

@@ -12,6 +12,7 @@ from ..operands import device_of, like_input, output_array, to_device
 from ..plan import Plan, bound_operand
 from ..ready import ReadyCall, keep_ready
 from ..templates import KernelTemplates
+from .cost import MODELLED, GemmModel
 from .elements import Element, element_of, float32_kinds, float32_template, from_words, words_of
 from .reference import reference, work
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from ...cache.program_cache import ProgramCache
 
 TOLERANCE = 1e-5
+
+
+def _model(kind: str) -> GemmModel | None:
+    return GemmModel(kind) if kind in MODELLED else None
 
 
 GEMM = KernelTemplates(
@@ -33,6 +38,8 @@ GEMM = KernelTemplates(
     example={"m": 4, "n": 4, "k": 4},
     module_of=float32_template,
     kinds=float32_kinds,
+    also=("sliced",),
+    model=_model,
 )
 
 
