@@ -98,7 +98,8 @@ def section_sample(cache: kk.ProgramCache) -> None:
     note = f"WRONG: {', '.join(wrong)}" if wrong else ""
     title = f"gemm, {len(problems)} shapes nobody tuned"
     info = cache.device.info
-    ours, its = (statistics.geometric_mean(one[place] for one in ratios) for place in (2, 3))
+    ours = statistics.geometric_mean(one[2] for one in ratios)
+    its = statistics.geometric_mean(one[3] for one in ratios)
     row(
         f"{title}, geometric mean", ours, "µs", peer="cuBLAS", its=its, goal="≥ 1.0", ratio=mean, device=info, note=note
     )

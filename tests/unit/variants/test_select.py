@@ -288,7 +288,7 @@ def test_distance_counts_doublings() -> None:
 
 def modelled(problem: Any, variant: Any) -> float:
     """Tiles of 1 take a millisecond for 256 × 256, larger ones as many times as long."""
-    return float(variant["TILE"]) * problem["m"] * problem["n"] / 256**2
+    return float(variant["TILE"] * problem["m"] * problem["n"] / 256**2)
 
 
 def test_a_model_chooses_where_nothing_was_measured() -> None:
