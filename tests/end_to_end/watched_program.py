@@ -39,14 +39,14 @@ def stream() -> None:
         while not stop.is_set():
             executor.submit(job, x=np.ones(ITEMS, "f4"), n=ITEMS).result()
             begun[0].set()
-            stop.wait(0.01)
+            stop.wait(0.05)
 
 
 def run() -> None:
     def until(run: kk.Run) -> bool:
         if run.iteration:
             begun[1].set()
-        return stop.is_set()
+        return stop.wait(0.005)  # others need the processor more
 
     kk.run(
         cache,
@@ -65,7 +65,7 @@ def resident() -> None:
         while not stop.is_set():
             grid.submit("add", 1).result()
             begun[2].set()
-            stop.wait(0.01)
+            stop.wait(0.05)
 
 
 threads = [threading.Thread(target=one) for one in (stream, run, resident)]
