@@ -1,6 +1,7 @@
 """A stream of batches through upload, kernel and download: the executor against loops by hand and against PyTorch.
 
-    python benchmarks/executor.py [section …] [--device SPEC] [--json FILE]      sections: stream sizes latency
+    python benchmarks/executor.py [section …] [--device SPEC] [--json FILE] [--long]
+        sections: stream sizes latency
 
 - *stream* (CUDA): batches of 6.4 MB in and 12.8 MB out, the shapes of a convolution 8×64→128×56², with a kernel that takes
   about as long as that convolution does. Beside it each stage alone, all three with no order between them, which is what
@@ -117,7 +118,7 @@ class Workload:
 
 CHANNELS, IMAGE = (64, 128), (8, 56, 56)
 BATCHES, RING, ROUNDS = 200, 8, 5
-DEPTHS = (1, 2, 3, 4)
+DEPTHS = (1, 2, 3, 4) if long_run() else (3,)
 PINNED, ORDINARY = "kernelkeep executor, pinned, copy=False", "kernelkeep executor, ordinary memory"
 LOOP, LOOP_PINNED = "kernelkeep loop, ordinary memory", "kernelkeep loop, pinned"
 NAIVE, TRIPLE = "PyTorch loop", "PyTorch triple buffer"
@@ -305,7 +306,7 @@ def check_conv(result: Host, x: Host, weights: Host) -> None:
 
 SIZES = {"64 KiB": 1 << 16, "1 MiB": 1 << 20, "8 MiB": 1 << 23}
 KERNELS = {"light": 1, "heavy": 100}
-RUN_SECONDS = 0.15
+RUN_SECONDS = 0.15 if long_run() else 0.06
 
 
 def section_sizes(device: kk.Device, rows: list[list[Any]]) -> None:
