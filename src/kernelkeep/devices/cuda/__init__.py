@@ -66,9 +66,12 @@ def open_device(
 
 def list_devices(cache_dir: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
     """Every CUDA device."""
-    from .driver import list_devices as list_all
+    from .start import DriverStart
 
-    return list_all()
+    with DriverStart(None):
+        from .driver import list_devices as list_all
+
+        return list_all()
 
 
 def __getattr__(name: str) -> object:

@@ -15,23 +15,26 @@ from .. import forks
 
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
-_begun = False  # the driver is started once in a process
+_begun: set[bool] = set()  # each once in a process: starting the driver alone, and with a context
 
 
 class DriverStart:
-    """`with DriverStart(index):` has the driver start; the context it made is the device's, or is given back, at the end."""
+    """`with DriverStart(index):` has the driver start; the context it made is the device's, or is given back, at the end.
 
-    def __init__(self, index: int) -> None:
+    Without an index it makes no context.
+    """
+
+    def __init__(self, index: int | None) -> None:
         self._index = index
         self._thread: threading.Thread | None = None
         self._initialised = False
         self._release: Any = None
 
     def __enter__(self) -> None:
-        global _begun
-        if _begun:
+        with_context = self._index is not None
+        if with_context in _begun or True in _begun:
             return
-        _begun = True
+        _begun.add(with_context)
         forks.before_driver("cuda")
         self._thread = threading.Thread(target=self._start, name="kernelkeep-cuda-start")
         self._thread.start()
@@ -41,7 +44,7 @@ class DriverStart:
             driver = ctypes.CDLL(_LIBRARY)
             device, context = ctypes.c_int(), ctypes.c_void_p()
             self._initialised = not driver.cuInit(0)
-            if not self._initialised or driver.cuDeviceGet(ctypes.byref(device), self._index):
+            if not self._initialised or self._index is None or driver.cuDeviceGet(ctypes.byref(device), self._index):
                 return
             if not driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device):
                 release = getattr(driver, "cuDevicePrimaryCtxRelease_v2", driver.cuDevicePrimaryCtxRelease)

@@ -16,7 +16,7 @@ class Driver:
     """Counts the contexts that are held."""
 
     def __init__(self, init_status: int = 0) -> None:
-        self.held = 0
+        self.held = self.retained = 0
         self.threads: set[int] = set()
         self._init_status = init_status
 
@@ -29,6 +29,7 @@ class Driver:
 
     def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> int:
         self.held += 1
+        self.retained += 1
         return 0
 
     def cuDevicePrimaryCtxRelease(self, device: Any) -> int:
@@ -44,7 +45,7 @@ def missing() -> list[str]:
 
 @pytest.fixture(autouse=True)
 def first_in_process(monkeypatch: pytest.MonkeyPatch, missing: list[str]) -> None:
-    monkeypatch.setattr(start, "_begun", False)
+    monkeypatch.setattr(start, "_begun", set())
     monkeypatch.setattr(forks, "before_driver", lambda backend: None)
     monkeypatch.setattr(forks, "no_driver", missing.append)
 
@@ -56,6 +57,17 @@ def test_the_context_is_held_in_the_block_and_given_back_after_it(monkeypatch: p
     with pytest.raises(RuntimeError), opening:
         raise RuntimeError("the device cannot be opened")
     assert driver.held == 0 and driver.threads and threading.get_ident() not in driver.threads
+
+
+def test_listing_devices_makes_no_context_and_opening_one_after_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    with start.DriverStart(None):
+        pass
+    assert driver.threads and not driver.retained
+    with start.DriverStart(0):
+        pass
+    assert driver.retained == 1 and driver.held == 0
 
 
 def test_it_starts_once_in_a_process(monkeypatch: pytest.MonkeyPatch, missing: list[str]) -> None:
