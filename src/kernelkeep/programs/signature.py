@@ -18,7 +18,6 @@ from collections.abc import Mapping
 import msgspec
 
 from ..errors import CompileError
-from .includes import without_comments
 
 # The types that kernels take, by NumPy's short names, and their sizes in bytes.
 DTYPES = {"i1": 1, "u1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "i8": 8, "u8": 8, "f2": 2, "f4": 4, "f8": 8}
@@ -96,9 +95,8 @@ def declared_kernel(symbol: str, known: Mapping[str, KernelSignature]) -> Kernel
     return None
 
 
-_DECLARATION = re.compile(
-    r"^[ \t]*//kk:[ \t]*kernel[ \t]+(\w+)(?:[ \t]+group\((\d+),(\d+),(\d+)\))?([^\n]*)$", re.MULTILINE
-)
+# What only a compile needs is not a compiled pattern: compiling them takes as long as importing the rest of this module.
+_DECLARATION = r"(?m)^[ \t]*//kk:[ \t]*kernel[ \t]+(\w+)(?:[ \t]+group\((\d+),(\d+),(\d+)\))?([^\n]*)$"
 
 
 def declaration(signature: KernelSignature) -> str:
@@ -113,7 +111,7 @@ def declaration(signature: KernelSignature) -> str:
 def declared(text: str) -> dict[str, KernelSignature]:
     """The signatures declared by comments in the text. `CompileError` for a declaration that cannot be read."""
     found = {}
-    for match in _DECLARATION.finditer(text):
+    for match in re.finditer(_DECLARATION, text):
         name, x, y, z, rest = match.groups()
         params = []
         for word in rest.split():
@@ -143,19 +141,19 @@ def _declared_parameter(word: str) -> Parameter | None:
     return Parameter(name, kind, dtype if dtype != "?" else None, access, size, element=element)
 
 
-_HEAD = re.compile(
+_HEAD = (
     r"(?:__global__|__kernel|\bkernel)\b([^;{}]*?)\bvoid\b"
     r"([^;{}()]*(?:\([^;{}()]*\))*[^;{}()]*?)\b(\w+)\s*\(([^{};]*)\)\s*\{"
 )
-_NOISE = re.compile(
-    r"\b(const|volatile|restrict|__restrict__|__restrict|__global|global|__constant|constant|struct|__grid_constant__)\b"
-)
+_NOISE = r"\b(const|volatile|restrict|__restrict__|__restrict|__global|global|__constant|constant|struct|__grid_constant__)\b"
 
 
 def read_heads(text: str) -> dict[str, KernelSignature]:
     """Signatures read from the heads of kernel functions in CUDA C or OpenCL C."""
+    from .includes import without_comments  # a program that a cache has needs none
+
     found = {}
-    for match in _HEAD.finditer(without_comments(text)):
+    for match in re.finditer(_HEAD, without_comments(text)):
         name, inside = match.group(3), match.group(4).strip()
         pieces = [] if inside in ("", "void") else _split(inside)
         found[name] = KernelSignature(name, tuple(_read_parameter(piece) for piece in pieces))
@@ -175,7 +173,7 @@ def _split(inside: str) -> list[str]:
 
 
 def _read_parameter(piece: str) -> Parameter:
-    words = " ".join(_NOISE.sub(" ", piece).split())
+    words = " ".join(re.sub(_NOISE, " ", piece).split())
     name_match = re.search(r"(\w+)\s*(\[\s*\w*\s*\])?$", words)
     name = name_match.group(1) if name_match else "?"
     kind_text = words[: name_match.start()].strip() if name_match else words

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 
 from ..errors import CompileError
-from .includes import expand_includes
 from .languages import find_language
 from .source import Source
 
@@ -17,6 +16,8 @@ def translation_unit(source: Source) -> str:
     Defines are written into the text rather than passed as options: no shell-like quoting to get wrong, and the same
     for every compiler.
     """
+    from .includes import expand_includes  # a program that a cache has needs none
+
     text = source.text if source.is_translation_unit else expand_includes(source)
     if not text.isascii():  # surrogates, from an undecodable file, are replaced: no compiler accepts them
         text = text.encode("utf-8", "replace").decode()

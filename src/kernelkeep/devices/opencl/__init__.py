@@ -7,9 +7,15 @@ PyPI is made visible to the loader (`intel.py`).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .device import OpenCLDevice, open_device
 from .library import find_platforms, intel_library, list_devices
-from .requirements import device_needs, hint, needs
+
+if TYPE_CHECKING:
+    from .requirements import device_needs as device_needs
+    from .requirements import hint as hint
+    from .requirements import needs as needs
 
 __all__ = [
     "OpenCLDevice",
@@ -24,3 +30,11 @@ __all__ = [
 ]
 
 language = "opencl"
+
+
+def __getattr__(name: str) -> object:
+    if name not in ("device_needs", "hint", "needs"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import requirements  # for `kernelkeep doctor`
+
+    return getattr(requirements, name)
