@@ -5,7 +5,8 @@
 Every contender is a process of its own (`fresh_process_child.py`), whose caches its own earlier runs have filled. They take
 turns. Times count from the moment before the process is started; a process tells when each of its steps was done.
 
-With CUDA the limits are shown too: the driver opened by cuda-bindings in Python, and by a C++ program.
+With CUDA the limits are shown too: the driver opened by cuda-bindings in Python, and by a C++ program. No other process uses the
+driver meanwhile, not even this one: it would be quicker to start.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import msgspec
 
 import kernelkeep as kk
 from common import chosen_devices, long_run, row
@@ -173,11 +176,21 @@ def with_opencl(info: kk.DeviceInfo, folder: str, rounds: int) -> None:
         row(what, ours, "ms", peer=peer, its=its, goal="≥ 1.5", device=info, note=note)
 
 
+def devices() -> list[kk.DeviceInfo]:
+    """`chosen_devices`, asked in a process of its own."""
+    command = [sys.executable, __file__, "--list-devices", *sys.argv[1:]]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [kk.DeviceInfo(**facts) for facts in json.loads(ended.stdout.splitlines()[-1])]
+
+
 def main() -> None:
+    if "--list-devices" in sys.argv:
+        print(json.dumps([msgspec.structs.asdict(info) for info in chosen_devices()]))
+        return
     rounds = 15 if long_run() else 5
     if "--rounds" in sys.argv:
         rounds = int(sys.argv[sys.argv.index("--rounds") + 1])
-    for info in chosen_devices():
+    for info in devices():
         measure = {"cuda": with_cuda, "opencl": with_opencl}.get(info.backend)
         if measure is not None:
             with tempfile.TemporaryDirectory() as folder:

@@ -202,7 +202,7 @@ _MODULES = (
 )  # which modules here import by name: no words of Python kernels, so none is looked for
 
 # What nearly every program with a device uses: imported while the driver starts, when that takes no time.
-_WITH_A_DEVICE = ("kernelkeep.cache.program_cache", "kernelkeep.activity.diary")
+_WITH_A_DEVICE = ("kernelkeep.cache.program_cache",)
 
 __all__ = [
     "AheadReport",

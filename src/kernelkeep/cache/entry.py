@@ -21,17 +21,13 @@ from __future__ import annotations
 import hashlib
 import struct
 import sys
+from functools import cache
 from typing import Any
 
 import msgspec
 
 from ..storage.files import Damaged
 from .key import SCHEMA, Key
-
-if sys.version_info >= (3, 14):  # in the standard library from there on
-    from compression import zstd
-else:
-    from backports import zstd
 
 _HEADER = struct.Struct("<4sBBH32sIIII")
 _FACTS_START = _HEADER.size + 32  # after the checksum
@@ -67,6 +63,16 @@ class Entry(msgspec.Struct, frozen=True):
     payload: bytes
 
 
+@cache
+def _zstd() -> Any:
+    """The codec, which most hits do without: programs are small."""
+    if sys.version_info >= (3, 14):  # in the standard library from there on
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
+
+
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Facts)
 
@@ -80,7 +86,7 @@ _name_decoder = msgspec.json.Decoder(_Named)
 
 def encode(entry: Entry) -> bytes:
     """The bytes of an entry."""
-    packed = zstd.compress(entry.payload, level=_LEVEL)
+    packed = _zstd().compress(entry.payload, level=_LEVEL)
     codec, stored = (1, packed) if len(entry.payload) - len(packed) > _WORTH_BYTES else (0, entry.payload)
     facts = _encoder.encode(entry.facts)
     digest = bytes.fromhex(entry.facts.key.digest)
@@ -97,7 +103,7 @@ def decode(data: bytes, digest: str) -> Entry:
     try:
         payload = _decompress(memoryview(data)[payload_start:], size) if codec == 1 else data[payload_start:]
         facts = _decoder.decode(data[_FACTS_START:payload_start])
-    except (zstd.ZstdError, msgspec.MsgspecError, RecursionError, MemoryError) as error:
+    except (msgspec.MsgspecError, RecursionError, MemoryError) as error:
         raise Damaged(f"what it holds cannot be read: {error}") from None
     if len(payload) != size:
         raise Damaged("its payload has the wrong length")
@@ -117,8 +123,11 @@ def read_facts(data: bytes) -> tuple[str, bytes]:
 
 def _decompress(stored: Any, size: int) -> bytes:
     """Decompress at most one byte more than the header promises: a few bytes of zstd can hold gigabytes."""
-    frame = zstd.ZstdDecompressor()
-    payload: bytes = frame.decompress(stored, size + 1)
+    frame = _zstd().ZstdDecompressor()
+    try:
+        payload: bytes = frame.decompress(stored, size + 1)
+    except _zstd().ZstdError as error:
+        raise Damaged(f"what it holds cannot be read: {error}") from None
     if len(payload) == size and not (frame.eof and not frame.unused_data):
         raise Damaged("its payload does not end where it should")
     return payload

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ..errors import Unsupported
 from ..escaping import escaped
 
 
-@dataclass(frozen=True)
-class DeviceInfo:
+class DeviceInfo(msgspec.Struct, frozen=True):
     """A device as it is listed, before it is opened."""
 
     spec: str  # what `kk.open_device` takes, such as opencl:0
@@ -45,8 +45,7 @@ class DeviceList(list[DeviceInfo]):
         return devices_html(self)
 
 
-@dataclass(frozen=True)
-class Capabilities:
+class Capabilities(msgspec.Struct, frozen=True):
     """What a device can do; what it cannot is refused by name with `Unsupported`."""
 
     cooperative: bool = False  # a launch whose groups are all resident and may wait for each other
@@ -86,8 +85,7 @@ class Capabilities:
             raise Unsupported(name, f"this device cannot do that: capabilities.{name} is False")
 
 
-@dataclass(frozen=True)
-class MemoryInfo:
+class MemoryInfo(msgspec.Struct, frozen=True):
     """Device memory; `free_bytes` is None where the driver does not say."""
 
     total_bytes: int

@@ -9,12 +9,13 @@ a process killed in between counts nothing twice.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from .files import Damaged, publish, read_regular, write_temporary
 from .locks import FileLock, LockHeld, LockUnavailable
@@ -60,7 +61,7 @@ class SharedCounts:
     def add(self, amounts: dict[str, float]) -> None:
         """Add to the numbers; `OSError` where neither the file nor a note can be written."""
         if not self._change(lambda found: _add(found, amounts)):
-            note = write_temporary(self.path.parent, json.dumps(amounts).encode(), self._prefix)
+            note = write_temporary(self.path.parent, msgspec.json.encode(amounts), self._prefix)
             publish(note, note.with_name(f"{note.name}.note"))
             with contextlib.suppress(OSError):
                 self._change(None)  # the holder may have looked for notes just before ours was there
@@ -123,7 +124,9 @@ class SharedCounts:
             edit(found)
         if notes:
             found[_TAKEN] = list(notes)
-        temporary = write_temporary(self.path.parent, json.dumps(found, indent=2).encode(), self._prefix)
+        temporary = write_temporary(
+            self.path.parent, msgspec.json.format(msgspec.json.encode(found), indent=2), self._prefix
+        )
         publish(temporary, self.path)
         for name in notes:
             with contextlib.suppress(OSError):
@@ -132,7 +135,7 @@ class SharedCounts:
 
     def _load(self) -> dict[str, Any]:
         try:
-            found = json.loads(read_regular(self.path, self._trust, _LARGEST_FILE)[0])
+            found = msgspec.json.decode(read_regular(self.path, self._trust, _LARGEST_FILE)[0])
         except (OSError, ValueError, RecursionError, Damaged):
             return {}
         return found if isinstance(found, dict) else {}
@@ -152,7 +155,7 @@ class SharedCounts:
 
     def _read_note(self, path: str) -> dict[str, float]:
         try:
-            found = json.loads(read_regular(path, self._trust, _LARGEST_FILE)[0])
+            found = msgspec.json.decode(read_regular(path, self._trust, _LARGEST_FILE)[0])
         except (ValueError, RecursionError, Damaged):
             return {}
         return found if isinstance(found, dict) else {}

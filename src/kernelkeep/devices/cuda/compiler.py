@@ -19,6 +19,7 @@ from ...programs.translation_unit import compile_error, translation_unit
 from ..binary import Binary
 from .bindings import load_bindings
 from .early_start import WAITS_FIRST, waits_first, with_early_start
+from .param_layout import param_layout, placed
 from .toolkit import find_toolkit
 
 _COMPLAINT = re.compile(r"\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<message>[^\n]*)")
@@ -94,7 +95,14 @@ def _signatures(source: Source, payload: bytes, form: str) -> tuple[KernelSignat
         name = next((name for name in known if same_kernel(symbol, name)), _demangled(symbol))
         facts = known.get(name, KernelSignature(name))
         found.append(KernelSignature(name, facts.params, facts.group, symbol))
-    return tuple(found)
+    return tuple(_with_layout(signature, payload) for signature in found) if form == "cubin" else tuple(found)
+
+
+def _with_layout(signature: KernelSignature, cubin: bytes) -> KernelSignature:
+    """The signature with the offsets of its parameters, if the cubin tells them and they are as declared."""
+    layout = param_layout(cubin, signature.symbol)
+    params = placed(signature.params or (), layout) if layout is not None else None
+    return signature if params is None else msgspec.structs.replace(signature, params=params)
 
 
 def _demangled(symbol: str) -> str:

@@ -18,6 +18,7 @@ from .code_loading import load_function
 from .guests import guests_wait, wait_for_guests
 from .native_launch import native_launcher
 from .packing import as_bytes, layout_of
+from .param_layout import placed
 from .prepared import CudaPrepared, new_prepared
 from .synchronization import stream_of
 
@@ -115,13 +116,9 @@ def _confirmed(device: CudaDevice, kernel: Any, signature: KernelSignature) -> t
         if status is not device.success:
             break
         layout.append((int(offset), int(size)))
-    params = signature.params or ()
-    sizes = [8 if p.kind == "buffer" else p.nbytes for p in params]
-    if len(sizes) == len(layout) and all(size in (0, real) for size, (_, real) in zip(sizes, layout, strict=True)):
-        return tuple(
-            Parameter(p.name, p.kind, p.dtype, p.access, size, slot=offset)
-            for p, (offset, size) in zip(params, layout, strict=True)
-        )
+    known = placed(signature.params or (), layout)
+    if known is not None:
+        return known
     return tuple(Parameter(f"arg{i}", "any", None, "rw", size, offset) for i, (offset, size) in enumerate(layout))
 
 
@@ -151,6 +148,8 @@ class CudaKernel(Kernel):
         # The driver takes a CUkernel for a CUfunction; the bindings want to be told.
         self.function = self.device.driver.CUfunction(int(kernel))
         self._confirmed: tuple[Parameter, ...] | None = None
+        if signature.params and all(p.slot >= 0 for p in signature.params):  # read from the cubin when it was made
+            self._confirmed = signature.params
         self._allowed_shared = _DEFAULT_SHARED_BYTES
 
     @property

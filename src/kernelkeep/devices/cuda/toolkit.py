@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from ... import settings
 from ...errors import DeviceError
@@ -140,10 +141,10 @@ def _state(path: str) -> list[int]:
 
 def _read(path: Path, looked_at: list[Any]) -> Toolkit | None:
     try:
-        kept = json.loads(read_regular(path, default_trust(), _LARGEST_FILE)[0])
+        kept = msgspec.json.decode(read_regular(path, default_trust(), _LARGEST_FILE)[0])
         known = Toolkit(str(kept["version"]), str(kept["library"]), tuple(map(str, kept["headers"])))
         as_it_was = kept["looked_at"] == looked_at and kept["state"] == [_state(one) for one in _places(known)]
-    except (OSError, Damaged, ValueError, KeyError, TypeError):
+    except (OSError, Damaged, ValueError, KeyError, TypeError, RecursionError):
         return None
     return known if as_it_was and known.library else None
 
@@ -162,4 +163,4 @@ def _write(folder: Path, toolkit: Toolkit, looked_at: list[Any]) -> None:
     }
     with contextlib.suppress(OSError):  # the next process searches again
         make_private_folder(folder)
-        publish(write_temporary(folder, json.dumps(kept).encode(), f"{_FILE}."), folder / _FILE)
+        publish(write_temporary(folder, msgspec.json.encode(kept), f"{_FILE}."), folder / _FILE)
