@@ -11,6 +11,7 @@ driver meanwhile, not even this one: it would be quicker to start.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -20,8 +21,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-
-import msgspec
 
 import kernelkeep as kk
 from common import chosen_devices, long_run, row
@@ -185,7 +184,7 @@ def devices() -> list[kk.DeviceInfo]:
 
 def main() -> None:
     if "--list-devices" in sys.argv:
-        print(json.dumps([msgspec.structs.asdict(info) for info in chosen_devices()]))
+        print(json.dumps([dataclasses.asdict(info) for info in chosen_devices()]))
         return
     rounds = 15 if long_run() else 5
     if "--rounds" in sys.argv:

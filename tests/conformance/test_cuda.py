@@ -98,7 +98,10 @@ def test_portable_kernels_compile_without_a_gpu() -> None:
     )
     image = Binary.decode(cuda.compile_for(kernel.source(Target()), "sm_90"), "cuda")
     (signature,) = image.kernels
-    assert (signature.name, signature.group, signature.params) == ("everything", (8, 1, 1), kernel.signature.params)
+    assert (signature.name, signature.group) == ("everything", (8, 1, 1))
+    declared = [(p.name, p.kind, p.dtype, p.access) for p in kernel.signature.params or ()]
+    assert [(p.name, p.kind, p.dtype, p.access) for p in signature.params or ()] == declared
+    assert [(p.slot, p.nbytes) for p in signature.params or ()] == [(0, 8), (8, 8), (16, 8), (24, 8)]
 
 
 def test_syntax_error_names_the_line() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -10,7 +11,8 @@ from ..errors import Unsupported
 from ..escaping import escaped
 
 
-class DeviceInfo(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class DeviceInfo:
     """A device as it is listed, before it is opened."""
 
     spec: str  # what `kk.open_device` takes, such as opencl:0
@@ -85,7 +87,8 @@ class Capabilities(msgspec.Struct, frozen=True):
             raise Unsupported(name, f"this device cannot do that: capabilities.{name} is False")
 
 
-class MemoryInfo(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class MemoryInfo:
     """Device memory; `free_bytes` is None where the driver does not say."""
 
     total_bytes: int
