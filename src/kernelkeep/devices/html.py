@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ..html.card import badge, card, folded, section
 from ..html.markup import Markup, element
@@ -77,7 +78,7 @@ def _kind(info: DeviceInfo) -> Markup:
 
 
 def _capabilities(capabilities: Capabilities) -> Markup:
-    values = [(one.name, getattr(capabilities, one.name)) for one in fields(capabilities)]
+    values = list(msgspec.structs.asdict(capabilities).items())
     has = [badge(name, "accent") for name, value in values if value is True]
     lacks = [badge(name) for name, value in values if value is False]
     limits: list[tuple[str, object]] = [
