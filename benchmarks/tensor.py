@@ -15,13 +15,11 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 import kernelkeep as kk
 from common import chosen_devices, row
 from kernelkeep.kernels import gemm
-from kernelkeep.kernels.gemm.elements import element_of, narrowed
-from kernelkeep.kernels.gemm.operation import GEMM
+from kernelkeep.kernels.catalogue import find_kernel
+from kernelkeep.kernels.gemm.elements import from_words, words_of
 
 GOALS = {"bfloat16": "≥ 0.8", "float16": "≥ 0.8", "tf32": "≥ 0.8", "float32": "≥ 1.0"}
 SIZES = {"bfloat16": (1024, 2048, 4096, 8192), "float16": (4096, 8192), "tf32": (2048, 4096), "float32": (2048, 4096)}
@@ -59,30 +57,24 @@ def main() -> None:
 def measure(torch: Any, cache: kk.ProgramCache, kind: str, size: int, tune: float | None) -> None:
     """One row."""
     device = cache.device
-    rng = np.random.default_rng(size)
-    hosts = [rng.standard_normal((size, size), dtype="f4") for _ in range(2)]
-    if kind == "float16":
-        hosts = [host.astype("f2") for host in hosts]
-    theirs = [torch.from_numpy(host).cuda() for host in hosts]
-    if kind == "bfloat16":
-        theirs = [one.to(torch.bfloat16) for one in theirs]
-        hosts = [narrowed(host) for host in hosts]
+    torch.manual_seed(size)
+    number_type = getattr(torch, "float32" if kind == "tf32" else kind)
+    theirs = [torch.randn((size, size), device="cuda").to(number_type) for _ in range(2)]
+    torch.cuda.synchronize()
+    # The same memory, in an order of its own: the sides take turns, and each waits for itself.
+    ours = [device.array(words_of(one), ordered=False) for one in theirs]
     torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
     given = None if kind == "tf32" else kind
     if tune:
-        templates = element_of(hosts[0], hosts[1], given, kind == "tf32").templates or GEMM
         problem = {"m": size, "n": size, "k": size}
-        templates.tuned_for(device, problem).tune(cache, problem, budget_seconds=tune)
-    ours = [device.array(host) for host in hosts]
+        tuned = find_kernel("gemm" if kind == "float32" else f"gemm-{kind}").tuned_for(device, problem)
+        tuned.tune(cache, problem, budget_seconds=tune)
     out = torch.empty((size, size), dtype=theirs[0].dtype, device="cuda")
     with gemm.plan(cache, ours[0], ours[1], dtype=given, tf32=kind == "tf32") as plan:
         exact = theirs[0].double() @ theirs[1].double()
         torch.mm(theirs[0], theirs[1], out=out)
-        result = torch.from_numpy(np.asarray(plan().numpy())).cuda()
-        errors = [
-            float((found.double() - exact).abs().max() / exact.abs().max())
-            for found in (result.view(out.dtype) if kind == "bfloat16" else result, out)
-        ]
+        result = from_words(torch.from_dlpack(plan()), theirs[0])
+        errors = [float((found.double() - exact).abs().max() / exact.abs().max()) for found in (result, out)]
         del exact
 
         def we(count: int) -> float:

@@ -65,11 +65,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (here >= MULTIPROCESSORS) __trap();
   unsigned char* a_map = descriptors[here][0];
   unsigned char* b_map = descriptors[here][1];
+  // Three warps begin at the same time.
   if (threadIdx.x < 32) {
     describe_matrix(a_map, shared_address(scratch[0]), a, m, k, 4ll * k, BLOCK_M, DEPTH);
+  } else if (threadIdx.x < 64) {
     describe_matrix(b_map, shared_address(scratch[1]), b, k, n, 4ll * n, DEPTH, 32);
-  }
-  if (threadIdx.x == 0) {
+  } else if (threadIdx.x == 64) {
     for (int i = 0; i < STAGES; i++) {
       barrier_init(full + 8 * i, 1);
       barrier_init(empty + 8 * i, 8);
