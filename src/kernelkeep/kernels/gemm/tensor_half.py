@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..own_source import own_source
-from .tensor_tiles import HOPPER, count_groups, fits_alone
+from .tensor_tiles import HOPPER, are_enough, count_groups, fits_alone
 
 __all__ = ["BODY", "DEFAULT", "VALUES", "allowed", "constants", "default", "dynamic_shared_bytes", "grid", "group"]
 
@@ -57,6 +57,6 @@ def grid(v: Mapping[str, Any]) -> int:
 def default(problem: Mapping[str, Any]) -> dict[str, int]:
     """A variant for a problem nobody has measured: smaller tiles where there would be too few large ones."""
     for columns, stages in ((256, 4), (128, 6)):
-        if -(-problem["m"] // BLOCK_M) * -(-problem["n"] // columns) >= DEFAULT["GROUPS"]:
+        if are_enough(-(-problem["m"] // BLOCK_M) * -(-problem["n"] // columns), DEFAULT["GROUPS"]):
             return {**DEFAULT, "BLOCK_N": columns, "STAGES": stages}
     return {**DEFAULT, "BLOCK_N": 64, "STAGES": 8}

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..own_source import own_source
 from .params import PARAMS
-from .tensor_tiles import HOPPER, count_groups, fits_alone
+from .tensor_tiles import HOPPER, are_enough, count_groups, fits_alone
 
 DEPTH = 32
 BLOCK_N = 128
@@ -41,7 +41,7 @@ def template(split: int) -> SimpleNamespace:
     def default(problem: Mapping[str, Any]) -> dict[str, int]:
         for rows in reversed(values["BLOCK_M"]):
             stages = next(s for s in (8, 6, 4) if fits_alone(dynamic_shared_bytes({"BLOCK_M": rows, "STAGES": s})))
-            if -(-problem["m"] // rows) * -(-problem["n"] // BLOCK_N) >= large["GROUPS"]:
+            if are_enough(-(-problem["m"] // rows) * -(-problem["n"] // BLOCK_N), large["GROUPS"]):
                 break
         return {**large, "BLOCK_M": rows, "STAGES": stages}
 

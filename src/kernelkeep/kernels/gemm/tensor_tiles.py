@@ -54,3 +54,8 @@ def fits_alone(shared_bytes: int) -> bool:
 def count_groups(m: int, n: int, rows: int, columns: int, most: int) -> int:
     """Groups for tiles of C, no more than `most` of them."""
     return int(min(-(-m // rows) * -(-n // columns), most))
+
+
+def are_enough(tiles: int, groups: int) -> bool:
+    """Whether tiles keep most of the groups busy; smaller tiles would be more, but each takes more copies for its sums."""
+    return 4 * tiles >= 3 * groups

@@ -1,0 +1,105 @@
+"""Which template serves a product, and what the templates for tensor cores are made of; no GPU is needed."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import kernelkeep as kk
+from kernelkeep.devices.info import Capabilities
+from kernelkeep.kernels.gemm import tensor_half, tensor_single, tensor_warps
+from kernelkeep.kernels.gemm.tensor_tiles import half_kind, single_kind
+from kernelkeep.testing import skip_backend
+
+HOPPER = Capabilities(tile_products=True, warp_products=True, shared_bytes=232448)
+AMPERE = Capabilities(warp_products=True, shared_bytes=101376)
+TEXTS: dict[str, Any] = {
+    "half": tensor_half,
+    "warps": tensor_warps,
+    "single": tensor_single.template(split=1),
+    "tf32": tensor_single.template(split=0),
+}
+
+
+def problem(m: int, n: int, k: int) -> dict[str, int]:
+    return {"m": m, "n": n, "k": k}
+
+
+def on(capabilities: Capabilities) -> Any:
+    return SimpleNamespace(capabilities=capabilities)
+
+
+def variants(text: Any) -> list[dict[str, int]]:
+    every = (dict(zip(text.VALUES, values, strict=True)) for values in itertools.product(*text.VALUES.values()))
+    return [variant for variant in every if text.allowed(variant)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "hopper", "ampere"),
+    [
+        ((1024, 1024, 1024), "tensor", "warps"),
+        ((1, 4096, 4096), "tensor", "warps"),
+        ((1024, 1024, 1028), None, None),  # rows of A do not begin at multiples of 16 bytes
+        ((1024, 1020, 1024), None, None),
+        ((32, 32, 32), None, None),
+    ],
+)
+def test_halves_use_tensor_cores_where_rows_allow_it(
+    sizes: tuple[int, int, int], hopper: str | None, ampere: str | None
+) -> None:
+    assert half_kind(on(HOPPER), problem(*sizes)) == hopper
+    assert half_kind(on(AMPERE), problem(*sizes)) == ampere
+    assert half_kind(on(Capabilities()), problem(*sizes)) is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "single", "tf32"),
+    [
+        ((2048, 2048, 2048), "tensor", "tensor"),
+        ((1024, 1028, 1020), "tensor", "tensor"),
+        ((1024, 1030, 1024), None, None),
+        ((16, 4096, 4096), None, None),  # few tiles
+        ((64, 64, 64), None, None),
+    ],
+)
+def test_large_products_of_floats_use_them(sizes: tuple[int, int, int], single: str | None, tf32: str | None) -> None:
+    assert single_kind(on(HOPPER), problem(*sizes), tf32=False) == single
+    assert single_kind(on(HOPPER), problem(*sizes), tf32=True) == tf32
+    assert single_kind(on(AMPERE), problem(*sizes), tf32=True) is None
+
+
+@pytest.mark.parametrize("name", ["half", "single", "tf32"])
+def test_one_group_fits_on_a_multiprocessor_and_no_second(name: str) -> None:
+    text = TEXTS[name]
+    found = [text.dynamic_shared_bytes(variant) for variant in variants(text)]
+    assert found
+    for nbytes in found:
+        assert nbytes + 1024 <= 227 * 1024 and 2 * nbytes > 228 * 1024
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("size", [8, 512, 1024, 2048, 8192, 8200])
+def test_the_default_is_a_variant_and_covers_the_product(name: str, size: int) -> None:
+    text, sizes = TEXTS[name], problem(size, size, size)
+    chosen = text.default(sizes)
+    assert chosen in variants(text)
+    tiles = -(-size // chosen.get("BLOCK_M", 128)) * -(-size // chosen.get("BLOCK_N", 128))
+    assert text.grid({**sizes, **chosen}) == min(tiles, chosen.get("GROUPS", tiles))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_texts_compile(name: str) -> None:
+    from kernelkeep.devices.cuda import compiler, toolkit
+
+    try:
+        toolkit.compiler_version()
+    except kk.DeviceError as error:
+        skip_backend("cuda", str(error))
+    text = TEXTS[name]
+    smallest = min(variants(text), key=text.dynamic_shared_bytes)
+    defines = {"BFLOAT": 1, **text.BODY.defines, **smallest}
+    assert compiler.compile_for(replace(text.BODY, defines=defines), "sm_80" if name == "warps" else "sm_90")
