@@ -44,9 +44,9 @@ format:  ## let ruff fix and format everything
 	$(PYTHON_IN_VENV) -m ruff check --fix $(CHECKED)
 	$(PYTHON_IN_VENV) -m ruff format $(CHECKED)
 
-bench:  ## measure, side by side with the peers
+bench:  ## measure every row beside its peer; the results go to build/bench
 	@scripts/setup test
-	@scripts/bench
+	$(PYTHON_IN_VENV) -m kernelkeep bench all --out build/bench
 
 clean:  ## remove the virtual environment and what tools left behind
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -26,9 +26,10 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import kernelkeep as kk
+from kernelkeep.observe.benchmarks import UNMEASURED
 
 if TYPE_CHECKING:
     from kernelkeep.observe.benchmarks.row import Row
@@ -89,6 +90,20 @@ def json_file() -> Path | None:
 def _without_json(arguments: Sequence[str]) -> list[str]:
     named = json_file()
     return [one for one in arguments if one != "--json" and (named is None or one != str(named))]
+
+
+def open_cuda() -> kk.Device:
+    """The CUDA device that --device names, or the first one; without one, or with another backend named, the script ends."""
+    found = [info for info in chosen_devices() if info.backend == "cuda"]
+    if not found:
+        end_unmeasured("it needs a CUDA device")
+    return kk.open_device(found[0].spec)
+
+
+def end_unmeasured(reason: str) -> NoReturn:
+    """End the script: a device or a peer is missing, so nothing can be measured. `kernelkeep bench` says so and goes on."""
+    print(reason, file=sys.stderr)
+    raise SystemExit(UNMEASURED)
 
 
 def long_run() -> bool:

@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import kernelkeep as kk
-from common import chosen_devices, chosen_sections, row, show
+from common import chosen_devices, chosen_sections, end_unmeasured, row, show
 from kernelkeep.kernels.gemm.operation import GEMM
 from kernels import Problem, conv2d_of, gemm_of, in_turn, looped, our_side, peer_side, relative_error
 
@@ -129,7 +129,7 @@ def main() -> None:
     try:
         import torch
     except ImportError:
-        raise SystemExit("gemm_shapes.py needs PyTorch") from None
+        end_unmeasured("PyTorch is not installed")
     for info in chosen_devices():
         if info.is_gpu and torch.cuda.is_available():
             with tempfile.TemporaryDirectory() as folder, kk.open_device(info.spec, cache_dir=folder) as device:

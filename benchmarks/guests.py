@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import kernelkeep as kk
-from common import row, show
+from common import open_cuda, row, show
 
 LAUNCHES, ROUNDS, N = 200, 21, 1024
 SAXPY = kk.PortableKernel(
@@ -80,7 +80,7 @@ def contenders(device: kk.Device) -> dict[str, Callable[[], Any]]:
 
 
 def main() -> None:
-    device = kk.open_device("cuda")
+    device = open_cuda()
     work = contenders(device)
     times: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(ROUNDS):

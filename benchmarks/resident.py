@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import kernelkeep as kk
-from common import chosen_sections, row, show
+from common import chosen_sections, open_cuda, row, show
 from kernelkeep.resident.resident import Resident
 from kernelkeep.resident.task import Task
 
@@ -270,6 +270,6 @@ SECTIONS = {
 }
 
 if __name__ == "__main__":
-    with kk.ProgramCache(kk.open_device("cuda")) as opened:
+    with kk.ProgramCache(open_cuda()) as opened:
         for section in chosen_sections(SECTIONS):
             SECTIONS[section](opened)

@@ -10,7 +10,7 @@ import typer
 from ..cache.stats import human_bytes
 from ..errors import DeviceError
 from ..observe.bench import Figure, bench_devices
-from ..observe.benchmarks.documents import save
+from ..observe.benchmarks.documents import nothing_of, save
 from ..observe.benchmarks.parts import Outcome, Part, parts_in, run_parts, scripts_folder
 from ..observe.benchmarks.row import COLUMNS, cells
 from ..observe.inventory import find_devices
@@ -116,7 +116,7 @@ def _show_rows(outcome: Outcome) -> None:
             made.add_row(*cells(row))
         print_table(made)
     elif not outcome.error:
-        print_line("Nothing to measure on this device.")
+        print_line(nothing_of(outcome))
     print_line()
 
 

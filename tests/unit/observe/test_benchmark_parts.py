@@ -58,6 +58,17 @@ def test_a_part_that_fails_keeps_its_rows_and_the_next_one_runs(scripts: Path) -
     assert "ValueError: no such thing" in bad.error
 
 
+def test_a_part_whose_peer_is_missing_did_not_fail(scripts: Path, tmp_path: Path) -> None:
+    (scripts / "good.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'benchmarks')!r})\n"
+        "from common import end_unmeasured\nend_unmeasured('PyTorch is not installed')\n"
+    )
+    (outcome,) = run(scripts, "good")
+    assert (outcome.error, outcome.rows, outcome.missing) == ("", (), "PyTorch is not installed")
+    texts = [path.read_text(encoding="utf-8") for path in save([outcome], tmp_path / "out")]
+    assert sum("Nothing to measure on this device: PyTorch is not installed." in text for text in texts) == 2
+
+
 def test_a_part_that_hangs_is_ended_and_keeps_its_rows(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts_module, "LIMIT_SECONDS", 3.0)
     (slow,) = run(scripts, "slow")

@@ -41,8 +41,13 @@ def markdown(outcomes: Iterable[Outcome]) -> str:
             said.append(f"`{first.command}`; {first.machine}; {first.measured}; {first.versions}\n")
             said.append(markdown_table(outcome.rows))
         elif not outcome.error:
-            said.append("Nothing to measure on this device.\n")
+            said.append(f"{nothing_of(outcome)}\n")
     return "\n".join(said)
+
+
+def nothing_of(outcome: Outcome) -> str:
+    """Why a part that did not fail has no rows."""
+    return f"Nothing to measure on this device{f': {outcome.missing}' if outcome.missing else ''}."
 
 
 def html(outcomes: Sequence[Outcome]) -> str:
@@ -52,15 +57,16 @@ def html(outcomes: Sequence[Outcome]) -> str:
         about = f"{outcome.part.about}. {outcome.seconds:.0f} s." + (
             f" The part failed: {outcome.error}" if outcome.error else ""
         )
-        panels.append(panel(outcome.part.name, outcome.part.name, about, _contents(outcome.rows)))
+        panels.append(panel(outcome.part.name, outcome.part.name, about, _contents(outcome)))
     links = [(outcome.part.name, outcome.part.name) for outcome in outcomes]
     where = next((row.machine for outcome in outcomes for row in outcome.rows), "")
     return page("Benchmarks", where, links, *panels)
 
 
-def _contents(rows: Sequence[Row]) -> list[object]:
+def _contents(outcome: Outcome) -> list[object]:
+    rows = outcome.rows
     if not rows:
-        return [element("p", "Nothing was measured.")]
+        return [] if outcome.error else [element("p", nothing_of(outcome))]
     body = [element("tr", [element("td", text) for text in cells(row)]) for row in rows]
     head = element("tr", [element("th", name) for name in COLUMNS])
     table = element("table", element("thead", head), element("tbody", body), class_="kk-table")

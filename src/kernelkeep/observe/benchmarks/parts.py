@@ -16,6 +16,7 @@ import msgspec
 
 from ...errors import ArgumentError
 from ...processes import python_environment
+from . import UNMEASURED
 from .row import Row, rows_in
 
 TABLE = "parts.toml"
@@ -32,12 +33,13 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What running a part gave. `error` is one sentence, empty where the script ended well."""
+    """What running a part gave. `error` is one sentence, empty where the script ended well; `missing` says what is not here."""
 
     part: Part
     seconds: float
     rows: tuple[Row, ...]
     error: str = ""
+    missing: str = ""
 
 
 def scripts_folder(chosen: Path | None = None) -> Path:
@@ -93,13 +95,15 @@ def _run(folder: Path, part: Part, device: str | None, limit: float, more: list[
             raise
         seconds = time.monotonic() - began
         rows = tuple(rows_in(file.read_text(encoding="utf-8"))) if file.exists() else ()
-    return Outcome(part, seconds, rows, _error(status, said, limit))
+    last = (said.strip().splitlines()[-1:] or [""])[0][:300]
+    if status == UNMEASURED:
+        return Outcome(part, seconds, rows, missing=last)
+    return Outcome(part, seconds, rows, _error(status, last, limit))
 
 
-def _error(status: int | None, said: str, limit: float) -> str:
+def _error(status: int | None, last: str, limit: float) -> str:
     if status == 0:
         return ""
     if status is None:
         return f"it was ended after {limit:.0f} s"
-    last = said.strip().splitlines()[-1:] or [""]
-    return f"it ended with exit status {status}: {last[0][:300]}" if last[0] else f"it ended with exit status {status}"
+    return f"it ended with exit status {status}: {last}" if last else f"it ended with exit status {status}"
