@@ -89,6 +89,32 @@ class TestKeptContext:
                 assert egl.eglGetCurrentContext() == before
         assert not egl.eglGetCurrentContext()
 
+    def test_blocks_may_be_nested(self, kept: Any, add: kk.Kernel) -> None:
+        y = kept.array(np.zeros(64, "i4"))
+        egl = library()
+
+        def work() -> None:
+            for _ in range(5):
+                add.launch(1, (y, 1))
+                kept.synchronize()
+
+        with kept.exclusive():
+            work()
+            assert not egl.eglGetCurrentContext(), "the thread that keeps it still does"
+            assert (y.numpy() == 5).all()
+            assert egl.eglGetCurrentContext(), "a copy takes it for the rest of the block"
+            with kept.exclusive():
+                work()
+            assert egl.eglGetCurrentContext()
+        assert not egl.eglGetCurrentContext()
+        with kept.context.current():
+            with kept.exclusive():
+                work()
+            assert egl.eglGetCurrentContext(), "the outer block has it"
+            work()
+        assert not egl.eglGetCurrentContext()
+        assert (y.numpy() == 20).all()
+
     def test_an_error_is_raised_by_the_wait(self, kept: Any, add: kk.Kernel) -> None:
         y = kept.array(np.zeros(64, "i4"))
         for _ in range(5):

@@ -17,8 +17,10 @@ A foreign context (moderngl, a window) that was current before a step is current
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
+from collections.abc import Iterator
 from typing import Any, NoReturn, Self
 
 from ...errors import DeviceError, OutOfMemory
@@ -80,6 +82,10 @@ class Context:
         self._context = self._create(index)
         self.lock = threading.RLock()
         self._depth = 0
+        self._exclusive = 0  # blocks of `exclusive` in the thread that has the lock
+        self._stays = (
+            False  # a step in such a block took the context, which stays current until the outermost block ends
+        )
         self._foreign: tuple[Any, Any, Any, Any] | None = None
         self._lost = ""
         self.recorder = new_recorder(egl)
@@ -130,6 +136,9 @@ class Context:
             except BaseException:
                 self.lock.release()
                 raise
+            if self._exclusive:
+                self._stays = True
+                self._depth = 1
         self._depth += 1
         return self._egl
 
@@ -142,6 +151,29 @@ class Context:
                 self._leave(self._foreign)
         finally:
             self.lock.release()
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[Any]:
+        """For a `with` block in which no other thread gets the context; it yields the GL functions.
+
+        A step inside of the block that needs the context current in this thread has it stay there until the block ends.
+        """
+        if self._lost:
+            raise DeviceError(self._lost)
+        with self.lock:
+            self._exclusive += 1
+            try:
+                if self._keeper is None:
+                    with self:
+                        pass
+                yield self._egl
+            finally:
+                self._exclusive -= 1
+                if not self._exclusive and self._stays:
+                    self._stays = False
+                    if not self._lost:  # not forked inside the block
+                        self._depth -= 1
+                        self._leave(self._foreign)
 
     def _enter(self) -> tuple[Any, Any, Any, Any] | None:
         """Make the context current; returns the foreign context to restore afterwards, if there is one."""

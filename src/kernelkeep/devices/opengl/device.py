@@ -67,6 +67,7 @@ class OpenGLDevice(Device):
         super().__init__(info, fingerprint_of(info, self.context), capabilities)
         self.driver_cache_dir = driver_cache_of(info.vendor)
         self.waiting: list[Launch] = []
+        self.has_loose_uniforms = False  # a kernel was loaded that has such
         # A software renderer computes inside the calls, so nothing begins earlier if the first launch is submitted at once.
         self._first_batch = self.batch_size = 1 if info.is_gpu else _MAX_BATCH
         # State of the context: storage buffers by binding, and the program.
@@ -181,9 +182,8 @@ class OpenGLDevice(Device):
             return None
         if self._discarded_buffers or len(self._discarded_objects) > _MAX_DISCARDED:
             return None
-        if any(loose for _, (_, _, loose), _ in self.waiting):  # their values are floats
-            return None
-        return self.context.recorder
+        # Uniforms outside of a block are set by functions that take floats.
+        return None if self.has_loose_uniforms else self.context.recorder
 
     def submit_waiting(self, gl: Any) -> None:
         """Give the driver every waiting launch. The caller has the context.
@@ -310,7 +310,7 @@ class OpenGLDevice(Device):
 
     def exclusive(self) -> AbstractContextManager[Any]:
         self.check_open()
-        return self.context.current()
+        return self.context.exclusive()
 
     def new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> OpenGLReplay:
         return OpenGLReplay(self, steps)

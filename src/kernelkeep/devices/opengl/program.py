@@ -94,6 +94,8 @@ class OpenGLKernel(Kernel):
         self.bindings = [p.slot for p in params if p.kind == "buffer"]
         self.block_binding = program.compiled.numbers.get("block", 0)
         self.uniforms = [(p.slot, _SETTERS[p.dtype or ""]) for p in params if p.place == "uniform"]
+        if self.uniforms:
+            self.device.has_loose_uniforms = True
 
     def fast_launch(self) -> FastLaunch:
         params = self.params or ()
