@@ -226,7 +226,7 @@ class Context:
         if self._keeper is None:  # a guest's context would have to be restored
             return not self._egl.eglGetCurrentContext()
         self._in_a_row += 1
-        return self._in_a_row > _IN_A_ROW
+        return self._in_a_row > _IN_A_ROW or self._exclusive > 0
 
     def make(self, recorder: Recorder, wait: bool) -> None:
         """Have recorded calls made: by the thread that keeps the context, or here.
