@@ -411,11 +411,25 @@ def section_launch(ours: Ours, rows: list[list[Any]]) -> None:
     compared = partial(row, unit="µs", device=ours.device.info)
     for peer, limit in PEERS.items():
         if peer in paid:
-            compared("prepared launch", mine * 1e6, peer=peer, its=paid[peer] * 1e6, goal=limit)
+            note = note_on_python() if peer == CPP else ""
+            compared("prepared launch", mine * 1e6, peer=peer, its=paid[peer] * 1e6, goal=limit, note=note)
     for peer in (CORE, CUPY, OPENCL_EACH, OPENGL_EACH):
         if peer in paid:
             work = "kernel.launch, everything checked again"
             compared(work, paid[LAUNCH] * 1e6, peer=peer, its=paid[peer] * 1e6, goal="≤ 1.0")
+
+
+def note_on_python() -> str:
+    """What a prepared launch costs without the driver: Python's loop and call, and its lock, released and taken again."""
+    try:
+        from kernelkeep._native import BoundCall
+    except ImportError:
+        return ""
+    call = BoundCall()
+    call.bind_function(ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p).value or 0, (0,))
+    burst = looped(call)
+    nanoseconds = min(burst(10_000) for _ in range(9)) / 10_000 * 1e9
+    return f"{nanoseconds:.0f} ns of it are Python's loop, call and lock, with a C function that does nothing"
 
 
 def section_graph(ours: Ours, rows: list[list[Any]]) -> None:

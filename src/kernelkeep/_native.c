@@ -32,6 +32,12 @@
 #define Py_END_CRITICAL_SECTION() }
 #endif
 
+#ifdef Py_GIL_DISABLED
+#define COUNT(place, number) __atomic_fetch_add(&(place), (number), __ATOMIC_ACQ_REL)
+#else
+#define COUNT(place, number) ((place) += (number)) /* under the interpreter's lock, and cheaper */
+#endif
+
 #define MOST 11
 
 typedef uint64_t U;
@@ -41,7 +47,7 @@ typedef struct {
     PyObject_HEAD
     Function function; /* NULL: unbound */
     U arguments[MOST];
-    Py_ssize_t calls; /* under way, in any thread; atomic */
+    Py_ssize_t calls; /* under way, in any thread */
     vectorcallfunc vectorcall;
 } BoundCall;
 
@@ -59,7 +65,7 @@ call(PyObject *self, PyObject *const *Py_UNUSED(args), size_t count, PyObject *n
     Function function;
     U a[MOST];
     Py_BEGIN_CRITICAL_SECTION(self);
-    __atomic_fetch_add(&bound->calls, 1, __ATOMIC_ACQ_REL);
+    COUNT(bound->calls, 1);
     function = bound->function;
     memcpy(a, bound->arguments, sizeof a);
     Py_END_CRITICAL_SECTION();
@@ -69,11 +75,11 @@ call(PyObject *self, PyObject *const *Py_UNUSED(args), size_t count, PyObject *n
         Py_END_ALLOW_THREADS
     }
     if (status == 0) {
-        __atomic_fetch_sub(&bound->calls, 1, __ATOMIC_ACQ_REL);
+        COUNT(bound->calls, -1);
         Py_RETURN_NONE;
     }
     PyObject *result = PyObject_CallMethod(self, "call_failed", "i", status);
-    __atomic_fetch_sub(&bound->calls, 1, __ATOMIC_ACQ_REL);
+    COUNT(bound->calls, -1);
     return result;
 }
 
@@ -83,6 +89,8 @@ new_bound_call(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSE
     BoundCall *bound = (BoundCall *)type->tp_alloc(type, 0);
     if (bound != NULL)
         bound->vectorcall = call;
+    if (type->tp_call == PyVectorcall_Call) /* not replaced; classes in Python inherit the flag from 3.12 on */
+        type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
     return (PyObject *)bound;
 }
 

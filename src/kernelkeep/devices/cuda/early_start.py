@@ -14,9 +14,13 @@ from .cubin import machine_codes
 
 WAITS_FIRST = "waits_first"  # among the numbers of a binary: `waits_first` confirmed its kernels
 _FIRST_ARCHITECTURE = 90
-# Without griddepcontrol.launch_dependents: the next one is set up as groups of this one end. Set up as soon as all of these run,
-# a kernel of 4,096 groups took half as long again.
-_PROLOGUE = ' asm volatile("griddepcontrol.wait;" ::: "memory");'
+# The next kernel may be set up as soon as all groups of this one run, if they are few; else as they end. With many, groups that
+# only wait take the place of others: 4,096 groups took half as long again. Then this kernel waits for the one in front of it.
+_FEW_GROUPS = 264
+_PROLOGUE = (
+    f' asm volatile("{{ .reg .pred p; setp.le.u32 p, %0, {_FEW_GROUPS}; @p griddepcontrol.launch_dependents; }}"'
+    ' :: "r"(gridDim.x * gridDim.y * gridDim.z) : "memory"); asm volatile("griddepcontrol.wait;" ::: "memory");'
+)
 _HEAD = re.compile(r'(extern "C" __global__ void __launch_bounds__\(\d+\)\n\w+\([^{};]*\) \{)$', re.MULTILINE)
 
 # Machine code: an instruction has 16 bytes. Its lowest 9 bits tell what it does, the next 3 where its operands are.
