@@ -16,7 +16,7 @@ WAITS_FIRST = "waits_first"  # among the numbers of a binary: `waits_first` conf
 _FIRST_ARCHITECTURE = 90
 # The next kernel may be set up as soon as all groups of this one run, if they are few; else as they end. With many, groups that
 # only wait take the place of others: 4,096 groups took half as long again. Then this kernel waits for the one in front of it.
-_FEW_GROUPS = 264
+_FEW_GROUPS = 132
 _PROLOGUE = (
     f' asm volatile("{{ .reg .pred p; setp.le.u32 p, %0, {_FEW_GROUPS}; @p griddepcontrol.launch_dependents; }}"'
     ' :: "r"(gridDim.x * gridDim.y * gridDim.z) : "memory"); asm volatile("griddepcontrol.wait;" ::: "memory");'

@@ -19,11 +19,14 @@ class EarlyEdges:
     def __init__(self, device: CudaDevice) -> None:
         driver = device.driver
         self._success = device.success
+        self._taken = hasattr(driver, "CUgraphEdgeData")
+        self.added = False
+        if not self._taken:  # bindings from before there were such edges
+            return
         self._add = getattr(driver, "cuGraphAddDependencies_v2", driver.cuGraphAddDependencies)
         self._edge = driver.CUgraphEdgeData()
         self._edge.from_port = _PROGRAMMATIC_PORT
         self._edge.type = int(driver.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
-        self._taken = True
 
     def allowed(self, before: CudaPrepared, prepared: CudaPrepared) -> bool:
         """Whether `prepared` may start before `before` has ended."""
@@ -35,6 +38,7 @@ class EarlyEdges:
         """Have `node` come after `before`; False, with nothing changed, if the driver refuses such an edge."""
         try:
             self._taken = self._add(graph, [before], [node], [self._edge], 1)[0] is self._success
-        except (RuntimeError, TypeError):  # a driver or bindings from before there were such edges
+        except (RuntimeError, TypeError):  # a driver from before there were such edges
             self._taken = False
+        self.added |= self._taken
         return self._taken

@@ -36,15 +36,16 @@ class CudaReplay(Replay):
         self._lock = threading.RLock()  # reentrant: a library that is asked for its stream may change the graph
         self._broken = False  # an array or a program of it is closed
         with device.residents.out_of_the_way(), device.current:
-            self._build(steps)
+            if not self._build(steps, EarlyEdges(device)):
+                self._build(steps, None)
         self._note_shared()
         self._watch()
 
-    def _build(self, steps: Sequence[Step]) -> None:
+    def _build(self, steps: Sequence[Step], edges: EarlyEdges | None) -> bool:
+        """Make the graph; False, with nothing made, if the driver refuses one with early starts."""
         device = self.device
         driver, call = device.driver, device.call
         self._graph = call(driver.cuGraphCreate, 0)
-        edges = EarlyEdges(device)
         last: list[Any] = []
         before: Step | None = None
         for step in steps:
@@ -55,7 +56,7 @@ class CudaReplay(Replay):
                 assert isinstance(step, CudaPrepared)
                 parameters = self._parameters(step)
                 node = None
-                if isinstance(before, CudaPrepared) and edges.allowed(before, step):
+                if edges is not None and isinstance(before, CudaPrepared) and edges.allowed(before, step):
                     node = call(driver.cuGraphAddKernelNode, self._graph, [], 0, parameters)
                     if not edges.add(self._graph, last[0], node):
                         call(driver.cuGraphDestroyNode, node)
@@ -66,8 +67,16 @@ class CudaReplay(Replay):
                     self._make_cooperative(node)
                 self._nodes.setdefault(step, []).append(node)
             last, before = [node], step
-        self._executable = call(driver.cuGraphInstantiate, self._graph, 0)
+        status, self._executable = driver.cuGraphInstantiate(self._graph, 0)
+        if status is not device.success:
+            if edges is None or not edges.added:
+                raise device.translated(status, "making a graph")
+            driver.cuGraphDestroy(self._graph)
+            self._graph = self._executable = None
+            self._nodes.clear()
+            return False
         call(driver.cuGraphUpload, self._executable, self._stream)
+        return True
 
     def _note_shared(self) -> None:
         """Collect the arrays of the graph that other libraries use as well."""

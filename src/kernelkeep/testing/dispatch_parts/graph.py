@@ -12,10 +12,19 @@ from ...devices.base import Device, Kernel
 from ...devices.registry import open_device
 from ...errors import ArgumentError, DeviceError
 from ...execution.graph import Graph
+from ...programs.portable import Buffer, PortableKernel, Scalar
 from ..device_parts.common import groups
 from .common import AFFINE, GRID, HOST, ITEMS, DispatchPart
 
 __all__ = ["GraphTests"]
+
+
+# Each group reads what others wrote.
+SHIFT = PortableKernel(
+    "shift",
+    params=[Buffer("x", "u4", "r"), Buffer("y", "u4", "rw"), Scalar("n", "i4")],
+    body="int i = kk_global_id(0); if (i < n) y[i] = x[(i + 4097) % n] + 1u;",
+)
 
 
 def _after(steps: list[tuple[int, int]], times: int = 1) -> np.ndarray[Any, Any]:
@@ -56,6 +65,22 @@ class GraphTests(DispatchPart):
                 affine.launch(GRID, (expected, turn % 5 + 1, turn, ITEMS))
         np.testing.assert_array_equal(y.numpy(), expected.numpy())
         assert (z.numpy() == 20).all()
+
+    def test_each_launch_sees_all_that_the_one_before_wrote(self, device: Device) -> None:
+        kernel = device.build(SHIFT.source(device)).kernel()
+        steps = 40
+        for items in (5000, 3_000_000 if device.info.is_gpu else 20_000):
+            host = np.arange(items, dtype=np.uint32)
+            x, y = device.array(host), device.array(host)
+            graph = Graph(device)
+            for step in range(steps):
+                arrays = (x, y) if step % 2 == 0 else (y, x)
+                graph.add(kernel.prepare(groups(items, 256), (*arrays, items)))
+            for times in (1, 2, 3):
+                graph.launch()
+                expected = (host + 4097 * steps * times) % items + steps * times
+                np.testing.assert_array_equal(x.numpy(), expected)
+            graph.close()
 
     def test_a_graph_takes_the_same_launch_twice(self, device: Device, affine: Kernel) -> None:
         y = device.array(HOST)
