@@ -14,13 +14,14 @@ _FEWEST_AS_ONE = 8
 
 class Buffered(Strategy):
     """At most `ahead` slices wait behind the one that runs. A driver that takes many launches as one gets half of them
-    at a time."""
+    at a time; a chain counts as one slice, and is up to twice as long as `ahead`."""
 
     name = "buffered"
 
     def __init__(self, session: Session, options: RunOptions) -> None:
         super().__init__(session, options)
         self._ahead = 2
+        self._fitting = 2  # iterations in the time that may be enqueued, as far as it was measured
         self._paced = False
         self._size = options.iterations_per_dispatch or 1
         if self._size > 1:
@@ -32,18 +33,21 @@ class Buffered(Strategy):
         ahead = min(self.options.ahead, self._ahead)
         if not self._paced:
             limit = min(limit, 8 * ahead * size)  # a short turn, to measure how much to enqueue
-        # A power of two, so that few different sizes are recorded and kept.
-        as_one = 1 << (ahead.bit_length() - 2) if ahead >= 4 else 0
         start, done = time.perf_counter(), 0
-        if size == 1 and session.device.replays_whole and as_one >= _FEWEST_AS_ONE:
-            many = session.chain if session.launches.can("chain") else session.steps
-            done = self.stream(many, as_one, limit, until, ahead=1, whole=True)
+        if size == 1 and session.device.replays_whole:
+            chains = session.launches.can("chain")
+            most = min(2 * ahead, self._fitting // 2) if chains else ahead // 2
+            as_one = 1 << max(0, most.bit_length() - 1)  # a power of two, so that few sizes are recorded and kept
+            if as_one >= _FEWEST_AS_ONE:
+                many = session.chain if chains else session.steps
+                done = self.stream(many, as_one, limit, until, ahead=1, whole=True)
         if time.perf_counter() < until:
             kind = "step" if size == 1 else session.launches.many
             done += self.stream(lambda count: session.slice(kind, count), size, limit - done, until, max(1, ahead))
         session.wait(session.mark())
         each = (time.perf_counter() - start) / max(1, done // size)
-        fitting = max(1, min(self.options.ahead, int(_AHEAD_SECONDS / max(each, 1e-7))))
+        self._fitting = int(_AHEAD_SECONDS / max(each, 1e-7))
+        fitting = max(1, min(self.options.ahead, self._fitting))
         self._paced = fitting <= self._ahead * 4
         self._ahead = min(fitting, self._ahead * 4)
         return size
