@@ -54,7 +54,7 @@ class RunOptions:
     strategy: StrategyName = "auto"  # or one of STRATEGY_NAMES
     deadline_seconds: float | None = None  # bounds a dispatch, where the strategy can
     hang_seconds: float = 30.0  # a dispatch that outlives its deadline by this much is given up with `DeviceError`
-    ahead: int = 64  # *buffered*: at most this many dispatches wait behind the one that runs
+    ahead: int = 64  # *buffered*: at most this many dispatches wait behind the one that runs; a chain is one
     iterations_per_dispatch: int | None = None  # *mega* and *buffered*; None: as measured
     in_place: bool = False  # saves one copy of the state; a slice that fails can then not be run again
 
