@@ -18,6 +18,7 @@ from kernelkeep.testing.device_parts.life import LifeTests
 from kernelkeep.testing.device_parts.programs import ProgramTests
 from kernelkeep.testing.executor_parts.failures import FailureTests
 from kernelkeep.testing.executor_parts.mapping import MapTests
+from kernelkeep.testing.executor_parts.pipeline_life import PipelineLifeTests
 from kernelkeep.testing.executor_parts.pipelines import PipelineTests
 
 
@@ -48,5 +49,5 @@ class TestCache(CacheTests):
     backend = "fake"
 
 
-class TestExecutor(FailureTests, MapTests, PipelineTests):
+class TestExecutor(FailureTests, MapTests, PipelineLifeTests, PipelineTests):
     backend = "fake"

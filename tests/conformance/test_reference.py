@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernelkeep.testing import CacheTests, DeviceTests, DispatchTests
 from kernelkeep.testing.executor_parts.failures import FailureTests
 from kernelkeep.testing.executor_parts.mapping import MapTests
+from kernelkeep.testing.executor_parts.pipeline_life import PipelineLifeTests
 from kernelkeep.testing.executor_parts.pipelines import PipelineTests
 from kernelkeep.testing.strategy_parts.helper_functions import HelperFunctionTests
 from kernelkeep.testing.strategy_parts.layouts import LayoutTests
@@ -23,7 +24,7 @@ class TestCache(CacheTests):
     backend = "reference"
 
 
-class TestExecutor(FailureTests, MapTests, PipelineTests):
+class TestExecutor(FailureTests, MapTests, PipelineLifeTests, PipelineTests):
     backend = "reference"
 
 

@@ -15,6 +15,7 @@ from .executor_parts.failures import FailureTests
 from .executor_parts.inputs import InputTests
 from .executor_parts.mapping import MapTests
 from .executor_parts.outputs import OutputTests
+from .executor_parts.pipeline_life import PipelineLifeTests
 from .executor_parts.pipelines import PipelineTests
 from .executor_parts.tracing import TraceTests
 
@@ -28,6 +29,7 @@ class ExecutorTests(
     BacklogTests,
     FailureTests,
     MapTests,
+    PipelineLifeTests,
     PipelineTests,
     OutputTests,
     InputTests,
