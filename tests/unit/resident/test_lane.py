@@ -375,7 +375,7 @@ def test_nothing_leaks(make_ring: MakeRing) -> None:
 
     growth(20)
     # Other threads may allocate in one of them, and the allocator of a free-threaded Python takes a while to settle.
-    assert min(growth(100) for _ in range(12)) < 50
+    assert any(growth(100) < 50 for _ in range(12))
 
 
 def test_elsewhere_than_on_x86_the_twin_is_for_emulated_devices_only(monkeypatch: pytest.MonkeyPatch) -> None:
