@@ -220,13 +220,23 @@ class Kernel(ABC):
             if self.program.closed:  # by another thread, just now
                 self.raise_closed()
             if self._launcher is None:
-                code = self.fast_launch()
-                if code is None:
-                    self._launcher = self._launch_checked
-                else:
-                    slow = launcher(self.device, self.name, self.params or (), code.lines, code.names)
-                    self._launcher = self.native_launcher(slow) or slow
+                self._launcher = self.native_launcher(self._launch_slowly) or self._make_slow_launcher()
             return self._launcher
+
+    def _make_slow_launcher(self) -> Launcher:
+        code = self.fast_launch()
+        if code is None:
+            return self._launch_checked
+        return launcher(self.device, self.name, self.params or (), code.lines, code.names)
+
+    def _launch_slowly(self, args: tuple[Any, ...], shape: Any) -> None:
+        """The first launch with arguments that the launch in C leaves to others: many kernels never need what is made here."""
+        with self.device.creation_lock:
+            if self.program.closed:
+                self.raise_closed()
+            slow = self._make_slow_launcher()
+            self._launcher = self.native_launcher(slow)
+        slow(args, shape)
 
     def _launch_checked(self, args: tuple[Any, ...], shape: Any) -> None:
         values, shared = self.check_arguments(args)
