@@ -40,7 +40,7 @@ _LEVEL = 6
 _WORTH_BYTES = 8192
 
 
-class Facts(msgspec.Struct, frozen=True):
+class Facts(msgspec.Struct, frozen=True, gc=False):
     """What is known of a program beside its bytes; the readable `.meta` file is a copy."""
 
     name: str
@@ -56,7 +56,7 @@ class Facts(msgspec.Struct, frozen=True):
     compiler: str = ""  # of a program compiled ahead; otherwise the device's fingerprint names it
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A program's bytes, as `device.load` takes them, and the facts."""
 
     facts: Facts

@@ -22,7 +22,7 @@ from ..programs.source import Source
 SCHEMA = 1
 
 
-class Key(msgspec.Struct, frozen=True):
+class Key(msgspec.Struct, frozen=True, gc=False):
     """A digest in hexadecimal, and the fields it was made of, each value short enough to read."""
 
     digest: str

@@ -70,7 +70,7 @@ class TierLoader:
             eager = entry.facts.key.digest != digest or place is not None
             start = time.perf_counter()
             with span("cache.load", program=entry.facts.name, device=self._device.spec, bytes=len(entry.payload)):
-                program: Program = self.with_relief(lambda: self._device.load(entry.payload, eager=eager))
+                program: Program = self.with_relief(partial(self._device.load, entry.payload, eager=eager))
             seconds = time.perf_counter() - start
             self._timings.add_load(seconds)
             return program

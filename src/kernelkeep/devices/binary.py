@@ -14,7 +14,7 @@ from ..programs.signature import KernelSignature
 _MAGIC = b"KKI1"
 
 
-class Binary(msgspec.Struct, frozen=True):
+class Binary(msgspec.Struct, frozen=True, gc=False):
     """`payload` is what the driver made; `form` says what that is, in the backend's own words ("cubin", "poclbin")."""
 
     backend: str

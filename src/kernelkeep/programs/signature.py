@@ -43,7 +43,7 @@ CTYPES: dict[str, str] = {
 }  # fmt: skip
 
 
-class Parameter(msgspec.Struct, frozen=True):
+class Parameter(msgspec.Struct, frozen=True, gc=False):
     """One parameter. `dtype` is None where it is unknown; `nbytes` is the size of a scalar, 0 where it is unknown."""
 
     name: str
@@ -58,7 +58,7 @@ class Parameter(msgspec.Struct, frozen=True):
     element: str = ""
 
 
-class KernelSignature(msgspec.Struct, frozen=True):
+class KernelSignature(msgspec.Struct, frozen=True, gc=False):
     """One kernel. `params` is None where they are unknown, `group` is None where the launch chooses it."""
 
     name: str
