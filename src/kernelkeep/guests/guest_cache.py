@@ -1,0 +1,118 @@
+"""`GuestCache`: the bytes that one guest compiled, in the cache folder and in the shared stores."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+
+from .. import __version__, settings
+from ..cache.chain import TierChain
+from ..cache.entry import Entry, Facts
+from ..cache.key import Key
+from ..cache.open_caches import add_open_cache, discard_open_cache
+from ..cache.tiers.disk import DiskTier
+from ..devices.fingerprint import Fingerprint
+from ..storage.private import Trust
+from .key import guest_key
+from .turns import Turns
+
+
+class GuestCache:
+    """Entries of one guest. Safe under threads and processes; nothing here raises because of a file or a server.
+
+    `get` after a miss has the turn to compile: who asks for the same in another thread, process or machine waits until `put`, at
+    most `wait_seconds`. Every byte that `get` returns was verified, and what came from a shared store was signed by a trusted key.
+    """
+
+    def __init__(
+        self,
+        guest: str,
+        cache_dir: str | os.PathLike[str] | None = None,
+        *,
+        wait_seconds: float = settings.COMPILE_WAIT_SECONDS,
+    ) -> None:
+        self.guest = guest
+        self.fingerprint = Fingerprint("guest", "", guest, "", "", "")
+        trust = Trust(settings.trusted_owner())
+        root = settings.cache_dir(cache_dir)
+        facts = self.fingerprint.facts
+        self.disk = DiskTier(root, self.fingerprint.folder, facts, settings.MAX_DISK_BYTES, trust)
+        far = []
+        if settings.remotes():
+            from ..cache.folder_description import FolderDescription
+            from ..cache.remote_tiers import open_remote_tiers, resolve_remotes
+
+            described = FolderDescription(self.fingerprint.folder, facts)
+            far = open_remote_tiers(resolve_remotes(None, trust=trust), described)
+        seconds = max((tier.remote.timeout_seconds for tier in far), default=settings.REMOTE_TIMEOUT_SECONDS)
+        self.chain = TierChain([self.disk, *far], seconds)
+        self._wait_seconds = wait_seconds
+        self._turns = Turns(wait_seconds)
+        self._asked: dict[str, float] = {}  # when each turn began
+        add_open_cache(self)
+
+    def key(self, fields: Mapping[str, str]) -> Key:
+        """The key of an entry, made of everything that its bytes depend on."""
+        return guest_key(self.guest, fields)
+
+    def find(self, key: Key, name: str) -> bytes | None:
+        """The verified bytes, or None; never waits for others."""
+        hit = self.chain.load(key.digest, name, lambda entry: entry.payload)
+        return None if hit is None else hit.value
+
+    def get(self, key: Key, name: str) -> bytes | None:
+        """The verified bytes. None: this thread has the turn to compile them, and is expected to `put` them, or to `give_up`."""
+        found = self.find(key, name)
+        while found is None:
+            late: list[bytes] = []
+            if self._turns.take(key.digest, lambda locks: self._lock(locks, key, name, late)):
+                self._asked[key.digest] = time.monotonic()
+                return None
+            found = late[0] if late else self.find(key, name)
+        return found
+
+    def _lock(self, locks: contextlib.ExitStack, key: Key, name: str, late: list[bytes]) -> bool:
+        """Take the locks between processes and machines; whether nobody has compiled it meanwhile."""
+
+        def compiled_elsewhere(tiers: int) -> bool:
+            hit = self.chain.load(key.digest, name, lambda entry: entry.payload, tiers=tiers)
+            if hit is not None:
+                late.append(hit.value)
+            return hit is not None
+
+        locks.enter_context(self.chain.alone(key.digest, self._wait_seconds, name, found=compiled_elsewhere))
+        return not late
+
+    def put(self, key: Key, name: str, payload: bytes) -> bool:
+        """Keep the bytes in every tier, and end the turn; whether any tier stored them."""
+        seconds = time.monotonic() - self._asked.pop(key.digest, time.monotonic())
+        facts = Facts(
+            name, self.guest, self.fingerprint.folder, key, time.time(), seconds, __version__, payload_bytes=len(payload)
+        )
+        try:
+            return self.chain.put(Entry(facts, payload))
+        finally:
+            self._turns.end(key.digest)
+
+    def give_up(self, key: Key) -> None:
+        """Compiling failed: let others try."""
+        self._turns.end(key.digest)
+
+    def reject(self, key: Key, name: str, reason: str) -> None:
+        """The guest could not use these bytes: do not find them again."""
+        self.chain.reject(key.digest, name, reason)
+
+    def close(self) -> None:
+        """Let others compile what this process has not, and wait for writes to shared stores."""
+        discard_open_cache(self)
+        self._turns.end_all()
+        self.chain.close()
+
+    def lose(self) -> None:
+        """In a forked child: the turns are the parent's."""
+        self._turns.forget()
+
+    def save_counts(self) -> None:
+        """Nothing: the counts of a guest's lookups are its own."""
