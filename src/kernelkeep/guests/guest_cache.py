@@ -85,8 +85,13 @@ class GuestCache:
         locks.enter_context(self.chain.alone(key.digest, self._wait_seconds, name, found=compiled_elsewhere))
         return not late
 
-    def put(self, key: Key, name: str, payload: bytes) -> bool:
-        """Keep the bytes in every tier, and end the turn; whether any tier stored them."""
+    def put(self, key: Key, name: str, payload: bytes, about: Mapping[str, str] | None = None) -> bool:
+        """Keep the bytes in every tier, and end the turn; whether any tier stored them.
+
+        `about` is what is known of them now beside the key's fields: `kernelkeep explain` compares it.
+        """
+        if about:
+            key = Key(key.digest, {**key.fields, **about})
         seconds = time.monotonic() - self._asked.pop(key.digest, time.monotonic())
         facts = Facts(
             name, self.guest, self.fingerprint.folder, key, time.time(), seconds, __version__, payload_bytes=len(payload)

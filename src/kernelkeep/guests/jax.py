@@ -1,0 +1,72 @@
+"""JAX's compiled programs in our cache: `import kernelkeep.guests.jax; kernelkeep.guests.jax.turn_on()`, before the first `jit` runs.
+
+JAX has one object with `get` and `put` for its persistent cache, and this takes its place. JAX deserialises what `get` returns, so
+every byte was verified before.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+from typing import Any
+
+import jax
+from jax._src import compilation_cache
+from jax._src.compilation_cache_interface import CacheInterface
+
+from ..cache.key import Key
+from ..errors import Unsupported
+from .guest_cache import GuestCache
+
+TRIED = "0.10"
+
+
+class KernelkeepCache(CacheInterface):  # type: ignore[misc]
+    """JAX's persistent cache."""
+
+    def __init__(self) -> None:
+        self._cache = GuestCache("jax")
+        self._path = pathlib.Path(self._cache.disk.location)
+        self._turn = threading.local()
+
+    def _key(self, key: str) -> tuple[Key, str]:
+        name, _, digest = key.rpartition("-")  # jit_f-<hash>, and "-cache" behind it in some versions
+        return self._cache.key({"name": name, "hash": digest}), name or "program"
+
+    def get(self, key: str) -> bytes | None:
+        made, name = self._key(key)
+        self._end_turn()
+        data = self._cache.get(made, name)
+        if data is None:
+            self._turn.key = made
+        return data
+
+    def put(self, key: str, value: bytes) -> None:
+        made, name = self._key(key)
+        self._cache.put(made, name, value, {"jax": jax.__version__, "platform": jax.default_backend()})
+        self._turn.key = None
+
+    def _end_turn(self) -> None:
+        # JAX does not put what compiled too quickly to be worth it. Who asks for the next program has compiled the last one.
+        last = getattr(self._turn, "key", None)
+        if last is not None:
+            self._cache.give_up(last)
+            self._turn.key = None
+
+
+def turn_on() -> None:
+    """Use our cache in place of JAX's persistent cache, for programs of every size. `Unsupported` where JAX has no such place."""
+    module: Any = compilation_cache
+    if not all(hasattr(module, name) for name in ("_cache", "_cache_initialized", "reset_cache")):
+        raise Unsupported(
+            "JAX's programs in this cache",
+            f"JAX {jax.__version__} keeps its persistent cache elsewhere; versions {TRIED} are known to work",
+        )
+    ours = KernelkeepCache()
+    jax.config.update("jax_enable_compilation_cache", True)
+    jax.config.update("jax_compilation_cache_dir", str(ours._path))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    module.reset_cache()
+    module._cache = ours
+    module._cache_initialized = True

@@ -1,0 +1,117 @@
+"""Triton's compiled kernels in our cache: `TRITON_CACHE_MANAGER=kernelkeep.guests.triton:KernelkeepCacheManager`.
+
+Triton asks for a group of files by its own hash of the source, the options and itself, and puts each file while it compiles. The
+group is one entry here. Triton reads files by their paths, so a verified entry is written to a folder of this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from typing import Any
+
+from triton.runtime.cache import CacheManager, FileCacheManager
+
+from ..cache.key import Key
+from ..storage.files import Damaged
+from .files import ProcessFolder, pack, unpack
+from .guest_cache import GuestCache
+
+TRIED = "3.2 to 3.9"
+_ABOUT = ("target", "num_warps", "num_ctas", "num_stages", "triton_version", "arch", "shared", "debug")
+_lock = threading.Lock()
+_cache: GuestCache | None = None
+_folder = ProcessFolder()
+
+
+def guest_cache() -> GuestCache:
+    """The entries of Triton, opened once in a process."""
+    global _cache
+    with _lock:
+        if _cache is None:
+            _cache = GuestCache("triton")
+        return _cache
+
+
+class KernelkeepCacheManager(CacheManager):  # type: ignore[misc]
+    """The files of one of Triton's keys. What Triton's own folders for overriding and dumping hold stays in those folders."""
+
+    def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
+        self._own = FileCacheManager(key, override=override, dump=dump) if override or dump else None
+        self._hash = key
+        self._cache = guest_cache()
+        self._files: dict[str, bytes] = {}  # put so far, for the group
+        self._groups = False  # whether they belong to a group
+        self._turn: Key | None = None
+
+    def _key(self, filename: str, kind: str) -> Key:
+        return self._cache.key({"hash": self._hash, kind: filename})
+
+    def _get(self, filename: str, kind: str) -> dict[str, bytes] | None:
+        key = self._key(filename, kind)
+        data = self._cache.get(key, filename)
+        if data is None:
+            self._turn = key
+            return None
+        try:
+            return unpack(data)
+        except Damaged as damage:
+            self._cache.reject(key, filename, str(damage))
+            return None
+
+    def _put(self, filename: str, kind: str, files: dict[str, bytes]) -> None:
+        key = self._key(filename, kind)
+        self._cache.put(key, filename.rpartition(".")[0] or filename, pack(files), _about(files))
+        if self._turn is not None and self._turn.digest == key.digest:
+            self._turn = None
+
+    def get_file(self, filename: str) -> str | None:
+        if self._own is not None:
+            return self._own.get_file(filename)  # type: ignore[no-any-return]
+        if filename in self._files:
+            return _folder.write({filename: self._files[filename]})[filename]
+        files = self._get(filename, "file")
+        return None if files is None else _folder.write(files).get(filename)
+
+    def put(self, data: Any, filename: str, binary: bool = True) -> str:
+        if self._own is not None:
+            return self._own.put(data, filename, binary)  # type: ignore[no-any-return]
+        content = data if isinstance(data, bytes) else str(data).encode()
+        self._files[filename] = content
+        if not self._groups:
+            self._put(filename, "file", {filename: content})
+        return _folder.write({filename: content})[filename]
+
+    def get_group(self, filename: str) -> dict[str, str] | None:
+        if self._own is not None:
+            return self._own.get_group(filename)  # type: ignore[no-any-return]
+        self._groups = True
+        files = self._get(filename, "group")
+        return None if files is None else _folder.write(files)
+
+    def put_group(self, filename: str, group: dict[str, str]) -> str:
+        if self._own is not None:
+            return self._own.put_group(filename, group)  # type: ignore[no-any-return]
+        self._put(filename, "group", {name: self._files[name] for name in group if name in self._files})
+        return filename
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # half made, or the interpreter is half gone
+            if self._turn is not None:  # compiling failed
+                self._cache.give_up(self._turn)
+
+
+def _about(files: dict[str, bytes]) -> dict[str, str]:
+    """What Triton says of a kernel in its metadata, and what it was compiled from, for `kernelkeep explain`."""
+    import hashlib
+
+    about = {}
+    for name, content in files.items():
+        if name.endswith(".json"):
+            with contextlib.suppress(ValueError, TypeError):
+                facts = json.loads(content)
+                about.update({label: str(facts[label]) for label in _ABOUT if label in facts})
+        elif name.endswith((".source", ".ttir")):
+            about[f"source ({name.rpartition('.')[2]})"] = hashlib.sha256(content).hexdigest()[:16]
+    return about
