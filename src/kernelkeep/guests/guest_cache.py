@@ -31,6 +31,7 @@ class GuestCache:
         guest: str,
         cache_dir: str | os.PathLike[str] | None = None,
         *,
+        max_disk_bytes: int | None = None,
         wait_seconds: float = settings.COMPILE_WAIT_SECONDS,
     ) -> None:
         self.guest = guest
@@ -38,7 +39,7 @@ class GuestCache:
         trust = Trust(settings.trusted_owner())
         root = settings.cache_dir(cache_dir)
         facts = self.fingerprint.facts
-        self.disk = DiskTier(root, self.fingerprint.folder, facts, settings.MAX_DISK_BYTES, trust)
+        self.disk = DiskTier(root, self.fingerprint.folder, facts, max_disk_bytes or settings.MAX_DISK_BYTES, trust)
         far = []
         if settings.remotes():
             from ..cache.folder_description import FolderDescription
@@ -108,6 +109,23 @@ class GuestCache:
     def reject(self, key: Key, name: str, reason: str) -> None:
         """The guest could not use these bytes: do not find them again."""
         self.chain.reject(key.digest, name, reason)
+
+    def delete(self, key: Key) -> bool:
+        """Remove an entry from this machine; whether there was one."""
+        with contextlib.suppress(OSError):
+            if self.disk.folder.has(key.digest):
+                self.disk.folder.delete(key.digest)
+                return True
+        return False
+
+    def __len__(self) -> int:
+        """How many entries this machine has."""
+        return len(self.disk.folder.files())
+
+    def clear(self) -> None:
+        """Remove all entries of this guest from this machine."""
+        with contextlib.suppress(OSError):
+            self.disk.folder.remove_entries(self.disk.folder.uses())
 
     def close(self) -> None:
         """Let others compile what this process has not, and wait for writes to shared stores."""
