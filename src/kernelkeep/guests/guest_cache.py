@@ -14,6 +14,7 @@ from ..cache.key import Key
 from ..cache.open_caches import add_open_cache, discard_open_cache
 from ..cache.tiers.disk import DiskTier
 from ..devices.fingerprint import Fingerprint
+from ..storage.files import Damaged
 from ..storage.private import Trust
 from .key import guest_key
 from .turns import Turns
@@ -93,14 +94,31 @@ class GuestCache:
         """
         if about:
             key = Key(key.digest, {**key.fields, **about})
-        seconds = time.monotonic() - self._asked.pop(key.digest, time.monotonic())
+        asked = self._asked.pop(key.digest, None)
+        seconds, times = (0.0, 0) if asked is None else (time.monotonic() - asked, 0)
+        if asked is None and (earlier := self._stored(key, name)) is not None:  # saved again after use
+            seconds, times = earlier.compile_seconds, earlier.ripened + 1
         facts = Facts(
-            name, self.guest, self.fingerprint.folder, key, time.time(), seconds, __version__, payload_bytes=len(payload)
+            name,
+            self.guest,
+            self.fingerprint.folder,
+            key,
+            time.time(),
+            seconds,
+            __version__,
+            payload_bytes=len(payload),
+            ripened=times,
         )
         try:
             return self.chain.put(Entry(facts, payload))
         finally:
             self._turns.end(key.digest)
+
+    def _stored(self, key: Key, name: str) -> Facts | None:
+        with contextlib.suppress(OSError, Damaged):
+            entry = self.disk.folder.read_entry(key.digest, name)
+            return None if entry is None else entry.facts
+        return None
 
     def give_up(self, key: Key) -> None:
         """Compiling failed: let others try."""

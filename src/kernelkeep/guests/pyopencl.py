@@ -1,0 +1,116 @@
+"""PyOpenCL's programs in our cache: `build(context, source, options)` in place of `pyopencl.Program(context, source).build(options)`.
+
+PoCL finishes compiling at the first launch of each group size, and such a binary is worth more after use. So what was compiled in
+this process is saved again at its end, or when `ripen` is called.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import pyopencl as cl
+
+from ..cache.key import Key
+from ..devices.fingerprint import cpu_identity
+from ..storage.files import Damaged
+from .files import pack, unpack
+from .guest_cache import GuestCache
+
+TRIED = "2026.1"
+_lock = threading.Lock()
+_cache: GuestCache | None = None
+
+
+class _Compiled(NamedTuple):
+    program: weakref.ref[Any]
+    context: Any
+    source: str
+    options: list[str]
+    key: Key
+    name: str
+
+
+_compiled: list[_Compiled] = []
+
+
+def guest_cache() -> GuestCache:
+    """The entries of PyOpenCL, opened once in a process."""
+    global _cache
+    with _lock:
+        if _cache is None:
+            _cache = GuestCache("pyopencl")
+        return _cache
+
+
+def build(context: Any, source: str, options: str | Iterable[str] = (), name: str = "program") -> Any:
+    """A built `pyopencl.Program` for all devices of a context, from the cache or compiled. `name` is what listings show.
+
+    Files that the source includes are not part of the key: give their text in `source`, or use `kk.ProgramCache`, which follows them.
+    """
+    given = options.split() if isinstance(options, str) else list(options)
+    cache = guest_cache()
+    fields = {"source": source, "options": " ".join(given)}
+    for number, device in enumerate(context.devices, 1):
+        fields[f"device {number}"] = _identity(device)
+    key = cache.key(fields)
+    found = cache.get(key, name)
+    if found is not None:
+        program = _load(context, found, given, cache, key, name)
+        if program is not None:
+            return program
+    try:
+        program = cl.Program(context, source).build(given, cache_dir=False)
+        _save(cache, key, name, program)
+    finally:
+        cache.give_up(key)
+    with _lock:
+        _compiled.append(_Compiled(weakref.ref(program), context, source, given, key, name))
+    return program
+
+
+def _identity(device: Any) -> str:
+    platform = device.platform
+    parts = [platform.name, platform.version, device.name, device.driver_version, device.version]
+    if device.type & cl.device_type.CPU:
+        parts.append(cpu_identity())
+    return ", ".join(part.strip() for part in parts)
+
+
+def _load(context: Any, data: bytes, options: list[str], cache: GuestCache, key: Key, name: str) -> Any:
+    try:
+        binaries = list(unpack(data).values())
+        return cl.Program(context, context.devices, binaries).build(options)
+    except (Damaged, cl.Error, ValueError) as error:
+        cache.reject(key, name, str(error))
+        return None
+
+
+def _save(cache: GuestCache, key: Key, name: str, program: Any) -> None:
+    binaries = program.get_info(cl.program_info.BINARIES)
+    cache.put(key, name, pack({str(number): bytes(one) for number, one in enumerate(binaries)}))
+
+
+def ripen() -> int:
+    """Save what was compiled in this process again, with the native code that launches added since; how many programs."""
+    with _lock:
+        waiting, _compiled[:] = list(_compiled), []
+    saved = 0
+    for one in waiting:
+        if one.context.devices[0].platform.name != "Portable Computing Language":
+            continue  # other drivers compile everything at once
+        with contextlib.suppress(cl.Error):
+            again = cl.Program(one.context, one.source).build(one.options, cache_dir=False)
+            _save(guest_cache(), one.key, one.name, again)
+            saved += 1
+    return saved
+
+
+@atexit.register
+def _ripen_at_exit() -> None:
+    with contextlib.suppress(Exception):
+        ripen()
