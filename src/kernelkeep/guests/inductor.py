@@ -1,0 +1,93 @@
+"""torch.compile's results in our cache: `import kernelkeep.guests.inductor; kernelkeep.guests.inductor.turn_on()`.
+
+PyTorch's compiler has caches for graphs, for autograd's graphs and for tuning, each with a backend that gets and puts bytes, and
+unpickles what it gets. Here those bytes are entries of ours: nothing is unpickled that was not verified.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import torch
+from torch._inductor import remote_cache
+from torch._inductor.remote_cache import RemoteCacheBackend
+
+from ..cache.key import Key
+from ..errors import Unsupported
+from .guest_cache import GuestCache
+
+TRIED = "2.15"
+# Compiled once for many: who asks for one of these waits for another process that compiles it. The others are asked for by the way.
+_WAITED_FOR = ("RemoteFxGraphCache", "RemoteAOTAutogradCache")
+_CACHES = (*_WAITED_FOR, "RemoteAutotuneCache", "RemoteBundledAutotuneCache", "RemoteDynamoPGOCache")
+_SETTINGS = (
+    ("torch._inductor.config", "fx_graph_remote_cache", True),
+    ("torch._functorch.config", "enable_remote_autograd_cache", True),
+)
+# Where a GPU is tuned for: without one the compiler stops at these.
+_SETTINGS_FOR_GPUS = (
+    ("torch._inductor.config", "autotune_remote_cache", True),
+    ("torch._inductor.config", "bundled_autotune_remote_cache", True),
+)
+_lock = threading.Lock()
+_cache: GuestCache | None = None
+
+
+def guest_cache() -> GuestCache:
+    """The entries of PyTorch's compiler, opened once in a process."""
+    global _cache
+    with _lock:
+        if _cache is None:
+            _cache = GuestCache("inductor")
+        return _cache
+
+
+class KernelkeepBackend(RemoteCacheBackend[bytes]):  # type: ignore[misc]
+    """Gets and puts the bytes of one of the compiler's caches."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind = kind
+        self._waits = kind in _WAITED_FOR
+
+    def _key(self, key: str) -> Key:
+        return guest_cache().key({"kind": self._kind, "key": key})
+
+    def _get(self, key: str) -> bytes | None:
+        made = self._key(key)
+        return guest_cache().get(made, self._kind) if self._waits else guest_cache().find(made, self._kind)
+
+    def _put(self, key: str, data: bytes) -> None:
+        about = {"torch": torch.__version__, **_parts_of(key)}
+        guest_cache().put(self._key(key), self._kind, bytes(data), about)
+
+
+def _parts_of(key: str) -> dict[str, str]:
+    return {f"part {number}": part for number, part in enumerate(key.split(":"), 1) if part}
+
+
+def turn_on(*, local: bool = False) -> None:
+    """Use our cache for what the compiler keeps. `local` leaves its own folder on, whose files it unpickles unverified.
+
+    `Unsupported` where this version of PyTorch has other doors.
+    """
+    missing = [name for name in _CACHES if not hasattr(getattr(remote_cache, name, None), "backend_override_cls")]
+    wanted = _SETTINGS + (_SETTINGS_FOR_GPUS if torch.cuda.is_available() else ())
+    settings = [(__import__(module, fromlist=["_"]), name, value) for module, name, value in wanted]
+    missing += [f"{module.__name__}.{name}" for module, name, _ in settings if not hasattr(module, name)]
+    if missing:
+        raise Unsupported(
+            "torch.compile's results in this cache",
+            f"PyTorch {torch.__version__} has no {', '.join(missing)}; versions {TRIED} are known to work",
+        )
+    for name in _CACHES:
+        getattr(remote_cache, name).backend_override_cls = functools.partial(KernelkeepBackend, name)
+    for module, name, value in settings:
+        setattr(module, name, value)
+    if not local:
+        inductor: Any = __import__("torch._inductor.config", fromlist=["_"])
+        functorch: Any = __import__("torch._functorch.config", fromlist=["_"])
+        inductor.fx_graph_cache = False
+        functorch.enable_autograd_cache = False
