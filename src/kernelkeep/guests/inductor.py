@@ -60,7 +60,7 @@ class KernelkeepBackend(RemoteCacheBackend[bytes]):  # type: ignore[misc]
         return guest_cache().get(made, self._kind) if self._waits else guest_cache().find(made, self._kind)
 
     def _put(self, key: str, data: bytes) -> None:
-        about = {"torch": torch.__version__, **_parts_of(key)}
+        about = {"torch": str(torch.__version__), **_parts_of(key)}
         guest_cache().put(self._key(key), self._kind, bytes(data), about)
 
 

@@ -43,7 +43,7 @@ class KernelkeepCache(CacheInterface):  # type: ignore[misc]
 
     def put(self, key: str, value: bytes) -> None:
         made, name = self._key(key)
-        self._cache.put(made, name, value, {"jax": jax.__version__, "platform": jax.default_backend()})
+        self._cache.put(made, name, value, {"jax": str(jax.__version__), "platform": jax.default_backend()})
         self._turn.key = None
 
     def _end_turn(self) -> None:
