@@ -84,5 +84,3 @@ class ProcessFolder:
         if os.getpid() == process:
             with contextlib.suppress(OSError):
                 shutil.rmtree(path, ignore_errors=True)
-
-

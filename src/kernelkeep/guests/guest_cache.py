@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Mapping
 
@@ -157,3 +158,16 @@ class GuestCache:
 
     def save_counts(self) -> None:
         """Nothing: the counts of a guest's lookups are its own."""
+
+
+_opening = threading.Lock()
+_opened: dict[str, GuestCache] = {}
+
+
+def guest_cache(guest: str) -> GuestCache:
+    """The entries of a guest, opened once in a process."""
+    with _opening:
+        found = _opened.get(guest)
+        if found is None:
+            found = _opened[guest] = GuestCache(guest)
+        return found

@@ -7,7 +7,6 @@ unpickles what it gets. Here those bytes are entries of ours: nothing is unpickl
 from __future__ import annotations
 
 import functools
-import threading
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch._inductor.remote_cache import RemoteCacheBackend
 
 from ..cache.key import Key
 from ..errors import Unsupported
-from .guest_cache import GuestCache
+from .guest_cache import guest_cache
 
 TRIED = "2.15"
 # Compiled once for many: who asks for one of these waits for another process that compiles it. The others are asked for by the way.
@@ -31,17 +30,6 @@ _SETTINGS_FOR_GPUS = (
     ("torch._inductor.config", "autotune_remote_cache", True),
     ("torch._inductor.config", "bundled_autotune_remote_cache", True),
 )
-_lock = threading.Lock()
-_cache: GuestCache | None = None
-
-
-def guest_cache() -> GuestCache:
-    """The entries of PyTorch's compiler, opened once in a process."""
-    global _cache
-    with _lock:
-        if _cache is None:
-            _cache = GuestCache("inductor")
-        return _cache
 
 
 class KernelkeepBackend(RemoteCacheBackend[bytes]):  # type: ignore[misc]
@@ -53,15 +41,19 @@ class KernelkeepBackend(RemoteCacheBackend[bytes]):  # type: ignore[misc]
         self._waits = kind in _WAITED_FOR
 
     def _key(self, key: str) -> Key:
-        return guest_cache().key({"kind": self._kind, "key": key})
+        return guest_cache("inductor").key({"kind": self._kind, "key": key})
 
     def _get(self, key: str) -> bytes | None:
         made = self._key(key)
-        return guest_cache().get(made, self._kind) if self._waits else guest_cache().find(made, self._kind)
+        return (
+            guest_cache("inductor").get(made, self._kind)
+            if self._waits
+            else guest_cache("inductor").find(made, self._kind)
+        )
 
     def _put(self, key: str, data: bytes) -> None:
         about = {"torch": str(torch.__version__), **_parts_of(key)}
-        guest_cache().put(self._key(key), self._kind, bytes(data), about)
+        guest_cache("inductor").put(self._key(key), self._kind, bytes(data), about)
 
 
 def _parts_of(key: str) -> dict[str, str]:

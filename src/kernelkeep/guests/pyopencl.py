@@ -19,11 +19,10 @@ from ..cache.key import Key
 from ..devices.fingerprint import cpu_identity
 from ..storage.files import Damaged
 from .files import pack, unpack
-from .guest_cache import GuestCache
+from .guest_cache import GuestCache, guest_cache
 
 TRIED = "2026.1"
 _lock = threading.Lock()
-_cache: GuestCache | None = None
 
 
 class _Compiled(NamedTuple):
@@ -38,22 +37,13 @@ class _Compiled(NamedTuple):
 _compiled: list[_Compiled] = []
 
 
-def guest_cache() -> GuestCache:
-    """The entries of PyOpenCL, opened once in a process."""
-    global _cache
-    with _lock:
-        if _cache is None:
-            _cache = GuestCache("pyopencl")
-        return _cache
-
-
 def build(context: Any, source: str, options: str | Iterable[str] = (), name: str = "program") -> Any:
     """A built `pyopencl.Program` for all devices of a context, from the cache or compiled. `name` is what listings show.
 
     Files that the source includes are not part of the key: give their text in `source`, or use `kk.ProgramCache`, which follows them.
     """
     given = options.split() if isinstance(options, str) else list(options)
-    cache = guest_cache()
+    cache = guest_cache("pyopencl")
     fields = {"source": source, "options": " ".join(given)}
     for number, device in enumerate(context.devices, 1):
         fields[f"device {number}"] = _identity(device)
@@ -105,7 +95,7 @@ def ripen() -> int:
             continue  # other drivers compile everything at once
         with contextlib.suppress(cl.Error):
             again = cl.Program(one.context, one.source).build(one.options, cache_dir=False)
-            _save(guest_cache(), one.key, one.name, again)
+            _save(guest_cache("pyopencl"), one.key, one.name, again)
             saved += 1
     return saved
 

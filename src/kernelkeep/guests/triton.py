@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from typing import Any
 
 from triton.runtime.cache import CacheManager, FileCacheManager
@@ -16,22 +15,11 @@ from triton.runtime.cache import CacheManager, FileCacheManager
 from ..cache.key import Key
 from ..storage.files import Damaged
 from .files import ProcessFolder, pack, unpack
-from .guest_cache import GuestCache
+from .guest_cache import guest_cache
 
 TRIED = "3.2 to 3.9"
 _ABOUT = ("target", "num_warps", "num_ctas", "num_stages", "triton_version", "arch", "shared", "debug")
-_lock = threading.Lock()
-_cache: GuestCache | None = None
 _folder = ProcessFolder()
-
-
-def guest_cache() -> GuestCache:
-    """The entries of Triton, opened once in a process."""
-    global _cache
-    with _lock:
-        if _cache is None:
-            _cache = GuestCache("triton")
-        return _cache
 
 
 class KernelkeepCacheManager(CacheManager):  # type: ignore[misc]
@@ -40,7 +28,7 @@ class KernelkeepCacheManager(CacheManager):  # type: ignore[misc]
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
         self._own = FileCacheManager(key, override=override, dump=dump) if override or dump else None
         self._hash = key
-        self._cache = guest_cache()
+        self._cache = guest_cache("triton")
         self._files: dict[str, bytes] = {}  # put so far, for the group
         self._groups = False  # whether they belong to a group
         self._turn: Key | None = None
