@@ -32,6 +32,7 @@ ORDER = (
     "kernels",
     "samples",
     "fleet",
+    "guests",
     "observe",
     "cli",
 )

@@ -44,6 +44,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "import": ("bundle.import_", "add what is in a bundle to the cache folder"),
         "sync": ("sync.sync", "copy to or from a shared store: sync push, pull"),
         "keys": ("keys.keys", "keys that sign and are trusted: new, trust, list, revoke, …"),
+        "guests": ("guests.guests", "say which other libraries can use this cache, and how"),
         "fleet": ("fleet.fleet", "many processes or a Ray cluster: fleet warm, tune, run"),
     },
     "The command itself": {

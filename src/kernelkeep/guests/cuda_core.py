@@ -18,8 +18,8 @@ _NAME = "program"
 class KernelkeepProgramCache(ProgramCacheResource):  # type: ignore[misc]
     """Compiled programs by cuda.core's keys, in the cache folder and in the shared stores that KERNELKEEP_REMOTE names.
 
-    `path` is the cache folder, and `max_size_bytes` bounds all of it; by default as for `kk.ProgramCache`. A lookup that misses has the
-    turn to compile: who looks for the same key in another thread or process waits until it is stored.
+    `path` is the cache folder, and `max_size_bytes` bounds all of it; by default as for `kk.ProgramCache`. A lookup that misses
+    has the turn to compile: who looks for the same key in another thread or process waits until it is stored.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, max_size_bytes: int | None = None) -> None:

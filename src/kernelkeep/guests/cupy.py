@@ -1,4 +1,4 @@
-"""CuPy's compiled kernels in our cache: `import kernelkeep.guests.cupy; kernelkeep.guests.cupy.turn_on()`, before the first kernel."""
+"""CuPy's compiled kernels in our cache, from `kernelkeep.guests.cupy.turn_on()` on."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ..storage.files import Damaged
 
 _COUNT = struct.Struct("<I")
 _SIZES = struct.Struct("<II")  # of a name and of its file
-_IN_MEMORY = Path("/dev/shm")  # noqa: S108: a folder of this user's is made there
+_IN_MEMORY = Path("/dev/shm")
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:

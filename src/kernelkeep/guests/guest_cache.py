@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from .. import __version__, settings
 from ..cache.chain import TierChain
@@ -24,8 +25,9 @@ from .turns import Turns
 class GuestCache:
     """Entries of one guest. Safe under threads and processes; nothing here raises because of a file or a server.
 
-    `get` after a miss has the turn to compile: who asks for the same in another thread, process or machine waits until `put`, at
-    most `wait_seconds`. Every byte that `get` returns was verified, and what came from a shared store was signed by a trusted key.
+    `get` after a miss has the turn to compile: who asks for the same in another thread, process or machine waits until `put`,
+    at most `wait_seconds`. Every byte that `get` returns was verified, and what came from a shared store was signed by a trusted
+    key.
     """
 
     def __init__(
@@ -70,13 +72,13 @@ class GuestCache:
         found = self.find(key, name)
         while found is None:
             late: list[bytes] = []
-            if self._turns.take(key.digest, lambda locks: self._lock(locks, key, name, late)):
+            if self._turns.take(key.digest, partial(self._lock, key, name, late)):
                 self._asked[key.digest] = time.monotonic()
                 return None
             found = late[0] if late else self.find(key, name)
         return found
 
-    def _lock(self, locks: contextlib.ExitStack, key: Key, name: str, late: list[bytes]) -> bool:
+    def _lock(self, key: Key, name: str, late: list[bytes], locks: contextlib.ExitStack) -> bool:
         """Take the locks between processes and machines; whether nobody has compiled it meanwhile."""
 
         def compiled_elsewhere(tiers: int) -> bool:

@@ -18,7 +18,7 @@ from ..errors import Unsupported
 from .guest_cache import guest_cache
 
 TRIED = "2.15"
-# Compiled once for many: who asks for one of these waits for another process that compiles it. The others are asked for by the way.
+# Compiled once for many: who asks for one of these waits for the process that compiles it. The others are asked for by the way.
 _WAITED_FOR = ("RemoteFxGraphCache", "RemoteAOTAutogradCache")
 _CACHES = (*_WAITED_FOR, "RemoteAutotuneCache", "RemoteBundledAutotuneCache", "RemoteDynamoPGOCache")
 _SETTINGS = (

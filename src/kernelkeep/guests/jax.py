@@ -1,7 +1,7 @@
-"""JAX's compiled programs in our cache: `import kernelkeep.guests.jax; kernelkeep.guests.jax.turn_on()`, before the first `jit` runs.
+"""JAX's compiled programs in our cache, from `kernelkeep.guests.jax.turn_on()` on.
 
-JAX has one object with `get` and `put` for its persistent cache, and this takes its place. JAX deserialises what `get` returns, so
-every byte was verified before.
+JAX has one object with `get` and `put` for its persistent cache, and this takes its place. JAX deserialises what `get` returns,
+so every byte was verified before.
 """
 
 from __future__ import annotations

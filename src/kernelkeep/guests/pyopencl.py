@@ -1,4 +1,4 @@
-"""PyOpenCL's programs in our cache: `build(context, source, options)` in place of `pyopencl.Program(context, source).build(options)`.
+"""PyOpenCL's programs in our cache: `build(context, source)` in place of `pyopencl.Program(context, source).build()`.
 
 PoCL finishes compiling at the first launch of each group size, and such a binary is worth more after use. So what was compiled in
 this process is saved again at its end, or when `ripen` is called.
@@ -40,7 +40,7 @@ _compiled: list[_Compiled] = []
 def build(context: Any, source: str, options: str | Iterable[str] = (), name: str = "program") -> Any:
     """A built `pyopencl.Program` for all devices of a context, from the cache or compiled. `name` is what listings show.
 
-    Files that the source includes are not part of the key: give their text in `source`, or use `kk.ProgramCache`, which follows them.
+    Files that the source includes are not part of the key: use `kk.ProgramCache` for such, which follows them.
     """
     given = options.split() if isinstance(options, str) else list(options)
     cache = guest_cache("pyopencl")

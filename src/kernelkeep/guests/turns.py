@@ -1,7 +1,7 @@
 """The turns of this process to compile for a guest, from a miss until what was compiled is put.
 
-The doors of guests have no lock: they ask for bytes, compile, and hand bytes over. So a miss takes the turn, and whoever asks for the
-same meanwhile, in this process or another, waits until the bytes are there, or until the time for that is over.
+The doors of guests have no lock: they ask for bytes, compile, and hand bytes over. So a miss takes the turn, and whoever asks
+for the same meanwhile, in this process or another, waits until the bytes are there, or until the time for that is over.
 """
 
 from __future__ import annotations

@@ -1,0 +1,144 @@
+"""What guests compiled: verified, found again, and compiled once by whoever asks first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kernelkeep.cache.upkeep import list_entries
+from kernelkeep.guests.guest_cache import GuestCache
+
+PAYLOAD = bytes(range(256)) * 40
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> GuestCache:
+    return GuestCache("probe", tmp_path / "cache", wait_seconds=20)
+
+
+def test_what_was_put_is_found_by_another_process(cache: GuestCache, tmp_path: Path) -> None:
+    key = cache.key({"source": "a", "options": "-O2"})
+    assert cache.get(key, "thing") is None
+    assert cache.put(key, "thing", PAYLOAD, {"version": "1.2"})
+    assert cache.get(key, "thing") == PAYLOAD
+    other = GuestCache("probe", tmp_path / "cache")
+    assert other.find(other.key({"source": "a", "options": "-O2"}), "") == PAYLOAD
+    assert other.find(other.key({"source": "a", "options": "-O3"}), "thing") is None
+    (stored,) = list_entries(tmp_path / "cache")
+    assert stored.facts is not None and stored.facts.name == "thing" and stored.facts.language == "probe"
+    assert stored.facts.key.fields == {"guest": "probe", "source": "a", "options": "-O2", "version": "1.2"}
+
+
+def test_guests_do_not_find_each_others(cache: GuestCache, tmp_path: Path) -> None:
+    cache.put(cache.key({"source": "a"}), "thing", PAYLOAD)
+    other = GuestCache("other", tmp_path / "cache")
+    assert other.find(other.key({"source": "a"}), "thing") is None
+
+
+def test_fields_do_not_run_into_each_other(cache: GuestCache) -> None:
+    keys = [{"a": "bc"}, {"ab": "c"}, {"a": "b", "c": ""}, {"a": "b" * 300}, {"a": "b" * 299 + "c"}]
+    assert len({cache.key(fields).digest for fields in keys}) == len(keys)
+
+
+def test_no_flipped_byte_comes_back(cache: GuestCache, tmp_path: Path) -> None:
+    key = cache.key({"source": "a"})
+    cache.put(key, "thing", b"a payload of some bytes")
+    (path,) = cache.disk.folder.files()
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        assert cache.find(key, "thing") is None, at
+    path.write_bytes(whole)
+    assert cache.find(key, "thing") == b"a payload of some bytes"
+
+
+def test_threads_that_ask_together_compile_once(cache: GuestCache) -> None:
+    key = cache.key({"source": "together"})
+    compiled = []
+
+    def ask(number: int) -> bytes:
+        found = cache.get(key, "thing")
+        if found is None:
+            compiled.append(number)
+            time.sleep(0.2)
+            cache.put(key, "thing", PAYLOAD)
+            return PAYLOAD
+        return found
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(ask, range(8))) == {PAYLOAD}
+    assert len(compiled) == 1
+
+
+def test_a_thread_that_asks_again_is_not_held_up(cache: GuestCache) -> None:
+    key = cache.key({"source": "again"})
+    assert cache.get(key, "thing") is None
+    assert cache.get(key, "thing") is None
+
+
+def test_who_gives_up_lets_others_compile(cache: GuestCache) -> None:
+    key = cache.key({"source": "fails"})
+    assert cache.get(key, "thing") is None
+    found: list[bytes | None] = []
+    other = threading.Thread(target=lambda: found.append(cache.get(key, "thing")))
+    other.start()
+    cache.give_up(key)
+    other.join(15)
+    assert found == [None]
+
+
+_CHILD = """
+import sys, time
+from kernelkeep.guests.guest_cache import GuestCache
+cache = GuestCache("probe", sys.argv[1], wait_seconds=60)
+key = cache.key({"source": "processes"})
+if cache.get(key, "thing") is None:
+    print("compiled", flush=True)
+    if len(sys.argv) > 2:
+        import os
+        os._exit(9)
+    time.sleep(0.5)
+    cache.put(key, "thing", b"x" * 1000)
+"""
+
+
+def _start(folder: Path, *args: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", _CHILD, str(folder), *args], stdout=subprocess.PIPE, text=True)
+
+
+def test_processes_that_ask_together_compile_once(tmp_path: Path) -> None:
+    children = [_start(tmp_path / "cache") for _ in range(4)]
+    said = [child.communicate(timeout=60)[0] for child in children]
+    assert sorted(said) == ["", "", "", "compiled\n"]
+
+
+def test_a_process_that_dies_while_it_compiles_holds_nobody_up(tmp_path: Path) -> None:
+    assert _start(tmp_path / "cache", "die").communicate(timeout=60)[0] == "compiled\n"
+    assert _start(tmp_path / "cache").communicate(timeout=60)[0] == "compiled\n"
+
+
+def test_saved_again_after_use_keeps_what_the_compile_took(cache: GuestCache) -> None:
+    key = cache.key({"source": "ripens"})
+    assert cache.get(key, "thing") is None
+    cache.put(key, "thing", b"raw")
+    cache.put(key, "thing", b"ripe")
+    assert cache.find(key, "thing") == b"ripe"
+    (stored,) = list(cache.disk.folder.scan())
+    assert stored.facts is not None and stored.facts.ripened == 1 and stored.facts.compile_seconds > 0
+
+
+def test_entries_are_deleted_counted_and_cleared(cache: GuestCache) -> None:
+    keys = [cache.key({"n": str(n)}) for n in range(3)]
+    for key in keys:
+        cache.put(key, "thing", PAYLOAD)
+    assert len(cache) == 3
+    assert cache.delete(keys[0]) and not cache.delete(keys[0])
+    cache.clear()
+    assert len(cache) == 0
