@@ -56,6 +56,13 @@ GUESTS = (
         "pyopencl",
         "program = kernelkeep.guests.pyopencl.build(context, source)",
     ),
+    Guest(
+        "moderngl",
+        "moderngl",
+        ("moderngl",),
+        "moderngl",
+        "kernelkeep.guests.moderngl.turn_on(); shader = kernelkeep.guests.moderngl.compute_shader(context, source)",
+    ),
 )
 
 

@@ -1,0 +1,36 @@
+"""moderngl's compute shaders: the driver's own cache in our cache folder, and each shader compiled once for many processes.
+
+moderngl has no way to load a compiled shader, and the driver keeps native code in a cache of its own. `turn_on` puts that cache into
+our folder, where it is counted, bounded and pruned with the rest; the driver checks what it finds there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..devices.driver_cache import set_folder
+from ..storage.foreign_folder import FOREIGN
+from .guest_cache import guest_cache
+
+TRIED = "5.10 to 5.13"
+
+
+def turn_on() -> None:
+    """Have the driver keep its shaders in our cache folder. Before the first context: `ArgumentError` if that is too late."""
+    set_folder(guest_cache("moderngl").disk.folder.path / FOREIGN)
+
+
+def compute_shader(context: Any, source: str, name: str = "shader") -> Any:
+    """`context.compute_shader(source)`; while another process compiles the same one, it waits for it. `name` is for listings."""
+    cache = guest_cache("moderngl")
+    info = context.info
+    driver = ", ".join(str(info.get(part, "")) for part in ("GL_VENDOR", "GL_RENDERER", "GL_VERSION"))
+    key = cache.key({"source": source, "driver": driver})
+    known = cache.get(key, name) is not None
+    try:
+        shader = context.compute_shader(source)
+        if not known:
+            cache.put(key, name, source.encode())  # that the driver's cache has it; the code is there
+    finally:
+        cache.give_up(key)
+    return shader
