@@ -22,6 +22,7 @@ from .files import pack, unpack
 from .guest_cache import GuestCache, guest_cache
 
 TRIED = "2026.1"
+_NO_CACHE: Any = False  # of PyOpenCL's own: what is compiled is kept here
 _lock = threading.Lock()
 
 
@@ -54,7 +55,7 @@ def build(context: Any, source: str, options: str | Iterable[str] = (), name: st
         if program is not None:
             return program
     try:
-        program = cl.Program(context, source).build(given, cache_dir=False)
+        program = cl.Program(context, source).build(given, cache_dir=_NO_CACHE)
         _save(cache, key, name, program)
     finally:
         cache.give_up(key)
@@ -94,7 +95,7 @@ def ripen() -> int:
         if one.context.devices[0].platform.name != "Portable Computing Language":
             continue  # other drivers compile everything at once
         with contextlib.suppress(cl.Error):
-            again = cl.Program(one.context, one.source).build(one.options, cache_dir=False)
+            again = cl.Program(one.context, one.source).build(one.options, cache_dir=_NO_CACHE)
             _save(guest_cache("pyopencl"), one.key, one.name, again)
             saved += 1
     return saved
