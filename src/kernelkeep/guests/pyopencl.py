@@ -86,6 +86,12 @@ def _save(cache: GuestCache, key: Key, name: str, program: Any) -> None:
     cache.put(key, name, pack({str(number): bytes(one) for number, one in enumerate(binaries)}))
 
 
+def was_compiled(program: Any) -> bool:
+    """Whether a program that `build` returned was compiled by this process."""
+    with _lock:
+        return any(one.program() is program for one in _compiled)
+
+
 def ripen() -> int:
     """Save what was compiled in this process again, with the native code that launches added since; how many programs."""
     with _lock:
