@@ -1,0 +1,52 @@
+"""moderngl's compute shaders: the driver's cache lies in the cache folder, and a second process compiles nothing."""
+
+from __future__ import annotations
+
+from kernelkeep.cache.upkeep import survey_root
+
+from .conftest import Guest, needs
+
+pytestmark = needs("moderngl")
+
+PROGRAM = """
+import sys
+import numpy as np
+import kernelkeep.guests.moderngl as guest
+
+guest.turn_on()
+import moderngl
+context = moderngl.create_context(standalone=True, backend="egl", require=430)
+shader = guest.compute_shader(context, '''#version 430
+layout(local_size_x = 16) in;
+layout(std430, binding = 0) buffer Y { float y[]; };
+void main() { y[gl_GlobalInvocationID.x] *= 3.0; }
+''', "scale")
+buffer = context.buffer(np.arange(64, dtype="f4").tobytes())
+buffer.bind_to_storage_buffer(0)
+shader.run(4)
+assert (np.frombuffer(buffer.read(), "f4") == np.arange(64) * 3).all()
+print("fine")
+"""
+
+
+def test_the_drivers_cache_is_ours(guest: Guest) -> None:
+    assert guest.run(PROGRAM) == "fine"
+    (stored,) = guest.entries()
+    assert stored.facts is not None and stored.facts.name == "scale"
+    (folder,) = survey_root(guest.cache_dir).folders
+    assert folder.driver_bytes > 0
+    assert guest.run(PROGRAM) == "fine"
+    assert len(guest.entries()) == 1
+
+
+def test_after_the_first_context_it_is_too_late(guest: Guest) -> None:
+    late = """
+import kernelkeep as kk
+import kernelkeep.guests.moderngl as guest
+with kk.open_device("opengl"):
+    try:
+        guest.turn_on()
+    except kk.ArgumentError as error:
+        print("before" in str(error))
+"""
+    assert guest.run(late) == "True"

@@ -1,0 +1,59 @@
+"""Triton's kernels, compiled for a GPU that need not be here."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Guest, needs
+
+pytestmark = needs("triton")
+
+ON = {"TRITON_CACHE_MANAGER": "kernelkeep.guests.triton:KernelkeepCacheManager"}
+PROGRAM = """
+import importlib.util, sys, tempfile
+path = tempfile.mkstemp(suffix=".py")[1]
+open(path, "w").write('''
+import triton, triton.language as tl
+@triton.jit
+def add(x, y, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
+''')
+spec = importlib.util.spec_from_file_location("kernels", path)
+kernels = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(kernels)
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+compiled = []
+triton.knobs.compilation.listener = lambda **facts: compiled.append(not facts["cache_hit"])
+source = ASTSource(kernels.add, {"x": "*fp32", "y": "*fp32", "n": "i32", "B": "constexpr"}, {"B": int(sys.argv[1])})
+kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+assert kernel.asm["cubin"][:4] == b"\\x7fELF" and kernel.metadata.name == "add" and "ptx" in kernel.asm
+print("compiled" if any(compiled) else "found")
+"""
+
+
+def test_the_next_process_finds_it(guest: Guest) -> None:
+    assert guest.run(PROGRAM, "64", **ON) == "compiled"
+    assert guest.run(PROGRAM, "64", **ON) == "found"
+    assert guest.run(PROGRAM, "128", **ON) == "compiled"
+    entries = guest.entries()
+    assert [stored.facts.name for stored in entries if stored.facts is not None] == ["add", "add"]
+    fields = [stored.facts.key.fields for stored in entries if stored.facts is not None]
+    assert fields[0]["target"] == fields[1]["target"] and fields[0]["hash"] != fields[1]["hash"]
+    assert not (guest.folder / "triton_cache_dir").exists()  # Triton's own folder is not used
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.95])
+def test_a_damaged_entry_is_compiled_again(guest: Guest, share: float) -> None:
+    guest.run(PROGRAM, "64", **ON)
+    guest.flip(share)
+    assert guest.run(PROGRAM, "64", **ON) == "compiled"
+
+
+def test_processes_that_start_together_compile_once(guest: Guest) -> None:
+    children = [guest.start(PROGRAM, "64", **ON) for _ in range(4)]
+    said = [child.communicate(timeout=300)[0].strip() for child in children]
+    assert sorted(said) == ["compiled", "found", "found", "found"]
