@@ -42,11 +42,8 @@ def explain(cache: ProgramCache, source: Source | PortableKernel) -> Explanation
         differences = _differences(facts.key, key)
         if nearest is None or len(differences) < len(fewest):
             nearest, fewest = facts, differences
-    described = None
-    if nearest is not None:
-        saved = time.strftime("%Y-%m-%d %H:%M", time.localtime(nearest.created))
-        described = f"{nearest.name} {nearest.key.digest[:16]} of {saved}"
-    return Explanation(source.name, None, key.digest, key.fields, described, fewest, note)
+    near = None if nearest is None else described(nearest)
+    return Explanation(source.name, None, key.digest, key.fields, near, fewest, note)
 
 
 def _relatives(cache: ProgramCache, name: str) -> Iterable[Facts]:
@@ -58,6 +55,24 @@ def _relatives(cache: ProgramCache, name: str) -> Iterable[Facts]:
                 entry = folder.read_entry(digest, name)
             if entry is not None:
                 yield entry.facts
+
+
+def compare_entries(asked: Facts, others: Iterable[Facts]) -> Explanation:
+    """In which fields an entry differs from the one of the others that is nearest to it; `LookupError` where there is no other."""
+    differences = {facts.key.digest: (_differences(facts.key, asked.key), facts) for facts in others}
+    differences.pop(asked.key.digest, None)
+    if not differences:
+        raise LookupError(asked.name)
+    fewest, nearest = min(differences.values(), key=lambda found: len(found[0]))
+    return Explanation(
+        asked.name, None, asked.key.digest, asked.key.fields, described(nearest), fewest, "Both are kept."
+    )
+
+
+def described(facts: Facts) -> str:
+    """An entry in a sentence."""
+    saved = time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.created))
+    return f"{facts.name} {facts.key.digest[:16]} of {saved}"
 
 
 def _differences(stored: Key, asked: Key) -> tuple[Difference, ...]:

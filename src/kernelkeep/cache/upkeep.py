@@ -90,9 +90,14 @@ def list_entries(root: Path, only: Collection[str] | None = None) -> Iterator[St
         yield from folder.scan()
 
 
+def is_key(text: str) -> bool:
+    """Whether a text is the beginning of a key: six or more hexadecimal digits."""
+    return bool(_DIGEST_START.match(text))
+
+
 def find_entries(root: Path, wanted: str, only: Collection[str] | None = None) -> list[Stored]:
     """The entries saved under a name, or whose key starts with these six or more hexadecimal digits."""
-    by_key = bool(_DIGEST_START.match(wanted))
+    by_key = is_key(wanted)
     plain = slug(wanted)
     found = []
     for folder in _checked_folders(root, only):

@@ -9,11 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
+from ..cache.entry import Facts
+from ..cache.explain import compare_entries
 from ..cache.program_cache import ProgramCache
 from ..cache.report import PreloadReport
+from ..cache.upkeep import find_entries, is_key
 from ..devices.ahead import parse_target
 from ..devices.registry import open_device
-from ..errors import ArgumentError, CompileError
+from ..errors import ArgumentError, CompileError, KernelKeepError
 from ..fleet import compile_ahead as fleet
 from ..fleet.bundle import export_bundle
 from ..kernels.user_files import Kernels, compilable, is_python_file, kernels_in
@@ -50,7 +53,17 @@ Files = Annotated[
 
 
 def explain(
-    file: _File,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|KEY",
+            help="A source (.cu, .cl, .comp, .glsl, .wgsl), FILE.py or FILE.py:NAME with kernels, or the key of an entry.",
+        ),
+    ],
+    other: Annotated[
+        str | None,
+        typer.Option("--with", metavar="KEY", help="Compare the entry KEY with this one, not with the nearest."),
+    ] = None,
     define: Defines = None,
     include: Includes = None,
     option: Options = None,
@@ -58,10 +71,13 @@ def explain(
     device: _Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether a source is in the cache and, if not, what differs.
+    """Say whether a source is in the cache and, if not, what differs. Of two entries, say in what their keys differ.
 
     The fields of its key are compared with those of the nearest entry.
     """
+    if is_key(file) and not Path(file).exists():
+        _explain_entry(cache_root(cache_dir), file, other, as_json)
+        return
     explained = []
     for language, found in _by_language([file], define, include, option).items():
         with _cache(language, device, cache_dir) as cache:
@@ -76,6 +92,36 @@ def explain(
             print_line()
         for line in str(one["explanation"]).splitlines():
             print_folded(line, len(line) - len(line.lstrip()) + 4)
+
+
+def _explain_entry(root: Path, key: str, other: str | None, as_json: bool) -> None:
+    """Compare an entry with another, or with the nearest of the same name; also of what guests compiled."""
+    asked = _entry(root, key)
+    others = [_entry(root, other)] if other is not None else _namesakes(root, asked)
+    try:
+        found = compare_entries(asked, others)
+    except LookupError:
+        raise KernelKeepError(
+            f"there is no other entry named {asked.name} to compare {key} with: name one by --with KEY"
+        ) from None
+    if as_json:
+        print_json({"device": asked.device, "explanation": found})
+        return
+    print_folded(f"{asked.name}, key {asked.key.digest[:16]}, differs from {found.nearest} in:", 4)
+    for one in found.differences:
+        print_folded(f"  {one.field}: {one.asked or 'nothing'} here, {one.stored or 'nothing'} there", 6)
+
+
+def _entry(root: Path, key: str) -> Facts:
+    found = [stored.facts for stored in find_entries(root, key) if stored.facts is not None]
+    if not found:
+        raise KernelKeepError(f"no entry in {root} has a key that begins with {key}; `kernelkeep ls` lists them")
+    return found[0]
+
+
+def _namesakes(root: Path, asked: Facts) -> list[Facts]:
+    found = (stored.facts for stored in find_entries(root, asked.name, [asked.device]))
+    return [facts for facts in found if facts is not None]
 
 
 def warm(
