@@ -10,7 +10,7 @@ PYTHON_IN_VENV = $(VENV)/bin/python
 BUILD_SITE = NO_MKDOCS_2_WARNING=1 $(PYTHON_IN_VENV) -m mkdocs --quiet build --strict
 CHECKED = $(wildcard src tests benchmarks examples)
 
-.PHONY: help demo test gpu-test check docs format bench clean
+.PHONY: help demo test test-guests gpu-test check docs format bench clean
 
 help:  ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -22,6 +22,10 @@ demo:  ## set up, then run `kernelkeep demo`: no GPU needed
 test:  ## set up with all backends, then run the tests; PYTEST_ARGS="-k name" selects
 	@scripts/setup test
 	$(PYTHON_IN_VENV) scripts/test $(PYTEST_ARGS)
+
+test-guests:  ## install Triton, PyTorch, JAX and the other guests (4 GB), and test that they use this cache
+	@scripts/setup guests
+	$(PYTHON_IN_VENV) -m pytest tests/guests $(PYTEST_ARGS)
 
 gpu-test:  ## conformance and fault suites on this machine's GPU, side by side, in 8 minutes; installs nothing
 	@scripts/gpu-test $(GPU_TEST_ARGS)

@@ -25,7 +25,13 @@ class Guest:
         """With every cache of the library itself in new folders."""
         own = {
             name: str(self.folder / name.lower())
-            for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUPY_CACHE_DIR", "POCL_CACHE_DIR", "XDG_CACHE_HOME")
+            for name in (
+                "TRITON_CACHE_DIR",
+                "TORCHINDUCTOR_CACHE_DIR",
+                "CUPY_CACHE_DIR",
+                "POCL_CACHE_DIR",
+                "XDG_CACHE_HOME",
+            )
         }
         return os.environ | own | {"KERNELKEEP_CACHE_DIR": str(self.cache_dir)} | more
 

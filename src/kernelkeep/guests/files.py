@@ -16,6 +16,7 @@ from ..storage.files import Damaged
 
 _COUNT = struct.Struct("<I")
 _SIZES = struct.Struct("<II")  # of a name and of its file
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _IN_MEMORY = Path("/dev/shm")
 
 
@@ -59,16 +60,28 @@ class ProcessFolder:
         self._numbers = itertools.count()
         self._path: Path | None = None
         self._process = 0
+        self._written: dict[str, dict[str, str]] = {}
 
-    def write(self, files: Mapping[str, bytes]) -> dict[str, str]:
-        """The paths of new files, in a folder of their own: nobody else writes there, or reads them while they are written."""
-        folder = f"{self._folder()}/{next(self._numbers)}"
-        os.mkdir(folder)  # noqa: PTH102
+    def find(self, label: str) -> dict[str, str] | None:
+        """The paths of what this process wrote under a label before; a forked child has written nothing yet."""
+        found = self._written.get(label) if self._process == os.getpid() else None
+        return None if found is None else dict(found)
+
+    def write(self, files: Mapping[str, bytes], label: str = "") -> dict[str, str]:
+        """The paths of new files that nobody else writes to, or reads while they are written."""
+        prefix = f"{self._folder()}/{next(self._numbers)}-"
         paths = {}
         for name, content in files.items():
-            paths[name] = path = f"{folder}/{name}"
-            with open(path, "wb", buffering=0) as file:  # noqa: PTH123
-                file.write(content)
+            paths[name] = path = prefix + name
+            descriptor = os.open(path, _NEW_FILE, 0o600)
+            try:
+                left = memoryview(content)
+                while left:
+                    left = left[os.write(descriptor, left) :]
+            finally:
+                os.close(descriptor)
+        if label:
+            self._written[label] = dict(paths)
         return paths
 
     def _folder(self) -> Path:
@@ -76,6 +89,7 @@ class ProcessFolder:
             where = str(_IN_MEMORY) if os.access(_IN_MEMORY, os.W_OK) else None
             self._path = Path(tempfile.mkdtemp(prefix="kernelkeep-", dir=where))
             self._process = os.getpid()
+            self._written = {}
             atexit.register(self._remove, self._path, self._process)
         return self._path
 

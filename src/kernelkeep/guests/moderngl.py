@@ -1,7 +1,7 @@
 """moderngl's compute shaders: the driver's own cache in our cache folder, and each shader compiled once for many processes.
 
-moderngl has no way to load a compiled shader, and the driver keeps native code in a cache of its own. `turn_on` puts that cache into
-our folder, where it is counted, bounded and pruned with the rest; the driver checks what it finds there.
+moderngl has no way to load a compiled shader, and the driver keeps native code in a cache of its own. `turn_on` puts that cache
+into our folder, where it is counted, bounded and pruned with the rest; the driver checks what it finds there.
 """
 
 from __future__ import annotations

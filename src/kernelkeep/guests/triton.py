@@ -36,21 +36,27 @@ class KernelkeepCacheManager(CacheManager):  # type: ignore[misc]
     def _key(self, filename: str, kind: str) -> Key:
         return self._cache.key({"hash": self._hash, kind: filename})
 
-    def _get(self, filename: str, kind: str) -> dict[str, bytes] | None:
+    def _get(self, filename: str, kind: str) -> dict[str, str] | None:
+        """The paths of files with verified contents; those that this process has already are not written again."""
         key = self._key(filename, kind)
-        data = self._cache.get(key, filename)
+        paths = _folder.find(key.digest)
+        if paths is not None:
+            return paths
+        data = self._cache.get(key, _name_of(filename))
         if data is None:
             self._turn = key
             return None
         try:
-            return unpack(data)
+            return _folder.write(unpack(data), key.digest)
         except Damaged as damage:
-            self._cache.reject(key, filename, str(damage))
-            return None
+            self._cache.reject(key, _name_of(filename), str(damage))
+        except OSError:  # no space for the files: Triton compiles again
+            pass
+        return None
 
     def _put(self, filename: str, kind: str, files: dict[str, bytes]) -> None:
         key = self._key(filename, kind)
-        self._cache.put(key, filename.rpartition(".")[0] or filename, pack(files), _about(files))
+        self._cache.put(key, _name_of(filename), pack(files), _about(files))
         if self._turn is not None and self._turn.digest == key.digest:
             self._turn = None
 
@@ -59,8 +65,8 @@ class KernelkeepCacheManager(CacheManager):  # type: ignore[misc]
             return self._own.get_file(filename)  # type: ignore[no-any-return]
         if filename in self._files:
             return _folder.write({filename: self._files[filename]})[filename]
-        files = self._get(filename, "file")
-        return None if files is None else _folder.write(files).get(filename)
+        paths = self._get(filename, "file")
+        return None if paths is None else paths.get(filename)
 
     def put(self, data: Any, filename: str, binary: bool = True) -> str:
         if self._own is not None:
@@ -75,8 +81,7 @@ class KernelkeepCacheManager(CacheManager):  # type: ignore[misc]
         if self._own is not None:
             return self._own.get_group(filename)  # type: ignore[no-any-return]
         self._groups = True
-        files = self._get(filename, "group")
-        return None if files is None else _folder.write(files)
+        return self._get(filename, "group")
 
     def put_group(self, filename: str, group: dict[str, str]) -> str:
         if self._own is not None:
@@ -88,6 +93,10 @@ class KernelkeepCacheManager(CacheManager):  # type: ignore[misc]
         with contextlib.suppress(Exception):  # half made, or the interpreter is half gone
             if self._turn is not None:  # compiling failed
                 self._cache.give_up(self._turn)
+
+
+def _name_of(filename: str) -> str:
+    return filename.rpartition(".")[0] or filename
 
 
 def _about(files: dict[str, bytes]) -> dict[str, str]:

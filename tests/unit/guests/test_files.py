@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -38,6 +39,19 @@ def test_a_process_has_a_folder_for_itself() -> None:
     first, second = folder.write(FILES), folder.write(FILES)
     assert {name: Path(path).read_bytes() for name, path in first.items()} == FILES
     assert first != second
-    assert all(Path(path).name == name for name, path in first.items())
-    top = Path(first["add.json"]).parents[1]
+    assert all(Path(path).name.endswith(name) for name, path in first.items())
+    top = Path(first["add.json"]).parent
     assert stat.S_IMODE(top.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_has_a_folder_of_its_own() -> None:
+    folder = ProcessFolder()
+    mine = folder.write(FILES, "group")
+    assert folder.find("group") == mine and folder.find("other") is None
+    child = os.fork()
+    if child == 0:
+        fresh = folder.find("group") is None and folder.write(FILES, "group") != mine
+        os._exit(0 if fresh else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert Path(mine["add.json"]).read_bytes() == FILES["add.json"]
