@@ -58,7 +58,7 @@ def _relatives(cache: ProgramCache, name: str) -> Iterable[Facts]:
 
 
 def compare_entries(asked: Facts, others: Iterable[Facts]) -> Explanation:
-    """In which fields an entry differs from the one of the others that is nearest to it; `LookupError` where there is no other."""
+    """In which fields an entry differs from the nearest of the others; `LookupError` where there is no other."""
     differences = {facts.key.digest: (_differences(facts.key, asked.key), facts) for facts in others}
     differences.pop(asked.key.digest, None)
     if not differences:
