@@ -88,8 +88,11 @@ def address_of(data: memoryview) -> int:
 
 
 def aligned_bytes(nbytes: int) -> np.ndarray[Any, Any]:
-    """Memory that begins at a page, all zeros, in large pages where the system has them."""
-    memory = mmap.mmap(-1, max(1, nbytes))
+    """Memory that begins at a page, all zeros, in large pages where the system has them. `MemoryError` where it has too few."""
+    try:
+        memory = mmap.mmap(-1, max(1, nbytes))
+    except OSError as error:
+        raise MemoryError(f"{nbytes:,} bytes: {error.strerror or error}") from error
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)

@@ -80,7 +80,7 @@ class BlockContent:
     def _mostly_differs(self, table: Digests) -> bool:
         """Whether most of a few blocks differ: then it is not worth digesting all of them before any is written."""
         every = max(1, self.layout.blocks // _SAMPLED)
-        sample = [these for these in self.layout.ranges(1) if self.layout.table_rows(these).start % every == 0]
+        sample = [BlockRange(these.array, these.first, 1) for these in self.layout.ranges(every)]
         for these in sample:
             self._digest(these)
         rows = np.array([self.layout.table_rows(these).start for these in sample])

@@ -11,7 +11,6 @@ from ...devices.array import Array
 from ...programs.portable import Buffer, PortableKernel, Scalar
 from .block_digest import (
     BLOCK_BYTES,
-    DIGEST_BYTES,
     FACTORS,
     FINISH,
     ITEMS,
@@ -97,11 +96,6 @@ class DeviceDigest:
             part = self._digests.words(0, 4 * count).numpy()
             found[begin : begin + count] = part.reshape(-1, 4)
         return found
-
-    @property
-    def staging_bytes(self) -> int:
-        """The device memory that this takes."""
-        return DIGEST_BYTES * _STAGED_BLOCKS
 
     def close(self) -> None:
         """Free the buffer, and release the program."""

@@ -6,6 +6,7 @@ needs no memory for it, and the host's large memory is ordinary.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -28,9 +29,14 @@ Span = tuple[int, int]  # bytes of an array, from and to
 class HostCopy:
     """Memory for arrays, by name."""
 
-    def __init__(self, device: Device, lanes: Lanes) -> None:
+    def __init__(
+        self, device: Device, lanes: Lanes, *, staging_bytes: int = _STAGING_BYTES, staged: bool | None = None
+    ) -> None:
+        assert staging_bytes % BLOCK_BYTES == 0
         self._device = device
         self._lanes = lanes
+        self._staging_bytes = staging_bytes
+        self._is_staged = device.capabilities.pinned_memory if staged is None else staged
         self._memory: dict[str, np.ndarray[Any, Any]] = {}
         self._staging: list[np.ndarray[Any, Any]] = []
         self._copier = Copier()
@@ -39,7 +45,9 @@ class HostCopy:
 
     def prepare(self, sizes: dict[str, int]) -> None:
         """Get memory for arrays of these sizes while the run goes on: the system gives it only when it is first written to."""
-        touched = [self.memory(name, nbytes) for name, nbytes in sizes.items() if nbytes >= _TOUCHED_BYTES]
+        touched = []
+        with contextlib.suppress(MemoryError):  # the first checkpoint says so
+            touched = [self.memory(name, nbytes) for name, nbytes in sizes.items() if nbytes >= _TOUCHED_BYTES]
 
         def touch() -> None:
             for memory in touched:
@@ -53,7 +61,7 @@ class HostCopy:
             self._toucher.start()
 
     def memory(self, name: str, nbytes: int) -> np.ndarray[Any, Any]:
-        """The bytes of an array; what they were is lost where it grew."""
+        """The bytes of an array; what they were is lost where it grew. `MemoryError` where the machine has too few."""
         memory = self._memory.get(name)
         if memory is None or memory.nbytes < nbytes:
             memory = self._memory[name] = aligned_bytes(nbytes)
@@ -63,13 +71,13 @@ class HostCopy:
         """Download parts of an array. Nothing else runs on the device."""
         self._end_touching()
         memory = self.memory(name, max((end for _, end in spans), default=0))
-        if not self._device.capabilities.pinned_memory:
+        if not self._is_staged:
             for begin, end in spans:
                 self._download(array, begin, memory[begin:end])
             return
         arriving: tuple[Mark, Any, np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
-        for number, (begin, end) in enumerate(_pieces(spans)):
-            if end - begin < _LEAST_STAGED:
+        for number, (begin, end) in enumerate(_pieces(spans, self._staging_bytes)):
+            if end - begin < min(_LEAST_STAGED, self._staging_bytes):
                 self._download(array, begin, memory[begin:end])
                 continue
             staged = self._staging_buffer(number % 2)[: end - begin]
@@ -94,7 +102,7 @@ class HostCopy:
 
     def _staging_buffer(self, number: int) -> np.ndarray[Any, Any]:
         while len(self._staging) <= number:
-            self._staging.append(self._device.pinned_empty(_STAGING_BYTES, "u1"))
+            self._staging.append(self._device.pinned_empty(self._staging_bytes, "u1"))
         return self._staging[number]
 
     def _end_touching(self) -> None:
@@ -116,8 +124,7 @@ def _part(array: Array, begin: int, end: int) -> Array:
     return array.reshape(-1)[begin // size : end // size]
 
 
-def _pieces(spans: Sequence[Span]) -> Iterator[Span]:
-    assert _STAGING_BYTES % BLOCK_BYTES == 0
+def _pieces(spans: Sequence[Span], most: int) -> Iterator[Span]:
     for begin, end in spans:
-        for at in range(begin, end, _STAGING_BYTES):
-            yield at, min(at + _STAGING_BYTES, end)
+        for at in range(begin, end, most):
+            yield at, min(at + most, end)

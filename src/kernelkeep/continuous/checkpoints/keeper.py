@@ -52,10 +52,14 @@ class CheckpointKeeper:
         assert self.writer is not None and self._snapshots is not None
         self._unchanged = False
         self.writer.flush()  # it reads the memory that the snapshot goes to
-        taken = self._snapshots.take(finished=finished)
-        self._waited_seconds = taken.seconds
-        self._session.measured.snapshot_seconds += taken.seconds
-        self.writer.submit(taken.header, taken.arrays, digests=taken.digests)
+        try:
+            taken = self._snapshots.take(finished=finished)
+        except MemoryError as error:
+            self.writer.note_failure(f"there is not enough memory for a copy of the state ({error})")
+        else:
+            self._waited_seconds = taken.seconds
+            self._session.measured.snapshot_seconds += taken.seconds
+            self.writer.submit(taken.header, taken.arrays, digests=taken.digests)
         self._last_time = time.perf_counter()
         self._last_iteration = self._session.iteration
 

@@ -6,12 +6,14 @@ the host. The run waits meanwhile; what is left to do, the writer's thread does.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...devices.array import Array
+from ...errors import CompileError, OutOfMemory, Unsupported
 from ..session import Session
 from .block_digest import BLOCK_BYTES, Digests, digest_blocks
 from .checkpoint import TASK
@@ -64,11 +66,15 @@ class Snapshots:
         sizes = {name: nbytes for name, (_, nbytes) in self._origins().items()}
         if digests_on_device is None:
             digests_on_device = session.device.info.is_gpu and sum(sizes.values()) >= _LEAST_DIGESTED
-        self._digester = DeviceDigest(session.cache, key) if digests_on_device else None
+        self._digester: DeviceDigest | None = None
+        if digests_on_device:
+            # Without it every checkpoint has all blocks, and they are digested on the host.
+            with contextlib.suppress(CompileError, OutOfMemory, Unsupported):
+                self._digester = DeviceDigest(session.cache, key)
         self._copy.prepare(sizes)
 
     def take(self, *, finished: bool = False) -> Snapshot:
-        """The committed state. Nothing else runs on the device."""
+        """The committed state. Nothing else runs on the device. `MemoryError` where the host has no room for it."""
         began = time.perf_counter()
         header = header_of(self._session, finished=finished)
         arrays = {}

@@ -115,6 +115,12 @@ class CheckpointWriter:
         else:
             self._thread = thread
 
+    def note_failure(self, reason: str) -> None:
+        """Count a checkpoint that failed before it could be submitted, and warn of it."""
+        with self._condition:
+            self._note_failure(CheckpointError(f"the checkpoint {self.path} cannot be written: {reason}"))
+        self._warn()
+
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Wait until everything submitted is written or has failed; False where that takes longer.
 

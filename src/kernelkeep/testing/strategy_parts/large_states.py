@@ -14,6 +14,7 @@ from ...continuous.checkpoints.checkpoint import Checkpoint, Written
 from ...continuous.checkpoints.claim import CheckpointClaim
 from ...continuous.checkpoints.device_digest import DeviceDigest
 from ...continuous.checkpoints.files import read_checkpoint
+from ...continuous.checkpoints.host_copy import HostCopy
 from ...continuous.checkpoints.snapshot import Snapshots
 from ...continuous.initial_state import InitialState
 from ...continuous.program import StateProgram
@@ -66,6 +67,26 @@ class LargeStateTests(StrategyPart):
                 array.close()
         finally:
             digester.close()
+
+    def test_parts_of_an_array_come_to_the_host_through_small_buffers(self, device: Device) -> None:
+        dice = np.random.default_rng(5)
+        host = dice.integers(0, 2**31, 300_000, dtype="i4")
+        array, lanes = device.array(host), device.open_lanes()
+        # A device with queues copies to any memory; most of those without pinned memory are CPUs, so the buffers are asked for.
+        copy = HostCopy(device, lanes, staging_bytes=2 * BLOCK_BYTES, staged=device.capabilities.queues)
+        try:
+            expected = np.zeros(host.nbytes, "u1")
+            for begin, end in ((0, host.nbytes), (BLOCK_BYTES, 7 * BLOCK_BYTES), (5 * BLOCK_BYTES, host.nbytes)):
+                host += 1
+                array.copy_from(host)
+                device.synchronize()
+                copy.update("x", array, [(begin, end)])
+                expected[begin:end] = host.view("u1")[begin:end]
+                np.testing.assert_array_equal(copy.memory("x", host.nbytes), expected)
+        finally:
+            copy.close()
+            array.close()
+            lanes.close()
 
     @pytest.mark.parametrize("on_device", [True, False], ids=["digests on the device", "digests on the host"])
     def test_only_changed_blocks_are_written_and_the_file_is_whole(

@@ -26,6 +26,7 @@ from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint, Written
 from kernelkeep.continuous.checkpoints.claim import CheckpointClaim
 from kernelkeep.continuous.checkpoints.files import newest_checkpoint, read_checkpoint, read_header
 from kernelkeep.continuous.checkpoints.header import CheckpointHeader
+from kernelkeep.continuous.checkpoints.host_copy import HostCopy
 from kernelkeep.continuous.checkpoints.reading import check_whole
 from kernelkeep.continuous.checkpoints.run_claim import claim_to_continue
 from kernelkeep.errors import CheckpointError
@@ -439,3 +440,24 @@ def test_large_files_of_earlier_versions_are_resumed_from(version: int, tmp_path
         assert any(".before-" in name and found == 1 for name, found in kept.items())
     else:
         assert kept == {"grow.kkpt.9": 3}
+
+
+# --- a run
+
+
+def test_a_run_goes_on_where_there_is_no_memory_for_a_copy_of_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(self: HostCopy, name: str, nbytes: int) -> np.ndarray[Any, Any]:
+        raise MemoryError(f"{nbytes:,} bytes")
+
+    program = kk.StateProgram(
+        "grow", coupling="independent", items=100, state={"u": np.zeros(100, "i4")}, body="u_next[kk_item()] = 7;"
+    )
+    monkeypatch.setattr(HostCopy, "memory", none_left)
+    with kk.open_device("opencl") as device, kk.ProgramCache(device, tmp_path / "cache") as cache:
+        with pytest.warns(kk.CheckpointWarning, match="not enough memory for a copy of the state"):
+            run = kk.run(cache, program, 5, checkpoint=tmp_path / "x.kkpt")
+        assert (run.report.checkpoints, run.report.checkpoint_failures) == (0, 1)
+        assert (run.state["u"].numpy() == 7).all()
+    assert not (tmp_path / "x.kkpt").exists()
