@@ -15,6 +15,7 @@ by default.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import statistics
@@ -126,7 +127,9 @@ def speed(cache: kk.ProgramCache) -> None:
                 ours, its, parts = [], [], []
                 made.make()  # memory, kernels and threads are there from then on
                 for _ in range(rounds):
+                    os.sync()  # or one would wait for what the other left to be written and removed
                     its.append(dd_seconds(folder, size))
+                    os.sync()
                     waited, written = made.make()
                     ours.append(waited + written.seconds)
                     parts.append((waited, written.seconds, written.written_bytes))
