@@ -15,6 +15,7 @@ import numpy as np
 
 from ...platforms import system
 from ...storage.large_file import LargeFile, in_parallel
+from .arriving import Arriving
 from .block_digest import BLOCK_BYTES, Digests, digest_blocks, key_of
 from .block_layout import BlockLayout, BlockRange, padded_header
 from .format import END, END_MARK, as_bytes, beginning, described, storable
@@ -24,19 +25,25 @@ BLOCK_FORMAT = 3
 LEAST_BYTES = 1 << 20  # of the arrays; smaller states are written faster in one piece
 _AT_A_TIME = 256  # blocks: 16 MiB, which a disk takes at its full speed
 _SAMPLED = 32
-_MOST_CHANGED = (
-    1 / 2
-)  # of the blocks; beyond that a new file costs little more, and takes nothing away from the older ones
+_MOSTLY_KNOWN = 0.9  # of the digests: those of the last blocks of arrays may be missing
+# Of the blocks; beyond that a new file costs little more, and takes nothing away from the older ones.
+_MOST_CHANGED = 1 / 2
 
 
 class BlockContent:
-    """A checkpoint that is about to be written. `digests` are those of its blocks, where the device has computed them."""
+    """A checkpoint that is about to be written.
+
+    `arriving` tells of arrays that are still on their way. `expects_much`: the last checkpoint differed in most of its blocks
+    from the one before it, so this one probably does, and the first blocks are written before the last have come.
+    """
 
     def __init__(
         self,
         header: CheckpointHeader,
         arrays: Mapping[str, np.ndarray[Any, Any]],
-        digests: Mapping[str, Digests] | None = None,
+        arriving: Arriving | None = None,
+        *,
+        expects_much: bool = False,
     ) -> None:
         stored = storable(arrays)
         self.infos = described(stored)
@@ -44,11 +51,16 @@ class BlockContent:
         self._facts = padded_header(encode_header(msgspec.structs.replace(header, arrays=self.infos)))
         self.layout = BlockLayout.of(len(self._start(1)), self.infos)
         self._data = [as_bytes(array) for array in stored.values()]
+        self._arriving = arriving
         self._table: Digests = np.empty((self.layout.blocks, 4), "<u4")
-        self._digested = digests is not None
-        if digests is not None:
+        self._known = np.zeros(self.layout.blocks, bool)  # which rows of the table are digests
+        if arriving is not None and arriving.digests is not None:
             for row, info in zip(self.layout.rows, self.infos, strict=True):
-                self._table[row : row + len(digests[info.name])] = digests[info.name]
+                digests = arriving.digests[info.name]
+                self._table[row : row + len(digests)] = digests
+                self._known[row : row + len(digests)] = True
+        self._expects_much = expects_much
+        self._compared: Digests | None = None
         self.written_bytes = 0
 
     @property
@@ -69,13 +81,20 @@ class BlockContent:
 
     def worth_patching(self, table: Digests) -> bool:
         """Whether few enough blocks differ from those of a file with this table."""
-        if not self._digested:
-            if self._mostly_differs(table):
+        self._compared = table
+        if self._known.mean() < _MOSTLY_KNOWN:
+            if self._expects_much or self._mostly_differs(table):
                 return False
             in_parallel(self._digest, self.layout.ranges(_AT_A_TIME))
-            self._digested = True
-        changed = np.count_nonzero((self._table != table).any(axis=1))
-        return bool(changed <= _MOST_CHANGED * self.layout.blocks)
+        return not self.differs_much
+
+    @property
+    def differs_much(self) -> bool:
+        """Whether most blocks differ from those of the older file that was looked at, as far as they are digested."""
+        if self._compared is None:
+            return False
+        changed = np.count_nonzero((self._table != self._compared).any(axis=1) | ~self._known)
+        return bool(changed > _MOST_CHANGED * self.layout.blocks)
 
     def _mostly_differs(self, table: Digests) -> bool:
         """Whether most of a few blocks differ: then it is not worth digesting all of them before any is written."""
@@ -92,25 +111,32 @@ class BlockContent:
         self._write(descriptor, table, self._start(sequence))
 
     def _digest(self, these: BlockRange) -> None:
-        self._table[self.layout.table_rows(these)] = digest_blocks(
-            self.layout.part(self._data[these.array], these), self.key
-        )
+        """Digest blocks that are not digested yet, when they are there."""
+        rows = self.layout.table_rows(these)
+        if not self._known[rows].all():
+            self._wait_for(these)
+            self._table[rows] = digest_blocks(self.layout.part(self._data[these.array], these), self.key)
+            self._known[rows] = True
+
+    def _wait_for(self, these: BlockRange) -> None:
+        if self._arriving is not None:
+            end = min((these.first + these.count) * BLOCK_BYTES, self.layout.sizes[these.array])
+            self._arriving.wait(self.infos[these.array].name, end)
 
     def _write(self, descriptor: int, there: Digests, start: bytes) -> None:
         counts: list[int] = []
         with LargeFile(descriptor) as file:
 
             def write_changed(these: BlockRange) -> None:
-                if not self._digested:
-                    self._digest(these)
+                self._digest(these)
                 rows = self.layout.table_rows(these)
                 for run in _runs((self._table[rows] != there[rows]).any(axis=1), these):
+                    self._wait_for(run)
                     data = self.layout.part(self._data[run.array], run)
                     file.write(data, self.layout.offset(run))
                     counts.append(len(data))
 
             in_parallel(write_changed, self.layout.ranges(_AT_A_TIME))
-            self._digested = True
             tail = self._table.tobytes() + END.pack(END_MARK, self.layout.size)
             tail += hashlib.sha256(start + tail).digest()
             file.write(memoryview(tail), self.layout.table)

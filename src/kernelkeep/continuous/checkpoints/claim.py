@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import TracebackType
 from typing import BinaryIO, Self
 
@@ -21,7 +21,7 @@ from ...errors import ArgumentError, CheckpointError
 from ...storage.files import NotRegular
 from ...storage.locks import FileLock, LockHeld, LockUnavailable
 from .address import is_address, parse_address, shown
-from .block_digest import Digests
+from .arriving import Arriving
 from .blocks import LEAST_BYTES, BlockContent
 from .checkpoint import Checkpoint, CheckpointWarning, Written
 from .file_set import FileSet, find_file_set, real_path, stored_name
@@ -52,6 +52,7 @@ class CheckpointClaim:
         self._locked = False
         self._starts_over = False
         self._sequence = 0
+        self._changes_much = False  # the last checkpoint differed in most of its blocks from the one before it
         self._mutex = threading.Lock()
         self._writers = 0
         self._released = False
@@ -173,14 +174,14 @@ class CheckpointClaim:
 
     # --- writing
 
-    def write(self, checkpoint: Checkpoint, keep: int = 2, digests: Mapping[str, Digests] | None = None) -> Written:
-        """Write a checkpoint, all of it or nothing; see `write_checkpoint`. `digests` are those of its blocks, if known."""
+    def write(self, checkpoint: Checkpoint, keep: int = 2, arriving: Arriving | None = None) -> Written:
+        """Write a checkpoint, all of it or nothing; see `write_checkpoint`. `arriving` tells of arrays that are on their way."""
         if keep < 1:
             raise ArgumentError(f"keep={keep} keeps nothing; pass 1 for the checkpoint alone")
         start = time.perf_counter()
         with self._writing():
             try:
-                sizes = self._publish(checkpoint, keep, digests)
+                sizes = self._publish(checkpoint, keep, arriving)
             except NotRegular as error:
                 raise CheckpointError(f"the checkpoint {self.path} cannot be written: it {error}") from error
             except OSError as error:
@@ -196,9 +197,7 @@ class CheckpointClaim:
         nbytes, raw_bytes, written_bytes = sizes
         return Written(nbytes, raw_bytes, seconds, written_bytes)
 
-    def _publish(
-        self, checkpoint: Checkpoint, keep: int, digests: Mapping[str, Digests] | None
-    ) -> tuple[int, int, int]:
+    def _publish(self, checkpoint: Checkpoint, keep: int, arriving: Arriving | None) -> tuple[int, int, int]:
         """Write a file; bytes of the file, of the arrays, and bytes written."""
         header = msgspec.structs.replace(checkpoint.header, lineage=self.lineage, file=stored_name(self.path))
         arrays = storable(checkpoint.arrays)
@@ -206,7 +205,10 @@ class CheckpointClaim:
         content: BlockContent | None = None
         # What is uploaded is compressed: a network is slower than that.
         if self._copy is None and sum(array.nbytes for array in arrays.values()) >= LEAST_BYTES:
-            content = BlockContent(header, arrays, digests)
+            content = BlockContent(header, arrays, arriving, expects_much=self._changes_much)
+        elif arriving is not None:
+            for name, array in arrays.items():
+                arriving.wait(name, array.nbytes)
 
         def fill(file: BinaryIO, sequence: int) -> None:
             nonlocal sizes
@@ -220,6 +222,7 @@ class CheckpointClaim:
         )
         if content is None:
             return *sizes, sizes[0]
+        self._changes_much = content.differs_much
         return content.layout.size, content.raw_bytes, content.written_bytes
 
     def finish_uploads(self) -> CheckpointError | None:

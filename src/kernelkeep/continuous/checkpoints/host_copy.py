@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,12 @@ from .block_digest import BLOCK_BYTES
 _STAGING_BYTES = 1 << 25
 _TOUCHED_BYTES = 1 << 24
 _LEAST_STAGED = 1 << 20  # smaller parts are downloaded straight to where they belong
+_PIECE_BYTES = 1 << 23
 Span = tuple[int, int]  # bytes of an array, from and to
+
+
+def _tell_nobody(name: str, end: int) -> None:
+    pass
 
 
 class HostCopy:
@@ -67,20 +72,26 @@ class HostCopy:
             memory = self._memory[name] = aligned_bytes(nbytes)
         return memory[:nbytes]
 
-    def update(self, name: str, array: Array, spans: Sequence[Span]) -> None:
-        """Download parts of an array. Nothing else runs on the device."""
+    def update(
+        self, name: str, array: Array, spans: Sequence[Span], reach: Callable[[str, int], None] = _tell_nobody
+    ) -> None:
+        """Download parts of an array, in order. Nothing else runs on the device. `reach` is told up to where it is complete."""
         self._end_touching()
         memory = self.memory(name, max((end for _, end in spans), default=0))
         if not self._is_staged:
-            for begin, end in spans:
+            for begin, end in _pieces(spans, _PIECE_BYTES):
                 self._download(array, begin, memory[begin:end])
+                reach(name, end)
             return
         arriving: tuple[Mark, Any, np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
-        for number, (begin, end) in enumerate(_pieces(spans, self._staging_bytes)):
+        before = 0  # where the part that is arriving ends
+        turn = 0
+        for begin, end in _pieces(spans, self._staging_bytes):
             if end - begin < min(_LEAST_STAGED, self._staging_bytes):
                 self._download(array, begin, memory[begin:end])
-                continue
-            staged = self._staging_buffer(number % 2)[: end - begin]
+                continue  # those before it may still be on their way
+            turn = 1 - turn
+            staged = self._staging_buffer(turn)[: end - begin]
             part = _part(array, begin, end)
             lane = self._lanes.download
             held = [part, lane.download(part.handle, Block(staged))]
@@ -88,7 +99,8 @@ class HostCopy:
             lane.flush()
             if arriving is not None:
                 self._arrive(*arriving)
-            arriving = mark, held, memory[begin:end], staged
+                reach(name, before)
+            arriving, before = (mark, held, memory[begin:end], staged), end
         if arriving is not None:
             self._arrive(*arriving)
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
+from typing import Any
+
+import numpy as np
 
 from ..run_options import RunOptions
 from ..session import Session
+from .arriving import Arriving
 from .block_digest import key_of
 from .claim import CheckpointClaim
+from .header import CheckpointHeader
 from .snapshot import Snapshots
 from .writer import CheckpointWriter
 
@@ -53,15 +58,18 @@ class CheckpointKeeper:
         self._unchanged = False
         self.writer.flush()  # it reads the memory that the snapshot goes to
         try:
-            taken = self._snapshots.take(finished=finished)
+            waited = self._snapshots.take(self._submit, finished=finished)
         except MemoryError as error:
             self.writer.note_failure(f"there is not enough memory for a copy of the state ({error})")
         else:
-            self._waited_seconds = taken.seconds
-            self._session.measured.snapshot_seconds += taken.seconds
-            self.writer.submit(taken.header, taken.arrays, digests=taken.digests)
+            self._waited_seconds = waited
+            self._session.measured.snapshot_seconds += waited
         self._last_time = time.perf_counter()
         self._last_iteration = self._session.iteration
+
+    def _submit(self, header: CheckpointHeader, arrays: dict[str, np.ndarray[Any, Any]], arriving: Arriving) -> None:
+        assert self.writer is not None
+        self.writer.submit(header, arrays, arriving=arriving)
 
     def end(self, *, finished: bool) -> None:
         """Make the last checkpoint, and wait for it."""

@@ -1,21 +1,23 @@
-"""The committed state in host memory, between two turns of a run.
+"""The committed state comes to host memory, between two turns of a run.
 
 On a GPU the blocks of a large state are digested where they are, and only those that changed since the last snapshot come to
-the host. The run waits meanwhile; what is left to do, the writer's thread does.
+the host. The run waits meanwhile. The writer's thread begins with the first bytes, and goes on when the run does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ...devices.array import Array
 from ...errors import CompileError, OutOfMemory, Unsupported
 from ..session import Session
-from .block_digest import BLOCK_BYTES, Digests, digest_blocks
+from .arriving import Arriving
+from .block_digest import BLOCK_BYTES, Digests
 from .checkpoint import TASK
 from .device_digest import DeviceDigest
 from .header import CheckpointHeader, ScalarValue, stored_body
@@ -46,21 +48,14 @@ def header_of(session: Session, *, finished: bool) -> CheckpointHeader:
     )
 
 
-class Snapshot(NamedTuple):
-    """A state: its header, its arrays, and the digests of their blocks where the device computed them."""
-
-    header: CheckpointHeader
-    arrays: dict[str, np.ndarray[Any, Any]]
-    digests: dict[str, Digests] | None
-    seconds: float  # that the run waited for it
+Deliver = Callable[[CheckpointHeader, dict[str, np.ndarray[Any, Any]], Arriving], None]
 
 
 class Snapshots:
-    """Takes snapshots of a session. The arrays of one hold until the next is taken."""
+    """Takes snapshots of a session, one at a time: the arrays of one hold until the next is taken."""
 
     def __init__(self, session: Session, key: bytes, *, digests_on_device: bool | None = None) -> None:
         self._session = session
-        self._key = key
         self._copy = HostCopy(session.device, session.lanes)
         self._digests: dict[str, Digests] = {}  # of what the copy holds
         sizes = {name: nbytes for name, (_, nbytes) in self._origins().items()}
@@ -73,37 +68,49 @@ class Snapshots:
                 self._digester = DeviceDigest(session.cache, key)
         self._copy.prepare(sizes)
 
-    def take(self, *, finished: bool = False) -> Snapshot:
-        """The committed state. Nothing else runs on the device. `MemoryError` where the host has no room for it."""
+    def take(self, deliver: Deliver, *, finished: bool = False) -> float:
+        """Bring the committed state to the host; returns the seconds that the run waited. Nothing else runs on the device.
+
+        `deliver` gets the header and the arrays before their contents have come; the third argument tells when they have.
+        `MemoryError` where the host has no room for them.
+        """
         began = time.perf_counter()
         header = header_of(self._session, finished=finished)
-        arrays = {}
+        arrays: dict[str, np.ndarray[Any, Any]] = {}
+        wanted: dict[str, tuple[Array, list[Span]]] = {}
+        digests: dict[str, Digests] = {}
         for name, (array, nbytes) in self._origins().items():
-            self._update(name, array, nbytes)
             shape = (nbytes // array.dtype.itemsize,) if name.startswith(TASK) else array.shape
             arrays[name] = self._copy.memory(name, nbytes).view(array.dtype).reshape(shape)
-        digests = dict(self._digests) if self._digester is not None else None
-        return Snapshot(header, arrays, digests, time.perf_counter() - began)
+            if self._digester is None:
+                wanted[name] = array, [(0, nbytes)] if nbytes else []
+            else:
+                digests[name], spans = self._changed(self._digester, name, array, nbytes)
+                wanted[name] = array, spans
+        arriving = Arriving(None if self._digester is None else digests)
+        self._digests = {}  # until the copy is complete, nobody knows what it holds
+        deliver(header, arrays, arriving)
+        try:
+            for name, (array, spans) in wanted.items():
+                self._copy.update(name, array, spans, arriving.reach)
+            arriving.finish()
+        except BaseException as error:
+            arriving.fail(error)
+            raise
+        self._digests = digests
+        return time.perf_counter() - began
 
-    def _update(self, name: str, array: Array, nbytes: int) -> None:
-        if self._digester is None:
-            self._copy.update(name, array, [(0, nbytes)] if nbytes else [])
-            return
+    def _changed(self, digester: DeviceDigest, name: str, array: Array, nbytes: int) -> tuple[Digests, list[Span]]:
+        """The digests of an array's blocks, and the bytes that changed since the last snapshot."""
         # Words are what the device digests: of an array that ends within one, the last block always comes along.
         whole = nbytes if nbytes % 4 == 0 else nbytes // BLOCK_BYTES * BLOCK_BYTES
-        digests = self._digester.digest(array, whole)
-        before = self._digests.pop(name, None)  # until the copy is complete, nobody knows what it holds
+        digests = digester.digest(array, whole)
+        before = self._digests.get(name)
         changed = np.ones(len(digests), bool)
-        if before is not None and len(before) == len(digests) + (whole < nbytes):
-            changed = (before[: len(digests)] != digests).any(axis=1)
+        if before is not None and len(before) == len(digests):
+            changed = (before != digests).any(axis=1)
         spans = _spans(changed, whole)
-        if whole < nbytes:
-            spans.append((whole, nbytes))
-        self._copy.update(name, array, spans)
-        if whole < nbytes:
-            tail = self._copy.memory(name, nbytes)[whole:]
-            digests = np.concatenate([digests, digest_blocks(tail.data, self._key)])
-        self._digests[name] = digests
+        return digests, [*spans, (whole, nbytes)] if whole < nbytes else spans
 
     def _origins(self) -> dict[str, tuple[Array, int]]:
         """The committed arrays, and how many bytes of each count."""

@@ -17,7 +17,7 @@ from ...activity.facts import Histogram
 from ...errors import CheckpointError
 from ..heartbeat import beat
 from ..history import CheckpointMoment, Thinned
-from .block_digest import Digests
+from .arriving import Arriving
 from .checkpoint import Checkpoint, CheckpointWarning, Written
 from .claim import CheckpointClaim
 from .header import CheckpointHeader
@@ -61,7 +61,7 @@ class CheckpointWriter:
         self.last_time: float | None = None
         self.times = Histogram()
         self._condition = threading.Condition()
-        self._waiting: tuple[Checkpoint, OnDone, Any, Mapping[str, Digests] | None] | None = None
+        self._waiting: tuple[Checkpoint, OnDone, Any, Arriving | None] | None = None
         self._thread: threading.Thread | None = None
         self._unreported: CheckpointError | None = None
         self._closed = False
@@ -84,16 +84,16 @@ class CheckpointWriter:
         header: CheckpointHeader,
         arrays: Mapping[str, np.ndarray[Any, Any]],
         on_done: OnDone = None,
-        digests: Mapping[str, Digests] | None = None,
+        arriving: Arriving | None = None,
     ) -> None:
         """Write a checkpoint in the background. The arrays belong to the writer until `on_done` is called.
 
-        `digests` are those of the arrays' blocks, where they are known.
+        `arriving` tells of arrays that are still on their way.
 
         `on_done` gets what was `Written`, the `CheckpointError`, or None where a newer one came first; it is called in the
         writer's thread, or in this one, and what it raises is reported as an uncaught exception of a thread.
         """
-        request = Checkpoint(header, arrays), on_done, spans.context(), digests
+        request = Checkpoint(header, arrays), on_done, spans.context(), arriving
         with self._condition:
             if self._closed:
                 raise CheckpointError(f"the writer of {self.path} is closed")
@@ -160,12 +160,12 @@ class CheckpointWriter:
                     self._thread = None
                     self._condition.notify_all()
                     return
-            checkpoint, on_done, parent, digests = request
+            checkpoint, on_done, parent, arriving = request
             began = time.perf_counter()
             with spans.span(
                 "checkpoint.write", parent, program=checkpoint.header.program, iteration=checkpoint.header.iteration
             ) as current:
-                outcome = self._write(checkpoint, digests)
+                outcome = self._write(checkpoint, arriving)
                 if isinstance(outcome, Written):
                     current.set(bytes=outcome.nbytes)
                 else:
@@ -180,9 +180,9 @@ class CheckpointWriter:
                         threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
                     )
 
-    def _write(self, checkpoint: Checkpoint, digests: Mapping[str, Digests] | None) -> Written | CheckpointError:
+    def _write(self, checkpoint: Checkpoint, arriving: Arriving | None) -> Written | CheckpointError:
         try:
-            written = self._claim.write(checkpoint, self.keep, digests)
+            written = self._claim.write(checkpoint, self.keep, arriving)
         except Exception as error:
             problem = error
             if not isinstance(problem, CheckpointError):

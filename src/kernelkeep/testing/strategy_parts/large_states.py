@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 
 from ...cache.program_cache import ProgramCache
+from ...continuous.checkpoints.arriving import Arriving
 from ...continuous.checkpoints.block_digest import BLOCK_BYTES, digest_blocks, key_of
 from ...continuous.checkpoints.checkpoint import Checkpoint, Written
 from ...continuous.checkpoints.claim import CheckpointClaim
 from ...continuous.checkpoints.device_digest import DeviceDigest
 from ...continuous.checkpoints.files import read_checkpoint
+from ...continuous.checkpoints.header import CheckpointHeader
 from ...continuous.checkpoints.host_copy import HostCopy
 from ...continuous.checkpoints.snapshot import Snapshots
 from ...continuous.initial_state import InitialState
@@ -76,13 +79,18 @@ class LargeStateTests(StrategyPart):
         copy = HostCopy(device, lanes, staging_bytes=2 * BLOCK_BYTES, staged=device.capabilities.queues)
         try:
             expected = np.zeros(host.nbytes, "u1")
-            for begin, end in ((0, host.nbytes), (BLOCK_BYTES, 7 * BLOCK_BYTES), (5 * BLOCK_BYTES, host.nbytes)):
+            some = [(0, 2), (3, 4), (5, 7), (8, 9), (10, 14), (16, 17)]  # blocks: as large as a buffer, smaller, larger
+            for blocks in ([(0, 100)], some, [(1, 7)], some[1:], [(5, 100)]):
+                spans = [(begin * BLOCK_BYTES, min(end * BLOCK_BYTES, host.nbytes)) for begin, end in blocks]
                 host += 1
                 array.copy_from(host)
                 device.synchronize()
-                copy.update("x", array, [(begin, end)])
-                expected[begin:end] = host.view("u1")[begin:end]
+                reached = [0]
+                copy.update("x", array, spans, lambda _, end, reached=reached: reached.append(end))  # type: ignore[misc]
+                for begin, end in spans:
+                    expected[begin:end] = host.view("u1")[begin:end]
                 np.testing.assert_array_equal(copy.memory("x", host.nbytes), expected)
+                assert reached == sorted(reached) and reached[-1] <= spans[-1][1]
         finally:
             copy.close()
             array.close()
@@ -101,9 +109,20 @@ class LargeStateTests(StrategyPart):
             for iteration in range(1, 7):
                 session.slice("step")
                 session.synchronize()
-                taken = snapshots.take()
-                assert (taken.digests is not None) == on_device
-                made.append(claim.write(Checkpoint(taken.header, taken.arrays), 2, taken.digests))
+                writing = threading.Thread(target=lambda: None)
+
+                def write(
+                    header: CheckpointHeader, arrays: dict[str, np.ndarray[Any, Any]], arriving: Arriving
+                ) -> None:
+                    nonlocal writing
+                    assert (arriving.digests is not None) == on_device
+                    writing = threading.Thread(
+                        target=lambda: made.append(claim.write(Checkpoint(header, arrays), 2, arriving))
+                    )
+                    writing.start()  # while the state comes
+
+                assert snapshots.take(write) > 0
+                writing.join()
                 found = read_checkpoint(path)
                 assert found.iteration == iteration
                 for name, expected in _expected(iteration).items():
