@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...html.markup import Markup, element
 from .row import Row, number
 
-_LEFT, _PLOT, _RIGHT = 400, 420, 150  # pixels: labels, bars, figures
+_LEFT, _PLOT, _RIGHT = 410, 400, 250  # pixels: labels, bars, figures
 _LINE, _TOP, _BOTTOM = 22, 34, 30
 _STYLE = """
 .b { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
@@ -71,7 +71,7 @@ def _bar(row: Row, fast: float, y: float, span: tuple[float, float]) -> list[Mar
             "rect", element("title", said), x=round(start, 1), y=y + 4, width=round(max(end - start, 1.0), 1), height=12,
             class_=kind,
         ),
-        element("text", f"{number(fast)}× {_cut(row.peer, 18)}", x=_LEFT + _PLOT + 8, y=y + 14, class_="soft"),
+        element("text", f"{number(fast)}× {_cut(row.peer, 32)}", x=_LEFT + _PLOT + 8, y=y + 14, class_="soft"),
     ]  # fmt: skip
     if (goal := goal_as_fast(row)) is not None:
         at = round(_x(goal, span), 1)
@@ -99,5 +99,5 @@ def _x(value: float, span: tuple[float, float]) -> float:
     return _LEFT + _PLOT * (math.log(value) - low) / (high - low)
 
 
-def _cut(text: str, longest: int = 62) -> str:
+def _cut(text: str, longest: int = 58) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
