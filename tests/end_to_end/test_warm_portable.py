@@ -88,22 +88,25 @@ os.environ["KERNELKEEP_LIVE"] = "0"  # its thread imports what it needs half a s
 import kernelkeep as kk
 
 kernel = kk.PortableKernel("one", params=[kk.Buffer("x", "f4", "rw")], body="x[kk_global_id(0)] += 1.0f;", group=64)
-with kk.open_device("opencl") as device, kk.ProgramCache(device, sys.argv[1]) as cache, cache.get(kernel) as lease:
-    print(json.dumps([lease.origin, sorted(name for name in sys.modules if name.startswith("kernelkeep."))]))
+device = kk.open_device(sys.argv[1], cache_dir=sys.argv[2])
+with device, kk.ProgramCache(device, sys.argv[2]) as cache, cache.get(kernel) as lease:
+    print(json.dumps([lease.origin, sorted(sys.modules)]))
 """
 # What shows, compiles or records, and the words of type checkers.
 NOT_FOR_A_HIT = (
-    "kernelkeep.activity.diary", "kernelkeep.devices.opencl.linker", "kernelkeep.html", "kernelkeep.observe",
-    "kernelkeep.progress", "kernelkeep.words",
+    "kernelkeep.activity.diary", "kernelkeep.devices.cuda.compiler", "kernelkeep.devices.opencl.linker",
+    "kernelkeep.devices.opencl.requirements", "kernelkeep.devices.requirements", "kernelkeep.html", "kernelkeep.observe",
+    "kernelkeep.programs.includes", "kernelkeep.progress", "kernelkeep.words", "cuda.bindings.nvrtc",
 )  # fmt: skip
 
 
-def test_a_program_that_is_found_loads_nothing_that_shows_or_compiles(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spec", ["opencl", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_a_program_that_is_found_loads_nothing_that_shows_or_compiles(spec: str, tmp_path: Path) -> None:
     try:
-        kk.open_device("opencl").close()
+        kk.open_device(spec).close()
     except kk.DeviceError as error:
-        skip_backend("opencl", str(error))
+        skip_backend(spec, str(error))
     for origin in ("compiled", "disk"):
-        found, modules = json.loads(run_python(LOOKUP, tmp_path / "cache").stdout)
+        found, modules = json.loads(run_python(LOOKUP, spec, tmp_path / "cache").stdout)
         assert found == origin
     assert [name for name in modules if name.startswith(NOT_FOR_A_HIT)] == []
