@@ -102,7 +102,9 @@ class TestKeptContext:
             work()
             assert not egl.eglGetCurrentContext(), "the thread that keeps it still does"
             assert (y.numpy() == 5).all()
-            assert egl.eglGetCurrentContext(), "a copy takes it for the rest of the block"
+            assert not egl.eglGetCurrentContext(), "it copies, too"
+            assert kept.fence().wait(10)
+            assert egl.eglGetCurrentContext(), "a fence takes it for the rest of the block"
             with kept.exclusive():
                 work()
             assert egl.eglGetCurrentContext()

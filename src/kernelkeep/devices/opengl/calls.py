@@ -16,10 +16,10 @@ from .libgl import Constants as C
 
 Call = tuple[int | bytes | None, ...]
 
-# What launches and waits consist of. None of them takes a float or returns anything but an error.
+# What launches, waits and copies consist of. None of them takes a float or returns anything but an error.
 _RECORDED = (
     "glUseProgram", "glBindBuffer", "glBindBufferBase", "glBindBufferRange", "glBufferData", "glBufferSubData",
-    "glDispatchCompute", "glMemoryBarrier", "glFlush", "glFinish",
+    "glGetBufferSubData", "glCopyBufferSubData", "glDispatchCompute", "glMemoryBarrier", "glFlush", "glFinish",
 )  # fmt: skip
 
 

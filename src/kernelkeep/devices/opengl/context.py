@@ -31,7 +31,7 @@ from .keeper import ContextKeeper
 from .libgl import ERROR_NAMES, library
 from .libgl import Constants as C
 
-_IN_A_ROW = 2  # launches and waits, after which the thread that keeps the context is used
+_IN_A_ROW = 2  # launches, waits and copies, after which the thread that keeps the context is used
 
 
 def _devices() -> list[Any]:
@@ -90,7 +90,7 @@ class Context:
         self._lost = ""
         self.recorder = new_recorder(egl)
         self._taking, self._leaving = taking_calls(egl, self._display, self._context)
-        self._in_a_row = 0  # launches and waits since a thread took the context for something else
+        self._in_a_row = 0  # launches, waits and copies since a thread took the context for something else
         self._keeper: ContextKeeper | None = None
         # A software renderer computes inside the calls: a thread of our own would only be woken for it.
         if not self.is_software:
@@ -123,7 +123,7 @@ class Context:
         return self
 
     def for_launch(self) -> Self:
-        """The same, for a launch or a wait."""
+        """The same, for a launch, a wait or a copy."""
         return self
 
     def __enter__(self) -> Any:
@@ -209,14 +209,14 @@ class Context:
     # --- recorded calls
 
     def keep_in_thread(self) -> None:
-        """Have a thread keep the context for launches and waits in a row, where the module in C was built."""
+        """Have a thread keep the context for launches, waits and copies in a row, where the module in C was built."""
         if self.recorder is not None and self._keeper is None:
             self._keeper = ContextKeeper(self._egl, self._taking, self._leaving, self.lock)
 
     def records_next(self) -> bool:
-        """Whether the next launch or wait is to be recorded; `for_launch()` is for one that is not.
+        """Whether the next launch, wait or copy is to be recorded; `for_launch()` is for one that is not.
 
-        The thread that keeps the context is for launches and waits in a row. Among copies it would only be one more thread that
+        The thread that keeps the context is for several of them in a row. Among other steps it would only be one more thread that
         takes the context and puts it down.
         """
         if self.recorder is None:
@@ -255,7 +255,7 @@ class Context:
         if not number:
             raise DeviceError("the OpenGL context cannot be made current")
         kind = OutOfMemory if number == C.OUT_OF_MEMORY else DeviceError
-        raise kind(f"an OpenGL launch failed with {ERROR_NAMES.get(number, hex(number))}")
+        raise kind(f"OpenGL: a launch, a wait or a copy failed with {ERROR_NAMES.get(number, hex(number))}")
 
     def mark_lost(self, reason: str) -> None:
         """The context belongs to the parent of this forked process: entering it raises from now on."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import platform
-import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -27,6 +26,7 @@ from ..driver_cache import driver_cache_of
 from ..fingerprint import cpu_vectors
 from ..memory import MemoryHandle
 from ..replay import Step
+from .binaries import read_binary, text_for_driver
 from .buffer_part import BufferPart, name_and_offset
 from .calls import Recorder
 from .context import Context
@@ -42,9 +42,6 @@ from .synchronization import OpenGLFence, OpenGLTimer
 
 _MAX_BATCH = 64
 _MAX_DISCARDED = 64  # objects that wait to be deleted until a thread takes the context
-# Mesa's software renderer (22.3) loads an element of a read-only buffer once, inside a loop whose condition reads it, and
-# uses 0 for it after the loop. Without `readonly` it loads it again.
-_READ_ONLY = re.compile(r"\breadonly\b(?=[^;{}()]*\bbuffer\b)")
 _T = TypeVar("_T")
 
 
@@ -110,10 +107,10 @@ class OpenGLDevice(Device):
     def build_program(self, source: Source) -> OpenGLProgram:
         text = translation_unit(source)
         with self.context.current() as gl:
-            program = link(gl, source, self._for_driver(text))
+            program = link(gl, source, text_for_driver(text, self.info.is_gpu))
             try:
                 signature, binding = reflect(gl, program, source, text)
-                form, number, payload = self._read_binary(gl, program, text)
+                form, number, payload = read_binary(gl, program, text, self.capabilities.program_binaries)
             except Exception:
                 gl.glDeleteProgram(program)
                 raise
@@ -121,29 +118,15 @@ class OpenGLDevice(Device):
         compiled = Binary("opengl", form, (signature,), payload, source.name, numbers)
         return OpenGLProgram(self, compiled, program)
 
-    def _for_driver(self, text: str) -> str:
-        return text if self.info.is_gpu else _READ_ONLY.sub("", text)
-
-    def _read_binary(self, gl: Any, program: int, text: str) -> tuple[str, int, bytes]:
-        size, number = ctypes.c_int(), ctypes.c_uint()
-        if self.capabilities.program_binaries:
-            gl.glGetProgramiv(program, C.PROGRAM_BINARY_LENGTH, ctypes.byref(size))
-        if not size.value:
-            # A driver without binary formats: the text stands for the binary, and loading compiles it.
-            return "glsl", 0, text.encode()
-        data = ctypes.create_string_buffer(size.value)
-        written = ctypes.c_int()
-        gl.glGetProgramBinary(program, size.value, ctypes.byref(written), ctypes.byref(number), data)
-        self.check_errors(gl, "reading a program's binary")
-        return "gl-binary", number.value, data.raw[: written.value]
-
     def load_program(self, binary: bytes, *, eager: bool = True) -> OpenGLProgram:
         compiled = Binary.decode(binary, "opengl")
         with self.context.current() as gl:
             if compiled.form == "glsl":
                 text = compiled.payload.decode()
                 return OpenGLProgram(
-                    self, compiled, link(gl, Source(text, compiled.name, "glsl"), self._for_driver(text))
+                    self,
+                    compiled,
+                    link(gl, Source(text, compiled.name, "glsl"), text_for_driver(text, self.info.is_gpu)),
                 )
             program = gl.glCreateProgram()
             gl.glProgramBinary(program, compiled.numbers.get("format", 0), compiled.payload, len(compiled.payload))
@@ -171,6 +154,21 @@ class OpenGLDevice(Device):
             with self.context.for_launch() as gl:
                 self.submit_waiting(gl)
                 gl.glFlush()
+
+    def _do(self, work: Callable[[Any], None], doing: str, *, wait: bool = True) -> None:
+        """Give the driver every waiting launch, and then the calls that `work` makes; `wait` if these use host memory."""
+        with self.context.lock:
+            recorder = self._recorder()
+            if recorder is not None:
+                self.submit_waiting(recorder)
+                work(recorder)
+                recorder.glGetError()
+                self.context.make(recorder, wait)
+                return
+            with self.context.for_launch() as gl:
+                self.submit_waiting(gl)
+                work(gl)
+                self.check_errors(gl, doing)
 
     def start_batches(self) -> None:
         """The next launch begins early, because the device has nothing to do. The caller has the lock."""
@@ -268,31 +266,32 @@ class OpenGLDevice(Device):
         self.upload_at(*name_and_offset(handle), host)
 
     def upload_at(self, handle: int, offset: int, host: np.ndarray[Any, Any]) -> None:
-        with self.context.current() as gl:
-            self.submit_waiting(gl)
+        def work(gl: Any) -> None:
             gl.glBindBuffer(C.COPY_WRITE_BUFFER, handle)
             gl.glBufferSubData(C.COPY_WRITE_BUFFER, offset, host.nbytes, host.ctypes.data)
-            self.check_errors(gl, "copying to the device")
+
+        self._do(work, "copying to the device")
 
     def download(self, handle: Any, out: np.ndarray[Any, Any]) -> None:
         self.download_at(*name_and_offset(handle), out)
 
     def download_at(self, handle: int, offset: int, out: np.ndarray[Any, Any]) -> None:
-        with self.context.current() as gl:
-            self.submit_waiting(gl)
+        def work(gl: Any) -> None:
             gl.glBindBuffer(C.COPY_READ_BUFFER, handle)
             gl.glGetBufferSubData(C.COPY_READ_BUFFER, offset, out.nbytes, out.ctypes.data)
-            self.check_errors(gl, "copying to the host")
             self.start_batches()
+
+        self._do(work, "copying to the host")
 
     def copy(self, target: Any, origin: Any, nbytes: int) -> None:
         (target, target_offset), (origin, offset) = name_and_offset(target), name_and_offset(origin)
-        with self.context.current() as gl:
-            self.submit_waiting(gl)
+
+        def work(gl: Any) -> None:
             gl.glBindBuffer(C.COPY_READ_BUFFER, origin)
             gl.glBindBuffer(C.COPY_WRITE_BUFFER, target)
             gl.glCopyBufferSubData(C.COPY_READ_BUFFER, C.COPY_WRITE_BUFFER, offset, target_offset, nbytes)
-            self.check_errors(gl, "copying on the device")
+
+        self._do(work, "copying on the device", wait=False)
 
     def part_of(self, handle: int, offset: int, nbytes: int) -> BufferPart:
         return BufferPart.of(handle, offset, nbytes)
@@ -317,20 +316,12 @@ class OpenGLDevice(Device):
 
     def synchronize(self) -> None:
         self.check_open()
-        with self.context.lock:
-            recorder = self._recorder()
-            if recorder is not None:
-                self.submit_waiting(recorder)
-                recorder.glFinish()
-                recorder.glGetError()
-                self.start_batches()
-                self.context.make(recorder, wait=True)
-                return
-            with self.context.for_launch() as gl:
-                self.submit_waiting(gl)
-                gl.glFinish()
-                self.check_errors(gl, "waiting")
-                self.start_batches()
+
+        def work(gl: Any) -> None:
+            gl.glFinish()
+            self.start_batches()
+
+        self._do(work, "waiting")
 
     def shut_down(self) -> None:
         with self.context.current() as gl:
