@@ -286,8 +286,8 @@ class Device(ABC):
     def exclusive(self) -> AbstractContextManager[Any]:
         """For a `with` block in which this thread has the device to itself.
 
-        OpenGL gains by it: its context stays current instead of being taken and released at every step, which is a third
-        of the time of a small launch and the wait for it.
+        OpenGL gains by it: its context stays where it is instead of being taken and released at every step, which can take longer
+        than a small launch.
         """
         return contextlib.nullcontext()
 
