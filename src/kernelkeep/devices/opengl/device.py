@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import ctypes
 import platform
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from .binaries import read_binary, text_for_driver
 from .buffer_part import BufferPart, name_and_offset
 from .calls import Recorder
 from .context import Context
+from .discarded import Discarded
 from .lanes import OpenGLLanes
 from .libgl import ERROR_NAMES
 from .libgl import Constants as C
@@ -41,8 +41,6 @@ from .scalar_blocks import ScalarBlocks
 from .synchronization import OpenGLFence, OpenGLTimer
 
 _MAX_BATCH = 64
-_MAX_DISCARDED = 64  # objects that wait to be deleted until a thread takes the context
-_T = TypeVar("_T")
 
 
 class OpenGLDevice(Device):
@@ -70,9 +68,7 @@ class OpenGLDevice(Device):
         # State of the context: storage buffers by binding, and the program.
         self._bound: dict[int, int | tuple[int, ...]] = {}
         self._used = 0
-        # Collected buffers and programs: the collector may run inside any GL call, so they are deleted later.
-        self._discarded_buffers: deque[int] = deque()
-        self._discarded_objects: deque[Callable[[Any], None]] = deque()
+        self._discarded = Discarded()
 
     @property
     def family(self) -> str:
@@ -178,7 +174,7 @@ class OpenGLDevice(Device):
         """Where the waiting launches can be recorded; None if they are to be made in this thread. The caller has the lock."""
         if not self.context.records_next():
             return None
-        if self._discarded_buffers or len(self._discarded_objects) > _MAX_DISCARDED:
+        if self._discarded.urgent:
             return None
         # Uniforms outside of a block are set by functions that take floats.
         return None if self.has_loose_uniforms else self.context.recorder
@@ -218,24 +214,16 @@ class OpenGLDevice(Device):
             buffers = ()  # or arrays closed meanwhile would stay until the next batch
             self.batch_size = min(self.batch_size * 2, _MAX_BATCH)
             self.check_errors(gl, "launching")
-        if not isinstance(gl, Recorder) and (self._discarded_buffers or self._discarded_objects):
-            self._delete_discarded(gl)
-
-    def _delete_discarded(self, gl: Any) -> None:
-        dead = _drain(self._discarded_buffers)
-        if dead:
-            gl.glDeleteBuffers(len(dead), (ctypes.c_uint * len(dead))(*dead))
+        if not isinstance(gl, Recorder) and self._discarded.delete(gl):
             self._bound.clear()  # OpenGL reuses the names of deleted buffers
-        for delete in _drain(self._discarded_objects):
-            delete(gl)
 
     def delete_later(self, delete: Callable[[Any], None]) -> None:
         """Have `delete(gl)` called at the next submission. For finalisers: the collector may run inside any GL call."""
-        self._discarded_objects.append(delete)
+        self._discarded.objects.append(delete)
 
     def release_memory(self, number: int, at_once: bool = False) -> None:
         """Delete a buffer at the next submission. For finalisers too."""
-        self._discarded_buffers.append(number)
+        self._discarded.buffers.append(number)
 
     def delete_program(self, gl: Any, program: int) -> None:
         """Delete a program now."""
@@ -340,14 +328,6 @@ class OpenGLDevice(Device):
             name = ERROR_NAMES.get(error, hex(error))
             kind = OutOfMemory if error == C.OUT_OF_MEMORY else DeviceError
             raise kind(f"{self.spec}, {doing}: OpenGL error {name}")
-
-
-def _drain(dead: deque[_T]) -> list[_T]:
-    """Take everything out, one by one: other threads append meanwhile."""
-    found = []
-    while dead:
-        found.append(dead.popleft())
-    return found
 
 
 def _new_buffer(gl: Any) -> int:
