@@ -6,7 +6,7 @@
 - *stream* (CUDA): batches of 6.4 MB in and 12.8 MB out, the shapes of a convolution 8×64→128×56², with a kernel that takes
   about as long as that convolution does. Beside it each stage alone, all three with no order between them, which is what
   the bus allows, the loop without an executor, and PyTorch with the convolution itself: naive, and with a triple buffer
-  written by hand.
+  written by hand. Then some of it again on a host whose cores all have other work.
 - *sizes* (every device): small, middle and large batches with a light and a heavy kernel, against the loop without an
   executor. The ratio is the median over rounds in which the two took turns.
 - *latency* (every device): one small batch at a time, from its submission to its result.
@@ -16,7 +16,10 @@ Results are compared with NumPy's. A figure is the time of a whole run, filling 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -149,9 +152,41 @@ def section_stream(device: Any, rows: list[list[Any]]) -> None:
                 check(run(), pinned[(BATCHES - 1) % RING], int(work.scalars["rounds"]), 1)
         contenders |= torch_runs
         seconds = {name: time / BATCHES for name, time in interleaved(contenders, ROUNDS).items()}
+        report_stream(device.info, seconds, conv_seconds, rows)
+        with busy_host():
+            names = (TRIPLE, f"{PINNED}, depth 3", f"{ORDINARY}, depth 3", f"{PINNED}, depth 3, trace=False", LOOP)
+            chosen = {name: contenders[name] for name in names if name in contenders}
+            seconds = {name: time / BATCHES for name, time in interleaved(chosen, ROUNDS).items()}
+        report_busy(device.info, seconds, rows)
         for executor in (*executors.values(), untraced):
             executor.close()
-    report_stream(device.info, seconds, conv_seconds, rows)
+
+
+@contextlib.contextmanager
+def busy_host() -> Iterator[None]:
+    """For a block in which every core has something else to do as well."""
+    command = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(command) for _ in range(os.cpu_count() or 1)]
+    try:
+        time.sleep(0.5)
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def report_busy(info: kk.DeviceInfo, seconds: dict[str, float], rows: list[list[Any]]) -> None:
+    triple = seconds.get(TRIPLE)
+    for name, time_of in seconds.items():
+        rows.append([info.spec, f"{name}, busy host", time_of * 1e3, "-", time_of / triple if triple else "-"])
+    pinned, ordinary = seconds[f"{PINNED}, depth 3"] * 1e3, seconds[f"{ORDINARY}, depth 3"] * 1e3
+    if triple:
+        work = "executor, pinned, timeline on, a busy host"
+        row(work, pinned, "ms", peer=TRIPLE, its=triple * 1e3, goal="≤ 1.0", device=info)
+    row(
+        "executor, ordinary arrays, a busy host", ordinary, "ms", peer=LOOP, its=seconds[LOOP] * 1e3, goal="≥ 6.5", device=info
+    )  # fmt: skip
 
 
 def report_stream(info: kk.DeviceInfo, seconds: dict[str, float], conv: float | None, rows: list[list[Any]]) -> None:

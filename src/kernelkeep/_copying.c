@@ -1,14 +1,14 @@
 /* Copies large host arrays with several threads.
  *
- *     copy(target, origin, helpers, streaming)     to the beginning of the target; the two do not overlap
+ *     copy(target, origin, helpers)     to the beginning of the target; the two do not overlap
  *
  * The calling thread begins at once and takes piece after piece; threads that wake up meanwhile take pieces too. So a helper that
  * is late, because the machine is busy, delays nothing. The interpreter's lock is released, and no helper ever needs it.
  *
- * With `streaming` the target is written past the caches: right for memory that a device reads next and the host does not.
- *
  * The helpers are threads of the process, made when they are first needed, and sleep when there is nothing to do. They take no
  * signals. A forked child has none of them and makes its own. A second copy at the same time is made by its caller alone.
+ *
+ * Stores past the caches (AVX, non-temporal) were slower with any number of threads, by a third on an Intel Xeon.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -17,13 +17,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
-#include <time.h>
 
 #if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
 #error "only for 64-bit Linux on x86 and ARM"
-#endif
-#if defined(__x86_64__)
-#include <immintrin.h>
 #endif
 
 #define MOST_HELPERS 31
@@ -33,7 +29,6 @@ static struct {
     char *target;
     const char *origin;
     size_t nbytes;
-    int streaming;
     int helpers;         /* that may take part */
     int entered;         /* that did */
     int active;          /* that still do */
@@ -45,51 +40,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of everything abo
 static pthread_mutex_t copying = PTHREAD_MUTEX_INITIALIZER; /* one copy at a time has the helpers */
 static pthread_cond_t begun = PTHREAD_COND_INITIALIZER;
 static pthread_cond_t finished = PTHREAD_COND_INITIALIZER;
-static atomic_ulong jobs; /* that have begun: what a helper that spins looks at */
+static unsigned long jobs; /* that have begun */
 static int threads;       /* that were made in this process */
-static atomic_long spin_nanoseconds = 0;
-
-/* --- copying a piece */
-
-#if defined(__x86_64__)
-__attribute__((target("avx"))) static void
-stream_piece(char *target, const char *origin, size_t nbytes)
-{
-    size_t head = -(uintptr_t)target & 63;
-    if (head > nbytes)
-        head = nbytes;
-    memcpy(target, origin, head);
-    size_t at = head;
-    for (; at + 128 <= nbytes; at += 128) {
-        _mm_prefetch(origin + at + 1024, _MM_HINT_NTA);
-        _mm_prefetch(origin + at + 1088, _MM_HINT_NTA);
-        const __m256i a = _mm256_loadu_si256((const __m256i *)(origin + at));
-        const __m256i b = _mm256_loadu_si256((const __m256i *)(origin + at + 32));
-        const __m256i c = _mm256_loadu_si256((const __m256i *)(origin + at + 64));
-        const __m256i d = _mm256_loadu_si256((const __m256i *)(origin + at + 96));
-        _mm256_stream_si256((__m256i *)(target + at), a);
-        _mm256_stream_si256((__m256i *)(target + at + 32), b);
-        _mm256_stream_si256((__m256i *)(target + at + 64), c);
-        _mm256_stream_si256((__m256i *)(target + at + 96), d);
-    }
-    memcpy(target + at, origin + at, nbytes - at);
-    _mm_sfence(); /* the device may be told to read it next */
-}
-#endif
-
-static int can_stream;
-
-static void
-copy_piece(char *target, const char *origin, size_t nbytes, int streaming)
-{
-#if defined(__x86_64__)
-    if (streaming && can_stream) {
-        stream_piece(target, origin, nbytes);
-        return;
-    }
-#endif
-    memcpy(target, origin, nbytes);
-}
 
 /* Take pieces until none is left. Only while the job is open, or for a helper that has entered. */
 static void
@@ -100,29 +52,11 @@ copy_pieces(void)
         if (at >= job.nbytes)
             return;
         const size_t rest = job.nbytes - at;
-        copy_piece(job.target + at, job.origin + at, rest < PIECE ? rest : PIECE, job.streaming);
+        memcpy(job.target + at, job.origin + at, rest < PIECE ? rest : PIECE);
     }
 }
 
 /* --- the helpers */
-
-static int64_t
-now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
-
-static void
-relax(void)
-{
-#if defined(__x86_64__)
-    _mm_pause();
-#else
-    __asm__ volatile("yield");
-#endif
-}
 
 static void *
 help(void *unused)
@@ -130,17 +64,10 @@ help(void *unused)
     unsigned long seen = 0;
     (void)unused;
     for (;;) {
-        const long spin = atomic_load_explicit(&spin_nanoseconds, memory_order_relaxed);
-        if (spin > 0) {
-            const int64_t until = now() + spin;
-            while (atomic_load_explicit(&jobs, memory_order_acquire) == seen && now() < until)
-                for (int i = 0; i < 20; i++)
-                    relax();
-        }
         pthread_mutex_lock(&lock);
-        while (atomic_load_explicit(&jobs, memory_order_relaxed) == seen)
+        while (jobs == seen)
             pthread_cond_wait(&begun, &lock);
-        seen = atomic_load_explicit(&jobs, memory_order_relaxed);
+        seen = jobs;
         if (job.open && job.entered < job.helpers) {
             job.entered++;
             job.active++;
@@ -189,10 +116,10 @@ forget_helpers(void) /* in a forked child */
 }
 
 static void
-copy_together(char *target, const char *origin, size_t nbytes, int helpers, int streaming)
+copy_together(char *target, const char *origin, size_t nbytes, int helpers)
 {
     if (helpers < 1 || nbytes <= PIECE || pthread_mutex_trylock(&copying)) {
-        copy_piece(target, origin, nbytes, streaming);
+        memcpy(target, origin, nbytes);
         return;
     }
     make_helpers(helpers);
@@ -200,12 +127,11 @@ copy_together(char *target, const char *origin, size_t nbytes, int helpers, int 
     job.target = target;
     job.origin = origin;
     job.nbytes = nbytes;
-    job.streaming = streaming;
     job.helpers = helpers;
     job.entered = 0;
     job.open = 1;
     atomic_store_explicit(&job.taken, 0, memory_order_relaxed);
-    atomic_fetch_add_explicit(&jobs, 1, memory_order_release);
+    jobs++;
     pthread_cond_broadcast(&begun);
     pthread_mutex_unlock(&lock);
     copy_pieces();
@@ -223,8 +149,8 @@ static PyObject *
 copy(PyObject *Py_UNUSED(self), PyObject *args)
 {
     Py_buffer target, origin;
-    int helpers, streaming;
-    if (!PyArg_ParseTuple(args, "w*y*ip", &target, &origin, &helpers, &streaming))
+    int helpers;
+    if (!PyArg_ParseTuple(args, "w*y*i", &target, &origin, &helpers))
         return NULL;
     if (target.len < origin.len || helpers < 0 || helpers > MOST_HELPERS) {
         if (target.len < origin.len)
@@ -239,7 +165,7 @@ copy(PyObject *Py_UNUSED(self), PyObject *args)
         memcpy(target.buf, origin.buf, (size_t)origin.len);
     else {
         Py_BEGIN_ALLOW_THREADS
-        copy_together(target.buf, origin.buf, (size_t)origin.len, helpers, streaming);
+        copy_together(target.buf, origin.buf, (size_t)origin.len, helpers);
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&target);
@@ -247,19 +173,8 @@ copy(PyObject *Py_UNUSED(self), PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-spin(PyObject *Py_UNUSED(self), PyObject *microseconds)
-{
-    const long wanted = PyLong_AsLong(microseconds);
-    if (wanted == -1 && PyErr_Occurred())
-        return NULL;
-    atomic_store(&spin_nanoseconds, wanted * 1000);
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef methods[] = {
-    {"copy", copy, METH_VARARGS, "copy(target, origin, helpers, streaming): copy a buffer to the beginning of another."},
-    {"spin", spin, METH_O, "spin(microseconds): how long a helper looks for more to do before it sleeps."},
+    {"copy", copy, METH_VARARGS, "copy(target, origin, helpers): copy a buffer to the beginning of another."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -277,9 +192,6 @@ PyInit__copying(void)
     PyObject *made = PyModule_Create(&module);
     if (made == NULL)
         return NULL;
-#if defined(__x86_64__)
-    can_stream = __builtin_cpu_supports("avx");
-#endif
     pthread_atfork(NULL, NULL, forget_helpers);
 #ifdef Py_GIL_DISABLED
     PyUnstable_Module_SetGIL(made, Py_MOD_GIL_NOT_USED);

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -40,8 +40,18 @@ class Block:
         self.address = host.ctypes.data
 
 
+class Transfer(NamedTuple):
+    """A copy of a bound batch; without a block, that is told at each call."""
+
+    handle: Any
+    nbytes: int
+    block: Block | None = None
+
+
 class Mark(Fence):
     """A point in a lane's work that knows when it was passed: here, when the device's fence was first seen done."""
+
+    waits_asleep = False  # `wait` takes no time from the device, and returns as soon as it has passed
 
     def __init__(self, fence: Fence) -> None:
         self._fence = fence
@@ -120,6 +130,63 @@ class Lane:
         """Have the driver begin."""
 
 
+class BoundBatch:
+    """The uploads, the launch and the downloads of a batch, bound once and enqueued at each call.
+
+    With `single` all of it goes to the compute lane. Used by one thread at a time, and called again only when what it
+    enqueued before is done.
+    """
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        uploads: Sequence[Transfer],
+        launch: Callable[[], None],
+        downloads: Sequence[Transfer],
+        single: bool,
+    ) -> None:
+        self.single = single
+        self.lanes = (lanes.compute,) * 3 if single else (lanes.upload, lanes.compute, lanes.download)
+        self.uploads = uploads
+        self.launch = launch
+        self.downloads = downloads
+        self._shares_memory = lanes.shares_memory
+        # The ends of upload and kernel: where nothing is moved, there is only one end.
+        self.marked = not single or (lanes.timed and not lanes.shares_memory)
+
+    def __call__(
+        self, marks: list[Any], held: list[Any], origins: Sequence[Any] = (), targets: Sequence[Block] = ()
+    ) -> None:
+        """Enqueue it. Appends its marks, and what is to be held until the last of them has passed.
+
+        `origins` are the blocks or arrays of the uploads that have no block of their own, and `targets` those of the downloads.
+        """
+        upload, compute, download = self.lanes
+        given, taken = iter(origins), iter(targets)
+        with compute.device.exclusive():
+            for one in self.uploads:
+                origin: Any = next(given) if one.block is None else one.block
+                copy = upload.upload if isinstance(origin, Block) else upload.upload_from
+                held.append(copy(one.handle, origin))
+            if self.marked:
+                marks.append(upload.mark())
+            if not self.single:
+                upload.flush()
+                compute.wait_for(marks[-1])
+            self.launch()
+            if self.marked:
+                marks.append(compute.mark())
+            if not self.single:
+                compute.flush()
+                download.wait_for(marks[-1])
+            for one in self.downloads:
+                held.append(download.download(one.handle, next(taken) if one.block is None else one.block))
+            marks.append(download.mark())
+            download.flush()
+            if self._shares_memory:
+                _ = marks[-1].done  # software OpenGL has computed by now; asked here, nobody needs its context for that
+
+
 class Lanes:
     """Upload, compute, download; `timed` asks for marks that tell when they were passed."""
 
@@ -151,6 +218,12 @@ class Lanes:
     def block(self, nbytes: int) -> Block:
         """A new block."""
         return Block(self.device.pinned_empty(nbytes, "u1"))
+
+    def bind_batch(
+        self, uploads: Sequence[Transfer], launch: Callable[[], None], downloads: Sequence[Transfer], *, single: bool
+    ) -> BoundBatch:
+        """A batch whose handles and launch are always the same; on the compute lane alone with `single`."""
+        return BoundBatch(self, uploads, launch, downloads, single or self.single)
 
     def times(self, marks: Sequence[Any]) -> list[float]:
         """When marks that have passed were passed, in seconds of `time.perf_counter`."""

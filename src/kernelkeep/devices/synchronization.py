@@ -35,14 +35,6 @@ class Fence(ABC):
             time.sleep(_POLL_SECONDS)
         return True
 
-    def wait_briefly(self, deadline: float) -> bool:
-        """Wait for what is expected to finish before `deadline`, by `time.perf_counter`; False if it did not."""
-        while not self.done:
-            if time.perf_counter() >= deadline:
-                return False
-            time.sleep(_POLL_SECONDS)
-        return True
-
 
 class PassedFence(Fence):
     """A fence for a device without events: the work before it is waited for when the fence is made."""

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .batch_future import BatchFuture
@@ -105,7 +105,7 @@ class Arrivals:
         if not self._under_way:
             return False
         first = self._under_way[0]
-        if first.future.urgent or not first.arrives_before(deadline):
+        if first.future.urgent or not first.arrives_before(deadline, len(self._under_way) - 1):
             return False
         if not self._complete_first(first, False):
             first.future.hurry()
@@ -160,3 +160,8 @@ class Arrivals:
         if thread is not None:
             self.wake()
             thread.join()
+        self._complete = self._pressed = _nothing  # futures keep this, and would keep the engine
+
+
+def _nothing(*_: Any) -> bool:
+    return False

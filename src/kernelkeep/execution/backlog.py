@@ -81,3 +81,11 @@ class Backlog:
             self._batches.remove(submission)
             submission.future.set_running_or_notify_cancel()
             self._drop(submission)
+
+    def close(self) -> None:
+        """Forget the engine, which holds this. No batch waits."""
+        self._drop = _keep
+
+
+def _keep(_: Submission) -> None:
+    return None

@@ -158,6 +158,8 @@ class Bindings:
         """Release every program."""
         for finalizer in self._finalizers:
             finalizer.detach()  # or a job that lives on would keep its binding here
+        for wiring in list(self._wirings.values()):
+            wiring.learn(None)  # which gives its memory back
         for binding in (*self._bindings.values(), *self._stale):
             binding.close()
         self._wirings.clear()

@@ -11,8 +11,9 @@ from ..devices.array import Array
 from ..devices.base import Device
 from ..devices.lanes import Block, Lane, Lanes
 from ..errors import OutOfMemory
+from ..weak_set import WeakSet
 from .copying import Copier
-from .pattern import LENT_BYTES
+from .pattern import LENT_BYTES, Pattern
 from .pool import Loan, Pool
 from .submission import Launch, Result, Submission, byte_count
 
@@ -27,6 +28,7 @@ class Buffers:
         self.blocks: Pool[Block] = Pool(lanes.block, most=4 * depth)
         self.copier = Copier()
         self.one_lane_bytes = _ONE_LANE_BYTES
+        self.patterns: WeakSet[Pattern] = WeakSet()  # that keep memory
         self._device = device
         self.lanes = lanes
         self._depth = depth
@@ -41,7 +43,7 @@ class Buffers:
     def fill(self, block: Block, host: np.ndarray[Any, Any]) -> None:
         """Copy a host array to a block."""
         if host.nbytes:
-            self.copier.copy(block.host, host, streaming=not self.lanes.shares_memory)
+            self.copier.copy(block.host, host)
 
     def place(self, submission: Submission) -> dict[int, Any]:
         """Device memory for a batch: handles by their cells."""
@@ -124,6 +126,8 @@ class Buffers:
         try:
             return self._device.empty(nbytes, "u1")
         except OutOfMemory:
+            for pattern in self.patterns:
+                pattern.release_idle()
             if not self._arrays.clear():
                 raise
             return self._device.empty(nbytes, "u1")
@@ -165,9 +169,8 @@ class Buffers:
 
     def give_blocks_back(self, submission: Submission) -> None:
         """Take back the blocks. A result that is in the block it was uploaded from has taken it over."""
-        if (kit := submission.kit) is not None:
-            submission.kit = None
-            kit.give_back()
+        if submission.kit is not None:
+            self._give_kit_back(submission)
             return
         for block in submission.blocks.values():
             self.blocks.give(block.nbytes, block)
@@ -179,9 +182,16 @@ class Buffers:
 
     def give_arrays_back(self, submission: Submission) -> None:
         """Take back the device arrays."""
+        if submission.kit is not None and not submission.kit.is_small:
+            self._give_kit_back(submission)
         for nbytes, array in submission.arrays:
             self._arrays.give(nbytes, array)
         submission.arrays.clear()
+
+    def _give_kit_back(self, submission: Submission) -> None:
+        kit, submission.kit = submission.kit, None
+        assert kit is not None and submission.alike is not None
+        submission.alike[0].keep_kit(kit)
 
     def forget(self, submission: Submission) -> None:
         """Drop a submission's memory instead of using it again: the device may still write to it."""

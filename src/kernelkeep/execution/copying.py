@@ -17,30 +17,33 @@ from .. import settings
 
 _PIECE = 1 << 20  # bytes that are worth waking a thread for
 _MOST_HELPERS = 3
-_MOST_NATIVE_HELPERS = 7
+_MOST_NATIVE_HELPERS = 11
 _PLAIN_KINDS = "biufc"  # whose arrays are buffers of bytes for C
 
 _Piece = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], threading.Lock]
 
 
 class Copier:
-    """Copies arrays, large ones in pieces side by side. The device's own threads keep half of the cores.
+    """Copies arrays, large ones in pieces side by side. Some of the cores are left to others.
 
     The threads are plain ones with a queue: a pool's futures would cost as much as the copy of a megabyte.
     """
 
     def __init__(self) -> None:
         self._native = _native_copy()
-        most = _MOST_HELPERS if self._native is None else _MOST_NATIVE_HELPERS
-        self.helpers = max(0, min(most, (os.cpu_count() or 1) // 2 - 1))
+        cores = os.cpu_count() or 1
+        if self._native is not None:
+            self.helpers = max(0, min(_MOST_NATIVE_HELPERS, cores * 3 // 4 - 1))
+        else:
+            self.helpers = max(0, min(_MOST_HELPERS, cores // 2 - 1))
         self._pieces: SimpleQueue[_Piece | None] | None = None
         self._starting = threading.Lock()
 
-    def copy(self, block: np.ndarray[Any, Any], host: np.ndarray[Any, Any], *, streaming: bool = False) -> None:
-        """Copy an array to the beginning of a block of bytes; `streaming` where only a device reads them next."""
+    def copy(self, block: np.ndarray[Any, Any], host: np.ndarray[Any, Any]) -> None:
+        """Copy an array to the beginning of a block of bytes."""
         nbytes = host.nbytes
         if self._native is not None and host.flags.c_contiguous and host.dtype.kind in _PLAIN_KINDS:
-            self._native(block, host, self.helpers if nbytes >= _PIECE else 0, streaming and nbytes >= _PIECE)
+            self._native(block, host, self.helpers if nbytes >= _PIECE else 0)
             return
         self._copy_arrays(block[:nbytes].view(host.dtype).reshape(host.shape), host)
 
@@ -51,7 +54,7 @@ class Copier:
             return
         if self._native is not None and host.dtype.kind in _PLAIN_KINDS:
             origin = block if block.nbytes == nbytes else block[:nbytes]
-            self._native(host, origin, self.helpers if nbytes >= _PIECE else 0, False)
+            self._native(host, origin, self.helpers if nbytes >= _PIECE else 0)
             return
         self._copy_arrays(host, block[:nbytes].view(host.dtype).reshape(host.shape))
 
@@ -96,7 +99,7 @@ class Copier:
             self._pieces = None
 
 
-def _native_copy() -> Callable[[Any, Any, int, bool], None] | None:
+def _native_copy() -> Callable[[Any, Any, int], None] | None:
     """The function in C, or None where that was not built."""
     if not settings.native():
         return None

@@ -12,7 +12,6 @@ from typing import Any
 from ..devices.base import Device
 from ..devices.lanes import Mark
 from .buffers import Buffers
-from .kit import Kit
 from .submission import Launch, Submission, byte_count
 from .timeline import Timeline
 
@@ -28,10 +27,15 @@ class Dispatcher:
 
     def send(self, submission: Submission) -> None:
         """Enqueue a batch that was staged: its upload, launches and download. Returns at once."""
-        if submission.kit is not None:
-            self._send_kit(submission, submission.kit)
-            return
         start = time.perf_counter()
+        if submission.kit is None and submission.alike is not None:
+            pattern, wiring = submission.alike
+            submission.kit = pattern.take_kit(wiring, self.buffers, size="large")
+        if (kit := submission.kit) is not None:
+            submission.on_one_lane = kit.single
+            kit.send(submission)
+            submission.dispatched = (start, time.perf_counter())
+            return
         lanes, marks, buffers = self.lanes, submission.marks, self.buffers
         upload, compute, download = lanes.upload, lanes.compute, lanes.download
         single = submission.on_one_lane = lanes.single or submission.moved_bytes <= buffers.one_lane_bytes
@@ -83,26 +87,6 @@ class Dispatcher:
                 _ = marks[-1].done  # software OpenGL has computed by now; asked here, nobody needs its context for that
         submission.dispatched = (start, time.perf_counter())
 
-    def _send_kit(self, submission: Submission, kit: Kit) -> None:
-        """The same for a small batch, whose memory and launch are bound already: all on one lane, one after the other."""
-        start = time.perf_counter()
-        lanes, marks, held, lane = self.lanes, submission.marks, submission.held, self.lanes.compute
-        submission.on_one_lane = True
-        marked = self._timeline is not None and not lanes.shares_memory
-        with self._device.exclusive():
-            kit.upload(lane, held)
-            if marked:
-                marks.append(lane.mark())
-            kit.launch()
-            if marked:
-                marks.append(lane.mark())
-            kit.download(lane, held)
-            marks.append(lane.mark())
-            lane.flush()
-            if lanes.shares_memory:
-                _ = marks[-1].done  # as above
-        submission.dispatched = (start, time.perf_counter())
-
     def _clear(self, submission: Submission, launch: Launch, handles: dict[int, Any]) -> None:
         for cell in launch.cleared:
             if cell not in submission.blocks:  # the host has filled that one
@@ -116,14 +100,19 @@ class Dispatcher:
             self.lanes.compute.flush()
             _ = marks[-1].done  # as below
 
+    def read_times(self, submission: Submission) -> None:
+        """Note when the stages of a batch that has arrived ended."""
+        if self._timeline is not None:
+            submission.ends = self.lanes.times(submission.marks)
+
     def results(self, submission: Submission) -> dict[str, Any]:
         """The results of a batch that has arrived."""
-        if submission.kit is not None:
+        if submission.kit is not None:  # that of a large batch was given back
             results = submission.kit.results()
         else:
             results = {result.name: self.buffers.result_array(result) for result in submission.results}
         if self._timeline is not None:
-            self._timeline.add(submission, self.lanes.times(submission.marks), self.lanes)
+            self._timeline.add(submission, submission.ends, self.lanes)
         return results
 
     def recover(self, submission: Submission) -> None:

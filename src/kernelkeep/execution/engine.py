@@ -211,6 +211,7 @@ class Engine:
         try:
             if in_thread or not submission.arrived:
                 submission.marks[-1].wait()
+            self._dispatcher.read_times(submission)  # now: the next batch may use the same marks
         except Exception as error:
             problem = error
         submission.note_pace()
@@ -325,6 +326,7 @@ class Engine:
                 return
             self._ended = True
             self._arrivals.close()
+            self._backlog.close()
             if self._feeder is not None:
                 self._feeder.shutdown()
             live.remove(self)

@@ -1,4 +1,8 @@
-"""The memory and the bound launch of small batches that are alike: nothing is allocated, placed or bound for the next one."""
+"""The memory and the bound launch of batches that are alike: nothing is allocated, placed or bound for the next one.
+
+A small batch has host memory as well, which is filled and read again and again. That of a large one comes from the pool for each
+batch, since its results are lent to the user.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +10,34 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..devices.lanes import Transfer
+
 if TYPE_CHECKING:
     from ..devices.array import Array
-    from ..devices.lanes import Block, Lane, Lanes
+    from ..devices.lanes import Block
     from .binding import Wiring
     from .buffers import Buffers
     from .pattern import Pattern
+    from .submission import Submission
 
 
 class Kit:
     """What one batch of a pattern needs. It is used again when the batch is done, and at most one batch has it at a time."""
 
-    __slots__ = ("_arrays", "_blocks", "_buffers", "_downloads", "_pattern", "_results", "_uploads", "inputs", "launch")
+    __slots__ = ("_arrays", "_blocks", "_buffers", "_results", "_send", "inputs", "is_small", "single")
 
-    def __init__(self, pattern: Pattern, wiring: Wiring, buffers: Buffers, lanes: Lanes) -> None:
-        self._pattern = pattern
+    def __init__(self, pattern: Pattern, wiring: Wiring, buffers: Buffers, *, is_small: bool) -> None:
+        lanes = buffers.lanes
         self._buffers = buffers
         self._arrays: list[tuple[int, Array]] = []
+        self.is_small = is_small
         (launch,) = pattern.launches
         blocks: dict[int, Block] = {}
         handles: dict[int, Any] = {}
         sizes = {array.cell: array.room for array in pattern.arrays}
         sizes |= {cell: pattern.room_of(cell, buffers) for cell in launch.made}
         for cell, nbytes in sizes.items():
-            if lanes.shares_memory or cell not in launch.made:
+            if is_small and (lanes.shares_memory or cell not in launch.made):
                 blocks[cell] = buffers.blocks.take(nbytes)
             if lanes.shares_memory:
                 handles[cell] = blocks[cell].handle
@@ -37,39 +45,42 @@ class Kit:
                 array = buffers.take_array(nbytes)
                 self._arrays.append((nbytes, array))
                 handles[cell] = array.handle
-        self.inputs = [(array.name, blocks[array.cell]) for array in pattern.arrays]
-        self._uploads = [(handles[cell], block) for cell, block in blocks.items()]
+        self.inputs = [(array.name, array.cell, blocks.get(array.cell)) for array in pattern.arrays]
+        up = {array.cell: array.nbytes if array.borrowed else array.room for array in pattern.arrays}
+        uploads = [Transfer(handles[cell], up.get(cell, sizes[cell]), blocks.get(cell)) for cell in blocks or up]
         self._results: list[tuple[str, Block, tuple[int, ...], np.dtype[Any]]] = []
         for name, cell in wiring.plan.returns:
-            if cell not in blocks:
-                blocks[cell] = buffers.blocks.take(sizes[cell])
-            self._results.append((name, blocks[cell], *pattern.shapes[cell]))
+            if is_small:
+                if cell not in blocks:
+                    blocks[cell] = buffers.blocks.take(sizes[cell])
+                self._results.append((name, blocks[cell], *pattern.shapes[cell]))
         returned = blocks if lanes.shares_memory else [cell for _, cell in wiring.plan.returns]
-        self._downloads = [(handles[cell], blocks[cell]) for cell in returned]
+        downloads = [Transfer(handles[cell], sizes[cell], blocks.get(cell)) for cell in returned]
         self._blocks = list(blocks.values())
-        self.launch = wiring.bindings[0].prepare(launch, handles, lanes)
+        self.single = lanes.single or pattern.moved_bytes <= buffers.one_lane_bytes
+        prepared = wiring.bindings[0].prepare(launch, handles, lanes)
+        self._send = lanes.bind_batch(uploads, prepared, downloads, single=self.single)
 
-    def upload(self, lane: Lane, held: list[Any]) -> None:
-        """Enqueue the uploads."""
-        for handle, block in self._uploads:
-            held.append(lane.upload(handle, block))
-
-    def download(self, lane: Lane, held: list[Any]) -> None:
-        """Enqueue the downloads."""
-        for handle, block in self._downloads:
-            held.append(lane.download(handle, block))
+    def send(self, submission: Submission) -> None:
+        """Enqueue a batch that was staged."""
+        if self.is_small:
+            self._send(submission.marks, submission.held)
+            return
+        blocks, borrowed = submission.blocks, submission.borrowed
+        origins = [blocks[cell] if cell in blocks else borrowed[cell] for _, cell, _ in self.inputs]
+        targets = []
+        for result in submission.results:
+            result.block = self._buffers.blocks.take(self._buffers.room_for(result.nbytes))
+            targets.append(result.block)
+        self._send(submission.marks, submission.held, origins, targets)
 
     def results(self) -> dict[str, Any]:
-        """Copies of the results of a batch that has arrived."""
+        """Copies of the results of a small batch that has arrived."""
         made: dict[str, Any] = {}
         for name, block, shape, dtype in self._results:
             made[name] = array = np.empty(shape, dtype)
             self._buffers.copier.copy_back(array, block.host)
         return made
-
-    def give_back(self) -> None:
-        """The batch is done: the next one may have it."""
-        self._pattern.keep_kit(self)
 
     def release(self) -> None:
         """Give the memory back: no batch is like these any more."""

@@ -58,13 +58,8 @@ class Pattern:
         self.shapes: dict[int, Shape] = of.shapes
         self.uploaded_bytes = of.uploaded_bytes
         self.moved_bytes = of.moved_bytes
-        (launch,) = of.launches
-        # Large results are lent to the user, and an array that starts as zeros is cleared for each batch.
-        self._has_kits = not (
-            launch.cleared
-            or any(array.borrowed for array in arrays)
-            or any(one.nbytes >= LENT_BYTES for one in of.results)
-        )
+        self._results = [result.nbytes for result in of.results]
+        self._size = ""  # "small", "large" or "none", once it is known
         self._kits: list[Kit] = []
         self._batches = 0
         self._retired = False
@@ -97,9 +92,14 @@ class Pattern:
 
     # --- kits
 
-    def take_kit(self, wiring: Wiring, buffers: Buffers) -> Kit | None:
-        """Memory and launch for a batch; None before a few batches have shown that they are alike, and for large ones."""
-        if not self._has_kits:
+    def take_kit(self, wiring: Wiring, buffers: Buffers, *, size: str) -> Kit | None:
+        """Memory and launch for a batch of this size; None before a few batches have shown that they are alike.
+
+        Small batches get theirs when they are staged, large ones when they are sent: device memory is for as many as are
+        on the device.
+        """
+        self._size = self._size or self._find_size(buffers)
+        if size != self._size:
             return None
         try:
             return self._kits.pop()
@@ -108,10 +108,17 @@ class Pattern:
         self._batches += 1
         if self._batches < _BATCHES_BEFORE_KITS:
             return None
-        if not buffers.lanes.reuses_memory or not (buffers.lanes.single or self.moved_bytes <= buffers.one_lane_bytes):
-            self._has_kits = False
-            return None
-        return Kit(self, wiring, buffers, buffers.lanes)
+        buffers.patterns.add(self)
+        return Kit(self, wiring, buffers, is_small=size == "small")
+
+    def _find_size(self, buffers: Buffers) -> str:
+        lanes, borrowed = buffers.lanes, [array.nbytes for array in self.arrays if array.borrowed]
+        if self.launches[0].cleared or not lanes.reuses_memory or 0 in borrowed:
+            return "none"  # what starts as zeros is cleared for each batch
+        lent = any(nbytes >= LENT_BYTES for nbytes in self._results)
+        if not borrowed and not lent and (lanes.single or self.moved_bytes <= buffers.one_lane_bytes):
+            return "small"
+        return "none" if lanes.shares_memory else "large"
 
     def keep_kit(self, kit: Kit) -> None:
         """A batch is done with a kit."""
@@ -122,6 +129,10 @@ class Pattern:
     def retire(self) -> None:
         """Batches are not like this any more: give the memory back, also what batches under way still have."""
         self._retired = True
+        self.release_idle()
+
+    def release_idle(self) -> None:
+        """Give the memory back that no batch has."""
         while self._kits:
             try:
                 kit = self._kits.pop()
@@ -130,7 +141,7 @@ class Pattern:
             kit.release()
 
 
-def pattern_of(submission: Submission, batch: Mapping[str, Any]) -> Pattern | None:
+def pattern_of(submission: Submission, batch: Mapping[str, Any], buffers: Buffers) -> Pattern | None:
     """What later batches may repeat; None where each batch is to be looked at, as for functions of the batch."""
     (job, *others) = submission.work.jobs
     (launch, *_) = submission.launches
@@ -146,7 +157,7 @@ def pattern_of(submission: Submission, batch: Mapping[str, Any]) -> Pattern | No
             if value.__class__ is not np.ndarray or not value.flags.c_contiguous:
                 return None
             block = submission.blocks.get(cell)
-            room = 0 if block is None else block.nbytes
+            room = buffers.room_for(value.nbytes)
             arrays.append(HostArray(name, cell, value.shape, value.dtype, value.nbytes, room, block is None))
         elif isinstance(value, _IMMUTABLE):
             scalars.append((name, value))

@@ -91,25 +91,29 @@ class Timeline:
         A stage begins when what it waits for is done: the stage before it, and the batch before it on the same queue. So
         the marks that the stages need anyway are enough, and a timeline costs the device nothing.
         """
-        sent, last = submission.dispatched[0], self._last
+        sent, (last_upload, last_kernel, last_download) = submission.dispatched[0], self._last
         if lanes.shares_memory:
-            kernels, done = list(times), times[-1]  # nothing is moved: all is over when the last kernel is
-            uploaded = sent
-            starts = (sent, max(sent, last[1]), done)
+            kernels, done = times, times[-1]  # nothing is moved: all is over when the last kernel is
+            uploaded = begun = sent
+            computing = sent if sent > last_kernel else last_kernel
+            downloading = done
             self._last = (uploaded, done, done)
-        elif submission.on_one_lane:
-            uploaded, *kernels, done = times
-            starts = (max(sent, last[1]), uploaded, kernels[-1])
-            self._last = (uploaded, done, done)  # the lane of the kernels is busy until the download is done
         else:
             uploaded, *kernels, done = times
-            starts = (max(sent, last[0]), max(uploaded, last[1]), max(kernels[-1], last[2]))
-            self._last = (uploaded, kernels[-1], done)
+            downloading = kernels[-1]
+            if submission.on_one_lane:
+                begun, computing = (sent if sent > last_kernel else last_kernel), uploaded
+                self._last = (uploaded, done, done)  # the lane of the kernels is busy until the download is done
+            else:
+                begun = sent if sent > last_upload else last_upload
+                computing = uploaded if uploaded > last_kernel else last_kernel
+                self._last = (uploaded, downloading, done)
+                downloading = downloading if downloading > last_download else last_download
         if len(kernels) == 1:
-            computing = [(starts[1], kernels[0])]
+            spans = [(computing, kernels[0])]
         else:
-            computing = list(zip((starts[1], *kernels[:-1]), kernels, strict=True))
-        self.keep(submission, (starts[0], uploaded), computing, (starts[2], done), lanes.shares_memory)
+            spans = list(zip((computing, *kernels[:-1]), kernels, strict=True))
+        self.keep(submission, (begun, uploaded), spans, (downloading, done), lanes.shares_memory)
 
     def keep(
         self,

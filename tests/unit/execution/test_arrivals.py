@@ -35,7 +35,7 @@ class Flight:
         self.here = threading.Event()
         self.future.set_running_or_notify_cancel()
 
-    def arrives_before(self, deadline: float) -> bool:
+    def arrives_before(self, deadline: float, behind: int = 0) -> bool:
         return self.here.wait(max(0.0, deadline - time.perf_counter()) if deadline else 0.0)
 
 

@@ -175,13 +175,69 @@ def test_nothing_is_prepared_again_for_alike_batches(
     taken: list[Any] = []
     take_kit = Pattern.take_kit
 
-    def noting(self: Pattern, *args: Any) -> Any:
-        taken.append(take_kit(self, *args))
+    def noting(self: Pattern, *args: Any, **options: Any) -> Any:
+        taken.append(take_kit(self, *args, **options))
         return taken[-1]
 
     monkeypatch.setattr(Pattern, "take_kit", noting)
     x = warm_up(executor, job)
-    assert len(taken) == WARM - 1 and taken[-1] is not None
     for _ in range(WARM):
         scaled(executor, job, x)
     assert len({id(kit) for kit in taken if kit is not None}) == 1
+    assert sum(kit is not None for kit in taken) >= WARM
+
+
+# --- large batches, whose results are lent
+
+LARGE = 300_000  # elements, of which the kernel works on the first few
+
+
+@pytest.mark.parametrize("copy", [True, False], ids=["copied", "borrowed"])
+def test_large_alike_batches_have_their_own_contents_and_results(
+    executor: kk.Executor, cache: kk.ProgramCache, copy: bool
+) -> None:
+    job = kk.Job(cache, SCALE, grid=4, outputs={"y": ((LARGE,), "f4")}, copy=copy)
+    xs = [np.full(LARGE, number, "f4") for number in range(14)]
+    results = list(executor.map(job, ({"x": x} for x in xs), by=2.0, n=64))
+    for number, result in enumerate(results):
+        assert (result["y"][:64] == 2 * number).all(), "no later batch may write to it"
+    assert all((x == number).all() for number, x in enumerate(xs))
+    futures = [executor.submit(job, x=x, by=2.0, n=64) for x in xs[:5]]
+    assert [float(future.result()["y"][63]) for future in futures] == [0, 2, 4, 6, 8]
+
+
+def test_a_large_array_that_is_changed_in_place_comes_back(executor: kk.Executor, cache: kk.ProgramCache) -> None:
+    job = kk.Job(cache, ADD, grid=4, outputs=["total"])
+    x, total = np.ones(LARGE, "f4"), np.arange(LARGE, dtype="f4")
+    for _ in range(2 * WARM):
+        result = executor.submit(job, x=x, total=total, n=64).result()["total"]
+        np.testing.assert_array_equal(result[:64], total[:64] + 1)
+        np.testing.assert_array_equal(result[64:], total[64:])
+    assert (total == np.arange(LARGE)).all()
+
+
+@pytest.mark.parametrize("call", ["launch", "run", "upload", "download"])
+def test_a_failure_of_a_large_kept_batch_is_that_batch_alone(
+    device: FakeDevice, executor: kk.Executor, cache: kk.ProgramCache, call: str
+) -> None:
+    job = kk.Job(cache, SCALE, grid=4, outputs={"y": ((LARGE,), "f4")})
+    x = np.ones(LARGE, "f4")
+    for _ in range(WARM):
+        scaled(executor, job, x)
+    device.faults.fail(call)
+    with pytest.raises(kk.DeviceError):
+        scaled(executor, job, x)
+    for number in range(WARM):
+        assert (scaled(executor, job, np.full(LARGE, number, "f4"))[:64] == 2 * number).all()
+
+
+def test_memory_that_is_kept_for_one_job_is_given_up_for_another(
+    device: FakeDevice, executor: kk.Executor, cache: kk.ProgramCache
+) -> None:
+    kept = kk.Job(cache, SCALE, grid=4, outputs={"y": ((LARGE,), "f4")})
+    for _ in range(WARM):
+        scaled(executor, kept, np.ones(LARGE, "f4"))
+    other = kk.Job(cache, SCALE, grid=4, outputs={"y": ((2 * LARGE,), "f4")})
+    device.faults.fail("allocate")  # once: what is freed meanwhile is enough
+    assert (scaled(executor, other, np.ones(2 * LARGE, "f4"))[:64] == 2).all()
+    assert (scaled(executor, kept, np.ones(LARGE, "f4"))[:64] == 2).all()

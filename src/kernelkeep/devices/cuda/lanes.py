@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..lanes import Block, Lane, Lanes, Mark
+from ..lanes import Block, BoundBatch, Lane, Lanes, Mark, Transfer
 from ..synchronization import Fence
 from .synchronization import CudaFence, CudaQueue
 
@@ -25,21 +25,16 @@ class CudaMark(CudaFence, Mark):
         device = self._device = lanes.device
         self._events = device.timing_events if lanes.timed else device.events
         self.anchor = lanes.anchor
-        self.event = self._events.take()
+        self.event = self.timing = self._events.take()
         if device.record(self.event, stream)[0] is not device.success:  # without `call` first: a mark is made often
             device.call(device.record, self.event, stream)
 
-    def wait_briefly(self, deadline: float) -> bool:
-        # By looking again and again, as the driver's own wait does, which Ctrl-C could not end.
-        device, event, now = self._device, self.event, time.perf_counter
-        device.check_not_lost()
-        query, success = device.driver.cuEventQuery, device.success
-        while query(event)[0] is not success:  # not ready, or an error
-            if now() >= deadline:
-                return self.done
-            if device.closed:
-                return True
-        return True
+    @property
+    def done(self) -> bool:
+        device = self._device
+        if device.driver.cuEventQuery(self.event)[0] is device.success:  # asked again and again
+            return True
+        return super().done
 
 
 class CudaLane(Lane):
@@ -86,6 +81,7 @@ class CudaLanes(Lanes):
     """Three streams, and an anchor that translates times of events to the host's clock."""
 
     device: CudaDevice
+    times_beside = False
 
     def __init__(self, device: CudaDevice, timed: bool) -> None:
         driver = device.driver
@@ -93,25 +89,35 @@ class CudaLanes(Lanes):
         self.to_device, self.to_host = driver.cuMemcpyHtoDAsync, driver.cuMemcpyDtoHAsync
         self.elapsed = driver.cuEventElapsedTime
         super().__init__(device, timed)
-        self._clock = CudaQueue(device)
+        self.clock = CudaQueue(device)
         self.anchor = self._new_anchor()
 
     def open_lanes(self) -> None:
         self.upload, self.compute, self.download = CudaLane(self), CudaLane(self), CudaLane(self)
 
     def close(self) -> None:
-        self._clock.give_back()
+        self.clock.give_back()
         for lane in (self.upload, self.compute, self.download):
             assert isinstance(lane, CudaLane)
             lane.queue.give_back()
+
+    def bind_batch(
+        self, uploads: Sequence[Transfer], launch: Callable[[], None], downloads: Sequence[Transfer], *, single: bool
+    ) -> BoundBatch:
+        from .bound_batch import NativeBatch, fits, native_calls
+
+        if native_calls() is None or not fits(uploads) or not fits(downloads):
+            return super().bind_batch(uploads, launch, downloads, single=single)
+        return NativeBatch(self, uploads, launch, downloads, single)
 
     def times(self, marks: Sequence[CudaMark]) -> list[float]:
         elapsed, success, times = self.elapsed, self.device.success, []
         for mark in marks:
             event, seconds = mark.anchor
-            status, milliseconds = elapsed(event, mark.event)
+            status, milliseconds = elapsed(event, mark.timing)
             if status is not success:
-                milliseconds = self.device.call(elapsed, event, mark.event)
+                self.device.call(self.device.driver.cuEventSynchronize, mark.timing)  # the stream of the clock is late
+                milliseconds = self.device.call(elapsed, event, mark.timing)
             times.append(seconds + milliseconds * 1e-3)
         if time.perf_counter() - self.anchor[1] > _ANCHOR_SECONDS:
             self.anchor = self._new_anchor()
@@ -125,7 +131,7 @@ class CudaLanes(Lanes):
         for _ in range(5):
             last = device.timing_events.take()
             before = time.perf_counter()
-            device.call(driver.cuEventRecord, last, self._clock.cu_stream)
+            device.call(driver.cuEventRecord, last, self.clock.cu_stream)
             device.call(driver.cuEventSynchronize, last)
             after = time.perf_counter()
             if after - before < best[0]:

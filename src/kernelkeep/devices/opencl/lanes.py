@@ -7,7 +7,6 @@ the upload, mapping it again the download.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,16 +28,9 @@ class OpenCLMark(OpenCLFence, Mark):
 
     def __init__(self, device: OpenCLDevice, offset: float, queue: Any) -> None:
         self._device = device
+        self.waits_asleep = not device.info.is_gpu  # to look again and again would take the cores from the kernel
         self.offset = offset
         self.event = device.cl.enqueue_marker(queue)
-
-    def wait_briefly(self, deadline: float) -> bool:
-        if not self._device.info.is_gpu:
-            return self.wait()  # looking again and again would take the cores from the kernel
-        while not self.done:
-            if time.perf_counter() >= deadline:
-                return False
-        return True
 
 
 class OpenCLLane(Lane):

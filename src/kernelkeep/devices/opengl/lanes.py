@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .device import OpenGLDevice
 
 _READ, _WRITE, _PERSISTENT, _COHERENT, _DYNAMIC, _CLIENT = 0x1, 0x2, 0x40, 0x80, 0x100, 0x200
-_BRIEF_NANOSECONDS = 100_000  # of a wait inside OpenGL, which keeps other threads out of the context
 _MAPPED = _READ | _WRITE | _PERSISTENT | _COHERENT
 
 
@@ -60,17 +59,25 @@ class OpenGLMark(OpenGLFence, Mark):
             pause = min(pause * 1.5, 200e-6)
         return True
 
-    def wait_briefly(self, deadline: float) -> bool:
-        while not self.poll(_BRIEF_NANOSECONDS):
-            if time.perf_counter() >= deadline:
-                return False
-        return True
-
     def __del__(self) -> None:
         super().__del__()
         query = getattr(self, "query", None)
         if query:  # not 0
             self._device.delete_later(lambda gl: gl.glDeleteQueries(1, ctypes.byref(query)))
+
+
+class SoftwareMark(Mark):
+    """A point that has passed: software OpenGL computes inside the calls, so nothing is gained by looking again later."""
+
+    def __init__(self, device: OpenGLDevice) -> None:
+        with device.context.current() as gl:
+            device.submit_waiting(gl)
+            gl.glFinish()
+        self.seen = time.perf_counter()
+
+    @property
+    def done(self) -> bool:
+        return True
 
 
 class MappedBlock(Block):
@@ -119,8 +126,9 @@ class OpenGLLane(Lane):
 
     def download(self, handle: int, block: Block) -> Any:
         assert isinstance(block, MappedBlock)
-        if handle != block.handle:
-            self.device.copy(block.buffer, handle, block.nbytes)
+        if handle == block.handle:
+            return  # the kernel wrote to it, and a barrier follows every launch
+        self.device.copy(block.buffer, handle, block.nbytes)
         with self.device.context.current() as gl:
             self.device.submit_waiting(gl)
             gl.glMemoryBarrier(C.ALL_BARRIER_BITS)  # one of them makes mapped memory visible to the host
@@ -132,11 +140,14 @@ class OpenGLLane(Lane):
             gl.glClearBufferData(C.COPY_WRITE_BUFFER, C.R8, C.RED, C.UNSIGNED_BYTE, None)
             self.device.check_errors(gl, "clearing memory")
 
-    def mark(self) -> OpenGLMark:
+    def mark(self) -> Mark:
+        if self._lanes.shares_memory:
+            return SoftwareMark(self.device)
         return OpenGLMark(self.device, self._lanes.clock.offset, self._lanes.timed)
 
     def flush(self) -> None:
-        self.device.submit()
+        if not self._lanes.shares_memory:  # a mark was made, so all is done
+            self.device.submit()
 
 
 class OpenGLLanes(Lanes):

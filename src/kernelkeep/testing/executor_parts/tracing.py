@@ -15,7 +15,7 @@ from ...devices.base import Device
 from ...errors import ArgumentError
 from ...execution.executor import Executor
 from ...execution.job import Job
-from ..device_parts.common import together
+from ..device_parts.common import GROUP, groups, together
 from .common import ITEMS, TIMEOUT, ExecutorPart, saxpy_batch, saxpy_result
 
 __all__ = ["TraceTests"]
@@ -151,6 +151,21 @@ class TraceTests(ExecutorPart):
         ]
         assert len(overlapped) > count // 2, f"only the uploads of {overlapped} ran beside a kernel"
         assert overlap > 0
+
+    @pytest.mark.parametrize("items", [1024, 200_000 // GROUP * GROUP])
+    def test_alike_batches_have_their_own_times(self, device: Device, chain: Job, items: int) -> None:
+        """Their marks may be used again for later batches, while kernels keep the backlog full."""
+        job = Job(chain.cache, chain.source, grid=groups(items), outputs=["y"])
+        y, steps = np.arange(items, dtype="u4"), np.int32(20_000 if device.info.is_gpu else 40)
+        with Executor(device) as executor:
+            for _ in executor.map(job, ({"y": y} for _ in range(20)), steps=steps):
+                pass
+            spans = executor.timeline.spans
+        ends = [[span.end for span in spans if span.engine == engine] for engine in _ENGINES]
+        assert [len(times) for times in ends] == [20, 20, 20]
+        assert ends[2] == sorted(ends[2]) and len(set(ends[2])) == 20
+        for upload, compute, download in zip(*ends, strict=True):
+            assert upload <= compute + _TOLERANCE and compute <= download + _TOLERANCE
 
     def test_an_executor_without_a_trace_has_no_timeline(self, device: Device, job: Job, tmp_path: Path) -> None:
         with Executor(device, trace=False) as executor:

@@ -1,0 +1,130 @@
+"""A batch whose driver calls are all bound: two calls into C and the launch between them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ... import settings
+from ..lanes import Block, BoundBatch, Transfer
+from .lanes import CudaMark
+
+if TYPE_CHECKING:
+    from .lanes import CudaLanes
+
+_Call = tuple[int, tuple[int, ...]]
+_MOST_CALLS = 16  # in `_calls.c`
+
+
+class _KeptMark(CudaMark):
+    """A mark whose event is recorded again for each batch, by the batch itself."""
+
+    def __init__(self, lanes: CudaLanes, *, timed: bool) -> None:
+        self._device = lanes.device
+        self._events = self._device.timing_events if timed else self._device.events
+        self.anchor = lanes.anchor
+        self.event = self.timing = self._events.take()
+
+
+class NativeBatch(BoundBatch):
+    """The calls before the launch and those after it, each as one call into C."""
+
+    def __init__(
+        self,
+        lanes: CudaLanes,
+        uploads: Sequence[Transfer],
+        launch: Callable[[], None],
+        downloads: Sequence[Transfer],
+        single: bool,
+    ) -> None:
+        super().__init__(lanes, uploads, launch, downloads, single)
+        native = native_calls()
+        assert native is not None
+        calls, addresses = native
+        self._lanes = lanes
+        self._device = lanes.device
+        up, compute, down = (int(lane.queue.cu_stream) for lane in self.lanes)  # type: ignore[union-attr]
+        self._marks = [_KeptMark(lanes, timed=lanes.timed) for _ in range(3 if self.marked else 1)]
+        to_device, to_host = addresses["cuMemcpyHtoDAsync_v2"], addresses["cuMemcpyDtoHAsync_v2"]
+        record, wait = addresses["cuEventRecord"], addresses["cuStreamWaitEvent"]
+        before: list[_Call] = [(to_device, (int(one.handle), _address(one), one.nbytes, up)) for one in uploads]
+        after: list[_Call] = [(to_host, (_address(one), int(one.handle), one.nbytes, down)) for one in downloads]
+        if self.marked:
+            uploaded, computed = (int(mark.event) for mark in self._marks[:2])
+            before.append((record, (uploaded, up)))
+            if single:
+                after.insert(0, (record, (computed, compute)))
+            else:
+                before.append((wait, (compute, uploaded, 0)))
+                after[:0] = [(record, (computed, compute)), (wait, (down, computed, 0))]
+        # What is told at each call: the number of the call in C.
+        first = len(after) - len(downloads)
+        after.append((record, (int(self._marks[-1].event), down)))
+        if lanes.timed and not single and lanes.times_beside:
+            self._time_beside(after, record, wait)
+        self._origins = [index for index, one in enumerate(uploads) if one.block is None]
+        self._targets = [first + index for index, one in enumerate(downloads) if one.block is None]
+        self._before, self._after = calls(), calls()
+        self._before.bind_calls(tuple(before))
+        self._after.bind_calls(tuple(after))
+
+    def _time_beside(self, after: list[_Call], record: int, wait: int) -> None:
+        """Have another stream note the time of the last mark: an event with a time holds the next download up a little."""
+        last = _KeptMark(self._lanes, timed=False)
+        self._timing = self._marks[-1]  # keeps its event
+        last.timing, clock = self._timing.event, int(self._lanes.clock.cu_stream)
+        self._marks[-1] = last
+        stream = after[-1][1][1]
+        after[-1] = (record, (int(last.event), stream))
+        after += [(wait, (clock, int(last.event), 0)), (record, (int(last.timing), clock))]
+
+    def __call__(
+        self, marks: list[Any], held: list[Any], origins: Sequence[Any] = (), targets: Sequence[Block] = ()
+    ) -> None:
+        anchor = self._lanes.anchor
+        for mark in self._marks:
+            mark.anchor = anchor
+        for index, origin in zip(self._origins, origins, strict=True):
+            address = origin.address if isinstance(origin, Block) else origin.__array_interface__["data"][0]
+            self._before.set_argument(index, 1, address)
+        for index, target in zip(self._targets, targets, strict=True):
+            self._after.set_argument(index, 0, target.address)
+        if (failed := self._before.run(0)) is not None:
+            self._go_on(self._before, failed)
+        self.launch()
+        if (failed := self._after.run(0)) is not None:
+            self._go_on(self._after, failed)
+        marks += self._marks
+
+    def _go_on(self, calls: Any, failed: tuple[int, int]) -> None:
+        """Go on with the call that failed, with our context current: the thread may have another one."""
+        with self._device.current:
+            again = calls.run(failed[0])
+        if again is not None:
+            raise self._device.translated(self._device.driver.CUresult(again[1]), "copying a batch")
+
+
+@cache
+def native_calls() -> tuple[Any, dict[str, int]] | None:
+    """The class in C and the addresses of the driver's functions; None where the module was not built."""
+    if not settings.native():
+        return None
+    try:
+        from ..._calls import BoundCalls
+
+        driver = ctypes.CDLL("libcuda.so.1")
+        names = ("cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuStreamWaitEvent")
+        return BoundCalls, {name: ctypes.cast(getattr(driver, name), ctypes.c_void_p).value or 0 for name in names}
+    except (ImportError, OSError, AttributeError):
+        return None
+
+
+def _address(transfer: Transfer) -> int:
+    return 0 if transfer.block is None else transfer.block.address
+
+
+def fits(transfers: Sequence[Transfer]) -> bool:
+    """Whether so many copies can be bound."""
+    return len(transfers) <= _MOST_CALLS - 5
