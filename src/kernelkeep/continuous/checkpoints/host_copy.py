@@ -106,7 +106,7 @@ class HostCopy:
 
     def _arrive(self, mark: Mark, held: Any, target: np.ndarray[Any, Any], staged: np.ndarray[Any, Any]) -> None:
         mark.wait()
-        self._copier.copy(target, staged, streaming=True)  # the disk reads it next
+        self._copier.copy(target, staged)
 
     def _download(self, array: Array, begin: int, out: np.ndarray[Any, Any]) -> None:
         part = array if out.nbytes == array.nbytes else _part(array, begin, begin + out.nbytes)
