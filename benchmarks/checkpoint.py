@@ -84,6 +84,7 @@ class Checkpoints:
         """One iteration and its checkpoint: how long the run waited, how long all of it took, and what was written."""
         self.session.slice("step")
         self.session.synchronize()
+        settle()
         ended: list[Any] = []
         begun = time.perf_counter()
 
@@ -102,6 +103,13 @@ class Checkpoints:
         self.claim.release()
         self.snapshots.close()
         self.session.close()
+
+
+def settle() -> None:
+    """Before something is measured: nothing that came before is still to be written or removed, and on a machine that is busy
+    nobody is behind others with its share of the processor."""
+    os.sync()
+    time.sleep(0.2)
 
 
 def dd_seconds(folder: Path, mebibytes: int) -> float:
@@ -142,9 +150,8 @@ def speed(cache: kk.ProgramCache) -> None:
                 ours, its, parts = [], [], []
                 made.make()  # memory, kernels and threads are there from then on
                 for _ in range(rounds):
-                    os.sync()  # or one would wait for what the other left to be written and removed
+                    settle()
                     its.append(dd_seconds(folder, size))
-                    os.sync()
                     waited, seconds, written = made.make()
                     ours.append(seconds)
                     parts.append((waited, seconds, written.written_bytes))
