@@ -134,7 +134,7 @@ def sizes(cache: kk.ProgramCache, folder: Path) -> list[int]:
     """The sizes in MiB for which there is room: two copies on the device, four files, and memory."""
     if "--mebibytes" in sys.argv:
         return [int(size) for size in sys.argv[sys.argv.index("--mebibytes") + 1].split(",")]
-    wanted = [64, 1024, 4096, 20480] if long_run() else [64, 1024]
+    wanted = [64, 1024, 4096, 20480] if long_run() else [64, 1024] if cache.device.info.is_gpu else [64, 256]
     info = cache.device.memory_info()
     free = info.total_bytes if info.free_bytes is None else info.free_bytes
     return [size for size in wanted if 2.5 * size * MIB < free and 4.5 * size * MIB < shutil.disk_usage(folder).free]

@@ -190,7 +190,7 @@ def numpy_side(operands: tuple[Host, Host]) -> Side:
     out = a @ b
     launch = partial(np.matmul, a, b, out=out)
     nothing: Callable[[], Any] = lambda: None  # noqa: E731
-    name = "NumPy: no PyTorch"
+    name = "NumPy"
     return Side(name, launch, lambda: a @ b, nothing, partial(looped, launch, nothing), np.asarray)
 
 
