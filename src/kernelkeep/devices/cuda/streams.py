@@ -37,7 +37,9 @@ class Streams:
         return handle
 
     def _all(self) -> list[Any]:
-        return [self._own, *(queue.cu_stream for queue in list(self.queues)), *list(self._free)]
+        """Each once: to destroy one twice ends the process."""
+        streams = [self._own, *(queue.cu_stream for queue in list(self.queues)), *list(self._free)]
+        return list({int(stream): stream for stream in streams}.values())
 
     def synchronize(self) -> None:
         """Wait for all work on all streams."""

@@ -66,6 +66,7 @@ class CudaQueue(Queue):
         """Let another queue have the stream. Nothing is launched here any more."""
         if not self._given_back:
             self._given_back = True
+            self.device.streams.queues.discard(self)
             self.device.streams.give(self.cu_stream)
 
     def __del__(self) -> None:
