@@ -362,7 +362,7 @@ THREADS = (1, 4, 16)
 
 
 def section_memory(rows: list[list[Any]]) -> None:
-    loops = 30_000  # of each thread
+    loops = 10_000  # of each thread
     device: Any = kk.open_device(chosen_devices()[0].spec)
     with tempfile.TemporaryDirectory() as name, kk.ProgramCache(device, name) as cache:
         source = kernel(0).source(device)
