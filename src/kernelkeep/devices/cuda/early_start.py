@@ -14,9 +14,9 @@ from .cubin import machine_codes
 
 WAITS_FIRST = "waits_first"  # among the numbers of a binary: `waits_first` confirmed its kernels
 _FIRST_ARCHITECTURE = 90
-# If this kernel has few groups, the next one may be set up as soon as all of them run; else as they end. On an H200 a node with
-# few took 0.77 of its time. With 4,096, which do not run all at once, it took 1.55 times as long, and outside of graphs 1.45 times.
-# Then this kernel waits for the one in front of it.
+# If this kernel has few groups, the next one may be set up as soon as all of them run; else as they end. On an H200 a node
+# with few took 0.77 of its time. With 4,096, which do not run all at once, it took 1.55 times as long, and outside of graphs
+# 1.45 times. Then this kernel waits for the one in front of it.
 _FEW_GROUPS = 132
 _PROLOGUE = (
     f' asm volatile("{{ .reg .pred p; setp.le.u32 p, %0, {_FEW_GROUPS}; @p griddepcontrol.launch_dependents; }}"'
