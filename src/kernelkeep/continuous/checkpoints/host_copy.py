@@ -19,6 +19,7 @@ from ...devices.lanes import Block, Lanes, Mark
 from ...execution.copying import Copier
 from ...storage.large_file import aligned_bytes
 from .block_digest import BLOCK_BYTES
+from .free_memory import free_memory
 
 _STAGING_BYTES = 1 << 25
 _TOUCHED_BYTES = 1 << 24
@@ -69,6 +70,9 @@ class HostCopy:
         """The bytes of an array; what they were is lost where it grew. `MemoryError` where the machine has too few."""
         memory = self._memory.get(name)
         if memory is None or memory.nbytes < nbytes:
+            # Most systems give any amount, and end the process when it is used.
+            if nbytes >= _TOUCHED_BYTES and (free := free_memory()) is not None and nbytes > free:
+                raise MemoryError(f"it needs {nbytes:,} bytes, and {free:,} are free")
             memory = self._memory[name] = aligned_bytes(nbytes)
         return memory[:nbytes]
 

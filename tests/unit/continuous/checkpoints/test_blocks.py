@@ -20,13 +20,14 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.continuous.checkpoints import format as checkpoint_format
+from kernelkeep.continuous.checkpoints import host_copy
+from kernelkeep.continuous.checkpoints.arriving import Arriving
 from kernelkeep.continuous.checkpoints.block_digest import BLOCK_BYTES
 from kernelkeep.continuous.checkpoints.blocks import BlockContent
 from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint, Written
 from kernelkeep.continuous.checkpoints.claim import CheckpointClaim
 from kernelkeep.continuous.checkpoints.files import newest_checkpoint, read_checkpoint, read_header
 from kernelkeep.continuous.checkpoints.header import CheckpointHeader
-from kernelkeep.continuous.checkpoints.host_copy import HostCopy
 from kernelkeep.continuous.checkpoints.reading import check_whole
 from kernelkeep.continuous.checkpoints.run_claim import claim_to_continue
 from kernelkeep.errors import CheckpointError
@@ -447,16 +448,25 @@ def test_large_files_of_earlier_versions_are_resumed_from(version: int, tmp_path
 def test_a_run_goes_on_where_there_is_no_memory_for_a_copy_of_its_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none_left(self: HostCopy, name: str, nbytes: int) -> np.ndarray[Any, Any]:
-        raise MemoryError(f"{nbytes:,} bytes")
-
+    items = 5 << 20
     program = kk.StateProgram(
-        "grow", coupling="independent", items=100, state={"u": np.zeros(100, "i4")}, body="u_next[kk_item()] = 7;"
+        "grow", coupling="independent", items=items, state={"u": np.zeros(items, "i4")}, body="u_next[kk_item()] = 7;"
     )
-    monkeypatch.setattr(HostCopy, "memory", none_left)
+    monkeypatch.setattr(host_copy, "free_memory", lambda: 16 << 20)
     with kk.open_device("opencl") as device, kk.ProgramCache(device, tmp_path / "cache") as cache:
-        with pytest.warns(kk.CheckpointWarning, match="not enough memory for a copy of the state"):
+        said = r"not enough memory for a copy of the state \(it needs 20,971,520 bytes, and 16,777,216 are free\)"
+        with pytest.warns(kk.CheckpointWarning, match=said):
             run = kk.run(cache, program, 5, checkpoint=tmp_path / "x.kkpt")
         assert (run.report.checkpoints, run.report.checkpoint_failures) == (0, 1)
         assert (run.state["u"].numpy() == 7).all()
     assert not (tmp_path / "x.kkpt").exists()
+
+
+def test_a_state_that_never_comes_leaves_the_file_before_it(writing: Writing) -> None:
+    arriving = Arriving()
+    arriving.reach("u", BLOCK_BYTES)
+    arriving.fail(kk.DeviceError("the device is lost"))
+    with pytest.raises(CheckpointError, match="the state did not come from the device: the device is lost"):
+        writing.claim.write(Checkpoint(header(9), {"u": writing.u + 1}), 2, arriving)
+    writing.check()
+    assert not [path for path in writing.path.parent.iterdir() if path.suffix == ".tmp"]
