@@ -45,7 +45,7 @@ from kernelkeep.continuous.session import Session
 
 MIB = 1 << 20
 LARGEST_ARRAY = 4096 * MIB
-ROUNDS = {64: 5, 1024: 3}  # by size; larger ones once
+ROUNDS = {64: 5, 512: 3, 1024: 2}  # by size; larger ones once
 
 
 def state_program(mebibytes: int, percent: int) -> kk.StateProgram:
@@ -217,7 +217,7 @@ def cost(cache: kk.ProgramCache) -> None:
         program = state_program(size, 100)
         rates: dict[bool, list[float]] = {False: [], True: []}
         waits = []
-        iterations = max(50, int(3.0 / _iteration_seconds(cache, program)))
+        iterations = max(50, int(2.2 / _iteration_seconds(cache, program)))
         for _ in range(3):
             for keeps, samples in rates.items():
                 seen: list[tuple[float, int]] = []

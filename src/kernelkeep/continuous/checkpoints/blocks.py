@@ -23,7 +23,7 @@ from .header import CheckpointHeader, encode_header
 
 BLOCK_FORMAT = 3
 LEAST_BYTES = 1 << 20  # of the arrays; smaller states are written faster in one piece
-_AT_A_TIME = 256  # blocks: 16 MiB, which a disk takes at its full speed
+_AT_A_TIME = 128  # blocks: 8 MiB, which a disk takes at its full speed
 _SAMPLED = 32
 _MOSTLY_KNOWN = 0.9  # of the digests: those of the last blocks of arrays may be missing
 # Of the blocks; beyond that a new file costs little more, and takes nothing away from the older ones.
