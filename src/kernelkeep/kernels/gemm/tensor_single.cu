@@ -8,6 +8,9 @@
 // A group computes BLOCK_M × 128 of C, tile after tile. One thread copies pieces of A and B, 32 deep, to STAGES places in shared
 // memory; with SPLIT 1 a warp group splits those of A. Two warp groups multiply, 64 columns each. The units take the
 // transposed product: B from registers, which they need not have along k, and A from shared memory.
+//
+// Where C has few tiles, SLICES groups share one, a cluster: each adds up a part along k, then each adds up the sums of all for its
+// part of the tile. There the grid has a cluster for every tile.
 #define TENSOR_ELEMENT "7"
 #include "hopper.h"
 #include "tile_order.h"
@@ -33,6 +36,22 @@ __device__ __noinline__ float plain_sum(const float* a, const float* b, int n, i
   return sum;
 }
 
+struct Product {
+  const float *a, *b;
+  float* c;
+  float alpha, beta;
+  int m, n, k;
+};
+
+__device__ __forceinline__ void write_element(const Product& of, int row, int column, float value) {
+  if (row >= of.m || column >= of.n) return;
+#if SPLIT
+  if (!(fabsf(value) <= 3.4028234e38f)) value = plain_sum(of.a + (long long)row * of.k, of.b + column, of.n, of.k);
+#endif
+  float* to = of.c + (long long)row * of.n + column;
+  *to = of.beta != 0.0f ? of.alpha * value + of.beta * *to : of.alpha * value;
+}
+
 // The values of B that a thread needs of a piece: rows of 128 bytes, whose parts of 16 are swizzled.
 __device__ __forceinline__ void load_right(unsigned (&values)[16], const unsigned char* box, int lane, int odd) {
   int r = lane / 4, q = lane % 4;
@@ -48,6 +67,9 @@ __device__ __forceinline__ void load_right(unsigned (&values)[16], const unsigne
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
+#if SLICES > 1
+    __cluster_dims__(SLICES, 1, 1)
+#endif
     gemm(const float* a, const float* b, float* c, float alpha, float beta, int m, int n, int k) {
   extern __shared__ unsigned char memory[];
   __shared__ __align__(8) unsigned long long barriers[3 * STAGES];
@@ -55,7 +77,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   unsigned tiles = (shared_address(memory) + 1023) & ~1023u;
   unsigned char* bytes = memory + (tiles - shared_address(memory));
   unsigned full = shared_address(barriers), empty = full + 8 * STAGES, ready = full + 16 * STAGES;
-  int steps = (k + DEPTH - 1) / DEPTH;
+  int slice = blockIdx.x % SLICES;
+  long long all_steps = (k + DEPTH - 1) / DEPTH;
+  int first_step = (int)(all_steps * slice / SLICES), steps = (int)(all_steps * (slice + 1) / SLICES) - first_step;
   int across = (n + BLOCK_N - 1) / BLOCK_N;
   int down = (m + BLOCK_M - 1) / BLOCK_M;
   int turns = across * down;
@@ -86,26 +110,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       acquire_descriptor(a_map);
       acquire_descriptor(b_map);
       int stage = 0, parity = 1;
-      for (int turn = blockIdx.x; turn < turns; turn += gridDim.x) {
+      for (int turn = blockIdx.x / SLICES; turn < turns; turn += gridDim.x / SLICES) {
         Place at = place_of(turn, down, across);
         int row = at.row * BLOCK_M, column = at.column * BLOCK_N;
         for (int step = 0; step < steps; step++) {
           barrier_wait(empty + 8 * stage, parity);
           unsigned to = tiles + stage * STAGE_BYTES;
           barrier_expect(full + 8 * stage, A_BYTES + B_BYTES);
-          copy_tile(to, a_map, full + 8 * stage, step * DEPTH, row);
+          copy_tile(to, a_map, full + 8 * stage, (first_step + step) * DEPTH, row);
 #pragma unroll
           for (int box = 0; box < BLOCK_N / 32; box++)
-            copy_tile(to + STAGE_BYTES - B_BYTES + box * BOX_BYTES, b_map, full + 8 * stage, column + box * 32, step * DEPTH);
+            copy_tile(to + STAGE_BYTES - B_BYTES + box * BOX_BYTES, b_map, full + 8 * stage, column + box * 32, (first_step + step) * DEPTH);
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
       }
     }
+#if SLICES > 1
+    cluster_sync();
+    cluster_sync();
+#endif
 #if SPLIT
   } else if (threadIdx.x < 256) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
     int stage = 0, parity = 0;
-    for (int turn = blockIdx.x; turn < turns; turn += gridDim.x) {
+    for (int turn = blockIdx.x / SLICES; turn < turns; turn += gridDim.x / SLICES) {
       for (int step = 0; step < steps; step++) {
         barrier_wait(full + 8 * stage, parity);
         uint4* from = (uint4*)(bytes + stage * STAGE_BYTES) + threadIdx.x - 128;
@@ -129,6 +157,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (++stage == STAGES) stage = 0, parity ^= 1;
       }
     }
+#if SLICES > 1
+    cluster_sync();
+    cluster_sync();
+#endif
 #endif
   } else {
 #if SPLIT
@@ -144,15 +176,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     float total[BLOCK_M / 2];
 #endif
     unsigned right[16];
-    for (int turn = blockIdx.x; turn < turns; turn += gridDim.x) {
+    for (int turn = blockIdx.x / SLICES; turn < turns; turn += gridDim.x / SLICES) {
       Place at = place_of(turn, down, across);
 #if SPLIT
 #pragma unroll
       for (int i = 0; i < BLOCK_M / 2; i++) total[i] = 0.0f;
 #endif
       int fresh = 0;
-      barrier_wait(full + 8 * stage, parity);
-      load_right(right, bytes + stage * STAGE_BYTES + box, lane, warp % 2);
+#if SLICES > 1
+#pragma unroll
+      for (int i = 0; i < BLOCK_M / 2; i++) sums[i] = 0.0f;  // a slice may have no steps
+      if (steps > 0)
+#endif
+      {
+        barrier_wait(full + 8 * stage, parity);
+        load_right(right, bytes + stage * STAGE_BYTES + box, lane, warp % 2);
+      }
       for (int step = 0; step < steps; step++) {
 #if SPLIT
         unsigned high[16], low[16];
@@ -200,40 +239,45 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
       }
 
-      // A thread has, of two columns, pairs of rows of C. Two threads exchange theirs, so that eight write 32 bytes of a row.
+#if SPLIT
+      float(&found)[BLOCK_M / 2] = total;
+#else
+      float(&found)[BLOCK_M / 2] = sums;
+#endif
+      const Product product = {a, b, c, alpha, beta, m, n, k};
       int r = lane / 4;
-      int column = at.column * BLOCK_N + (warp_group * 2 + warp / 2) * 32 + warp % 2 * 8 + r;
-      int first = at.row * BLOCK_M + lane % 4 * 2;
+      int column = at.column * BLOCK_N + (warp_group * 2 + warp / 2) * 32 + warp % 2 * 8;
+      int row = at.row * BLOCK_M + lane % 4 * 2;
+#if SLICES == 1
+      // A thread has, of two columns, pairs of rows of C. Two threads exchange theirs, so that eight write 32 bytes of a row.
 #pragma unroll
       for (int j = 0; j < BLOCK_M / 8; j++) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-#if SPLIT
-          float one = total[j * 4 + i], two = total[j * 4 + 2 + i];
-#else
-          float one = sums[j * 4 + i], two = sums[j * 4 + 2 + i];
-#endif
+          float one = found[j * 4 + i], two = found[j * 4 + 2 + i];
           float other = __shfl_xor_sync(~0u, r < 4 ? two : one, 16);
           if (r < 4) two = other; else one = other;
-          int row = first + j * 8 + i;
-          if (row < m) {
-            float* to = c + (long long)row * n;
-#pragma unroll
-            for (int side = 0; side < 2; side++) {
-              int at_column = column + side * 16;
-              float value = side ? two : one;
-              if (at_column < n) {
-#if SPLIT
-                if (!(fabsf(value) <= 3.4028234e38f)) value = plain_sum(a + (long long)row * k, b + at_column, n, k);
-#endif
-                value *= alpha;
-                if (beta != 0.0f) value += beta * to[at_column];
-                to[at_column] = value;
-              }
-            }
-          }
+          write_element(product, row + j * 8 + i, column + r, one);
+          write_element(product, row + j * 8 + i, column + r + 16, two);
         }
       }
+#else
+      // The pieces are used up, by both warp groups: their memory takes the sums.
+      asm volatile("bar.sync 1, 256;" ::: "memory");
+      int me = threadIdx.x - (THREADS - 256);
+#pragma unroll
+      for (int i = 0; i < BLOCK_M / 2; i++) ((float*)bytes)[i * 256 + me] = found[i];
+      cluster_sync();
+#pragma unroll 4
+      for (int e = 0; e < BLOCK_M / 2 / SLICES; e++) {
+        int i = slice * (BLOCK_M / 2 / SLICES) + e;
+        float value = 0.0f;
+#pragma unroll
+        for (int other = 0; other < SLICES; other++) value += read_from_cluster(tiles + (i * 256 + me) * 4, other);
+        write_element(product, row + i / 4 * 8 + i % 2, column + i / 2 % 2 * 4 + (r & 3) + r / 4 * 16, value);
+      }
+      cluster_sync();  // others may still read here
+#endif
     }
   }
 }

@@ -24,18 +24,22 @@ def template(split: int) -> SimpleNamespace:
     values: dict[str, list[int]] = {
         "BLOCK_M": [64, 128] if split else [64, 128, 256],
         "STAGES": [4, 6, 8],
+        "SLICES": [1, 2, 4, 8],
         "BAND": [4, 8, 16],
         "GROUPS": [78, 114, 132],
     }
-    large = {"BLOCK_M": values["BLOCK_M"][-1], "STAGES": 4, "BAND": 8, "GROUPS": 132}
+    large = {"BLOCK_M": values["BLOCK_M"][-1], "STAGES": 4, "SLICES": 1, "BAND": 8, "GROUPS": 132}
 
     def dynamic_shared_bytes(v: Mapping[str, Any]) -> int:
         return int(4 * DEPTH * v["STAGES"] * ((1 + split) * v["BLOCK_M"] + BLOCK_N) + 1024)
 
     def allowed(v: Mapping[str, Any]) -> bool:
-        return fits_alone(dynamic_shared_bytes(v))
+        is_usual = v["BLOCK_M"] <= 128 and v["BAND"] == large["BAND"] and v["GROUPS"] == large["GROUPS"]
+        return fits_alone(dynamic_shared_bytes(v)) and (v["SLICES"] == 1 or is_usual)
 
     def grid(v: Mapping[str, Any]) -> int:
+        if v["SLICES"] > 1:
+            return int(v["SLICES"] * -(-v["m"] // v["BLOCK_M"]) * -(-v["n"] // BLOCK_N))
         return count_groups(v["m"], v["n"], v["BLOCK_M"], BLOCK_N, v["GROUPS"])
 
     def default(problem: Mapping[str, Any]) -> dict[str, int]:
