@@ -2,17 +2,17 @@
 
     python benchmarks/tensor.py [bfloat16] [float16] [tf32] [float32] [--sizes 2048,4096] [--tune SECONDS] [--json FILE]
 
-Both sides compute into an output that is there, many times, by the device's clock; they take turns, and a figure is the median
-of the rounds. Each is called as a person would: a plan, and `torch.mm(a, b, out=c)`. The notes have the largest errors relative
-to the largest element of a product in float64. Operands are random: zeros would be faster. Needs a GPU with tile products
-(Hopper) and PyTorch; without them there are no rows.
+Both sides compute into an output that is there, many times as a graph, by the GPU's clock: `gemm.plan(cache, a, b).launch`, and
+`torch.mm(a, b, out=c)`. They take turns, and a figure is the median of the rounds. The notes have the largest errors, relative to
+the largest element, against a product in float64: ours and theirs. Operands are random: zeros would be faster. Needs a GPU with
+tile products (Hopper) and PyTorch; without them there are no rows.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import kernelkeep as kk
@@ -25,6 +25,7 @@ GOALS = {"bfloat16": "≥ 0.8", "float16": "≥ 0.8", "tf32": "≥ 0.8", "float3
 SIZES = {"bfloat16": (1024, 2048, 4096, 8192), "float16": (4096, 8192), "tf32": (2048, 4096), "float32": (2048, 4096)}
 ROUNDS = 7
 ROUND_SECONDS = 0.02
+Rounds = Callable[[int], Callable[[], float]]  # so many products, as something that says the seconds of one
 
 
 def main() -> None:
@@ -70,30 +71,13 @@ def measure(torch: Any, cache: kk.ProgramCache, kind: str, size: int, tune: floa
         tuned = find_kernel("gemm" if kind == "float32" else f"gemm-{kind}").tuned_for(device, problem)
         tuned.tune(cache, problem, budget_seconds=tune)
     out = torch.empty((size, size), dtype=theirs[0].dtype, device="cuda")
+    torch.mm(theirs[0], theirs[1], out=out)
+    result = from_words(torch.from_dlpack(gemm(cache, ours[0], ours[1], dtype=given, tf32=kind == "tf32")), theirs[0])
+    exact = theirs[0].double() @ theirs[1].double()
+    errors = [float((found.double() - exact).abs().max() / exact.abs().max()) for found in (result, out)]
+    del exact, result
     with gemm.plan(cache, ours[0], ours[1], dtype=given, tf32=kind == "tf32") as plan:
-        exact = theirs[0].double() @ theirs[1].double()
-        torch.mm(theirs[0], theirs[1], out=out)
-        result = from_words(torch.from_dlpack(plan()), theirs[0])
-        errors = [float((found.double() - exact).abs().max() / exact.abs().max()) for found in (result, out)]
-        del exact
-
-        def we(count: int) -> float:
-            timer = device.timer()
-            with timer:
-                for _ in range(count):
-                    plan.launch()
-            return timer.seconds / count
-
-        def they(count: int) -> float:
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            for _ in range(count):
-                torch.mm(theirs[0], theirs[1], out=out)
-            end.record()
-            end.synchronize()
-            return float(begin.elapsed_time(end)) / 1e3 / count
-
-        mine, its, ratio = in_turn(we, they)
+        mine, its, ratio = in_turn(our_rounds(device, plan.launch), their_rounds(torch, theirs, out))
         row(
             f"gemm {kind} {size}",
             mine * 1e6,
@@ -107,14 +91,56 @@ def measure(torch: Any, cache: kk.ProgramCache, kind: str, size: int, tune: floa
         )
 
 
-def in_turn(we: Callable[[int], float], they: Callable[[int], float]) -> tuple[float, float, float]:
+def our_rounds(device: kk.Device, launch: Any) -> Rounds:
+    """Many launches as a graph."""
+
+    def many(count: int) -> Callable[[], float]:
+        graph = kk.Graph(device)
+        for _ in range(count):
+            graph.add(launch)
+
+        def timed() -> float:
+            timer = device.timer()
+            with timer:
+                graph.launch()
+            return timer.seconds / count
+
+        return timed
+
+    return many
+
+
+def their_rounds(torch: Any, operands: Sequence[Any], out: Any) -> Rounds:
+    """The same with PyTorch."""
+
+    def many(count: int) -> Callable[[], float]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(count):
+                torch.mm(*operands, out=out)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+        def timed() -> float:
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            return float(begin.elapsed_time(end)) / 1e3 / count
+
+        return timed
+
+    return many
+
+
+def in_turn(we: Rounds, they: Rounds) -> tuple[float, float, float]:
     """Our time, theirs, and the median of the rounds' ratios, theirs to ours."""
-    sides = [we, they]
-    counts = []
-    for side in sides:
-        side(2)
-        counts.append(max(2, min(500, int(ROUND_SECONDS / side(3)))))
-    rounds = [[side(count) for side, count in zip(sides, counts, strict=True)] for _ in range(ROUNDS)]
+    sides = []
+    for many in (we, they):
+        few = many(3)
+        few()
+        sides.append(many(max(2, min(200, int(ROUND_SECONDS / few())))))
+        sides[-1]()
+    rounds = [[side() for side in sides] for _ in range(ROUNDS)]
     mine, its = (statistics.median(one[i] for one in rounds) for i in range(2))
     return mine, its, statistics.median(one[1] / one[0] for one in rounds)
 
