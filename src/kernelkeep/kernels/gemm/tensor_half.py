@@ -22,11 +22,12 @@ DEPTH = 64
 VALUES: dict[str, list[int]] = {
     "BLOCK_N": [64, 128, 256],
     "STAGES": [4, 6, 8],
+    "SLICES": [1, 2, 4, 8],
     "BAND": [4, 8, 16],
     "GROUPS": [78, 114, 132],
 }
 
-DEFAULT = {"BLOCK_N": 256, "STAGES": 4, "BAND": 8, "GROUPS": 132}
+DEFAULT = {"BLOCK_N": 256, "STAGES": 4, "SLICES": 1, "BAND": 8, "GROUPS": 132}
 
 
 def constants(problem: Mapping[str, Any]) -> dict[str, int]:
@@ -40,8 +41,9 @@ def dynamic_shared_bytes(v: Mapping[str, Any]) -> int:
 
 
 def allowed(v: Mapping[str, Any]) -> bool:
-    """Whether one group fits on a multiprocessor, and no second."""
-    return fits_alone(dynamic_shared_bytes(v))
+    """Whether one group fits on a multiprocessor, and no second; slices of a tile are for few tiles, in any order."""
+    is_usual = v["SLICES"] <= v["BLOCK_N"] // 16 <= 8 and all(v[name] == DEFAULT[name] for name in ("BAND", "GROUPS"))
+    return fits_alone(dynamic_shared_bytes(v)) and (v["SLICES"] == 1 or is_usual)
 
 
 def group(v: Mapping[str, Any]) -> int:
@@ -50,7 +52,9 @@ def group(v: Mapping[str, Any]) -> int:
 
 
 def grid(v: Mapping[str, Any]) -> int:
-    """As many groups as run at once; each computes one tile after the other."""
+    """As many groups as run at once; each computes one tile after the other. Slices of a tile have a group each."""
+    if v["SLICES"] > 1:
+        return int(v["SLICES"] * -(-v["m"] // BLOCK_M) * -(-v["n"] // v["BLOCK_N"]))
     return count_groups(v["m"], v["n"], BLOCK_M, v["BLOCK_N"], v["GROUPS"])
 
 
