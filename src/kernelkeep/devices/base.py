@@ -271,6 +271,11 @@ class Device(ABC):
         """
         return Replay(self, steps)
 
+    @property
+    def runs_resident(self) -> bool:
+        """Whether kernels that stay run now. One that needs a whole processor might wait for them for ever."""
+        return False
+
     def open_resident_blocks(self, *, sms: int | None = None) -> ResidentBlocks:
         """A place for a kernel that stays, on `sms` of the device's processors only if that is given; `Unsupported` without."""
         self.check_open()

@@ -36,8 +36,11 @@ class ReadyCall:
         self._scalars = tuple(np.dtype(dtype).type(value) for dtype, value in zip(dtypes, args[3:], strict=True))
 
     def run(self, cache: ProgramCache, first: Any, second: Any, out: Any) -> Array | None:
-        """The result, in `out` if that is given; None where an array is not one that a launch takes as it is."""
-        device, dtype = self._device, self._dtype
+        """The result, in `out` if that is given; None where an array is not one that a launch takes as it is, and where another
+        variant may be needed now."""
+        device, dtype, launch = self._device, self._dtype, self._call.launch
+        if launch.shared_bytes and device.runs_resident:
+            return None
         if not (
             first.__class__ is Array
             and second.__class__ is Array
@@ -63,7 +66,6 @@ class ReadyCall:
             result = out
         else:
             return None
-        launch = self._call.launch
         with cache.get(launch.source) as lease:
             kernel, args = lease.kernel(launch.kernel), (first, second, result, *self._scalars)
             kernel.launch(launch.grid, args, launch.group, shared_bytes=launch.shared_bytes)

@@ -29,8 +29,8 @@ def problem(m: int, n: int, k: int) -> dict[str, int]:
     return {"m": m, "n": n, "k": k}
 
 
-def on(capabilities: Capabilities) -> Any:
-    return SimpleNamespace(capabilities=capabilities)
+def on(capabilities: Capabilities, runs_resident: bool = False) -> Any:
+    return SimpleNamespace(capabilities=capabilities, runs_resident=runs_resident)
 
 
 def variants(text: Any) -> list[dict[str, int]]:
@@ -70,6 +70,12 @@ def test_large_products_of_floats_use_them(sizes: tuple[int, int, int], single: 
     assert single_kind(on(HOPPER), problem(*sizes), tf32=False) == single
     assert single_kind(on(HOPPER), problem(*sizes), tf32=True) == tf32
     assert single_kind(on(AMPERE), problem(*sizes), tf32=True) is None
+
+
+def test_beside_a_kernel_that_stays_no_group_needs_a_whole_multiprocessor() -> None:
+    large = problem(2048, 2048, 2048)
+    assert half_kind(on(HOPPER, runs_resident=True), large) == "warps"
+    assert single_kind(on(HOPPER, runs_resident=True), large, tf32=True) is None
 
 
 @pytest.mark.parametrize("name", ["half", "single", "tf32"])

@@ -278,6 +278,10 @@ class CudaDevice(Device):
         """A number the driver states about the device."""
         return int(self.call(self.driver.cuDeviceGetAttribute, attribute, self.cu_device))
 
+    @property
+    def runs_resident(self) -> bool:
+        return bool(self.residents.grids)
+
     def count_sms(self) -> int:
         """How many multiprocessors it has."""
         return self.attribute(self.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)

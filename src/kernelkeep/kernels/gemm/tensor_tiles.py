@@ -1,4 +1,7 @@
-"""What the templates for Hopper's tensor cores share: when they apply, and how many groups compute the tiles."""
+"""What the templates for Hopper's tensor cores share: when they apply, and how many groups compute the tiles.
+
+Their groups take all registers of a multiprocessor. Beside a kernel that stays they might never begin, so there others are used.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,14 @@ def half_kind(device: Device, problem: Mapping[str, Any] | None) -> str | None:
     """The kind of template for 16-bit floats that uses tensor cores; None where there is none for the problem."""
     if problem is None or not _rows_fit(problem, 2) or _work(problem) < _FEWEST_HALVES:
         return None
-    has = device.capabilities
-    return "tensor" if has.tile_products else "warps" if has.warp_products else None
+    if device.capabilities.tile_products and not device.runs_resident:
+        return "tensor"
+    return "warps" if device.capabilities.warp_products else None
 
 
 def single_kind(device: Device, problem: Mapping[str, Any] | None, *, tf32: bool) -> str | None:
     """The same for float32."""
-    if problem is None or not device.capabilities.tile_products or not _rows_fit(problem, 4):
+    if problem is None or not device.capabilities.tile_products or device.runs_resident or not _rows_fit(problem, 4):
         return None
     tiles = -(-problem["m"] // 64) * -(-problem["n"] // 128)
     enough = _work(problem) >= (_FEWEST_TF32 if tf32 else _FEWEST_SINGLES) and tiles >= _FEWEST_TILES
