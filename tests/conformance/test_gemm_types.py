@@ -171,16 +171,6 @@ class TestCUDA(GemmTypeTests):
         np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
         np.testing.assert_array_equal(np.isposinf(found), np.isposinf(exact))
 
-    def test_beside_a_kernel_that_stays(self, device: kk.Device, cache: kk.ProgramCache) -> None:
-        a = device.array(numbers(0, 1024, 1024 if device.capabilities.tile_products else 64))
-        b = device.array(np.ascontiguousarray(a.numpy().T))
-        exact = a.numpy().astype("f8") @ b.numpy().astype("f8")
-        check(gemm(cache, a, b).numpy(), exact, 1e-5)
-        with kk.Resident(cache, {"set": "(float a) { if (kk_local_id(0) == 0) x[0] = a; }"}, {"x": np.zeros(1, "f4")}):
-            check(gemm(cache, a, b).numpy(), exact, 1e-5)
-            check(gemm(cache, a.numpy().astype("f2"), b.numpy().astype("f2")), exact, 2e-3)
-        check(gemm(cache, a, b).numpy(), exact, 1e-5)
-
     @pytest.mark.parametrize("where", ["cpu", "cuda"])
     def test_bfloat16_of_pytorch(self, cache: kk.ProgramCache, where: str) -> None:
         torch = pytest.importorskip("torch")

@@ -62,7 +62,9 @@ def test_halves_use_tensor_cores_where_rows_allow_it(
         ((2048, 2048, 2048), "tensor", "tensor"),
         ((1024, 1028, 1020), "tensor", "tensor"),
         ((1024, 1030, 1024), None, None),
-        ((16, 4096, 4096), None, None),  # few tiles
+        ((64, 4096, 4096), "tensor", "tensor"),
+        ((16, 4096, 4096), None, None),  # few rows
+        ((512, 384, 2048), None, None),  # few tiles
         ((64, 64, 64), None, None),
     ],
 )
@@ -94,7 +96,30 @@ def test_the_default_is_a_variant_and_covers_the_product(name: str, size: int) -
     chosen = text.default(sizes)
     assert chosen in variants(text)
     tiles = -(-size // chosen.get("BLOCK_M", 128)) * -(-size // chosen.get("BLOCK_N", 128))
-    assert text.grid({**sizes, **chosen}) == min(tiles, chosen.get("GROUPS", tiles))
+    groups = tiles * chosen.get("SLICES", 1)
+    assert text.grid({**sizes, **chosen}) == min(groups, chosen.get("GROUPS", groups))
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "slices"),
+    [
+        ("single", (64, 4096, 4096), 2),
+        ("single", (512, 512, 512), 2),
+        ("single", (1024, 1024, 1024), 1),
+        ("tf32", (512, 512, 512), 1),
+        ("half", (128, 1024, 8192), 4),
+        ("half", (128, 4096, 4096), 2),
+        ("half", (512, 512, 512), 1),
+    ],
+)
+def test_groups_share_a_tile_where_there_are_few_and_sums_are_long(
+    name: str, sizes: tuple[int, int, int], slices: int
+) -> None:
+    text = TEXTS[name]
+    chosen = text.default(problem(*sizes))
+    assert chosen in variants(text) and chosen["SLICES"] == slices
+    tiles = -(-sizes[0] // chosen.get("BLOCK_M", 128)) * -(-sizes[1] // chosen.get("BLOCK_N", 128))
+    assert text.grid({**problem(*sizes), **chosen}) == tiles * slices
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -59,8 +59,11 @@ def grid(v: Mapping[str, Any]) -> int:
 
 
 def default(problem: Mapping[str, Any]) -> dict[str, int]:
-    """A variant for a problem nobody has measured: smaller tiles where there would be too few large ones."""
+    """A variant for a problem nobody has measured: smaller tiles where there would be too few large ones, and slices along k
+    where there are still few."""
     for columns, stages in ((256, 4), (128, 6)):
         if are_enough(-(-problem["m"] // BLOCK_M) * -(-problem["n"] // columns), DEFAULT["GROUPS"]):
             return {**DEFAULT, "BLOCK_N": columns, "STAGES": stages}
-    return {**DEFAULT, "BLOCK_N": 64, "STAGES": 8}
+    tiles = -(-problem["m"] // BLOCK_M) * -(-problem["n"] // 64)
+    slices = 1 if problem["k"] < 2048 or 2 * tiles > DEFAULT["GROUPS"] else 4 if tiles <= 16 else 2
+    return {**DEFAULT, "BLOCK_N": 64, "STAGES": 8, "SLICES": slices}

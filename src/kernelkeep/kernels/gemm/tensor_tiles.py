@@ -19,9 +19,10 @@ _MULTIPROCESSOR_BYTES = 228 * 1024  # of shared memory
 _MOST_BYTES = 227 * 1024 - 1024  # of a group, without what it declares
 # Multiplications, and tiles of C of 64 × 128: with fewer, a launch is mostly its beginning and end, or most of the GPU is idle.
 _FEWEST_HALVES = 1 << 20
-_FEWEST_SINGLES = 1 << 28
+_FEWEST_SINGLES = 1 << 27
 _FEWEST_TF32 = 1 << 26
-_FEWEST_TILES = 48
+_FEWEST_TILES = 32
+_FEWEST_ROWS, _FEWEST_COLUMNS = 32, 64  # with fewer, reading A or B is all that counts
 
 
 def half_kind(device: Device, problem: Mapping[str, Any] | None) -> str | None:
@@ -38,8 +39,8 @@ def single_kind(device: Device, problem: Mapping[str, Any] | None, *, tf32: bool
     if problem is None or not device.capabilities.tile_products or device.runs_resident or not _rows_fit(problem, 4):
         return None
     tiles = -(-problem["m"] // 64) * -(-problem["n"] // 128)
-    enough = _work(problem) >= (_FEWEST_TF32 if tf32 else _FEWEST_SINGLES) and tiles >= _FEWEST_TILES
-    return "tensor" if enough else None
+    is_wide = problem["m"] >= _FEWEST_ROWS and problem["n"] >= _FEWEST_COLUMNS and tiles >= _FEWEST_TILES
+    return "tensor" if is_wide and _work(problem) >= (_FEWEST_TF32 if tf32 else _FEWEST_SINGLES) else None
 
 
 def _rows_fit(problem: Mapping[str, Any], itemsize: int) -> bool:
