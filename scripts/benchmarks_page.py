@@ -41,7 +41,8 @@ IN_README = (  # the machine, the device, and expressions for the work and the p
     ("h200", "cuda", "executor, pinned", "PyTorch"),
     ("h200", "cuda", "executor, ordinary", "loop"),
     ("h200", "cuda", "^gemm 1024", "cuBLAS"),
-    ("h200", "cuda", "^gemm 4096", "cuBLAS"),
+    ("h200", "cuda", "^gemm float32 4096", "cuBLAS"),
+    ("h200", "cuda", "^gemm bfloat16 4096", "cuBLAS"),
     ("h200", "cuda", "iteration over 2\\^18", "graph"),
     ("h200", "opengl", "launch and wait$", "moderngl"),
 )
@@ -93,7 +94,8 @@ def table(rows: list[tuple[str, Row]]) -> str:
         work = "" if row.work == last else row.work
         last = row.work
         note = f" ({row.note})" if row.note else ""
-        made.append(f"| {work} | {where(machine, row)} | {ours} | {row.peer}{note} | {its} | {ratio} | {row.goal} |")
+        work, peer = (work, row.peer + note) if row.peer else (work + note, "")
+        made.append(f"| {work} | {where(machine, row)} | {ours} | {peer} | {its} | {ratio} | {row.goal} |")
     return "\n".join(made)
 
 
@@ -108,7 +110,11 @@ def page(rows: Rows) -> tuple[str, dict[Path, str]]:
             taken = [one for one in left if re.search(words, one[1].work, re.IGNORECASE)]
             left[:] = [one for one in left if one not in taken]
             order = list(dict.fromkeys(row.work for _, row in taken))
-            return table(sorted(taken, key=lambda one: order.index(one[1].work))) if taken else "Not measured yet."
+            return (
+                table(sorted(taken, key=lambda one: order.index(one[1].work)))
+                if taken
+                else "Not measured with this version; [Earlier measurements](earlier-benchmarks.md) may have it."
+            )
         return {"machines": machines, "summary": summary, "losses": losses, "pictures": pictures}[name](everything)
 
     text = _MARKER.sub(filled, _text(TEXT))
