@@ -117,3 +117,10 @@ class ChainTests(StrategyPart):
         assert list(shown) == [1000, 2000, 3000, 4000]
         for iteration, x in shown.items():
             np.testing.assert_array_equal(x, _expected(program, salts[:iteration]))
+
+    def test_auto_measures_chains_in_a_long_run(self, cache: ProgramCache) -> None:
+        program = _mixing(60)
+        with run(cache, program, 25_001) as done:
+            np.testing.assert_array_equal(done.state["x"].numpy(), _expected(program, [5] * 25_001))
+            told = ("µs in a chain of dispatches", "ms, beside which a dispatch costs nothing")  # a machine may be busy
+            assert any(one in done.report.reason for one in told)
