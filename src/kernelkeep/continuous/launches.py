@@ -18,7 +18,7 @@ from ..devices.prepared import Prepared
 from ..devices.replay import Replay
 from ..errors import Unsupported
 from .chains import Chains
-from .lowering.forms import GRID_GROUP, Form, can_chain, lower
+from .lowering.forms import GRID_GROUP, Form, can_chain, lower, may_be_wide
 from .mailbox import MAILBOX_WORDS
 from .program import StateProgram
 from .state import State
@@ -124,7 +124,6 @@ class Launches:
     def bind(self, kind: str, roles: tuple[int, ...] = (0, 1, 2), **scalars: int) -> Prepared:
         """A launch of a form of its own, with other copies of the state in its roles."""
         form, kernel, groups = self._form(kind, False)
-        scalars["kkrounds"] = -(-self._program.items // (groups * math.prod(kernel.group)))  # only a link has it
         args = tuple(scalars[name] if name in scalars else self._argument(name, roles) for name in form.arguments)
         prepared: Prepared = kernel.prepare(groups, args, queue=self.queue)
         return prepared
@@ -155,14 +154,22 @@ class Launches:
         key = (kind, supervised)
         if key not in self._forms:
             self.require(kind)
+            program, condition = self._program, self._condition
             # A block is a grid of one group, which waits for no other.
             text = "grid" if kind == "block" else kind
-            form = lower(self._program, text, supervised=supervised, condition=self._condition)
-            lease = self._cache.get(form.source(self._device))
-            self._leases.append(lease)
-            kernel = lease.kernel(form.kernel.name)
-            self._forms[key] = form, kernel, self._groups(kind, kernel, supervised)
+            wide = kind == "link" and may_be_wide(program)
+            form, kernel = self._load(lower(program, text, supervised=supervised, condition=condition, wide=wide))
+            groups = self._groups(kind, kernel, supervised)
+            if wide and groups > kernel.resident_groups():
+                form, kernel = self._load(lower(program, text))
+                groups = self._groups(kind, kernel, supervised)
+            self._forms[key] = form, kernel, groups
         return self._forms[key]
+
+    def _load(self, form: Form) -> tuple[Form, Any]:
+        lease = self._cache.get(form.source(self._device))
+        self._leases.append(lease)
+        return form, lease.kernel(form.kernel.name)
 
     def _groups(self, kind: str, kernel: Any, supervised: bool) -> int:
         if kind in ("group", "block", "commit"):
@@ -178,8 +185,7 @@ class Launches:
                 raise Unsupported("cooperative", f"no group of {program.name} fits on {self._device.spec}")
             return int(min(wanted, most)) + supervised
         if kind == "link":
-            # Half of what the device holds: the groups of the next link are there when those of this one end.
-            return int(min(wanted, max(1, kernel.resident_groups() // 2)))
+            return int(wanted)
         most = _QUEUE_GROUPS if program.tasks else min(_MOST_GROUPS, self._device.capabilities.max_grid[0])
         return int(min(wanted, most))
 

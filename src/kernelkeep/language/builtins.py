@@ -185,16 +185,15 @@ def _table() -> dict[str, Spelling]:
 BUILTINS: dict[str, Spelling] = _table()
 
 
-SYSTEM = frozenset(("kk_clock", "kk_fence_handover", "kk_fence_system", "kk_pause"))
+SYSTEM = frozenset(("kk_clock", "kk_fence_system", "kk_pause"))
 
 
 def system_builtins() -> dict[str, Spelling]:
     """What only generated kernels call, for devices whose groups wait for each other and for the host.
 
-    kk_clock()           nanoseconds, the same for all groups
-    kk_fence_handover()  before a word that tells of what was written, and after it was read; cheaper than kk_fence()
-    kk_fence_system()    orders memory for the host, too
-    kk_pause()           gives others time in a loop that waits
+    kk_clock()         nanoseconds, the same for all groups
+    kk_fence_system()  orders memory for the host, too
+    kk_pause()         gives others time in a loop that waits
     """
     found = [Builtin(name, "fixed", 0, False, result=U8 if name == "kk_clock" else VOID) for name in sorted(SYSTEM)]
     return {one.name: Spelling(one) for one in found}

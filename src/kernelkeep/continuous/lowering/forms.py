@@ -23,13 +23,18 @@ from dataclasses import dataclass
 from ...programs.portable import Buffer, PortableKernel, Scalar, Target
 from ...programs.source import Source
 from ...words import Access
+from ..mailbox import Word
 from ..program import StateProgram
 from .functions import Functions
-from .kernel_text import COMMIT, KernelText
+from .kernel_text import KernelText
 from .outline import FIRST_GENERATED_LINE
 
 FORMS = ("step", "span", "group", "grid")
 GRID_GROUP = 1024  # work-items, at least
+_WIDE_ITEMS = (
+    1 << 17,
+    1 << 19,
+)  # no device holds more at once, and waves of large groups are slower than waves of small ones
 
 
 @dataclass(frozen=True)
@@ -46,13 +51,19 @@ class Form:
         return self.kernel.source(device)
 
 
-# The same for all programs: compiled once, it serves every run.
+_COMMIT_TEXT = f"""\
+kkcontrol[{Word.ITERATION:d}] += kk_uint(kkbudget);
+kkcontrol[{Word.CURRENT:d}] = kk_uint(1 - kkcurrent);
+kk_fence();
+kkcontrol[{Word.GENERATION:d}] += 1u;
+"""
+# The commit of a chain: its iterations are done, and nothing else runs. One kernel serves all programs.
 _COMMIT = Form(
     "commit",
     PortableKernel(
         "chain_commit",
         params=[Buffer("kkcontrol", "u4", "rw"), Scalar("kkcurrent", "i4"), Scalar("kkbudget", "i4")],
-        body=COMMIT,
+        body=_COMMIT_TEXT,
         group=1,
         first_line=FIRST_GENERATED_LINE,
     ),
@@ -60,8 +71,11 @@ _COMMIT = Form(
 )
 
 
-def lower(program: StateProgram, kind: str, *, supervised: bool = False, condition: str | None = None) -> Form:
-    """The kernel of one form. `condition` ends the run after the iteration in which it holds for any item."""
+def lower(
+    program: StateProgram, kind: str, *, supervised: bool = False, condition: str | None = None, wide: bool = False
+) -> Form:
+    """The kernel of one form. `condition` ends the run after the iteration in which it holds for any item; `wide`: with large
+    groups."""
     if kind == "commit":
         return _COMMIT
     roles = (0, 1) if kind in ("step", "copy", "link") else (0, 1, 2)
@@ -86,7 +100,7 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
     if kind == "copy":
         own = [f"size_{key}" for key in arrays]
     elif kind == "link":
-        own = ["items", "rounds", "after"]
+        own = ["items", "after"]
     elif program.tasks:
         own += ["capacity", "limit"] + (["deadline"] if kind == "step" else [])
     elif kind == "step":
@@ -98,11 +112,11 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
     parameters += [(f"kk{name}", Scalar(f"kk{name}", "i4")) for name in own]
     outline = (program, kind, supervised, condition)
     kernel = PortableKernel(
-        f"{program.name}_{kind}{'_supervised' if supervised else ''}",
+        f"{program.name}_{kind}{'_supervised' if supervised else '_wide' if wide else ''}",
         params=[parameter for _, parameter in parameters],
         body=KernelText(*outline).text(),
         # Groups that wait for each other should be few.
-        group=max(program.group, GRID_GROUP) if kind == "grid" else program.group,
+        group=max(program.group, GRID_GROUP) if kind == "grid" or wide else program.group,
         functions=Functions(*outline).text,
         first_line=FIRST_GENERATED_LINE,
     )
@@ -112,6 +126,11 @@ def lower(program: StateProgram, kind: str, *, supervised: bool = False, conditi
 def can_chain(program: StateProgram, steers: bool) -> bool:
     """Whether iterations may follow each other without a look at the control words, and without copies between them."""
     return not (program.tasks or program.keeps_whole or steers)
+
+
+def may_be_wide(program: StateProgram) -> bool:
+    """Whether a link may gain by large groups: to begin a thousand small ones takes longer than a small iteration."""
+    return _WIDE_ITEMS[0] <= program.items <= _WIDE_ITEMS[1] and program.group < GRID_GROUP
 
 
 def kernels_of(program: StateProgram, *, cooperative: bool) -> list[PortableKernel]:
@@ -129,4 +148,6 @@ def kernels_of(program: StateProgram, *, cooperative: bool) -> list[PortableKern
         forms += [lower(program, "grid", supervised=supervised) for supervised in (False, True)]
         if can_chain(program, program.steers):
             forms += [lower(program, "link"), lower(program, "commit")]
+            if may_be_wide(program):
+                forms.append(lower(program, "link", wide=True))
     return [form.kernel for form in forms]

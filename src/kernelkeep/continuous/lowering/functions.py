@@ -21,10 +21,10 @@ void kkmeet(uint* control, uint meeting, uint groups) {
   kk_barrier();
   if (groups > 1u) {
     if (kk_local_id(0) == 0) {
-      kk_fence_handover();
+      kk_fence();
       kk_atomic_add(control[$ARRIVED], 1u);
       while (kk_atomic_load(control[$ARRIVED]) < meeting * groups) { }
-      kk_fence_handover();
+      kk_fence();
     }
     kk_barrier();
   }

@@ -10,14 +10,6 @@ from collections.abc import Iterable
 from ..mailbox import NEVER, HostWord, Stopped, StopRequest, Word
 from .outline import Outline
 
-# The commit of a chain: the iterations before it are done, and nothing else runs.
-COMMIT = f"""\
-kkcontrol[{Word.ITERATION:d}] += kk_uint(kkbudget);
-kkcontrol[{Word.CURRENT:d}] = kk_uint(1 - kkcurrent);
-kk_fence();
-kkcontrol[{Word.GENERATION:d}] += 1u;
-"""
-
 
 class KernelText(Outline):
     """Writes the kernel text of one form."""
@@ -39,7 +31,9 @@ class KernelText(Outline):
             # The device copies, because only it knows whether the slice before this one was committed.
             return "\n".join([opening[0], *opening[3:5], *copies])
         if self.kind == "link":
-            return "\n".join([*opening[1:5], *self._link()])
+            # A work-item for each item: a loop takes time of its own. What the body does not use of the opening is not read.
+            step = "if (kkfirst < kkitems) { KK_STEP_01(kkfirst, kkbase + kkafter); }"
+            return "\n".join([*opening[1:3], opening[4], step])
         forms = {"step": self._step, "span": self._span, "group": self._many, "grid": self._many}
         return "\n".join([*opening, *forms[self.kind](), *self._commit()])
 
@@ -50,17 +44,6 @@ class KernelText(Outline):
             "int kkend = kkruns ? (kkupto < kkitems ? kkupto : kkitems) : 0;",
             "KK_UNROLL",
             "for (int kki = kkfrom + kkfirst; kki < kkend; kki += kkstride) { KK_STEP_01(kki, kkbase); }",
-        ]
-
-    def _link(self) -> list[str]:
-        # The number of rounds comes with the launch: to work it out takes a division. And nothing waits for a control word:
-        # what the body does not use of the opening is not read.
-        return [
-            "kk_unroll(1)",  # small code: it comes anew with each launch
-            "for (int kkround = 0; kkround < kkrounds; kkround++) {",
-            "int kki = kkfirst + kkround * kkstride;",
-            "if (kki < kkitems) { KK_STEP_01(kki, kkbase + kkafter); }",
-            "}",
         ]
 
     def _wave(self) -> list[str]:

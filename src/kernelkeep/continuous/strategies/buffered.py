@@ -27,6 +27,12 @@ class Buffered(Strategy):
         if self._size > 1:
             session.launches.require(session.launches.many)
 
+    def expect(self, seconds: float) -> None:
+        """An iteration was measured already: nothing is to be found out any more."""
+        self._fitting = int(_AHEAD_SECONDS / max(seconds, 1e-7))
+        self._ahead = max(1, min(self.options.ahead, self._fitting))
+        self._paced = True
+
     def advance(self, limit: int, until: float) -> int:
         session = self.session
         size = session.budget(self._size) if self._size > 1 else 1

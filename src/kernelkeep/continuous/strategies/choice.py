@@ -25,7 +25,7 @@ _LONG_SECONDS = 1e-3  # an iteration beside which a dispatch costs nothing
 _MARGIN = 0.9  # another strategy must win clearly: a near-tie keeps the simpler one
 _FEWEST = 200  # iterations that are worth measuring
 _FEWEST_FOR_ALL = 20_000  # iterations that are worth measuring everything
-_CHAIN = 64  # iterations; long enough that what comes once for each chain is little beside them
+_CHAIN = 128  # iterations, as *buffered* has them by default
 
 
 def choose(session: Session, options: RunOptions, limit: int) -> tuple[Strategy, str]:
@@ -69,6 +69,7 @@ def choose(session: Session, options: RunOptions, limit: int) -> tuple[Strategy,
     if thorough and session.launches.can("chain"):
         one = _seconds(session, partial(session.chain, _CHAIN), _CHAIN, trial)
         measured += f", {one * 1e6:.1f} µs in a chain of dispatches"
+        plain.expect(one)
     if many > one * _MARGIN:
         return plain, measured
     if options.deadline_seconds is not None:

@@ -26,10 +26,6 @@ _CLOCK = f"""{DEVICE} unsigned long long kk_clock() {{
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(nanoseconds));
     return nanoseconds;
 }}"""
-# __threadfence() also gives all fences of all groups one order, which costs several times as much.
-_FENCE_HANDOVER = f"""{DEVICE} void kk_fence_handover() {{
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
-}}"""
 _FROM_HALF = f"""{DEVICE} float kk_from_half(unsigned short bits) {{
     float x;
     asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
@@ -133,8 +129,6 @@ class CudaWriter(CudaValues):
         name = e.builtin.name
         if name == "kk_clock":
             return f"{self.helper(name, _CLOCK)}()", PRIMARY
-        if name == "kk_fence_handover":
-            return f"{self.helper(name, _FENCE_HANDOVER)}()", PRIMARY
         return {"kk_fence_system": "__threadfence_system()", "kk_pause": "__nanosleep(2000)"}[name], PRIMARY
 
     def function_call(self, e: BuiltinCall) -> Text:

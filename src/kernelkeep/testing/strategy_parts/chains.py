@@ -53,9 +53,9 @@ class ChainTests(StrategyPart):
             pytest.skip(f"{device.spec} takes launches one by one")
 
     @pytest.fixture
-    def session(self, device: Device, cache: ProgramCache) -> Iterator[Session]:
-        """Of a state with more items than a link has work-items."""
-        program = _mixing(300_000 if device.info.is_gpu else 5_000)
+    def session(self, cache: ProgramCache) -> Iterator[Session]:
+        """Of a state with more than one group."""
+        program = _mixing(5_000)
         opened = Session(cache, program, InitialState.of(program), RunOptions())
         yield opened
         opened.close()
@@ -117,6 +117,18 @@ class ChainTests(StrategyPart):
         assert list(shown) == [1000, 2000, 3000, 4000]
         for iteration, x in shown.items():
             np.testing.assert_array_equal(x, _expected(program, salts[:iteration]))
+
+    @pytest.mark.parametrize("items", [140_000, 300_000])
+    def test_links_of_large_and_of_small_groups_compute_the_same(self, cache: ProgramCache, items: int) -> None:
+        """What fits on the device in large groups has them."""
+        program = _mixing(items)
+        opened = Session(cache, program, InitialState.of(program), RunOptions())
+        try:
+            opened.chain(4)
+            opened.synchronize()
+            np.testing.assert_array_equal(opened.state.copy(0)["x"].numpy(), _expected(opened, [5] * 4))
+        finally:
+            opened.close()
 
     def test_auto_measures_chains_in_a_long_run(self, cache: ProgramCache) -> None:
         program = _mixing(60)

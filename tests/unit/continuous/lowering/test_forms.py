@@ -257,7 +257,7 @@ def test_groups_see_what_others_write(name: str, compile_for: Any) -> None:
     cached = cached_parameters(ptx)
     assert {access[at] for at in cached} <= {"r"}
     assert cached or name != "scramble", "what is only read is cached"
-    fence = r"\s+(// begin inline asm\s+)?(membar\.gl|fence\.\w+\.gpu);"
+    fence = r"\s+(membar\.gl|fence\.\w+\.gpu);"
     waiting = r"(\$\w+):\s+ld\.volatile\.global[^;]*;[^$]*setp\.[^;]*;\s+@%p\d+ bra\s+\1;" + fence
     assert re.search(waiting, ptx), "a loop that loads the word anew each time, and a fence behind it"
     assert re.search(r"(membar|fence\.\w+)\.sys", ptx), "what the host reads"

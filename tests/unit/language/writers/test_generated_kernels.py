@@ -22,7 +22,7 @@ void wait_for_all(uint* control, uint meeting, uint groups) {
     if (kk_local_id(0) == 0) {
         kk_atomic_add(control[3], 1u);
         while (kk_atomic_load(control[3]) < meeting * groups) { }
-        kk_fence_handover();
+        kk_fence();
     }
     kk_barrier();
 }
@@ -55,7 +55,7 @@ __device__ void wait_for_all(unsigned int* control, unsigned int meeting, unsign
         atomicAdd(&control[3], 1u);
         while (*(volatile unsigned int*)&control[3] < meeting * groups) {
         }
-        kk_fence_handover();
+        __threadfence();
     }
     __syncthreads();
 }
