@@ -122,7 +122,7 @@ def test_groups_share_a_tile_where_there_are_few_and_sums_are_long(
     assert text.grid({**problem(*sizes), **chosen}) == tiles * slices
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", ["half", "warps", "single"])  # tf32 is a part of single
 def test_the_texts_compile(name: str) -> None:
     from kernelkeep.devices.cuda import compiler, toolkit
 
