@@ -194,6 +194,7 @@ class Lanes:
     compute: Lane
     download: Lane
     shares_memory = False  # blocks are device memory, and filling one is the upload
+    computes_at_once = False  # inside the calls: when a batch was sent it is done, and nothing overlaps
     reuses_memory = True  # a batch gets memory that another one had, with anything in it
 
     def __init__(self, device: Device, timed: bool = True) -> None:

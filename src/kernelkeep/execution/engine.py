@@ -63,6 +63,11 @@ class Engine:
         self._ended = False
         live.add("executor", self, Engine.live_facts)
 
+    @property
+    def ahead(self) -> int:
+        """How many batches are best taken ahead of the result that somebody waits for."""
+        return 1 if self._depth == 1 or self._dispatcher.lanes.computes_at_once else self._depth + 1
+
     # --- taking batches
 
     def submit(self, work: Work, batch: Mapping[str, Any], *, relaxed: bool = False) -> BatchFuture:

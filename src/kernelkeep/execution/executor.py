@@ -171,7 +171,7 @@ class Executor:
     def _map(
         self, job: Work, batches: Iterator[Mapping[str, Any]], return_exceptions: bool, common: Mapping[str, Any]
     ) -> Generator[Any]:
-        ahead = self.depth + 1 if self.depth > 1 else 1
+        ahead = self._engine.ahead
         pending: deque[Future[Any]] = deque()
         problem: BaseException | None = None
         exhausted = False

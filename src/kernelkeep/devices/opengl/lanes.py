@@ -156,7 +156,7 @@ class OpenGLLanes(Lanes):
     device: OpenGLDevice
 
     def __init__(self, device: OpenGLDevice, timed: bool) -> None:
-        self.shares_memory = device.context.is_software
+        self.shares_memory = self.computes_at_once = device.context.is_software
         # Software OpenGL computes inside the calls, so the host's clock is as good as timestamps.
         super().__init__(device, timed and not self.shares_memory)
         with device.context.current():  # or taking the context would be measured too
