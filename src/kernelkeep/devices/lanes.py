@@ -151,6 +151,7 @@ class BoundBatch:
         self.launch = launch
         self.downloads = downloads
         self._shares_memory = lanes.shares_memory
+        self._computes_at_once = lanes.computes_at_once
         # The ends of upload and kernel: where nothing is moved, there is only one end.
         self.marked = not single or (lanes.timed and not lanes.shares_memory)
 
@@ -162,6 +163,10 @@ class BoundBatch:
         `origins` are the blocks or arrays of the uploads that have no block of their own, and `targets` those of the downloads.
         """
         upload, compute, download = self.lanes
+        if self._computes_at_once:
+            self.launch()
+            marks.append(compute.mark())
+            return
         given, taken = iter(origins), iter(targets)
         with compute.device.exclusive():
             for one in self.uploads:
@@ -194,7 +199,9 @@ class Lanes:
     compute: Lane
     download: Lane
     shares_memory = False  # blocks are device memory, and filling one is the upload
-    computes_at_once = False  # inside the calls: when a batch was sent it is done, and nothing overlaps
+    computes_at_once = (
+        False  # on the blocks and inside the calls: when a batch was sent it is done, and nothing overlaps
+    )
     reuses_memory = True  # a batch gets memory that another one had, with anything in it
 
     def __init__(self, device: Device, timed: bool = True) -> None:

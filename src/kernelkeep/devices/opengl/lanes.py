@@ -70,9 +70,7 @@ class SoftwareMark(Mark):
     """A point that has passed: software OpenGL computes inside the calls, so nothing is gained by looking again later."""
 
     def __init__(self, device: OpenGLDevice) -> None:
-        with device.context.current() as gl:
-            device.submit_waiting(gl)
-            gl.glFinish()
+        device.synchronize()
         self.seen = time.perf_counter()
 
     @property
