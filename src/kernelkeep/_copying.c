@@ -1,14 +1,15 @@
 /* Copies large host arrays with several threads.
  *
- *     copy(target, origin, helpers)     to the beginning of the target; the two do not overlap
+ *     copy(target, origin, helpers, streaming)     to the beginning of the target; the two do not overlap
  *
  * The calling thread begins at once and takes piece after piece; threads that wake up meanwhile take pieces too. So a helper that
  * is late, because the machine is busy, delays nothing. The interpreter's lock is released, and no helper ever needs it.
  *
+ * With `streaming` the target is written past the caches: right for memory that a device reads next and the host does not. Alone such
+ * a copy is slower; in a stream of batches to an H200, which reads the memory meanwhile, it took 0.27 ms instead of 0.41 ms.
+ *
  * The helpers are threads of the process, made when they are first needed, and sleep when there is nothing to do. They take no
  * signals. A forked child has none of them and makes its own. A second copy at the same time is made by its caller alone.
- *
- * Stores past the caches (AVX, non-temporal) were slower with any number of threads, by a third on an Intel Xeon.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -21,6 +22,9 @@
 #if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
 #error "only for 64-bit Linux on x86 and ARM"
 #endif
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #define MOST_HELPERS 31
 #define PIECE ((size_t)128 << 10)
@@ -29,6 +33,7 @@ static struct {
     char *target;
     const char *origin;
     size_t nbytes;
+    int streaming;
     int helpers;         /* that may take part */
     int entered;         /* that did */
     int active;          /* that still do */
@@ -43,6 +48,48 @@ static pthread_cond_t finished = PTHREAD_COND_INITIALIZER;
 static unsigned long jobs; /* that have begun */
 static int threads;       /* that were made in this process */
 
+/* --- copying a piece */
+
+#if defined(__x86_64__)
+__attribute__((target("avx"))) static void
+stream_piece(char *target, const char *origin, size_t nbytes)
+{
+    size_t head = -(uintptr_t)target & 63;
+    if (head > nbytes)
+        head = nbytes;
+    memcpy(target, origin, head);
+    size_t at = head;
+    for (; at + 128 <= nbytes; at += 128) {
+        _mm_prefetch(origin + at + 1024, _MM_HINT_NTA);
+        _mm_prefetch(origin + at + 1088, _MM_HINT_NTA);
+        const __m256i a = _mm256_loadu_si256((const __m256i *)(origin + at));
+        const __m256i b = _mm256_loadu_si256((const __m256i *)(origin + at + 32));
+        const __m256i c = _mm256_loadu_si256((const __m256i *)(origin + at + 64));
+        const __m256i d = _mm256_loadu_si256((const __m256i *)(origin + at + 96));
+        _mm256_stream_si256((__m256i *)(target + at), a);
+        _mm256_stream_si256((__m256i *)(target + at + 32), b);
+        _mm256_stream_si256((__m256i *)(target + at + 64), c);
+        _mm256_stream_si256((__m256i *)(target + at + 96), d);
+    }
+    memcpy(target + at, origin + at, nbytes - at);
+    _mm_sfence(); /* the device may be told to read it next */
+}
+#endif
+
+static int can_stream;
+
+static void
+copy_piece(char *target, const char *origin, size_t nbytes, int streaming)
+{
+#if defined(__x86_64__)
+    if (streaming && can_stream) {
+        stream_piece(target, origin, nbytes);
+        return;
+    }
+#endif
+    memcpy(target, origin, nbytes);
+}
+
 /* Take pieces until none is left. Only while the job is open, or for a helper that has entered. */
 static void
 copy_pieces(void)
@@ -52,7 +99,7 @@ copy_pieces(void)
         if (at >= job.nbytes)
             return;
         const size_t rest = job.nbytes - at;
-        memcpy(job.target + at, job.origin + at, rest < PIECE ? rest : PIECE);
+        copy_piece(job.target + at, job.origin + at, rest < PIECE ? rest : PIECE, job.streaming);
     }
 }
 
@@ -116,10 +163,10 @@ forget_helpers(void) /* in a forked child */
 }
 
 static void
-copy_together(char *target, const char *origin, size_t nbytes, int helpers)
+copy_together(char *target, const char *origin, size_t nbytes, int helpers, int streaming)
 {
     if (helpers < 1 || nbytes <= PIECE || pthread_mutex_trylock(&copying)) {
-        memcpy(target, origin, nbytes);
+        copy_piece(target, origin, nbytes, streaming);
         return;
     }
     make_helpers(helpers);
@@ -127,6 +174,7 @@ copy_together(char *target, const char *origin, size_t nbytes, int helpers)
     job.target = target;
     job.origin = origin;
     job.nbytes = nbytes;
+    job.streaming = streaming;
     job.helpers = helpers;
     job.entered = 0;
     job.open = 1;
@@ -149,8 +197,8 @@ static PyObject *
 copy(PyObject *Py_UNUSED(self), PyObject *args)
 {
     Py_buffer target, origin;
-    int helpers;
-    if (!PyArg_ParseTuple(args, "w*y*i", &target, &origin, &helpers))
+    int helpers, streaming;
+    if (!PyArg_ParseTuple(args, "w*y*ip", &target, &origin, &helpers, &streaming))
         return NULL;
     if (target.len < origin.len || helpers < 0 || helpers > MOST_HELPERS) {
         if (target.len < origin.len)
@@ -165,7 +213,7 @@ copy(PyObject *Py_UNUSED(self), PyObject *args)
         memcpy(target.buf, origin.buf, (size_t)origin.len);
     else {
         Py_BEGIN_ALLOW_THREADS
-        copy_together(target.buf, origin.buf, (size_t)origin.len, helpers);
+        copy_together(target.buf, origin.buf, (size_t)origin.len, helpers, streaming);
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&target);
@@ -174,7 +222,7 @@ copy(PyObject *Py_UNUSED(self), PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"copy", copy, METH_VARARGS, "copy(target, origin, helpers): copy a buffer to the beginning of another."},
+    {"copy", copy, METH_VARARGS, "copy(target, origin, helpers, streaming): copy a buffer to the beginning of another."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -192,6 +240,9 @@ PyInit__copying(void)
     PyObject *made = PyModule_Create(&module);
     if (made == NULL)
         return NULL;
+#if defined(__x86_64__)
+    can_stream = __builtin_cpu_supports("avx");
+#endif
     pthread_atfork(NULL, NULL, forget_helpers);
 #ifdef Py_GIL_DISABLED
     PyUnstable_Module_SetGIL(made, Py_MOD_GIL_NOT_USED);

@@ -43,7 +43,7 @@ class Buffers:
     def fill(self, block: Block, host: np.ndarray[Any, Any]) -> None:
         """Copy a host array to a block."""
         if host.nbytes:
-            self.copier.copy(block.host, host)
+            self.copier.copy(block.host, host, streaming=not self.lanes.shares_memory)
 
     def place(self, submission: Submission) -> dict[int, Any]:
         """Device memory for a batch: handles by their cells."""

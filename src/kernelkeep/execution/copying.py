@@ -39,11 +39,12 @@ class Copier:
         self._pieces: SimpleQueue[_Piece | None] | None = None
         self._starting = threading.Lock()
 
-    def copy(self, block: np.ndarray[Any, Any], host: np.ndarray[Any, Any]) -> None:
-        """Copy an array to the beginning of a block of bytes."""
+    def copy(self, block: np.ndarray[Any, Any], host: np.ndarray[Any, Any], *, streaming: bool = False) -> None:
+        """Copy an array to the beginning of a block of bytes; `streaming` where only a device reads them next."""
         nbytes = host.nbytes
         if self._native is not None and host.flags.c_contiguous and host.dtype.kind in _PLAIN_KINDS:
-            self._native(block, host, self.helpers if nbytes >= _PIECE else 0)
+            large = nbytes >= _PIECE
+            self._native(block, host, self.helpers if large else 0, streaming and large)
             return
         self._copy_arrays(block[:nbytes].view(host.dtype).reshape(host.shape), host)
 
@@ -54,7 +55,7 @@ class Copier:
             return
         if self._native is not None and host.dtype.kind in _PLAIN_KINDS:
             origin = block if block.nbytes == nbytes else block[:nbytes]
-            self._native(host, origin, self.helpers if nbytes >= _PIECE else 0)
+            self._native(host, origin, self.helpers if nbytes >= _PIECE else 0, False)
             return
         self._copy_arrays(host, block[:nbytes].view(host.dtype).reshape(host.shape))
 
@@ -99,7 +100,7 @@ class Copier:
             self._pieces = None
 
 
-def _native_copy() -> Callable[[Any, Any, int], None] | None:
+def _native_copy() -> Callable[[Any, Any, int, bool], None] | None:
     """The function in C, or None where that was not built."""
     if not settings.native():
         return None

@@ -27,11 +27,12 @@ def copier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.mark.parametrize("nbytes", [1, 63, 4096, 131_072, 131_073, 1 << 20, 3_000_001, 9_999_999])
-def test_every_byte_arrives_and_none_beyond(copier: Copier, nbytes: int) -> None:
+@pytest.mark.parametrize("streaming", [False, True])
+def test_every_byte_arrives_and_none_beyond(copier: Copier, nbytes: int, streaming: bool) -> None:
     host = np.random.default_rng(nbytes).integers(1, 256, nbytes, "u1")
     for shift in (0, 1, 37):
         room = np.zeros(nbytes + 128, "u1")
-        copier.copy(room[shift:], host)
+        copier.copy(room[shift:], host, streaming=streaming)
         np.testing.assert_array_equal(room[shift : shift + nbytes], host)
         assert not room[:shift].any() and not room[shift + nbytes :].any()
         back = np.empty(nbytes, "u1")
@@ -48,7 +49,7 @@ def test_arrays_of_every_kind(copier: Copier, kind: str) -> None:
         "dates": numbers.astype("i8").view("M8[s]"), "bool": numbers > 500,
     }[kind]  # fmt: skip
     block = np.zeros(host.nbytes + 64, "u1")
-    copier.copy(block, host)
+    copier.copy(block, host, streaming=True)
     expected = np.ascontiguousarray(host)
     assert block[: host.nbytes].tobytes() == expected.tobytes()
     back = np.empty(host.shape, host.dtype)
@@ -59,11 +60,11 @@ def test_arrays_of_every_kind(copier: Copier, kind: str) -> None:
 def test_a_block_that_is_too_small_is_refused() -> None:
     copying = pytest.importorskip("kernelkeep._copying")
     with pytest.raises(ValueError, match="origin must have at most 10 bytes"):
-        copying.copy(np.zeros(10, "u1"), np.zeros(11, "u1"), 0)
+        copying.copy(np.zeros(10, "u1"), np.zeros(11, "u1"), 0, False)
     with pytest.raises(ValueError, match="helpers must be between 0 and"):
-        copying.copy(np.zeros(10, "u1"), np.zeros(10, "u1"), 1000)
+        copying.copy(np.zeros(10, "u1"), np.zeros(10, "u1"), 1000, False)
     with pytest.raises(TypeError):
-        copying.copy(b"read-only", np.zeros(9, "u1"), 0)
+        copying.copy(b"read-only", np.zeros(9, "u1"), 0, False)
 
 
 _FORKING = """
@@ -75,7 +76,7 @@ def copied():
     target = np.zeros_like(host)
     for _ in range(20):
         target[:] = 0
-        _copying.copy(target, host, 3)
+        _copying.copy(target, host, 3, True)
         assert (target == host).all()
 threads = [threading.Thread(target=copied) for _ in range(3)]  # one of them has the helpers, the others copy alone
 for thread in threads: thread.start()

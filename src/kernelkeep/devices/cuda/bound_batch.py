@@ -21,11 +21,11 @@ _MOST_CALLS = 16  # in `_calls.c`
 class _KeptMark(CudaMark):
     """A mark whose event is recorded again for each batch, by the batch itself."""
 
-    def __init__(self, lanes: CudaLanes, *, timed: bool) -> None:
+    def __init__(self, lanes: CudaLanes) -> None:
         self._device = lanes.device
-        self._events = self._device.timing_events if timed else self._device.events
+        self._events = self._device.timing_events if lanes.timed else self._device.events
         self.anchor = lanes.anchor
-        self.event = self.timing = self._events.take()
+        self.event = self._events.take()
 
 
 class NativeBatch(BoundBatch):
@@ -46,7 +46,7 @@ class NativeBatch(BoundBatch):
         self._lanes = lanes
         self._device = lanes.device
         up, compute, down = (int(lane.queue.cu_stream) for lane in self.lanes)  # type: ignore[union-attr]
-        self._marks = [_KeptMark(lanes, timed=lanes.timed) for _ in range(3 if self.marked else 1)]
+        self._marks = [_KeptMark(lanes) for _ in range(3 if self.marked else 1)]
         to_device, to_host = addresses["cuMemcpyHtoDAsync_v2"], addresses["cuMemcpyDtoHAsync_v2"]
         record, wait = addresses["cuEventRecord"], addresses["cuStreamWaitEvent"]
         before: list[_Call] = [(to_device, (int(one.handle), _address(one), one.nbytes, up)) for one in uploads]
@@ -62,23 +62,11 @@ class NativeBatch(BoundBatch):
         # What is told at each call: the number of the call in C.
         first = len(after) - len(downloads)
         after.append((record, (int(self._marks[-1].event), down)))
-        if lanes.timed and not single and lanes.times_beside:
-            self._time_beside(after, record, wait)
         self._origins = [index for index, one in enumerate(uploads) if one.block is None]
         self._targets = [first + index for index, one in enumerate(downloads) if one.block is None]
         self._before, self._after = calls(), calls()
         self._before.bind_calls(tuple(before))
         self._after.bind_calls(tuple(after))
-
-    def _time_beside(self, after: list[_Call], record: int, wait: int) -> None:
-        """Have another stream note the time of the last mark: an event with a time holds the next download up a little."""
-        last = _KeptMark(self._lanes, timed=False)
-        self._timing = self._marks[-1]  # keeps its event
-        last.timing, clock = self._timing.event, int(self._lanes.clock.cu_stream)
-        self._marks[-1] = last
-        stream = after[-1][1][1]
-        after[-1] = (record, (int(last.event), stream))
-        after += [(wait, (clock, int(last.event), 0)), (record, (int(last.timing), clock))]
 
     def __call__(
         self, marks: list[Any], held: list[Any], origins: Sequence[Any] = (), targets: Sequence[Block] = ()
@@ -127,4 +115,4 @@ def _address(transfer: Transfer) -> int:
 
 def fits(transfers: Sequence[Transfer]) -> bool:
     """Whether so many copies can be bound."""
-    return len(transfers) <= _MOST_CALLS - 5
+    return len(transfers) <= _MOST_CALLS - 3

@@ -25,7 +25,7 @@ class CudaMark(CudaFence, Mark):
         device = self._device = lanes.device
         self._events = device.timing_events if lanes.timed else device.events
         self.anchor = lanes.anchor
-        self.event = self.timing = self._events.take()
+        self.event = self._events.take()
         if device.record(self.event, stream)[0] is not device.success:  # without `call` first: a mark is made often
             device.call(device.record, self.event, stream)
 
@@ -81,7 +81,6 @@ class CudaLanes(Lanes):
     """Three streams, and an anchor that translates times of events to the host's clock."""
 
     device: CudaDevice
-    times_beside = False
 
     def __init__(self, device: CudaDevice, timed: bool) -> None:
         driver = device.driver
@@ -114,10 +113,9 @@ class CudaLanes(Lanes):
         elapsed, success, times = self.elapsed, self.device.success, []
         for mark in marks:
             event, seconds = mark.anchor
-            status, milliseconds = elapsed(event, mark.timing)
+            status, milliseconds = elapsed(event, mark.event)
             if status is not success:
-                self.device.call(self.device.driver.cuEventSynchronize, mark.timing)  # the stream of the clock is late
-                milliseconds = self.device.call(elapsed, event, mark.timing)
+                milliseconds = self.device.call(elapsed, event, mark.event)
             times.append(seconds + milliseconds * 1e-3)
         if time.perf_counter() - self.anchor[1] > _ANCHOR_SECONDS:
             self.anchor = self._new_anchor()
