@@ -29,7 +29,7 @@ MODELLED = tuple(_TEMPLATES)  # the kinds of templates that the model knows
 _PROCESSORS = 64  # where the driver does not say
 _CACHED_BYTES = 32e6  # what stays in the device's cache from launch to launch
 _CACHE_SPEED, _MEMORY_SPEED = 6.0e6, 4.0e6  # bytes a microsecond
-_OVERLAP = 3
+OVERLAP = 3
 
 
 class Times(NamedTuple):
@@ -57,14 +57,14 @@ class GemmModel:
         self._kind = kind
 
     def milliseconds(self, device: Device, problem: Mapping[str, Any], variant: Mapping[str, Any]) -> float | None:
-        cost = _costs(self._kind).get(_key(variant))
+        cost = costs(self._kind).get(_key(variant))
         return None if cost is None else estimate(self._kind, cost, problem, _processors(device)) * 1e-3
 
     def best(self, device: Device, problem: Mapping[str, Any]) -> Mapping[str, Any] | None:
         template, limits, processors = _TEMPLATES[self._kind], device.capabilities, _processors(device)
         found = [
             (estimate(self._kind, cost, problem, processors), place, cost.variant)
-            for place, cost in enumerate(_costs(self._kind).values())
+            for place, cost in enumerate(costs(self._kind).values())
             if suits(self._kind, cost.variant, problem["m"], problem["n"])
             and template.shared_bytes(cost.variant) <= limits.shared_bytes
             and template.group(cost.variant) <= limits.max_group_items
@@ -85,7 +85,7 @@ def estimate(kind: str, cost: Cost, problem: Mapping[str, Any], processors: int)
 
 def together(*times: float) -> float:
     """What several parts of a kernel take that overlap, if not quite."""
-    return float(sum(time**_OVERLAP for time in times) ** (1 / _OVERLAP))
+    return float(sum(time**OVERLAP for time in times) ** (1 / OVERLAP))
 
 
 def memory_times(kind: str, variant: Mapping[str, int], m: int, n: int, k: int) -> tuple[float, float]:
@@ -134,6 +134,11 @@ def steps(kind: str, variant: Mapping[str, int], k: int) -> int:
     return ceil(k / (variant["STEP"] * (variant["ITEMS"] // variant["LANES"])))
 
 
+def template(kind: str) -> Any:
+    """The module that describes a kind."""
+    return _TEMPLATES[kind]
+
+
 def _processors(device: Device) -> int:
     return device.count_processors() or _PROCESSORS
 
@@ -143,7 +148,7 @@ def _key(variant: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 @lru_cache
-def _costs(kind: str) -> dict[tuple[Any, ...], Cost]:
+def costs(kind: str) -> dict[tuple[Any, ...], Cost]:
     """The variants of a template by their values."""
     found = {}
     for line in (files(__package__) / "costs.jsonl").read_text().splitlines():
