@@ -382,7 +382,7 @@ class KernelTests:
         count = 12 if device.info.is_gpu else 8
         a, b = numbers(1, 70, 52), numbers(2, 52, 90)
         problem = {"m": 70, "n": 90, "k": 52}
-        for kind in dict.fromkeys((template_kind(device), "sliced")):
+        for kind in dict.fromkeys((*GEMM.kinds_on(device), "sliced")):
             tried = count if kind == template_kind(device) else 4
             for _ in self.pinned(cache, GEMM.tuned(kind, device.capabilities.shared_bytes), problem, tried):
                 check_gemm(gemm(cache, a, b), a, b)
@@ -434,8 +434,7 @@ class KernelTests:
                     else:
                         check_conv2d(conv2d(cache, x, w, **options), x, w)
 
-                also = templates.also if template_kind(device) == "tiled" else ()
-                for kind in dict.fromkeys((template_kind(device), *also, "plain")):
+                for kind in dict.fromkeys((*templates.kinds_on(device), "plain")):
                     compute()
                     tuned = templates.tuned(kind, device.capabilities.shared_bytes)
                     values = tuned.definition.template.values(problem)

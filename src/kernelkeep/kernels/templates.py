@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ..variants.time_model import TimeModel
 
 
+_DOUBT = 1.1
+
+
 def template_kind(device: Device) -> str:
     """Which kind of template a device runs."""
     if device.info.is_gpu:
@@ -48,8 +51,9 @@ class KernelTemplates:
     scalars: Mapping[str, Any] = field(default_factory=dict)
     check_scalars: Mapping[str, Any] = field(default_factory=dict)
     derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda problem: {}
-    # For GPUs: templates beside *tiled* that suit other problems, and what estimates the times of each one's variants.
-    also: tuple[str, ...] = ()
+    # For GPUs: templates beside *tiled* that suit other problems, each with the capability it needs ("" for none), and what
+    # estimates the times of each one's variants.
+    also: Mapping[str, str] = field(default_factory=dict)
     model: Callable[[str], TimeModel | None] = lambda kind: None
     inputs: Any = None
     module_of: Callable[[str], Any] | None = None  # what describes a kind of template; by default a module of `package`
@@ -112,10 +116,13 @@ class KernelTemplates:
 
     def _kinds(self, device: Device, problem: Mapping[str, Any] | None) -> tuple[str, ...]:
         chosen = () if self.kinds is None else self.kinds(device, problem)
-        if chosen:
-            return chosen
-        kind = template_kind(device)
-        return (kind, *self.also) if kind == "tiled" else (kind,)
+        return chosen or self.kinds_on(device)
+
+    def kinds_on(self, device: Device) -> tuple[str, ...]:
+        """The device's own kinds of templates."""
+        kind, has = template_kind(device), device.capabilities
+        also = [other for other, needs in self.also.items() if not needs or getattr(has, needs)]
+        return (kind, *also) if kind == "tiled" else (kind,)
 
     def tuned(self, kind: str, max_shared_bytes: int) -> Tuned:
         """The tuned kernel of one kind of template, without the variants that need more shared memory."""
@@ -168,12 +175,16 @@ class KernelTemplates:
 
 
 def _expected(device: Device, call: Call, tuned: Tuned) -> float:
-    """How long a call takes, as far as that is known; a pinned variant comes before all others."""
-    if call.selection.basis == "pinned":
+    """How long a call takes, as far as that is known; a pinned variant comes before all others.
+
+    The shortest of several estimates is likely to be one that is too short, so that measurements have an advantage.
+    """
+    chosen = call.selection
+    if chosen.basis == "pinned":
         return -1.0
-    if call.selection.expected_ms is not None:
-        return call.selection.expected_ms
-    return _estimate(device, tuned, call.problem)
+    if chosen.expected_ms is not None:
+        return chosen.expected_ms if chosen.distance == 0 else chosen.expected_ms * _DOUBT
+    return _estimate(device, tuned, call.problem) * _DOUBT
 
 
 def _estimate(device: Device, tuned: Tuned, problem: Mapping[str, Any]) -> float:

@@ -16,15 +16,15 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
-from math import ceil
+from math import ceil, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import sliced, tiled
+from . import sliced, split, tiled
 
 if TYPE_CHECKING:
     from ...devices.base import Device
 
-_TEMPLATES: dict[str, Any] = {"tiled": tiled, "sliced": sliced}
+_TEMPLATES: dict[str, Any] = {"tiled": tiled, "sliced": sliced, "split": split}
 MODELLED = tuple(_TEMPLATES)  # the kinds of templates that the model knows
 _PROCESSORS = 64  # where the driver does not say
 _CACHED_BYTES = 32e6  # what stays in the device's cache from launch to launch
@@ -77,8 +77,7 @@ def estimate(kind: str, cost: Cost, problem: Mapping[str, Any], processors: int)
     m, n, k = problem["m"], problem["n"], problem["k"]
     uneven = (n % 4 != 0) + (k % 4 != 0)
     times = ([cost.even], [cost.even, cost.odd], [cost.odd])[uneven]
-    across, down = _TEMPLATES[kind].grid({"m": m, "n": n, "k": k, **cost.variant})
-    each = ceil(across * down / processors)
+    each = ceil(prod(_TEMPLATES[kind].grid({"m": m, "n": n, "k": k, **cost.variant})) / processors)
     took = [took_by(one, cost.resident, steps(kind, cost.variant, k), each) for one in times]
     return together(sum(took) / len(took), *memory_times(kind, cost.variant, m, n, k))
 
@@ -104,6 +103,8 @@ def suits(kind: str, variant: Mapping[str, int], m: int, n: int) -> bool:
     """Whether a variant may be the best for such a C at all; the others were not measured on one like it."""
     rows, columns = block(kind, variant)
     groups = ceil(m / rows) * ceil(n / columns)
+    if kind == "split":
+        return rows < 2 * m and columns < 2 * n
     if kind == "tiled":
         wasted = (rows > 16 and rows >= 4 * m) or (columns > 16 and columns >= 4 * n)
         return not wasted and not (rows * columns >= 4096 and groups < 8)
@@ -115,7 +116,7 @@ def suits(kind: str, variant: Mapping[str, int], m: int, n: int) -> bool:
 
 def block(kind: str, variant: Mapping[str, int]) -> tuple[int, int]:
     """The rows and columns of C that a group computes."""
-    if kind == "tiled":
+    if kind != "sliced":
         return variant["BLOCK_M"], variant["BLOCK_N"]
     return variant["ROWS"], variant["LANES"] * variant["COLS"]
 
@@ -129,8 +130,8 @@ def took_by(times: Times, resident: int, count: int, each: int) -> float:
 
 def steps(kind: str, variant: Mapping[str, int], k: int) -> int:
     """How many steps a group takes along k."""
-    if kind == "tiled":
-        return ceil(k / variant["DEPTH"])
+    if kind != "sliced":
+        return ceil(ceil(k / variant["DEPTH"]) / variant.get("SPLIT", 1))
     return ceil(k / (variant["STEP"] * (variant["ITEMS"] // variant["LANES"])))
 
 
