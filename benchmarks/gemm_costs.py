@@ -168,19 +168,17 @@ def figures(samples: Sequence[Sample], best: Mapping[tuple[int, int, int], float
     logs = np.log([one.us for one in samples])
     weights = np.array([min(1.0, max(0.15, best[one.shape] / one.us)) ** 2 for one in samples])
     start, anchor = np.log(STARTS[0]), 3e-3 if len(samples) < 5 else 1e-4
+    counts, rest_of_it = np.array(steps, float), np.array(memory)
+    whole, rest = np.divmod(np.array(each), resident)
 
     def loss(x: Vector) -> float:
-        times = cost.Times(*np.exp(x))
-        took = [cost.took_by(times, resident, count, groups) for count, groups in zip(steps, each, strict=True)]
-        off = (
-            np.log([cost.together(one, rest ** (1 / cost.OVERLAP)) for one, rest in zip(took, memory, strict=True)])
-            - logs
-        )
+        launch, step, work, batch = np.exp(x)  # as `cost.took_by`, for all samples at once
+        stepping = whole * max(step, work * resident) + (rest > 0) * np.maximum(step, work * rest)
+        took = launch + counts * stepping + batch * (whole + (rest > 0) - 1)
+        off = np.log((took**cost.OVERLAP + rest_of_it) ** (1 / cost.OVERLAP)) - logs
         size = np.abs(off)
-        return float(
-            (weights * np.where(size < 0.15, off * off, 0.3 * size - 0.0225)).sum() / weights.sum()
-            + anchor * ((x - start) ** 2).sum()
-        )
+        near = np.where(size < 0.15, off * off, 0.3 * size - 0.0225)
+        return float((weights * near).sum() / weights.sum() + anchor * ((x - start) ** 2).sum())
 
     found = min((simplex(loss, np.log(one)) for one in STARTS), key=loss)
     return cost.Times(*(float(f"{value:.4g}") for value in np.exp(found)))
