@@ -51,9 +51,8 @@ class KernelTemplates:
     scalars: Mapping[str, Any] = field(default_factory=dict)
     check_scalars: Mapping[str, Any] = field(default_factory=dict)
     derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda problem: {}
-    # For GPUs: templates beside *tiled* that suit other problems, each with the capability it needs ("" for none), and what
-    # estimates the times of each one's variants.
-    also: Mapping[str, str] = field(default_factory=dict)
+    # For GPUs: templates beside *tiled* that suit other problems, and what estimates the times of each one's variants.
+    also: tuple[str, ...] = ()
     model: Callable[[str], TimeModel | None] = lambda kind: None
     inputs: Any = None
     module_of: Callable[[str], Any] | None = None  # what describes a kind of template; by default a module of `package`
@@ -120,9 +119,8 @@ class KernelTemplates:
 
     def kinds_on(self, device: Device) -> tuple[str, ...]:
         """The device's own kinds of templates."""
-        kind, has = template_kind(device), device.capabilities
-        also = [other for other, needs in self.also.items() if not needs or getattr(has, needs)]
-        return (kind, *also) if kind == "tiled" else (kind,)
+        kind = template_kind(device)
+        return (kind, *self.also) if kind == "tiled" else (kind,)
 
     def tuned(self, kind: str, max_shared_bytes: int) -> Tuned:
         """The tuned kernel of one kind of template, without the variants that need more shared memory."""

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kernelkeep.devices.base import Capabilities
-from kernelkeep.kernels.gemm import sliced, split, tiled
+from kernelkeep.kernels.gemm import sliced, tiled
 from kernelkeep.kernels.gemm.cost import MODELLED, GemmModel, suits
 
-TEMPLATES: dict[str, Any] = {"tiled": tiled, "sliced": sliced, "split": split}
+TEMPLATES: dict[str, Any] = {"tiled": tiled, "sliced": sliced}
 
 
 def gpu(processors: int = 132, shared_bytes: int = 227 << 10, items: int = 1024) -> Any:

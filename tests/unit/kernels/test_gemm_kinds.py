@@ -64,6 +64,7 @@ def test_halves_use_tensor_cores_where_rows_allow_it(
         ((1024, 1030, 1024), None, None),
         ((64, 4096, 4096), "tensor", "tensor"),
         ((16, 4096, 4096), None, None),  # few rows
+        ((4096, 16, 4096), None, None),  # few columns
         ((512, 384, 2048), None, None),  # few tiles
         ((64, 64, 64), None, None),
     ],

@@ -19,12 +19,12 @@ from importlib.resources import files
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import sliced, split, tiled
+from . import sliced, tiled
 
 if TYPE_CHECKING:
     from ...devices.base import Device
 
-_TEMPLATES: dict[str, Any] = {"tiled": tiled, "sliced": sliced, "split": split}
+_TEMPLATES: dict[str, Any] = {"tiled": tiled, "sliced": sliced}
 MODELLED = tuple(_TEMPLATES)  # the kinds of templates that the model knows
 _PROCESSORS = 64  # where the driver does not say
 _CACHED_BYTES = 32e6  # what stays in the device's cache from launch to launch
@@ -103,8 +103,6 @@ def suits(kind: str, variant: Mapping[str, int], m: int, n: int) -> bool:
     """Whether a variant may be the best for such a C at all; the others were not measured on one like it."""
     rows, columns = block(kind, variant)
     groups = ceil(m / rows) * ceil(n / columns)
-    if kind == "split":
-        return rows < 2 * m and columns < 2 * n
     if kind == "tiled":
         wasted = (rows > 16 and rows >= 4 * m) or (columns > 16 and columns >= 4 * n)
         return not wasted and not (rows * columns >= 4096 and groups < 8)
@@ -116,7 +114,7 @@ def suits(kind: str, variant: Mapping[str, int], m: int, n: int) -> bool:
 
 def block(kind: str, variant: Mapping[str, int]) -> tuple[int, int]:
     """The rows and columns of C that a group computes."""
-    if kind != "sliced":
+    if kind == "tiled":
         return variant["BLOCK_M"], variant["BLOCK_N"]
     return variant["ROWS"], variant["LANES"] * variant["COLS"]
 
@@ -130,8 +128,8 @@ def took_by(times: Times, resident: int, count: int, each: int) -> float:
 
 def steps(kind: str, variant: Mapping[str, int], k: int) -> int:
     """How many steps a group takes along k."""
-    if kind != "sliced":
-        return ceil(ceil(k / variant["DEPTH"]) / variant.get("SPLIT", 1))
+    if kind == "tiled":
+        return ceil(k / variant["DEPTH"])
     return ceil(k / (variant["STEP"] * (variant["ITEMS"] // variant["LANES"])))
 
 

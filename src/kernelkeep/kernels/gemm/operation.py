@@ -38,7 +38,7 @@ GEMM = KernelTemplates(
     example={"m": 4, "n": 4, "k": 4},
     module_of=float32_template,
     kinds=float32_kinds,
-    also={"sliced": "", "split": "tile_products"},
+    also=("sliced",),
     model=_model,
 )
 

@@ -32,6 +32,13 @@ def test_portable_kernels_wait_before_they_touch_memory(architecture: str) -> No
     assert WAITS_FIRST in compiled(SUM.source("cuda"), architecture).numbers
 
 
+def test_kernels_with_shared_memory_let_the_next_one_start_at_their_end() -> None:
+    plain = kk.PortableKernel("fill", params=[kk.Buffer("y", "f4", "w")], body="y[kk_global_id(0)] = 1.0f;")
+    assert "launch_dependents" in with_early_start(plain.source("cuda").text, "sm_90")
+    shared = with_early_start(SUM.source("cuda").text, "sm_90")
+    assert WAIT in shared and "launch_dependents" not in shared
+
+
 def test_older_architectures_have_no_such_instruction() -> None:
     text = SUM.source("cuda").text
     assert with_early_start(text, "sm_80") == text
