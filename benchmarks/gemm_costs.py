@@ -53,7 +53,8 @@ class Sample(NamedTuple):
 
 def shapes() -> list[tuple[int, int, int]]:
     """Shapes drawn by their logarithms; of some, n and k are multiples of four, and some are narrow."""
-    draw, made = random.Random(SEED), []
+    draw = random.Random(SEED)
+    made: list[tuple[int, int, int]] = []
     while len(made) < SHAPES:
         m, n, k = (round(2 ** draw.uniform(0, math.log2(most))) for most in LARGEST)
         if m * n * k > 7e8:
