@@ -28,6 +28,7 @@ from kernelkeep.observe.benchmarks.row import Row, number, rows_in  # noqa: E402
 RESULTS, TEXT = ROOT / "benchmarks" / "results", ROOT / "benchmarks" / "page.md"
 PAGE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
 NAMES = {"h200": "H200", "cpu": "CPU"}
+UNMEASURED = "Not measured with this version; [Earlier measurements](earlier-benchmarks.md) may have it."
 COLUMNS = ("work", "where", "kernelkeep", "peer", "its", "ratio", "goal")
 _MARKER = re.compile(r"^\{(\w+)(?:: (.*))?\}$", re.MULTILINE)
 README_MARK = "<!-- written by scripts/benchmarks_page.py -->"
@@ -110,11 +111,7 @@ def page(rows: Rows) -> tuple[str, dict[Path, str]]:
             taken = [one for one in left if re.search(words, one[1].work, re.IGNORECASE)]
             left[:] = [one for one in left if one not in taken]
             order = list(dict.fromkeys(row.work for _, row in taken))
-            return (
-                table(sorted(taken, key=lambda one: order.index(one[1].work)))
-                if taken
-                else "Not measured with this version; [Earlier measurements](earlier-benchmarks.md) may have it."
-            )
+            return table(sorted(taken, key=lambda one: order.index(one[1].work))) if taken else UNMEASURED
         return {"machines": machines, "summary": summary, "losses": losses, "pictures": pictures}[name](everything)
 
     text = _MARKER.sub(filled, _text(TEXT))
