@@ -71,6 +71,27 @@ static __device__ inline kk_u64 kk_acquire_block(const volatile kk_u64* p) {
 static __device__ inline void kk_release_block(volatile kk_u64* p, kk_u64 v) {
     asm volatile("st.release.cta.shared.u64 [%0], %1;" ::"r"((kk_u32)__cvta_generic_to_shared((void*)p)), "l"(v) : "memory");
 }
+// Bells in shared memory: a thread that waits for one sleeps, and does not keep the others from their memory by looking all the
+// time. Whoever was rung awake, or has slept long enough, looks for itself what there is: a bell that is missed costs time only.
+static __device__ inline void kk_make_bell(kk_u64* bell) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"((kk_u32)__cvta_generic_to_shared(bell)) : "memory");
+#endif
+}
+static __device__ inline void kk_ring(kk_u64* bell) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((kk_u32)__cvta_generic_to_shared(bell)) : "memory");
+#endif
+}
+static __device__ inline void kk_sleep_at(kk_u64* bell, kk_u32& phase, kk_u32 nanoseconds) {
+#if __CUDA_ARCH__ >= 900
+    kk_u32 rung;
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3; selp.u32 %0, 1, 0, p; }" : "=r"(rung) : "r"((kk_u32)__cvta_generic_to_shared(bell)), "r"(phase), "r"(nanoseconds) : "memory");
+    phase ^= rung;
+#else
+    __nanosleep(20);
+#endif
+}
 static __device__ inline void kk_fence_block() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
 static __device__ inline uint4 kk_fetch(const uint4* p) {
     uint4 v;
@@ -189,6 +210,7 @@ struct kk_Block {
     volatile kk_u64 told;  // tasks told to the host: the writer's
     volatile kk_u32 wide_calls;  // seen by the reader
     volatile kk_u32 busy;  // with what others asked for: the workers'
+    kk_u64 work_bell, done_bell;  // for the first worker; for the writer
     __align__(8) volatile unsigned char offered[KK_RUNS];  // graphs that want help: the reader's
     volatile kk_u64 in_node;  // number of the graph << 32 | number of the node + 1, while one runs: the workers'
     volatile kk_u32 leave;  // the host wants the grid to end: the reader's
@@ -579,6 +601,7 @@ struct kk_Resident {
 
     __device__ __forceinline__ void work(kk_u64 done KK_ARRAYS_DECLARE) {
         bool leaving = false;
+        kk_u32 phase = 0;  // of the bell
         kk_u32 stop = 0;  // the next of three words: one is being set, one was just read, one is cleared
         for (;;) {
             if (threadIdx.x == 0) {
@@ -598,8 +621,8 @@ struct kk_Resident {
                         if (!leaving) atomicAdd(&grid.leaving.value, 1u);
                         leaving = true;
                         if (kk_look(&grid.leaving.value) == gridDim.x) todo = KK_TODO_END;
-                    } else if (++spins > 2000) {
-                        __nanosleep(200);
+                    } else {
+                        kk_sleep_at(&block.work_bell, phase, ++spins < 1000 ? 1000 : 20000);
                     }
                 }
                 block.turn = todo;
@@ -641,6 +664,7 @@ struct kk_Resident {
                 kk_workers_meet();
                 if (threadIdx.x == KK_TELLER) {
                     kk_release_block(&block.done, done);
+                    kk_ring(&block.done_bell);
                 }
                 trace(begun, task, wide, done);
                 const bool stopped = block.stop[stop];
@@ -690,10 +714,14 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
         if (lane == 0) {
             calls = kk_look(&grid.wide_calls.value);
             offers = kk_look(&grid.offers.value);
-            if (calls != block.wide_calls) block.wide_calls = calls;
+            if (calls != block.wide_calls) {
+                block.wide_calls = calls;
+                kk_ring(&block.work_bell);
+            }
         } else if (lane >= 16 && lane < 16 + KK_RUNS) {
             block.offered[lane - 16] = kk_wants_help(seen);
         }
+        if (__any_sync(KK_ALL, lane >= 16 && lane < 16 + KK_RUNS && kk_wants_help(seen)) && lane == 0) kk_ring(&block.work_bell);
         const kk_u64 room = KK_HELD - (ready - told);
         const bool fits = in_copy ? (kk_u32)(seen >> 32) == (kk_u32)ready + 1u : lane != 1 || seen != KK_COMMAND_EXIT;
         if (__all_sync(KK_ALL, fits) && room) {
@@ -703,12 +731,18 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
             if (in_copy) ((kk_u32*)(block.records + ready % KK_HELD * KK_SLOT))[lane - 2] = (kk_u32)seen;
             ready++;
             __syncwarp();
-            if (lane == 0) kk_release_block(&block.ready, ready);
+            if (lane == 0) {
+                kk_release_block(&block.ready, ready);
+                kk_ring(&block.work_bell);
+            }
             looked = clock64();
             continue;
         }
         const kk_u64 head = __shfl_sync(KK_ALL, seen, 0), command = __shfl_sync(KK_ALL, seen, 1);
-        if (lane == 0 && command == KK_COMMAND_EXIT) block.leave = 1;
+        if (lane == 0 && command == KK_COMMAND_EXIT) {
+            block.leave = 1;
+            kk_ring(&block.work_bell);
+        }
         kk_u64 count = head > ready ? head - ready : 0;  // it may be behind: a record came as a copy, and its head is on the way
         if (count > room) count = room;
         if (command == KK_COMMAND_EXIT) count = 0;
@@ -735,7 +769,10 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
             }
             ready += count;
             __syncwarp();
-            if (lane == 0) kk_release_block(&block.ready, ready);
+            if (lane == 0) {
+                kk_release_block(&block.ready, ready);
+                kk_ring(&block.work_bell);
+            }
             looked = clock64();
         } else if (busy) {
             looked = clock64();
@@ -760,7 +797,7 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
     kk_u64* line = (kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x));
     kk_u64* results = (kk_u64*)(ring + KK_RESULTS_AT + (kk_u64)blockIdx.x * KK_CAPACITY * 16);
     kk_u64 beaten = 0, watched = ~0ull, watched_node = ~0ull;
-    kk_u32 idle = 0, looks = 0;
+    kk_u32 looks = 0, phase = 0;
     for (;;) {
         kk_u64 done = told;
         if (lane == 0) {  // the others wait
@@ -770,7 +807,7 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
                 if (done != told) {
                     // Each acknowledgement waits for the memory. While tasks are waiting, several share one, within microseconds.
                     if (done == block.ready || block.leave || done - told >= KK_HELD / 4 || ++looks > 40) break;
-                    __nanosleep(100);
+                    kk_sleep_at(&block.done_bell, phase, 200);
                     continue;
                 }
                 if (ended) break;
@@ -789,9 +826,9 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
                     }
                     beaten = now;
                 }
-                if (++idle > 1000) __nanosleep(100);
+                kk_sleep_at(&block.done_bell, phase, 5000);
             }
-            idle = looks = 0;
+            looks = 0;
         }
         done = __shfl_sync(KK_ALL, done, 0);
         if (done == told) break;
@@ -824,6 +861,8 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
         block.ready = block.done = block.told = kk_look_system((const kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)));
         block.wide_calls = block.seen_wide = block.leave = block.ended = block.count = 0;
         block.in_node = 0;
+        kk_make_bell(&block.work_bell);
+        kk_make_bell(&block.done_bell);
         for (int i = 0; i < KK_RUNS; i++) block.offered[i] = 0;
         block.stop[0] = block.stop[1] = block.stop[2] = block.busy = 0;
         kk_block_x = 0;
@@ -845,6 +884,7 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
         if (threadIdx.x == 0) {
             kk_fence_block();
             block.ended = 1;
+            kk_ring(&block.done_bell);
         }
     } else if (threadIdx.x < KK_THREADS + 32) {
         kk_read(block, grid, ring, done);
