@@ -78,7 +78,7 @@ static __device__ inline void kk_make_bell(kk_u64* bell) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"((kk_u32)__cvta_generic_to_shared(bell)) : "memory");
 #endif
 }
-static __device__ inline void kk_ring(kk_u64* bell) {
+static __device__ inline void kk_toll(kk_u64* bell) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((kk_u32)__cvta_generic_to_shared(bell)) : "memory");
 #endif
@@ -664,7 +664,7 @@ struct kk_Resident {
                 kk_workers_meet();
                 if (threadIdx.x == KK_TELLER) {
                     kk_release_block(&block.done, done);
-                    kk_ring(&block.done_bell);
+                    kk_toll(&block.done_bell);
                 }
                 trace(begun, task, wide, done);
                 const bool stopped = block.stop[stop];
@@ -716,12 +716,12 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
             offers = kk_look(&grid.offers.value);
             if (calls != block.wide_calls) {
                 block.wide_calls = calls;
-                kk_ring(&block.work_bell);
+                kk_toll(&block.work_bell);
             }
         } else if (lane >= 16 && lane < 16 + KK_RUNS) {
             block.offered[lane - 16] = kk_wants_help(seen);
         }
-        if (__any_sync(KK_ALL, lane >= 16 && lane < 16 + KK_RUNS && kk_wants_help(seen)) && lane == 0) kk_ring(&block.work_bell);
+        if (__any_sync(KK_ALL, lane >= 16 && lane < 16 + KK_RUNS && kk_wants_help(seen)) && lane == 0) kk_toll(&block.work_bell);
         const kk_u64 room = KK_HELD - (ready - told);
         const bool fits = in_copy ? (kk_u32)(seen >> 32) == (kk_u32)ready + 1u : lane != 1 || seen != KK_COMMAND_EXIT;
         if (__all_sync(KK_ALL, fits) && room) {
@@ -733,7 +733,7 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
             __syncwarp();
             if (lane == 0) {
                 kk_release_block(&block.ready, ready);
-                kk_ring(&block.work_bell);
+                kk_toll(&block.work_bell);
             }
             looked = clock64();
             continue;
@@ -741,7 +741,7 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
         const kk_u64 head = __shfl_sync(KK_ALL, seen, 0), command = __shfl_sync(KK_ALL, seen, 1);
         if (lane == 0 && command == KK_COMMAND_EXIT) {
             block.leave = 1;
-            kk_ring(&block.work_bell);
+            kk_toll(&block.work_bell);
         }
         kk_u64 count = head > ready ? head - ready : 0;  // it may be behind: a record came as a copy, and its head is on the way
         if (count > room) count = room;
@@ -771,7 +771,7 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
             __syncwarp();
             if (lane == 0) {
                 kk_release_block(&block.ready, ready);
-                kk_ring(&block.work_bell);
+                kk_toll(&block.work_bell);
             }
             looked = clock64();
         } else if (busy) {
@@ -884,7 +884,7 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
         if (threadIdx.x == 0) {
             kk_fence_block();
             block.ended = 1;
-            kk_ring(&block.done_bell);
+            kk_toll(&block.done_bell);
         }
     } else if (threadIdx.x < KK_THREADS + 32) {
         kk_read(block, grid, ring, done);
