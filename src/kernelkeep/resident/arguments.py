@@ -22,7 +22,7 @@ _LEAST_THREADS = 64
 _LEAST_SLOT, _MOST_SLOT = 16, 512
 _MOST_ENTRIES = 1 << 20
 _GRAPH_BYTES = 16  # of the record that asks for a graph
-_EXTRA_THREADS = 64  # the block's reader and writer
+_EXTRA_THREADS = 96  # the block's reader, writer and teller
 
 
 def array_dtype(name: str, array: Array) -> str:

@@ -27,7 +27,6 @@ from .task import PreparedTask
 
 _GRID_BYTES = 16384  # what blocks share; set to 0 before each start
 _HELD_BYTES = 8192  # records that a block holds
-_READER_AND_WRITER = 64
 
 
 class DeviceGrid:

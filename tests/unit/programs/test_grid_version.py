@@ -12,7 +12,7 @@ from pathlib import Path
 from kernelkeep.programs import languages
 from kernelkeep.programs.task_program import GRID_VERSION
 
-RECORDED = (7, "0809f37ac2ac7a1c")
+RECORDED = (8, "38510515fe30cb65")
 
 
 def test_another_text_of_the_grid_needs_another_version() -> None:

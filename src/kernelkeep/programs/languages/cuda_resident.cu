@@ -1,8 +1,9 @@
 // A grid that stays: every block takes tasks from a ring of its own in host memory, and tells the host what it has done.
 //
-// A block has KK_THREADS workers, which run tasks, and two more warps. The reader looks whether the host has submitted
+// A block has KK_THREADS workers, which run tasks, and three more warps. The reader looks whether the host has submitted
 // something and fetches it into shared memory; the writer tells the host what is done, and that the block lives. So both go on
-// while a task runs. `resident/protocol.py` describes the ring; what blocks share is in `kk_Grid`.
+// while a task runs. The teller meets the workers at the end of each task and publishes to the writer what they did, which takes as
+// long as a small task: meanwhile they run the next. `resident/protocol.py` describes the ring; what blocks share is in `kk_Grid`.
 //
 // Blocks work together in two ways. A wide task is run by all of them at once: the block that has it calls the others, and
 // waits until all have run their part. A graph belongs to the block that was asked to run it; blocks that have nothing else to do
@@ -16,6 +17,8 @@ typedef unsigned long long kk_u64;
 #define KK_ALL 0xffffffffu
 #define KK_NONE 0xffffffffu
 #define KK_WORKERS_BARRIER 1
+#define KK_TASK_BARRIER 2
+#define KK_ALL_THREADS (KK_THREADS + 96)
 #define KK_COMMAND_EXIT 1
 #define KK_BEAT_NANOSECONDS 1000000
 #define KK_RESULTS_AT (KK_LINE * (1ull + 2 * gridDim.x))
@@ -126,6 +129,13 @@ static __device__ inline kk_u64 kk_trace_time() {
 // As `__syncthreads`, for the workers: a warp comes here as a whole. The intrinsic that allows for less is a third slower.
 static __device__ inline void kk_workers_meet() { asm volatile("bar.sync %0, %1;" ::"n"(KK_WORKERS_BARRIER), "n"(KK_THREADS) : "memory"); }
 
+// The end of a task: the workers and the teller meet. Whether any of them wants the workers to look for something else.
+static __device__ inline bool kk_task_ends(kk_u32 wants) {
+    kk_u32 any;
+    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, %2, %3, p; selp.u32 %0, 1, 0, q; }" : "=r"(any) : "r"(wants), "n"(KK_TASK_BARRIER), "n"(KK_THREADS + 32) : "memory");
+    return any;
+}
+
 // --- what blocks share, in device memory; the host sets it to 0 before each start
 
 struct __align__(KK_LINE) kk_Line32 {
@@ -206,7 +216,7 @@ struct kk_Block {
     __align__(16) unsigned char call[KK_SLOT];  // the record of another block's call
     kk_u64 results[KK_HELD];
     volatile kk_u64 ready;  // tasks fetched ever: the reader's
-    volatile kk_u64 done;  // tasks run ever: the workers'
+    volatile kk_u64 done;  // tasks run ever: the teller's
     volatile kk_u64 told;  // tasks told to the host: the writer's
     volatile kk_u32 wide_calls;  // seen by the reader
     volatile kk_u32 busy;  // with what others asked for: the workers'
@@ -214,14 +224,15 @@ struct kk_Block {
     __align__(8) volatile unsigned char offered[KK_RUNS];  // graphs that want help: the reader's
     volatile kk_u64 in_node;  // number of the graph << 32 | number of the node + 1, while one runs: the workers'
     volatile kk_u32 leave;  // the host wants the grid to end: the reader's
-    volatile kk_u32 ended;  // no more tasks will be run: the workers'
-    volatile kk_u32 stop[3];  // whether to look for something else than the next task: the workers'
+    volatile kk_u32 attention;  // whether to look for something else than the next task: the reader's
+    volatile kk_u32 over;  // no more tasks will be run: the workers'
+    volatile kk_u32 ended;  // nor published: the teller's
     // the first worker's, for the others
     int todo, turn;  // `turn` is read while the first worker may be in a wide task already, which changes `todo`
-    kk_u32 count, called[2], goes_on, run, next, seen_wide;
+    kk_u32 count, called[2], goes_on, run, next;
+    volatile kk_u32 seen_wide;
     kk_u64 graph;
 };
-#define KK_TELLER (KK_THREADS - 32)  // the worker that publishes what was done
 #define KK_TODO_TASKS 0
 #define KK_TODO_WIDE 1
 #define KK_TODO_JOIN 2
@@ -602,7 +613,6 @@ struct kk_Resident {
     __device__ __forceinline__ void work(kk_u64 done KK_ARRAYS_DECLARE) {
         bool leaving = false;
         kk_u32 phase = 0;  // of the bell
-        kk_u32 stop = 0;  // the next of three words: one is being set, one was just read, one is cleared
         for (;;) {
             if (threadIdx.x == 0) {
                 int todo = -1, spins = 0;
@@ -639,14 +649,16 @@ struct kk_Resident {
                 if (threadIdx.x == 0) block.busy = 0;
                 continue;
             }
+            kk_u32 task = *(const kk_u32*)(block.records + (kk_u32)done % KK_HELD * KK_SLOT);
             for (kk_u32 i = 0; i < count; i++) {
                 const kk_u32 at = (kk_u32)done % KK_HELD;
                 const unsigned char* record = block.records + at * KK_SLOT;
-                const kk_u32 task = *(const kk_u32*)record;
+                // Which task is next is read while this one runs.
+                const kk_u32 next = *(const kk_u32*)(i + 1 < count ? block.records + (at + 1) % KK_HELD * KK_SLOT : record);
                 const bool wide = task & KK_WIDE;
                 const kk_u64 begun = kk_trace_time();
                 if (!wide) {
-                    kk_run_task_here(record, &block.results[at] KK_ARRAYS_PASS);
+                    kk_run_task_here(task, record, &block.results[at] KK_ARRAYS_PASS);
                 } else if (task == KK_GRAPH) {
                     run_graph(record, done);
                 } else {
@@ -654,26 +666,35 @@ struct kk_Resident {
                 }
                 done++;
                 // Every worker looks at its own end, so that the last one, however long it took, has seen what the host wants.
-                if (block.leave) block.stop[stop] = 1;
-                const kk_u32 after = stop == 2 ? 0 : stop + 1;
-                // The last warp tells, so that the first, which has the most to do, can go on with the next task.
-                if (threadIdx.x == KK_TELLER) {
-                    if (may_be_called()) block.stop[stop] = 1;
-                    block.stop[after] = 0;
-                }
-                kk_workers_meet();
-                if (threadIdx.x == KK_TELLER) {
-                    kk_release_block(&block.done, done);
-                    kk_toll(&block.done_bell);
-                }
+                const bool stops = kk_task_ends(block.attention);
                 trace(begun, task, wide, done);
-                const bool stopped = block.stop[stop];
-                stop = after;
-                if (stopped) break;
+                if (stops) break;
+                task = next;
             }
         }
     }
 };
+
+// --- the teller
+
+static __device__ void kk_publish(kk_Block& block, kk_u64 done) {
+    const bool tells = threadIdx.x % 32 == 0;
+    for (;;) {
+        kk_task_ends(0);
+        if (__shfl_sync(KK_ALL, block.over, 0)) break;
+        done++;
+        if (tells) {
+            kk_release_block(&block.done, done);
+            kk_toll(&block.done_bell);
+        }
+        __syncwarp();
+    }
+    if (tells) {
+        kk_fence_block();
+        block.ended = 1;
+        kk_toll(&block.done_bell);
+    }
+}
 
 // --- the reader
 
@@ -718,6 +739,8 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
                 block.wide_calls = calls;
                 kk_toll(&block.work_bell);
             }
+            const kk_u32 attention = block.leave || (int)(calls - block.seen_wide) > 0;
+            if (attention != block.attention) block.attention = attention;
         } else if (lane >= 16 && lane < 16 + KK_RUNS) {
             block.offered[lane - 16] = kk_wants_help(seen);
         }
@@ -740,7 +763,7 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
         }
         const kk_u64 head = __shfl_sync(KK_ALL, seen, 0), command = __shfl_sync(KK_ALL, seen, 1);
         if (lane == 0 && command == KK_COMMAND_EXIT) {
-            block.leave = 1;
+            block.leave = block.attention = 1;
             kk_toll(&block.work_bell);
         }
         kk_u64 count = head > ready ? head - ready : 0;  // it may be behind: a record came as a copy, and its head is on the way
@@ -852,23 +875,23 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
     if (lane == 0) kk_tell_system(line + 4, 0);
 }
 
-extern "C" __global__ void __launch_bounds__(KK_THREADS + 64, 1)
+extern "C" __global__ void __launch_bounds__(KK_ALL_THREADS, 1)
 kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_traces KK_ARRAYS_DECLARE) {
     __shared__ kk_Block block;
     unsigned char* ring = (unsigned char*)kk_ring;
     kk_Grid& grid = *(kk_Grid*)kk_grid;
     if (threadIdx.x == 0) {
         block.ready = block.done = block.told = kk_look_system((const kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)));
-        block.wide_calls = block.seen_wide = block.leave = block.ended = block.count = 0;
+        block.wide_calls = block.seen_wide = block.leave = block.attention = block.over = block.ended = block.count = 0;
         block.in_node = 0;
         kk_make_bell(&block.work_bell);
         kk_make_bell(&block.done_bell);
         for (int i = 0; i < KK_RUNS; i++) block.offered[i] = 0;
-        block.stop[0] = block.stop[1] = block.stop[2] = block.busy = 0;
+        block.busy = 0;
         kk_block_x = 0;
         kk_blocks_x = 1;
     }
-    for (kk_u32 i = threadIdx.x; i < KK_HELD; i += KK_THREADS + 64) block.results[i] = 0;
+    for (kk_u32 i = threadIdx.x; i < KK_HELD; i += KK_ALL_THREADS) block.results[i] = 0;
     __syncthreads();
     const kk_u64 done = block.done;
     __syncthreads();
@@ -880,15 +903,13 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
 #endif
         kk_Resident resident = {block, grid, traces, traced KK_ARRAYS_PASS};
         resident.work(done KK_ARRAYS_PASS);
-        kk_workers_meet();
-        if (threadIdx.x == 0) {
-            kk_fence_block();
-            block.ended = 1;
-            kk_toll(&block.done_bell);
-        }
+        if (threadIdx.x == 0) block.over = 1;
+        kk_task_ends(0);
     } else if (threadIdx.x < KK_THREADS + 32) {
         kk_read(block, grid, ring, done);
-    } else {
+    } else if (threadIdx.x < KK_THREADS + 64) {
         kk_write(block, ring, done);
+    } else {
+        kk_publish(block, done);
     }
 }

@@ -69,13 +69,13 @@ def _choice(program: TaskProgram) -> str:
     # Where most tasks are run they are part of the loop; elsewhere they are called: so they are compiled twice only.
     return "\n".join(
         [
-            f"static __device__ __forceinline__ void kk_run_task_here({parameters}) {{",
-            "    switch (*(const kk_u32*)kk_record & ~KK_WIDE) {",
+            f"static __device__ __forceinline__ void kk_run_task_here(kk_u32 kk_number, {parameters}) {{",
+            "    switch (kk_number & ~KK_WIDE) {",
             *cases,
             "    }",
             "}",
             f"static __device__ __noinline__ void kk_run_task({parameters}) {{",
-            "    kk_run_task_here(kk_record, kk_result KK_ARRAYS_PASS);",
+            "    kk_run_task_here(*(const kk_u32*)kk_record, kk_record, kk_result KK_ARRAYS_PASS);",
             "}",
             "",
         ]
