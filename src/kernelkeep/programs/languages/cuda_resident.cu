@@ -95,6 +95,17 @@ static __device__ inline void kk_sleep_at(kk_u64* bell, kk_u32& phase, kk_u32 na
     __nanosleep(20);
 #endif
 }
+// A place in shared memory that stays in a register: to find it again takes as long as to read it.
+static __device__ inline kk_u32 kk_place(const volatile void* p) {
+    kk_u32 place = (kk_u32)__cvta_generic_to_shared((const void*)p);
+    asm volatile("" : "+r"(place));
+    return place;
+}
+static __device__ inline kk_u32 kk_look_at(kk_u32 place) {
+    kk_u32 v;
+    asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(v) : "r"(place) : "memory");
+    return v;
+}
 static __device__ inline void kk_fence_block() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
 static __device__ inline uint4 kk_fetch(const uint4* p) {
     uint4 v;
@@ -611,6 +622,7 @@ struct kk_Resident {
     // --- the workers
 
     __device__ __forceinline__ void work(kk_u64 done KK_ARRAYS_DECLARE) {
+        const kk_u32 attention = kk_place(&block.attention);
         bool leaving = false;
         kk_u32 phase = 0;  // of the bell
         for (;;) {
@@ -666,7 +678,7 @@ struct kk_Resident {
                 }
                 done++;
                 // Every worker looks at its own end, so that the last one, however long it took, has seen what the host wants.
-                const bool stops = kk_task_ends(block.attention);
+                const bool stops = kk_task_ends(kk_look_at(attention));
                 trace(begun, task, wide, done);
                 if (stops) break;
                 task = next;
