@@ -12,7 +12,7 @@ from pathlib import Path
 from kernelkeep.programs import languages
 from kernelkeep.programs.task_program import GRID_VERSION
 
-RECORDED = (8, "1d0762841ff8d034")
+RECORDED = (9, "8381d203c40560ea")
 
 
 def test_another_text_of_the_grid_needs_another_version() -> None:

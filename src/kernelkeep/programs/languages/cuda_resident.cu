@@ -5,6 +5,9 @@
 // while a task runs. The teller meets the workers at the end of each task and publishes to the writer what they did, which takes as
 // long as a small task: meanwhile they run the next. `resident/protocol.py` describes the ring; what blocks share is in `kk_Grid`.
 //
+// Each hand-over from one warp to another takes time. So where the host sends one task and waits for it, the first warp of the
+// workers does all three things: it looks for the task, and tells the host that it is done. `kk_Block.looks` says who looks.
+//
 // Blocks work together in two ways. A wide task is run by all of them at once: the block that has it calls the others, and
 // waits until all have run their part. A graph belongs to the block that was asked to run it; blocks that have nothing else to do
 // help: they join, take chains of nodes that are ready, and leave when it ends or when they get tasks of their own. Whoever waits
@@ -238,6 +241,8 @@ struct kk_Block {
     volatile kk_u32 attention;  // whether to look for something else than the next task: the reader's
     volatile kk_u32 over;  // no more tasks will be run: the workers'
     volatile kk_u32 ended;  // nor published: the teller's
+    kk_u32 looks;  // who reads the ring: KK_READER …
+    volatile kk_u64 alone;  // tasks that the workers told to the host themselves, ever
     // the first worker's, for the others
     int todo, turn;  // `turn` is read while the first worker may be in a wide task already, which changes `todo`
     kk_u32 count, called[2], goes_on, run, next;
@@ -248,6 +253,35 @@ struct kk_Block {
 #define KK_TODO_WIDE 1
 #define KK_TODO_JOIN 2
 #define KK_TODO_END 3
+#define KK_TODO_ONE 4  // a task that the first warp has read, and tells the host
+#define KK_TODO_LOOK 5  // of the first warp only
+// Who looks whether the host has submitted something, and so fetches it and sets `ready`.
+#define KK_READER 0u  // the reader
+#define KK_ASKED 1u  // the reader; the workers have nothing to do, and would
+#define KK_WORKERS 2u  // the workers' first warp
+#define KK_RUNNING 3u  // nobody, because the workers run what they found; if that takes long, the reader goes on
+
+// Which words of the ring a thread of a warp looks at. The first 16: those of the host's line, which are the head, the command, and
+// the copy of the newest record. The others: graphs that want help; blocks begin with different ones.
+#define KK_COPY_WORDS (KK_SLOT / 4 < 14 ? KK_SLOT / 4 : 14)
+static __device__ inline const kk_u64* kk_word_of(kk_u32 lane, const unsigned char* ring, kk_Grid& grid) {
+    const kk_u32 run = (lane - 16 + blockIdx.x) % KK_RUNS;  // as `find_offer` has it
+    return lane < 16 ? (const kk_u64*)(ring + KK_LINE * (1 + 2 * blockIdx.x)) + lane : &grid.runs[run].state;
+}
+// The result of a task, in two words that say each whose it is.
+static __device__ inline void kk_write_result(unsigned char* ring, kk_u64 number, kk_u64 value) {
+    kk_u64* words = (kk_u64*)(ring + KK_RESULTS_AT + (kk_u64)blockIdx.x * KK_CAPACITY * 16) + number % KK_CAPACITY * 2;
+    const kk_u64 tag = (number + 1) << 32;
+    asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(words), "l"(tag | (kk_u32)value), "l"(tag | value >> 32) : "memory");
+}
+static __device__ inline bool kk_in_copy(kk_u32 lane) { return lane >= 2 && lane < 2 + KK_COPY_WORDS; }
+// Whether the word that a thread saw says that the copy is the record behind `ready`, and that the grid goes on.
+static __device__ inline bool kk_fits(kk_u32 lane, kk_u64 seen, kk_u64 ready) {
+    return kk_in_copy(lane) ? (kk_u32)(seen >> 32) == (kk_u32)ready + 1u : lane != 1 || seen != KK_COMMAND_EXIT;
+}
+static __device__ inline void kk_keep_copy(kk_Block& block, kk_u32 lane, kk_u64 seen, kk_u64 ready) {
+    if (kk_in_copy(lane)) ((kk_u32*)(block.records + ready % KK_HELD * KK_SLOT))[lane - 2] = (kk_u32)seen;
+}
 
 
 // (tasks)
@@ -255,6 +289,7 @@ struct kk_Block {
 struct kk_Resident {
     kk_Block& block;
     kk_Grid& grid;
+    unsigned char* ring;
     unsigned char* traces;
     kk_u64 traced;  // entries ever
     KK_ARRAYS_STRUCT
@@ -621,37 +656,118 @@ struct kk_Resident {
 
     // --- the workers
 
-    __device__ __forceinline__ void work(kk_u64 done KK_ARRAYS_DECLARE) {
-        const kk_u32 attention = kk_place(&block.attention);
-        bool leaving = false;
-        kk_u32 phase = 0;  // of the bell
+    // Look for tasks as the reader does, which sleeps meanwhile. The first warp. KK_TODO_ONE: one was found. KK_TODO_TASKS: one
+    // that needs the whole grid. -1: it is the reader's turn again, because there is more than one, or something else, or nothing.
+    __device__ int look(kk_u64 done) {
+        const kk_u32 lane = threadIdx.x;
+        const kk_u64* word = kk_word_of(lane, ring, grid);
+        for (kk_u32 idle = 0; idle < KK_SPINS; idle++) {
+            const kk_u64 seen = lane < 16 + KK_RUNS ? kk_acquire_system(word) : 0;
+            bool other = lane == 1 ? seen == KK_COMMAND_EXIT : lane >= 16 && lane < 16 + KK_RUNS && kk_wants_help(seen);
+            if (lane == 0) other = kk_look(&grid.wide_calls.value) != block.seen_wide;
+            if (__any_sync(KK_ALL, other)) break;
+            if (__all_sync(KK_ALL, kk_fits(lane, seen, done))) {
+                kk_keep_copy(block, lane, seen, done);
+                const bool wide = __shfl_sync(KK_ALL, (kk_u32)seen, 2) & KK_WIDE;
+                __syncwarp();
+                if (lane == 0) {
+                    block.ready = done + 1;
+                    kk_fence_block();
+                    atomicExch(&block.looks, wide ? KK_READER : KK_RUNNING);
+                    block.count = 1;
+                }
+                return wide ? KK_TODO_TASKS : KK_TODO_ONE;
+            }
+            if (__any_sync(KK_ALL, lane == 0 && seen > done)) break;
+        }
+        if (lane == 0) atomicExch(&block.looks, KK_READER);
+        return -1;
+    }
+
+    // Run the task that the first warp has found, and tell the host. All workers.
+    __device__ void run_one(kk_u64 done) {
+        const kk_u32 at = (kk_u32)done % KK_HELD;
+        const unsigned char* record = block.records + at * KK_SLOT;
+        const kk_u64 begun = kk_trace_time();
+        run_task(record, &block.results[at]);
+        kk_workers_meet();
+        trace(begun, *(const kk_u32*)record, 0, done + 1);
+        if (threadIdx.x == 0) {
+#if KK_RESULTS
+            kk_write_result(ring, done, block.results[at]);
+            block.results[at] = 0;
+#endif
+            kk_release_system((kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)), done + 1);
+            block.alone = block.alone + 1;
+            block.told = done + 1;
+            kk_release_block(&block.done, done + 1);
+            atomicCAS(&block.looks, KK_RUNNING, KK_WORKERS);
+        }
+    }
+
+    // What there is to do, or -1: nothing now. The first worker.
+    __device__ int find_work(kk_u64 done, bool& leaving) {
+        const kk_u64 ready = kk_acquire_block(&block.ready);
+        const bool leave = block.leave;
+        if ((leave || may_be_called()) && is_called()) return KK_TODO_WIDE;
+        if (!leave && ready != done) {
+            block.count = (kk_u32)(ready - done);
+            return KK_TODO_TASKS;
+        }
+        if (find_offer()) return KK_TODO_JOIN;
+        if (leave) {
+            // All blocks stay until none can call another.
+            if (!leaving) atomicAdd(&grid.leaving.value, 1u);
+            leaving = true;
+            if (kk_look(&grid.leaving.value) == gridDim.x) return KK_TODO_END;
+        }
+        return -1;
+    }
+
+    // Wait until there is something to do. The first warp.
+    __device__ int wait_for_work(kk_u64 done, bool& leaving, bool& asks, kk_u32& phase) {
+        int spins = 0;
         for (;;) {
+            int todo = -1;
             if (threadIdx.x == 0) {
-                int todo = -1, spins = 0;
                 while (todo < 0) {
-                    const kk_u64 ready = kk_acquire_block(&block.ready);
-                    const bool leave = block.leave;
-                    if ((leave || may_be_called()) && is_called()) {
-                        todo = KK_TODO_WIDE;
-                    } else if (!leave && ready != done) {
-                        todo = KK_TODO_TASKS;
-                        block.count = (kk_u32)(ready - done);
-                    } else if (find_offer()) {
-                        todo = KK_TODO_JOIN;
-                    } else if (leave) {
-                        // All blocks stay until none can call another.
-                        if (!leaving) atomicAdd(&grid.leaving.value, 1u);
-                        leaving = true;
-                        if (kk_look(&grid.leaving.value) == gridDim.x) todo = KK_TODO_END;
-                    } else {
+                    if (*(volatile kk_u32*)&block.looks == KK_WORKERS) {
+                        todo = KK_TODO_LOOK;
+                    } else if ((todo = find_work(done, leaving)) < 0) {
+                        if (asks && !leaving) atomicCAS(&block.looks, KK_READER, KK_ASKED);
+                        asks = false;
                         kk_sleep_at(&block.work_bell, phase, ++spins < 1000 ? 1000 : 20000);
+                    } else if (atomicCAS(&block.looks, KK_ASKED, KK_READER) == KK_WORKERS) {
+                        atomicExch(&block.looks, KK_READER);
                     }
                 }
-                block.turn = todo;
+            }
+            todo = __shfl_sync(KK_ALL, todo, 0);
+            if (todo == KK_TODO_LOOK) todo = look(done);
+            if (todo >= 0) return todo;
+        }
+    }
+
+    __device__ __forceinline__ void work(kk_u64 done KK_ARRAYS_DECLARE) {
+        const kk_u32 attention = kk_place(&block.attention);
+        bool leaving = false, asks = false;
+        bool was_alone = false;  // the teller has to be told
+        kk_u32 phase = 0;  // of the bell
+        for (;;) {
+            if (threadIdx.x < 32) {
+                const int todo = wait_for_work(done, leaving, asks, phase);
+                if (threadIdx.x == 0) block.turn = todo;
             }
             kk_workers_meet();
             const int todo = block.turn;
             const kk_u32 count = block.count;
+            asks = true;
+            if (todo == KK_TODO_ONE) {
+                run_one(done);
+                done++;
+                was_alone = true;
+                continue;
+            }
             if (todo != KK_TODO_TASKS) kk_workers_meet();  // behind tasks there is one anyway
             if (todo == KK_TODO_END) return;
             if (todo != KK_TODO_TASKS) {
@@ -678,7 +794,8 @@ struct kk_Resident {
                 }
                 done++;
                 // Every worker looks at its own end, so that the last one, however long it took, has seen what the host wants.
-                const bool stops = kk_task_ends(kk_look_at(attention));
+                const bool stops = kk_task_ends(kk_look_at(attention) | was_alone);
+                was_alone = false;
                 trace(begun, task, wide, done);
                 if (stops) break;
                 task = next;
@@ -691,9 +808,14 @@ struct kk_Resident {
 
 static __device__ void kk_publish(kk_Block& block, kk_u64 done) {
     const bool tells = threadIdx.x % 32 == 0;
+    kk_u64 alone = 0;
     for (;;) {
-        kk_task_ends(0);
-        if (__shfl_sync(KK_ALL, block.over, 0)) break;
+        if (kk_task_ends(0)) {  // seldom
+            if (__shfl_sync(KK_ALL, block.over, 0)) break;
+            const kk_u64 now = __shfl_sync(KK_ALL, (kk_u64)block.alone, 0);
+            done += now - alone;
+            alone = now;
+        }
         done++;
         if (tells) {
             kk_release_block(&block.done, done);
@@ -711,20 +833,35 @@ static __device__ void kk_publish(kk_Block& block, kk_u64 done) {
 // --- the reader
 
 #define KK_REST_CYCLES 5000  // two or three microseconds
-#define KK_COPY_WORDS (KK_SLOT / 4 < 14 ? KK_SLOT / 4 : 14)
 
 static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned char* ring, kk_u64 ready) {
     const kk_u32 lane = threadIdx.x % 32;
     const unsigned char* slots = ring + KK_SLOTS_AT + (kk_u64)blockIdx.x * KK_CAPACITY * KK_SLOT;
-    // What each thread looks at. The first 16: a word of the host's line, which are the head, the command, and the copy of the newest
-    // record. The others: graphs that want help; blocks begin with different ones.
-    const kk_u32 run = (lane - 16 + blockIdx.x) % KK_RUNS;  // as `find_offer` has it
-    const kk_u64* word = lane < 16 ? (const kk_u64*)(ring + KK_LINE * (1 + 2 * blockIdx.x)) + lane : &grid.runs[run].state;
-    const bool in_copy = lane >= 2 && lane < 2 + KK_COPY_WORDS;
+    const kk_u64* word = kk_word_of(lane, ring, grid);
+    kk_u64 running = ~0ull;  // a task of the workers that ran already when it was looked for before
     kk_u32 idle = 0;
     long long looked = 0;  // when, by the processor's clock
     while (!__shfl_sync(KK_ALL, block.ended, 0)) {
+        const kk_u32 looks = __shfl_sync(KK_ALL, *(volatile kk_u32*)&block.looks, 0);
+        if (looks >= KK_WORKERS) {
+            kk_fence_block();
+            ready = __shfl_sync(KK_ALL, (kk_u64)block.ready, 0);
+            // A task that runs for longer than a look takes is not waited for.
+            if (looks == KK_RUNNING && ready == running && lane == 0) atomicCAS(&block.looks, KK_RUNNING, KK_READER);
+            running = looks == KK_RUNNING ? ready : ~0ull;
+            idle = 0;
+            looked = clock64();
+            __nanosleep(1000);
+            continue;
+        }
+        ready = __shfl_sync(KK_ALL, (kk_u64)block.ready, 0);
+        running = ~0ull;
         const kk_u64 told = __shfl_sync(KK_ALL, (kk_u64)block.told, 0);
+        if (looks == KK_ASKED && told == ready) {
+            if (lane == 0 && atomicCAS(&block.looks, KK_ASKED, KK_WORKERS) == KK_ASKED) kk_toll(&block.work_bell);
+            __syncwarp();
+            continue;
+        }
         const bool busy = __shfl_sync(KK_ALL, block.busy, 0) || told != ready;
         // A fence of the workers or the writer waits for loads of this warp that are on the way, and a load over the bus takes a
         // microsecond. So while something runs here it looks now and then only, and not at all while many records are waiting.
@@ -758,12 +895,11 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
         }
         if (__any_sync(KK_ALL, lane >= 16 && lane < 16 + KK_RUNS && kk_wants_help(seen)) && lane == 0) kk_toll(&block.work_bell);
         const kk_u64 room = KK_HELD - (ready - told);
-        const bool fits = in_copy ? (kk_u32)(seen >> 32) == (kk_u32)ready + 1u : lane != 1 || seen != KK_COMMAND_EXIT;
-        if (__all_sync(KK_ALL, fits) && room) {
+        if (__all_sync(KK_ALL, kk_fits(lane, seen, ready)) && room) {
             // The words of the copy say that they are the next record: no need to read it, or to trust the head.
             idle = 0;
             if (!alone) kk_fence_system();
-            if (in_copy) ((kk_u32*)(block.records + ready % KK_HELD * KK_SLOT))[lane - 2] = (kk_u32)seen;
+            kk_keep_copy(block, lane, seen, ready);
             ready++;
             __syncwarp();
             if (lane == 0) {
@@ -830,7 +966,6 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
 static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 told) {
     const kk_u32 lane = threadIdx.x % 32;
     kk_u64* line = (kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x));
-    kk_u64* results = (kk_u64*)(ring + KK_RESULTS_AT + (kk_u64)blockIdx.x * KK_CAPACITY * 16);
     kk_u64 beaten = 0, watched = ~0ull, watched_node = ~0ull;
     kk_u32 looks = 0, phase = 0;
     for (;;) {
@@ -839,6 +974,7 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
             for (;;) {
                 const bool ended = block.ended;
                 done = kk_acquire_block(&block.done);
+                if (done != told && block.told != told) told = block.told;  // the workers told it themselves
                 if (done != told) {
                     // Each acknowledgement waits for the memory. While tasks are waiting, several share one, within microseconds.
                     if (done == block.ready || block.leave || done - told >= KK_HELD / 4 || ++looks > 40) break;
@@ -866,15 +1002,13 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
             looks = 0;
         }
         done = __shfl_sync(KK_ALL, done, 0);
+        told = __shfl_sync(KK_ALL, told, 0);
         if (done == told) break;
         __syncwarp();
 #if KK_RESULTS
         for (kk_u64 i = told + lane; i < done; i += 32) {
-            const kk_u64 value = block.results[i % KK_HELD], tag = (i + 1) << 32;
+            kk_write_result(ring, i, block.results[i % KK_HELD]);
             block.results[i % KK_HELD] = 0;
-            kk_u64* words = results + i % KK_CAPACITY * 2;
-            asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(words), "l"(tag | (kk_u32)value), "l"(tag | value >> 32)
-                         : "memory");
         }
         __syncwarp();
 #endif
@@ -900,6 +1034,8 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
         kk_make_bell(&block.done_bell);
         for (int i = 0; i < KK_RUNS; i++) block.offered[i] = 0;
         block.busy = 0;
+        block.looks = KK_READER;
+        block.alone = 0;
         kk_block_x = 0;
         kk_blocks_x = 1;
     }
@@ -913,10 +1049,10 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
 #if KK_TIMELINE
         traced = *(const kk_u64*)(traces + (kk_u64)blockIdx.x * (KK_LINE + KK_TIMELINE * 32ull));
 #endif
-        kk_Resident resident = {block, grid, traces, traced KK_ARRAYS_PASS};
+        kk_Resident resident = {block, grid, ring, traces, traced KK_ARRAYS_PASS};
         resident.work(done KK_ARRAYS_PASS);
         if (threadIdx.x == 0) block.over = 1;
-        kk_task_ends(0);
+        kk_task_ends(1);
     } else if (threadIdx.x < KK_THREADS + 32) {
         kk_read(block, grid, ring, done);
     } else if (threadIdx.x < KK_THREADS + 64) {
