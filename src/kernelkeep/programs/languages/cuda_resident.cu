@@ -143,12 +143,8 @@ static __device__ inline kk_u64 kk_trace_time() {
 // As `__syncthreads`, for the workers: a warp comes here as a whole. The intrinsic that allows for less is a third slower.
 static __device__ inline void kk_workers_meet() { asm volatile("bar.sync %0, %1;" ::"n"(KK_WORKERS_BARRIER), "n"(KK_THREADS) : "memory"); }
 
-// The end of a task: the workers and the teller meet. Whether any of them wants the workers to look for something else.
-static __device__ inline bool kk_task_ends(kk_u32 wants) {
-    kk_u32 any;
-    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, %2, %3, p; selp.u32 %0, 1, 0, q; }" : "=r"(any) : "r"(wants), "n"(KK_TASK_BARRIER), "n"(KK_THREADS + 32) : "memory");
-    return any;
-}
+// The end of a task: the workers and the teller meet. As `bar.red` would, but its result takes as long as a small task.
+static __device__ inline void kk_task_ends() { asm volatile("bar.sync %0, %1;" ::"n"(KK_TASK_BARRIER), "n"(KK_THREADS + 32) : "memory"); }
 
 // --- what blocks share, in device memory; the host sets it to 0 before each start
 
@@ -239,7 +235,8 @@ struct kk_Block {
     volatile kk_u64 in_node;  // number of the graph << 32 | number of the node + 1, while one runs: the workers'
     volatile kk_u32 leave;  // the host wants the grid to end: the reader's
     volatile kk_u32 attention;  // whether to look for something else than the next task: the reader's
-    volatile kk_u32 over;  // no more tasks will be run: the workers'
+    volatile kk_u32 stopped;  // behind which task the workers do so: theirs
+    volatile kk_u32 last;  // which meeting with the teller is the last, once it is known: the workers'
     volatile kk_u32 ended;  // nor published: the teller's
     kk_u32 looks;  // who reads the ring: KK_READER …
     volatile kk_u64 alone;  // tasks that the workers told to the host themselves, ever
@@ -261,11 +258,13 @@ struct kk_Block {
 #define KK_WORKERS 2u  // the workers' first warp
 #define KK_RUNNING 3u  // nobody, because the workers run what they found; if that takes long, the reader goes on
 
-// Which words of the ring a thread of a warp looks at. The first 16: those of the host's line, which are the head, the command, and
-// the copy of the newest record. The others: graphs that want help; blocks begin with different ones.
+// Which word a thread of a warp looks at. The first 16: those of the host's line, which are the head, the command, and the copy of
+// the newest record. The next: graphs that want help; blocks begin with different ones. The last: the calls of other blocks.
+#define KK_CALLS_LANE (16 + KK_RUNS)
 #define KK_COPY_WORDS (KK_SLOT / 4 < 14 ? KK_SLOT / 4 : 14)
 static __device__ inline const kk_u64* kk_word_of(kk_u32 lane, const unsigned char* ring, kk_Grid& grid) {
     const kk_u32 run = (lane - 16 + blockIdx.x) % KK_RUNS;  // as `find_offer` has it
+    if (lane == KK_CALLS_LANE) return (const kk_u64*)&grid.wide_calls;
     return lane < 16 ? (const kk_u64*)(ring + KK_LINE * (1 + 2 * blockIdx.x)) + lane : &grid.runs[run].state;
 }
 // The result of a task, in two words that say each whose it is.
@@ -661,26 +660,28 @@ struct kk_Resident {
     __device__ int look(kk_u64 done) {
         const kk_u32 lane = threadIdx.x;
         const kk_u64* word = kk_word_of(lane, ring, grid);
+        const kk_u32 calls = block.seen_wide;  // changes only while the workers do something else
         for (kk_u32 idle = 0; idle < KK_SPINS; idle++) {
-            const kk_u64 seen = lane < 16 + KK_RUNS ? kk_acquire_system(word) : 0;
-            bool other = lane == 1 ? seen == KK_COMMAND_EXIT : lane >= 16 && lane < 16 + KK_RUNS && kk_wants_help(seen);
-            if (lane == 0) other = kk_look(&grid.wide_calls.value) != block.seen_wide;
+            const kk_u64 seen = lane <= KK_CALLS_LANE ? kk_acquire_system(word) : 0;
+            bool other = lane == 1 && seen == KK_COMMAND_EXIT;
+            if (lane == KK_CALLS_LANE) other = (kk_u32)seen != calls;
+            if (lane >= 16 && lane < KK_CALLS_LANE) other = kk_wants_help(seen);
             if (__any_sync(KK_ALL, other)) break;
             if (__all_sync(KK_ALL, kk_fits(lane, seen, done))) {
                 kk_keep_copy(block, lane, seen, done);
                 const bool wide = __shfl_sync(KK_ALL, (kk_u32)seen, 2) & KK_WIDE;
-                __syncwarp();
-                if (lane == 0) {
-                    block.ready = done + 1;
-                    kk_fence_block();
-                    atomicExch(&block.looks, wide ? KK_READER : KK_RUNNING);
-                    block.count = 1;
+                if (lane == 0) block.count = 1;
+                if (lane == 0 && wide) {
+                    kk_release_block(&block.ready, done + 1);
+                    atomicExch(&block.looks, KK_READER);
                 }
+                __syncwarp();
                 return wide ? KK_TODO_TASKS : KK_TODO_ONE;
             }
             if (__any_sync(KK_ALL, lane == 0 && seen > done)) break;
         }
         if (lane == 0) atomicExch(&block.looks, KK_READER);
+        __syncwarp();
         return -1;
     }
 
@@ -689,7 +690,12 @@ struct kk_Resident {
         const kk_u32 at = (kk_u32)done % KK_HELD;
         const unsigned char* record = block.records + at * KK_SLOT;
         const kk_u64 begun = kk_trace_time();
+        if (threadIdx.x == 0) {
+            kk_release_block(&block.ready, done + 1);
+            atomicExch(&block.looks, KK_RUNNING);  // from now on the reader may go on
+        }
         run_task(record, &block.results[at]);
+        __syncwarp();
         kk_workers_meet();
         trace(begun, *(const kk_u32*)record, 0, done + 1);
         if (threadIdx.x == 0) {
@@ -749,14 +755,15 @@ struct kk_Resident {
     }
 
     __device__ __forceinline__ void work(kk_u64 done KK_ARRAYS_DECLARE) {
-        const kk_u32 attention = kk_place(&block.attention);
+        const kk_u32 attention = kk_place(&block.attention), stopped = kk_place(&block.stopped);
         bool leaving = false, asks = false;
-        bool was_alone = false;  // the teller has to be told
+        const kk_u64 first = done;
         kk_u32 phase = 0;  // of the bell
         for (;;) {
             if (threadIdx.x < 32) {
                 const int todo = wait_for_work(done, leaving, asks, phase);
                 if (threadIdx.x == 0) block.turn = todo;
+                __syncwarp();  // a warp comes to the barrier as a whole
             }
             kk_workers_meet();
             const int todo = block.turn;
@@ -765,11 +772,15 @@ struct kk_Resident {
             if (todo == KK_TODO_ONE) {
                 run_one(done);
                 done++;
-                was_alone = true;
                 continue;
             }
             if (todo != KK_TODO_TASKS) kk_workers_meet();  // behind tasks there is one anyway
-            if (todo == KK_TODO_END) return;
+            if (todo == KK_TODO_END) {
+                if (threadIdx.x == 0) block.last = (kk_u32)(done - first - block.alone) + 1u;
+                __syncwarp();
+                kk_task_ends();
+                return;
+            }
             if (todo != KK_TODO_TASKS) {
                 if (threadIdx.x == 0) block.busy = 1;
                 if (todo == KK_TODO_WIDE) answer();
@@ -793,11 +804,13 @@ struct kk_Resident {
                     call_all(record, &block.results[at]);
                 }
                 done++;
-                // Every worker looks at its own end, so that the last one, however long it took, has seen what the host wants.
-                const bool stops = kk_task_ends(kk_look_at(attention) | was_alone);
-                was_alone = false;
+                // Every worker looks at its own end, so that the last one, however long it took, has seen what the host wants. Who
+                // saw it says so before all meet. Nobody is past the next meeting before all have read it, and none says more then.
+                if (kk_look_at(attention)) block.stopped = (kk_u32)done;
+                __syncwarp();
+                kk_task_ends();
                 trace(begun, task, wide, done);
-                if (stops) break;
+                if (kk_look_at(stopped) == (kk_u32)done) break;
                 task = next;
             }
         }
@@ -806,17 +819,14 @@ struct kk_Resident {
 
 // --- the teller
 
-static __device__ void kk_publish(kk_Block& block, kk_u64 done) {
+static __device__ void kk_publish(kk_Block& block, kk_u64 first) {
     const bool tells = threadIdx.x % 32 == 0;
-    kk_u64 alone = 0;
+    kk_u64 done = first;
+    kk_u32 met = 0;
     for (;;) {
-        if (kk_task_ends(0)) {  // seldom
-            if (__shfl_sync(KK_ALL, block.over, 0)) break;
-            const kk_u64 now = __shfl_sync(KK_ALL, (kk_u64)block.alone, 0);
-            done += now - alone;
-            alone = now;
-        }
-        done++;
+        kk_task_ends();
+        if (++met == block.last) break;
+        done = first + met + block.alone;
         if (tells) {
             kk_release_block(&block.done, done);
             kk_toll(&block.done_bell);
@@ -1028,7 +1038,8 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
     kk_Grid& grid = *(kk_Grid*)kk_grid;
     if (threadIdx.x == 0) {
         block.ready = block.done = block.told = kk_look_system((const kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)));
-        block.wide_calls = block.seen_wide = block.leave = block.attention = block.over = block.ended = block.count = 0;
+        block.wide_calls = block.seen_wide = block.leave = block.attention = block.last = block.ended = block.count = 0;
+        block.stopped = (kk_u32)block.done;
         block.in_node = 0;
         kk_make_bell(&block.work_bell);
         kk_make_bell(&block.done_bell);
@@ -1051,8 +1062,6 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
 #endif
         kk_Resident resident = {block, grid, ring, traces, traced KK_ARRAYS_PASS};
         resident.work(done KK_ARRAYS_PASS);
-        if (threadIdx.x == 0) block.over = 1;
-        kk_task_ends(1);
     } else if (threadIdx.x < KK_THREADS + 32) {
         kk_read(block, grid, ring, done);
     } else if (threadIdx.x < KK_THREADS + 64) {
