@@ -140,11 +140,18 @@ static __device__ inline kk_u64 kk_trace_time() {
     return 0;
 #endif
 }
-// As `__syncthreads`, for the workers: a warp comes here as a whole. The intrinsic that allows for less is a third slower.
-static __device__ inline void kk_workers_meet() { asm volatile("bar.sync %0, %1;" ::"n"(KK_WORKERS_BARRIER), "n"(KK_THREADS) : "memory"); }
+// As `__syncthreads`, for the workers. The barrier is for whole warps, and counts one that is there in part as if all of it were: a
+// task that some threads leave early brings such. The intrinsic that allows for parts is a third slower.
+static __device__ inline void kk_workers_meet() {
+    __syncwarp();
+    asm volatile("bar.sync %0, %1;" ::"n"(KK_WORKERS_BARRIER), "n"(KK_THREADS) : "memory");
+}
 
 // The end of a task: the workers and the teller meet. As `bar.red` would, but its result takes as long as a small task.
-static __device__ inline void kk_task_ends() { asm volatile("bar.sync %0, %1;" ::"n"(KK_TASK_BARRIER), "n"(KK_THREADS + 32) : "memory"); }
+static __device__ inline void kk_task_ends() {
+    __syncwarp();
+    asm volatile("bar.sync %0, %1;" ::"n"(KK_TASK_BARRIER), "n"(KK_THREADS + 32) : "memory");
+}
 
 // --- what blocks share, in device memory; the host sets it to 0 before each start
 
@@ -695,7 +702,6 @@ struct kk_Resident {
             atomicExch(&block.looks, KK_RUNNING);  // from now on the reader may go on
         }
         run_task(record, &block.results[at]);
-        __syncwarp();
         kk_workers_meet();
         trace(begun, *(const kk_u32*)record, 0, done + 1);
         if (threadIdx.x == 0) {
@@ -763,7 +769,6 @@ struct kk_Resident {
             if (threadIdx.x < 32) {
                 const int todo = wait_for_work(done, leaving, asks, phase);
                 if (threadIdx.x == 0) block.turn = todo;
-                __syncwarp();  // a warp comes to the barrier as a whole
             }
             kk_workers_meet();
             const int todo = block.turn;
@@ -777,7 +782,6 @@ struct kk_Resident {
             if (todo != KK_TODO_TASKS) kk_workers_meet();  // behind tasks there is one anyway
             if (todo == KK_TODO_END) {
                 if (threadIdx.x == 0) block.last = (kk_u32)(done - first - block.alone) + 1u;
-                __syncwarp();
                 kk_task_ends();
                 return;
             }
@@ -807,7 +811,6 @@ struct kk_Resident {
                 // Every worker looks at its own end, so that the last one, however long it took, has seen what the host wants. Who
                 // saw it says so before all meet. Nobody is past the next meeting before all have read it, and none says more then.
                 if (kk_look_at(attention)) block.stopped = (kk_u32)done;
-                __syncwarp();
                 kk_task_ends();
                 trace(begun, task, wide, done);
                 if (kk_look_at(stopped) == (kk_u32)done) break;
