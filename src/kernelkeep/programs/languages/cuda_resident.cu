@@ -243,10 +243,12 @@ struct kk_Block {
     volatile kk_u32 leave;  // the host wants the grid to end: the reader's
     volatile kk_u32 attention;  // whether to look for something else than the next task: the reader's
     volatile kk_u32 stopped;  // behind which task the workers do so: theirs
-    volatile kk_u32 last;  // which meeting with the teller is the last, once it is known: the workers'
+    // The teller reads both at once. Which meeting with it is the last, once it is known; tasks that the workers told to the host
+    // themselves, ever: the workers'.
+    __align__(8) volatile kk_u32 last;
+    volatile kk_u32 alone;
     volatile kk_u32 ended;  // nor published: the teller's
     kk_u32 looks;  // who reads the ring: KK_READER …
-    volatile kk_u64 alone;  // tasks that the workers told to the host themselves, ever
     // the first worker's, for the others
     int todo, turn;  // `turn` is read while the first worker may be in a wide task already, which changes `todo`
     kk_u32 count, called[2], goes_on, run, next;
@@ -781,7 +783,7 @@ struct kk_Resident {
             }
             if (todo != KK_TODO_TASKS) kk_workers_meet();  // behind tasks there is one anyway
             if (todo == KK_TODO_END) {
-                if (threadIdx.x == 0) block.last = (kk_u32)(done - first - block.alone) + 1u;
+                if (threadIdx.x == 0) block.last = (kk_u32)(done - first) - block.alone + 1u;
                 kk_task_ends();
                 return;
             }
@@ -822,14 +824,16 @@ struct kk_Resident {
 
 // --- the teller
 
-static __device__ void kk_publish(kk_Block& block, kk_u64 first) {
+static __device__ void kk_publish(kk_Block& block, kk_u64 done) {
     const bool tells = threadIdx.x % 32 == 0;
-    kk_u64 done = first;
-    kk_u32 met = 0;
+    kk_u32 met = 0, alone = 0;
     for (;;) {
         kk_task_ends();
-        if (++met == block.last) break;
-        done = first + met + block.alone;
+        const kk_u64 both = *(const volatile kk_u64*)&block.last;
+        if (++met == (kk_u32)both) break;
+        const kk_u32 now = (kk_u32)(both >> 32);
+        done += 1u + (now - alone);
+        alone = now;
         if (tells) {
             kk_release_block(&block.done, done);
             kk_toll(&block.done_bell);
