@@ -255,6 +255,8 @@ struct kk_Block {
     volatile kk_u32 seen_wide;
     kk_u64 graph;
 };
+__shared__ kk_Block kk_block;  // not behind a reference: a function that is called would not know in which memory it is
+
 #define KK_TODO_TASKS 0
 #define KK_TODO_WIDE 1
 #define KK_TODO_JOIN 2
@@ -287,15 +289,14 @@ static __device__ inline bool kk_in_copy(kk_u32 lane) { return lane >= 2 && lane
 static __device__ inline bool kk_fits(kk_u32 lane, kk_u64 seen, kk_u64 ready) {
     return kk_in_copy(lane) ? (kk_u32)(seen >> 32) == (kk_u32)ready + 1u : lane != 1 || seen != KK_COMMAND_EXIT;
 }
-static __device__ inline void kk_keep_copy(kk_Block& block, kk_u32 lane, kk_u64 seen, kk_u64 ready) {
-    if (kk_in_copy(lane)) ((kk_u32*)(block.records + ready % KK_HELD * KK_SLOT))[lane - 2] = (kk_u32)seen;
+static __device__ inline void kk_keep_copy(kk_u32 lane, kk_u64 seen, kk_u64 ready) {
+    if (kk_in_copy(lane)) ((kk_u32*)(kk_block.records + ready % KK_HELD * KK_SLOT))[lane - 2] = (kk_u32)seen;
 }
 
 
 // (tasks)
 
 struct kk_Resident {
-    kk_Block& block;
     kk_Grid& grid;
     unsigned char* ring;
     unsigned char* traces;
@@ -319,12 +320,12 @@ struct kk_Resident {
     // --- wide tasks
 
     // Run this block's part of a call. All workers.
-    __device__ void answer() {
-        if (threadIdx.x < KK_SLOT / 16) ((uint4*)block.call)[threadIdx.x] = kk_fetch(&grid.wide_record[threadIdx.x]);
+    __device__ __noinline__ void answer() {
+        if (threadIdx.x < KK_SLOT / 16) ((uint4*)kk_block.call)[threadIdx.x] = kk_fetch(&grid.wide_record[threadIdx.x]);
         kk_workers_meet();
         const kk_u64 begun = kk_trace_time();
-        run_wide_part(block.call);
-        trace(begun, *(const kk_u32*)block.call, KK_TRACED_WIDE | KK_PART, 0);
+        run_wide_part(kk_block.call);
+        trace(begun, *(const kk_u32*)kk_block.call, KK_TRACED_WIDE | KK_PART, 0);
         if (threadIdx.x == 0) {
             kk_fence_grid();
             atomicAdd(&grid.wide_parts.value, 1u);
@@ -349,14 +350,14 @@ struct kk_Resident {
     // Whether another block has called since. The first worker.
     __device__ bool is_called() {
         const kk_u32 calls = kk_look(&grid.wide_calls.value);
-        if (calls == block.seen_wide) return false;
-        block.seen_wide = calls;
+        if (calls == kk_block.seen_wide) return false;
+        kk_block.seen_wide = calls;
         kk_fence_grid();
         return true;
     }
 
     // Whether it has called as far as the reader knows, which sees it somewhat later. The first worker.
-    __device__ bool may_be_called() { return (int)(block.wide_calls - block.seen_wide) > 0; }
+    __device__ bool may_be_called() { return (int)(kk_block.wide_calls - kk_block.seen_wide) > 0; }
 
     // Wait until something is so, and answer calls meanwhile. All workers; the first one looks.
     template <class F>
@@ -366,10 +367,10 @@ struct kk_Resident {
                 bool called = false;
                 while (!(called = is_called()) && !is_so()) __nanosleep(40);
                 kk_fence_grid();
-                block.todo = called ? KK_TODO_WIDE : KK_TODO_TASKS;
+                kk_block.todo = called ? KK_TODO_WIDE : KK_TODO_TASKS;
             }
             kk_workers_meet();
-            const bool called = block.todo == KK_TODO_WIDE;
+            const bool called = kk_block.todo == KK_TODO_WIDE;
             kk_workers_meet();
             if (!called) return;
             answer();
@@ -381,7 +382,7 @@ struct kk_Resident {
     }
 
     // Run a task with all blocks. All workers.
-    __device__ void call_all(const unsigned char* record, kk_u64* result) {
+    __device__ __noinline__ void call_all(const unsigned char* record, kk_u64* result) {
         take(&grid.wide_lock.value);
         if (threadIdx.x < KK_SLOT / 16) grid.wide_record[threadIdx.x] = ((const uint4*)record)[threadIdx.x];
         kk_workers_meet();
@@ -389,8 +390,8 @@ struct kk_Resident {
             kk_tell(&grid.wide_result, 0ull);
             kk_tell(&grid.wide_parts.value, 0u);
             kk_fence_grid();
-            block.seen_wide = kk_look(&grid.wide_calls.value) + 1u;
-            kk_tell(&grid.wide_calls.value, block.seen_wide);
+            kk_block.seen_wide = kk_look(&grid.wide_calls.value) + 1u;
+            kk_tell(&grid.wide_calls.value, kk_block.seen_wide);
         }
         run_wide_part(record);
         if (threadIdx.x == 0) {
@@ -406,7 +407,7 @@ struct kk_Resident {
     // --- graphs
 
     // Whether the block has tasks of its own to run. The first worker.
-    __device__ bool has_tasks(kk_u64 done) { return block.ready != done && !block.leave; }
+    __device__ bool has_tasks(kk_u64 done) { return kk_block.ready != done && !kk_block.leave; }
 
     // Run the nodes of a chain one after the other. All workers; each gets one of the chain's successors, for `signal`.
     __device__ kk_u64 run_chain(const kk_Graph* graph, kk_u32 chain) {
@@ -414,25 +415,25 @@ struct kk_Resident {
         const unsigned char* records = from + sizeof(kk_Chain);
         kk_u64* results = (kk_u64*)((unsigned char*)graph + graph->results);
         // The first records are fetched with the head, before it is known how many there are.
-        if (threadIdx.x < sizeof(kk_Chain) / 16) kk_copy_ahead((uint4*)&block.chain + threadIdx.x, (const uint4*)from + threadIdx.x);
+        if (threadIdx.x < sizeof(kk_Chain) / 16) kk_copy_ahead((uint4*)&kk_block.chain + threadIdx.x, (const uint4*)from + threadIdx.x);
         fetch_records(0, records, KK_CHUNK);
         kk_wait_for_copies();
         kk_workers_meet();
-        const kk_u32 length = block.chain.length, first = block.chain.node;
+        const kk_u32 length = kk_block.chain.length, first = kk_block.chain.node;
         const kk_u64 number = (kk_u64)graph->number << 32;
         kk_u64 successor = 0;
-        if (threadIdx.x < block.chain.successors) successor = kk_look(successors_of(graph) + block.chain.first + threadIdx.x);
+        if (threadIdx.x < kk_block.chain.successors) successor = kk_look(successors_of(graph) + kk_block.chain.first + threadIdx.x);
         kk_u32 side = 0;
         for (kk_u32 i = 0; i < length; i++) {
             const kk_u32 at = i % KK_CHUNK;
             if (at == 0 && length - i > KK_CHUNK)
                 fetch_records(side ^ 1, records + (i + KK_CHUNK) * (kk_u64)KK_SLOT, length - i - KK_CHUNK);
-            const unsigned char* record = block.chunk[side] + at * KK_SLOT;
+            const unsigned char* record = kk_block.chunk[side] + at * KK_SLOT;
             const kk_u32 task = *(const kk_u32*)record;
             const bool wide = task & KK_WIDE;
             if (threadIdx.x == 0) {
-                block.in_node = number | (first + i + 1);
-                block.next = 0;
+                kk_block.in_node = number | (first + i + 1);
+                kk_block.next = 0;
             }
             const kk_u64 begun = kk_trace_time();
             if (wide) {
@@ -444,10 +445,10 @@ struct kk_Resident {
                 kk_wait_for_copies();
                 side ^= 1;
             }
-            if (threadIdx.x == 0) block.called[i & 1] = may_be_called();
+            if (threadIdx.x == 0) kk_block.called[i & 1] = may_be_called();
             kk_workers_meet();
             trace(begun, task, KK_IN_GRAPH | wide, first + i);
-            if (block.called[i & 1]) answer_if_called();
+            if (kk_block.called[i & 1]) answer_if_called();
         }
         return successor;
     }
@@ -458,19 +459,19 @@ struct kk_Resident {
 
     __device__ void fetch_records(kk_u32 side, const unsigned char* from, kk_u32 count) {
         const kk_u32 pieces = (count < KK_CHUNK ? count : KK_CHUNK) * (KK_SLOT / 16);
-        for (kk_u32 i = threadIdx.x; i < pieces; i += KK_THREADS) kk_copy_ahead((uint4*)block.chunk[side] + i, (const uint4*)from + i);
+        for (kk_u32 i = threadIdx.x; i < pieces; i += KK_THREADS) kk_copy_ahead((uint4*)kk_block.chunk[side] + i, (const uint4*)from + i);
     }
 
     __device__ void answer_if_called() {
-        if (threadIdx.x == 0) block.todo = is_called() ? KK_TODO_WIDE : KK_TODO_TASKS;
+        if (threadIdx.x == 0) kk_block.todo = is_called() ? KK_TODO_WIDE : KK_TODO_TASKS;
         kk_workers_meet();
-        const bool called = block.todo == KK_TODO_WIDE;
+        const bool called = kk_block.todo == KK_TODO_WIDE;
         kk_workers_meet();
         if (called) answer();
     }
 
     // Something was run: count that in the chains that wait for it. Those that wait for nothing more are queued, but for one if
-    // this block goes on: `block.next`, which was 0. All workers, each with its first successor; what was run was run before they met.
+    // this block goes on: `kk_block.next`, which was 0. All workers, each with its first successor; what was run was run before they met.
     __device__ void signal(kk_Graph* graph, kk_u32 first, kk_u32 count, bool goes_on, kk_u64 successor) {
         kk_u32* queue = (kk_u32*)((unsigned char*)graph + graph->queue);
         const kk_u32 lane = threadIdx.x % 32;
@@ -490,7 +491,7 @@ struct kk_Resident {
                         kk_fence_grid();  // what the others did, for whoever runs it
                     }
                 }
-                if (ready && goes_on) ready = atomicCAS(&block.next, 0u, chain) != 0u;
+                if (ready && goes_on) ready = atomicCAS(&kk_block.next, 0u, chain) != 0u;
             }
             const kk_u32 queued = __ballot_sync(KK_ALL, ready);
             if (queued) {
@@ -511,13 +512,13 @@ struct kk_Resident {
         for (;;) {
             while (chain) {
                 const kk_u64 successor = run_chain(graph, chain);
-                const kk_u32 first = block.chain.first, count = block.chain.successors;
+                const kk_u32 first = kk_block.chain.first, count = kk_block.chain.successors;
                 if (count) {
                     bool goes_on = true;
                     if (helps) {
-                        if (threadIdx.x == 0) block.goes_on = !has_tasks(done);
+                        if (threadIdx.x == 0) kk_block.goes_on = !has_tasks(done);
                         kk_workers_meet();
-                        goes_on = block.goes_on;
+                        goes_on = kk_block.goes_on;
                     }
                     signal(graph, first, count, goes_on, successor);
                 } else {
@@ -527,24 +528,24 @@ struct kk_Resident {
                     }
                     kk_workers_meet();
                 }
-                chain = block.next;
+                chain = kk_block.next;
                 if (!chain) kk_workers_meet();  // else there is one before it changes
             }
             if (threadIdx.x == 0) {
-                block.in_node = 0;
-                block.todo = find_chain(graph, &ticket, helps, done);
+                kk_block.in_node = 0;
+                kk_block.todo = find_chain(graph, &ticket, helps, done);
                 kk_fence_grid();
             }
             kk_workers_meet();
-            const int todo = block.todo;
-            chain = block.next;
+            const int todo = kk_block.todo;
+            chain = kk_block.next;
             kk_workers_meet();
             if (todo == KK_TODO_END) return;
             if (todo == KK_TODO_WIDE) answer();
         }
     }
 
-    // Wait for a chain that is ready: `block.next`. Or for the end, or a call. The first worker.
+    // Wait for a chain that is ready: `kk_block.next`. Or for the end, or a call. The first worker.
     //
     // Chains go to those who have tickets. A block takes one when it sees, or hopes, that more chains were queued than tickets
     // given. A ticket for nothing is given back, which only the holder of the last one can do, so they go back one by one.
@@ -552,7 +553,7 @@ struct kk_Resident {
         kk_u32* queue = (kk_u32*)((unsigned char*)graph + graph->queue);
         const kk_u32 chains = graph->chains, ends = graph->ends;
         kk_u32 spins = 0;
-        block.next = 0;
+        kk_block.next = 0;
         if (helps && *ticket == KK_NONE && has_tasks(done)) return KK_TODO_END;
         if (*ticket == KK_NONE) *ticket = (kk_u32)atomicAdd(&graph->tickets.value, 1ull);
         for (;;) {
@@ -564,11 +565,11 @@ struct kk_Resident {
             if (chain) {
                 kk_tell(&queue[*ticket], 0u);
                 *ticket = KK_NONE;
-                block.next = chain;
+                kk_block.next = chain;
                 return KK_TODO_TASKS;
             }
             if (ended == ends) return KK_TODO_END;
-            if (calls != block.seen_wide && is_called()) return KK_TODO_WIDE;
+            if (calls != kk_block.seen_wide && is_called()) return KK_TODO_WIDE;
             if (*ticket != KK_NONE) {
                 if (queued <= *ticket && given == *ticket + 1 && atomicCAS(&graph->tickets.value, tickets, tickets - 1) == tickets)
                     *ticket = KK_NONE;
@@ -583,20 +584,20 @@ struct kk_Resident {
     }
 
     // Run a whole graph, with those blocks that help. All workers.
-    __device__ void run_graph(const unsigned char* record, kk_u64 done) {
+    __device__ __noinline__ void run_graph(const unsigned char* record, kk_u64 done) {
         kk_Graph* graph = (kk_Graph*)*(const kk_u64*)(record + 8);
         take(&graph->lock.value);
         if (threadIdx.x == 0) {
-            block.next = 0;
-            block.run = offer(graph);
+            kk_block.next = 0;
+            kk_block.run = offer(graph);
         }
         kk_workers_meet();
         signal(graph, 0, graph->roots, true, threadIdx.x < graph->roots ? kk_look(successors_of(graph) + threadIdx.x) : 0);
-        const kk_u32 chain = block.next;
+        const kk_u32 chain = kk_block.next;
         kk_workers_meet();
         work_on(graph, chain, false, done);
-        if (block.run != KK_NONE) {
-            kk_u64* state = &grid.runs[block.run].state;
+        if (kk_block.run != KK_NONE) {
+            kk_u64* state = &grid.runs[kk_block.run].state;
             if (threadIdx.x == 0) atomicAdd(state, 0ull - (kk_look(state) & (KK_RUN_OPEN | (kk_u64)KK_MOST_HELPERS << 16)));
             wait_until([state] { return (kk_look(state) & 0xffff) == 0; });
         }
@@ -604,7 +605,7 @@ struct kk_Resident {
             kk_tell(&graph->tickets.value, 0ull);
             kk_tell(&graph->ended.value, 0u);
             kk_fence_grid();
-            if (block.run != KK_NONE) kk_tell(&grid.runs[block.run].lock.value, 0u);
+            if (kk_block.run != KK_NONE) kk_tell(&grid.runs[kk_block.run].lock.value, 0u);
             kk_tell(&graph->lock.value, 0u);
         }
         kk_workers_meet();
@@ -629,29 +630,29 @@ struct kk_Resident {
         return KK_NONE;
     }
 
-    // Whether a graph wants help, as far as the reader knows; `block.run` is which. The first worker.
+    // Whether a graph wants help, as far as the reader knows; `kk_block.run` is which. The first worker.
     __device__ bool find_offer() {
-        if (*(volatile kk_u64*)block.offered == 0) return false;
+        if (*(volatile kk_u64*)kk_block.offered == 0) return false;
         for (kk_u32 i = 0; i < KK_RUNS; i++) {
-            if (!block.offered[i]) continue;
-            block.offered[i] = 0;  // until the reader has looked again
-            block.run = (i + blockIdx.x) % KK_RUNS;
+            if (!kk_block.offered[i]) continue;
+            kk_block.offered[i] = 0;  // until the reader has looked again
+            kk_block.run = (i + blockIdx.x) % KK_RUNS;
             return true;
         }
         return false;
     }
 
     // Help with a graph that another block runs, unless it has ended. All workers.
-    __device__ void join(kk_u64 done) {
-        kk_Run& run = grid.runs[block.run];
+    __device__ __noinline__ void join(kk_u64 done) {
+        kk_Run& run = grid.runs[kk_block.run];
         if (threadIdx.x == 0) {
             const bool joined = kk_wants_help(atomicAdd(&run.state, 1ull));
             kk_fence_grid();
-            block.graph = joined ? kk_look(&run.graph.value) : 0;
+            kk_block.graph = joined ? kk_look(&run.graph.value) : 0;
             if (!joined) atomicAdd(&run.state, ~0ull);
         }
         kk_workers_meet();
-        kk_Graph* graph = (kk_Graph*)block.graph;
+        kk_Graph* graph = (kk_Graph*)kk_block.graph;
         kk_workers_meet();
         if (!graph) return;
         work_on(graph, 0, true, done);
@@ -669,7 +670,7 @@ struct kk_Resident {
     __device__ int look(kk_u64 done) {
         const kk_u32 lane = threadIdx.x;
         const kk_u64* word = kk_word_of(lane, ring, grid);
-        const kk_u32 calls = block.seen_wide;  // changes only while the workers do something else
+        const kk_u32 calls = kk_block.seen_wide;  // changes only while the workers do something else
         for (kk_u32 idle = 0; idle < KK_SPINS; idle++) {
             const kk_u64 seen = lane <= KK_CALLS_LANE ? kk_acquire_system(word) : 0;
             bool other = lane == 1 && seen == KK_COMMAND_EXIT;
@@ -677,19 +678,19 @@ struct kk_Resident {
             if (lane >= 16 && lane < KK_CALLS_LANE) other = kk_wants_help(seen);
             if (__any_sync(KK_ALL, other)) break;
             if (__all_sync(KK_ALL, kk_fits(lane, seen, done))) {
-                kk_keep_copy(block, lane, seen, done);
+                kk_keep_copy(lane, seen, done);
                 const bool wide = __shfl_sync(KK_ALL, (kk_u32)seen, 2) & KK_WIDE;
-                if (lane == 0) block.count = 1;
+                if (lane == 0) kk_block.count = 1;
                 if (lane == 0 && wide) {
-                    kk_release_block(&block.ready, done + 1);
-                    atomicExch(&block.looks, KK_READER);
+                    kk_release_block(&kk_block.ready, done + 1);
+                    atomicExch(&kk_block.looks, KK_READER);
                 }
                 __syncwarp();
                 return wide ? KK_TODO_TASKS : KK_TODO_ONE;
             }
             if (__any_sync(KK_ALL, lane == 0 && seen > done)) break;
         }
-        if (lane == 0) atomicExch(&block.looks, KK_READER);
+        if (lane == 0) atomicExch(&kk_block.looks, KK_READER);
         __syncwarp();
         return -1;
     }
@@ -697,35 +698,35 @@ struct kk_Resident {
     // Run the task that the first warp has found, and tell the host. All workers.
     __device__ void run_one(kk_u64 done) {
         const kk_u32 at = (kk_u32)done % KK_HELD;
-        const unsigned char* record = block.records + at * KK_SLOT;
+        const unsigned char* record = kk_block.records + at * KK_SLOT;
         const kk_u64 begun = kk_trace_time();
         if (threadIdx.x == 0) {
-            kk_release_block(&block.ready, done + 1);
-            atomicExch(&block.looks, KK_RUNNING);  // from now on the reader may go on
+            kk_release_block(&kk_block.ready, done + 1);
+            atomicExch(&kk_block.looks, KK_RUNNING);  // from now on the reader may go on
         }
-        run_task(record, &block.results[at]);
+        run_task(record, &kk_block.results[at]);
         kk_workers_meet();
         trace(begun, *(const kk_u32*)record, 0, done + 1);
         if (threadIdx.x == 0) {
 #if KK_RESULTS
-            kk_write_result(ring, done, block.results[at]);
-            block.results[at] = 0;
+            kk_write_result(ring, done, kk_block.results[at]);
+            kk_block.results[at] = 0;
 #endif
             kk_release_system((kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)), done + 1);
-            block.alone = block.alone + 1;
-            block.told = done + 1;
-            kk_release_block(&block.done, done + 1);
-            atomicCAS(&block.looks, KK_RUNNING, KK_WORKERS);
+            kk_block.alone = kk_block.alone + 1;
+            kk_block.told = done + 1;
+            kk_release_block(&kk_block.done, done + 1);
+            atomicCAS(&kk_block.looks, KK_RUNNING, KK_WORKERS);
         }
     }
 
     // What there is to do, or -1: nothing now. The first worker.
     __device__ int find_work(kk_u64 done, bool& leaving) {
-        const kk_u64 ready = kk_acquire_block(&block.ready);
-        const bool leave = block.leave;
+        const kk_u64 ready = kk_acquire_block(&kk_block.ready);
+        const bool leave = kk_block.leave;
         if ((leave || may_be_called()) && is_called()) return KK_TODO_WIDE;
         if (!leave && ready != done) {
-            block.count = (kk_u32)(ready - done);
+            kk_block.count = (kk_u32)(ready - done);
             return KK_TODO_TASKS;
         }
         if (find_offer()) return KK_TODO_JOIN;
@@ -745,14 +746,14 @@ struct kk_Resident {
             int todo = -1;
             if (threadIdx.x == 0) {
                 while (todo < 0) {
-                    if (*(volatile kk_u32*)&block.looks == KK_WORKERS) {
+                    if (*(volatile kk_u32*)&kk_block.looks == KK_WORKERS) {
                         todo = KK_TODO_LOOK;
                     } else if ((todo = find_work(done, leaving)) < 0) {
-                        if (asks && !leaving) atomicCAS(&block.looks, KK_READER, KK_ASKED);
+                        if (asks && !leaving) atomicCAS(&kk_block.looks, KK_READER, KK_ASKED);
                         asks = false;
-                        kk_sleep_at(&block.work_bell, phase, ++spins < 1000 ? 1000 : 20000);
-                    } else if (atomicCAS(&block.looks, KK_ASKED, KK_READER) == KK_WORKERS) {
-                        atomicExch(&block.looks, KK_READER);
+                        kk_sleep_at(&kk_block.work_bell, phase, ++spins < 1000 ? 1000 : 20000);
+                    } else if (atomicCAS(&kk_block.looks, KK_ASKED, KK_READER) == KK_WORKERS) {
+                        atomicExch(&kk_block.looks, KK_READER);
                     }
                 }
             }
@@ -763,18 +764,18 @@ struct kk_Resident {
     }
 
     __device__ __forceinline__ void work(kk_u64 done KK_ARRAYS_DECLARE) {
-        const kk_u32 attention = kk_place(&block.attention), stopped = kk_place(&block.stopped);
+        const kk_u32 attention = kk_place(&kk_block.attention), stopped = kk_place(&kk_block.stopped);
         bool leaving = false, asks = false;
         const kk_u64 first = done;
         kk_u32 phase = 0;  // of the bell
         for (;;) {
             if (threadIdx.x < 32) {
                 const int todo = wait_for_work(done, leaving, asks, phase);
-                if (threadIdx.x == 0) block.turn = todo;
+                if (threadIdx.x == 0) kk_block.turn = todo;
             }
             kk_workers_meet();
-            const int todo = block.turn;
-            const kk_u32 count = block.count;
+            const int todo = kk_block.turn;
+            const kk_u32 count = kk_block.count;
             asks = true;
             if (todo == KK_TODO_ONE) {
                 run_one(done);
@@ -783,36 +784,36 @@ struct kk_Resident {
             }
             if (todo != KK_TODO_TASKS) kk_workers_meet();  // behind tasks there is one anyway
             if (todo == KK_TODO_END) {
-                if (threadIdx.x == 0) block.last = (kk_u32)(done - first) - block.alone + 1u;
+                if (threadIdx.x == 0) kk_block.last = (kk_u32)(done - first) - kk_block.alone + 1u;
                 kk_task_ends();
                 return;
             }
             if (todo != KK_TODO_TASKS) {
-                if (threadIdx.x == 0) block.busy = 1;
+                if (threadIdx.x == 0) kk_block.busy = 1;
                 if (todo == KK_TODO_WIDE) answer();
                 if (todo == KK_TODO_JOIN) join(done);
-                if (threadIdx.x == 0) block.busy = 0;
+                if (threadIdx.x == 0) kk_block.busy = 0;
                 continue;
             }
-            kk_u32 task = *(const kk_u32*)(block.records + (kk_u32)done % KK_HELD * KK_SLOT);
+            kk_u32 task = *(const kk_u32*)(kk_block.records + (kk_u32)done % KK_HELD * KK_SLOT);
             for (kk_u32 i = 0; i < count; i++) {
                 const kk_u32 at = (kk_u32)done % KK_HELD;
-                const unsigned char* record = block.records + at * KK_SLOT;
+                const unsigned char* record = kk_block.records + at * KK_SLOT;
                 // Which task is next is read while this one runs.
-                const kk_u32 next = *(const kk_u32*)(i + 1 < count ? block.records + (at + 1) % KK_HELD * KK_SLOT : record);
+                const kk_u32 next = *(const kk_u32*)(i + 1 < count ? kk_block.records + (at + 1) % KK_HELD * KK_SLOT : record);
                 const bool wide = task & KK_WIDE;
                 const kk_u64 begun = kk_trace_time();
                 if (!wide) {
-                    kk_run_task_here(task, record, &block.results[at] KK_ARRAYS_PASS);
+                    kk_run_task_here(task, record, &kk_block.results[at] KK_ARRAYS_PASS);
                 } else if (task == KK_GRAPH) {
                     run_graph(record, done);
                 } else {
-                    call_all(record, &block.results[at]);
+                    call_all(record, &kk_block.results[at]);
                 }
                 done++;
                 // Every worker looks at its own end, so that the last one, however long it took, has seen what the host wants. Who
                 // saw it says so before all meet. Nobody is past the next meeting before all have read it, and none says more then.
-                if (kk_look_at(attention)) block.stopped = (kk_u32)done;
+                if (kk_look_at(attention)) kk_block.stopped = (kk_u32)done;
                 kk_task_ends();
                 trace(begun, task, wide, done);
                 if (kk_look_at(stopped) == (kk_u32)done) break;
@@ -824,26 +825,26 @@ struct kk_Resident {
 
 // --- the teller
 
-static __device__ void kk_publish(kk_Block& block, kk_u64 done) {
+static __device__ void kk_publish(kk_u64 done) {
     const bool tells = threadIdx.x % 32 == 0;
     kk_u32 met = 0, alone = 0;
     for (;;) {
         kk_task_ends();
-        const kk_u64 both = *(const volatile kk_u64*)&block.last;
+        const kk_u64 both = *(const volatile kk_u64*)&kk_block.last;
         if (++met == (kk_u32)both) break;
         const kk_u32 now = (kk_u32)(both >> 32);
         done += 1u + (now - alone);
         alone = now;
         if (tells) {
-            kk_release_block(&block.done, done);
-            kk_toll(&block.done_bell);
+            kk_release_block(&kk_block.done, done);
+            kk_toll(&kk_block.done_bell);
         }
         __syncwarp();
     }
     if (tells) {
         kk_fence_block();
-        block.ended = 1;
-        kk_toll(&block.done_bell);
+        kk_block.ended = 1;
+        kk_toll(&kk_block.done_bell);
     }
 }
 
@@ -851,42 +852,42 @@ static __device__ void kk_publish(kk_Block& block, kk_u64 done) {
 
 #define KK_REST_CYCLES 5000  // two or three microseconds
 
-static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned char* ring, kk_u64 ready) {
+static __device__ void kk_read(kk_Grid& grid, const unsigned char* ring, kk_u64 ready) {
     const kk_u32 lane = threadIdx.x % 32;
     const unsigned char* slots = ring + KK_SLOTS_AT + (kk_u64)blockIdx.x * KK_CAPACITY * KK_SLOT;
     const kk_u64* word = kk_word_of(lane, ring, grid);
     kk_u64 running = ~0ull;  // a task of the workers that ran already when it was looked for before
     kk_u32 idle = 0;
     long long looked = 0;  // when, by the processor's clock
-    while (!__shfl_sync(KK_ALL, block.ended, 0)) {
-        const kk_u32 looks = __shfl_sync(KK_ALL, *(volatile kk_u32*)&block.looks, 0);
+    while (!__shfl_sync(KK_ALL, kk_block.ended, 0)) {
+        const kk_u32 looks = __shfl_sync(KK_ALL, *(volatile kk_u32*)&kk_block.looks, 0);
         if (looks >= KK_WORKERS) {
             kk_fence_block();
-            ready = __shfl_sync(KK_ALL, (kk_u64)block.ready, 0);
+            ready = __shfl_sync(KK_ALL, (kk_u64)kk_block.ready, 0);
             // A task that runs for longer than a look takes is not waited for.
-            if (looks == KK_RUNNING && ready == running && lane == 0) atomicCAS(&block.looks, KK_RUNNING, KK_READER);
+            if (looks == KK_RUNNING && ready == running && lane == 0) atomicCAS(&kk_block.looks, KK_RUNNING, KK_READER);
             running = looks == KK_RUNNING ? ready : ~0ull;
             idle = 0;
             looked = clock64();
             __nanosleep(1000);
             continue;
         }
-        ready = __shfl_sync(KK_ALL, (kk_u64)block.ready, 0);
+        ready = __shfl_sync(KK_ALL, (kk_u64)kk_block.ready, 0);
         running = ~0ull;
-        const kk_u64 told = __shfl_sync(KK_ALL, (kk_u64)block.told, 0);
+        const kk_u64 told = __shfl_sync(KK_ALL, (kk_u64)kk_block.told, 0);
         if (looks == KK_ASKED && told == ready) {
-            if (lane == 0 && atomicCAS(&block.looks, KK_ASKED, KK_WORKERS) == KK_ASKED) kk_toll(&block.work_bell);
+            if (lane == 0 && atomicCAS(&kk_block.looks, KK_ASKED, KK_WORKERS) == KK_ASKED) kk_toll(&kk_block.work_bell);
             __syncwarp();
             continue;
         }
-        const bool busy = __shfl_sync(KK_ALL, block.busy, 0) || told != ready;
+        const bool busy = __shfl_sync(KK_ALL, kk_block.busy, 0) || told != ready;
         // A fence of the workers or the writer waits for loads of this warp that are on the way, and a load over the bus takes a
         // microsecond. So while something runs here it looks now and then only, and not at all while many records are waiting.
         if (busy) {
             int rests = 0;
             if (lane == 0) {
                 const long long since = clock64() - looked;
-                rests = since < KK_REST_CYCLES || (since < 64 * KK_REST_CYCLES && ready - block.done >= KK_HELD / 2);
+                rests = since < KK_REST_CYCLES || (since < 64 * KK_REST_CYCLES && ready - kk_block.done >= KK_HELD / 2);
             }
             if (__shfl_sync(KK_ALL, rests, 0)) {
                 __nanosleep(500);  // a warp that looks at shared memory all the time slows down the others
@@ -901,35 +902,35 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
         if (lane == 0) {
             calls = kk_look(&grid.wide_calls.value);
             offers = kk_look(&grid.offers.value);
-            if (calls != block.wide_calls) {
-                block.wide_calls = calls;
-                kk_toll(&block.work_bell);
+            if (calls != kk_block.wide_calls) {
+                kk_block.wide_calls = calls;
+                kk_toll(&kk_block.work_bell);
             }
-            const kk_u32 attention = block.leave || (int)(calls - block.seen_wide) > 0;
-            if (attention != block.attention) block.attention = attention;
+            const kk_u32 attention = kk_block.leave || (int)(calls - kk_block.seen_wide) > 0;
+            if (attention != kk_block.attention) kk_block.attention = attention;
         } else if (lane >= 16 && lane < 16 + KK_RUNS) {
-            block.offered[lane - 16] = kk_wants_help(seen);
+            kk_block.offered[lane - 16] = kk_wants_help(seen);
         }
-        if (__any_sync(KK_ALL, lane >= 16 && lane < 16 + KK_RUNS && kk_wants_help(seen)) && lane == 0) kk_toll(&block.work_bell);
+        if (__any_sync(KK_ALL, lane >= 16 && lane < 16 + KK_RUNS && kk_wants_help(seen)) && lane == 0) kk_toll(&kk_block.work_bell);
         const kk_u64 room = KK_HELD - (ready - told);
         if (__all_sync(KK_ALL, kk_fits(lane, seen, ready)) && room) {
             // The words of the copy say that they are the next record: no need to read it, or to trust the head.
             idle = 0;
             if (!alone) kk_fence_system();
-            kk_keep_copy(block, lane, seen, ready);
+            kk_keep_copy(lane, seen, ready);
             ready++;
             __syncwarp();
             if (lane == 0) {
-                kk_release_block(&block.ready, ready);
-                kk_toll(&block.work_bell);
+                kk_release_block(&kk_block.ready, ready);
+                kk_toll(&kk_block.work_bell);
             }
             looked = clock64();
             continue;
         }
         const kk_u64 head = __shfl_sync(KK_ALL, seen, 0), command = __shfl_sync(KK_ALL, seen, 1);
         if (lane == 0 && command == KK_COMMAND_EXIT) {
-            block.leave = block.attention = 1;
-            kk_toll(&block.work_bell);
+            kk_block.leave = kk_block.attention = 1;
+            kk_toll(&kk_block.work_bell);
         }
         kk_u64 count = head > ready ? head - ready : 0;  // it may be behind: a record came as a copy, and its head is on the way
         if (count > room) count = room;
@@ -952,14 +953,14 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
                 for (int k = 0; k < 4; k++) {
                     const kk_u32 piece = base + k * 32 + lane;
                     const kk_u64 one = ready + piece / (KK_SLOT / 16);
-                    if (piece < pieces) ((uint4*)(block.records + one % KK_HELD * KK_SLOT))[piece % (KK_SLOT / 16)] = got[k];
+                    if (piece < pieces) ((uint4*)(kk_block.records + one % KK_HELD * KK_SLOT))[piece % (KK_SLOT / 16)] = got[k];
                 }
             }
             ready += count;
             __syncwarp();
             if (lane == 0) {
-                kk_release_block(&block.ready, ready);
-                kk_toll(&block.work_bell);
+                kk_release_block(&kk_block.ready, ready);
+                kk_toll(&kk_block.work_bell);
             }
             looked = clock64();
         } else if (busy) {
@@ -968,7 +969,7 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
             // Nothing for a while: look less often, but notice calls of other blocks.
             const kk_u32 naps = idle - KK_SPINS < KK_NAPS ? idle - KK_SPINS : KK_NAPS;
             if (lane == 0) {
-                for (kk_u32 k = 0; k < naps && !block.ended; k++) {
+                for (kk_u32 k = 0; k < naps && !kk_block.ended; k++) {
                     if (kk_look(&grid.wide_calls.value) != calls || kk_look(&grid.offers.value) != offers) break;
                     __nanosleep(500);
                 }
@@ -980,7 +981,7 @@ static __device__ void kk_read(kk_Block& block, kk_Grid& grid, const unsigned ch
 
 // --- the writer
 
-static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 told) {
+static __device__ void kk_write(unsigned char* ring, kk_u64 told) {
     const kk_u32 lane = threadIdx.x % 32;
     kk_u64* line = (kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x));
     kk_u64 beaten = 0, watched = ~0ull, watched_node = ~0ull;
@@ -989,24 +990,24 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
         kk_u64 done = told;
         if (lane == 0) {  // the others wait
             for (;;) {
-                const bool ended = block.ended;
-                done = kk_acquire_block(&block.done);
-                if (done != told && block.told != told) told = block.told;  // the workers told it themselves
+                const bool ended = kk_block.ended;
+                done = kk_acquire_block(&kk_block.done);
+                if (done != told && kk_block.told != told) told = kk_block.told;  // the workers told it themselves
                 if (done != told) {
                     // Each acknowledgement waits for the memory. While tasks are waiting, several share one, within microseconds.
-                    if (done == block.ready || block.leave || done - told >= KK_HELD / 4 || ++looks > 40) break;
-                    kk_sleep_at(&block.done_bell, phase, 200);
+                    if (done == kk_block.ready || kk_block.leave || done - told >= KK_HELD / 4 || ++looks > 40) break;
+                    kk_sleep_at(&kk_block.done_bell, phase, 200);
                     continue;
                 }
                 if (ended) break;
                 const kk_u64 now = kk_nanoseconds();
                 if (now - beaten > KK_BEAT_NANOSECONDS) {
-                    const bool busy = block.ready != done;
+                    const bool busy = kk_block.ready != done;
                     kk_tell_system(line + 1, now);
                     kk_tell_system(line + 2, busy ? done + 1 : 0);
                     if (done != watched) kk_tell_system(line + 3, now);
                     watched = busy ? done : ~0ull;
-                    const kk_u64 node = block.in_node;
+                    const kk_u64 node = kk_block.in_node;
                     if (node != watched_node) {
                         kk_tell_system(line + 4, node);
                         kk_tell_system(line + 5, now);
@@ -1014,7 +1015,7 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
                     }
                     beaten = now;
                 }
-                kk_sleep_at(&block.done_bell, phase, 5000);
+                kk_sleep_at(&kk_block.done_bell, phase, 5000);
             }
             looks = 0;
         }
@@ -1024,15 +1025,15 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
         __syncwarp();
 #if KK_RESULTS
         for (kk_u64 i = told + lane; i < done; i += 32) {
-            kk_write_result(ring, i, block.results[i % KK_HELD]);
-            block.results[i % KK_HELD] = 0;
+            kk_write_result(ring, i, kk_block.results[i % KK_HELD]);
+            kk_block.results[i % KK_HELD] = 0;
         }
         __syncwarp();
 #endif
         told = done;
         if (lane == 0) {
             kk_release_system(line, done);  // what the tasks wrote is visible before they count as done
-            block.told = told;
+            kk_block.told = told;
         }
     }
     if (lane == 0) kk_tell_system(line + 4, 0);
@@ -1040,26 +1041,25 @@ static __device__ void kk_write(kk_Block& block, unsigned char* ring, kk_u64 tol
 
 extern "C" __global__ void __launch_bounds__(KK_ALL_THREADS, 1)
 kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_traces KK_ARRAYS_DECLARE) {
-    __shared__ kk_Block block;
     unsigned char* ring = (unsigned char*)kk_ring;
     kk_Grid& grid = *(kk_Grid*)kk_grid;
     if (threadIdx.x == 0) {
-        block.ready = block.done = block.told = kk_look_system((const kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)));
-        block.wide_calls = block.seen_wide = block.leave = block.attention = block.last = block.ended = block.count = 0;
-        block.stopped = (kk_u32)block.done;
-        block.in_node = 0;
-        kk_make_bell(&block.work_bell);
-        kk_make_bell(&block.done_bell);
-        for (int i = 0; i < KK_RUNS; i++) block.offered[i] = 0;
-        block.busy = 0;
-        block.looks = KK_READER;
-        block.alone = 0;
+        kk_block.ready = kk_block.done = kk_block.told = kk_look_system((const kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)));
+        kk_block.wide_calls = kk_block.seen_wide = kk_block.leave = kk_block.attention = kk_block.last = kk_block.ended = kk_block.count = 0;
+        kk_block.stopped = (kk_u32)kk_block.done;
+        kk_block.in_node = 0;
+        kk_make_bell(&kk_block.work_bell);
+        kk_make_bell(&kk_block.done_bell);
+        for (int i = 0; i < KK_RUNS; i++) kk_block.offered[i] = 0;
+        kk_block.busy = 0;
+        kk_block.looks = KK_READER;
+        kk_block.alone = 0;
         kk_block_x = 0;
         kk_blocks_x = 1;
     }
-    for (kk_u32 i = threadIdx.x; i < KK_HELD; i += KK_ALL_THREADS) block.results[i] = 0;
+    for (kk_u32 i = threadIdx.x; i < KK_HELD; i += KK_ALL_THREADS) kk_block.results[i] = 0;
     __syncthreads();
-    const kk_u64 done = block.done;
+    const kk_u64 done = kk_block.done;
     __syncthreads();
     if (threadIdx.x < KK_THREADS) {
         unsigned char* traces = (unsigned char*)kk_traces;
@@ -1067,13 +1067,13 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
 #if KK_TIMELINE
         traced = *(const kk_u64*)(traces + (kk_u64)blockIdx.x * (KK_LINE + KK_TIMELINE * 32ull));
 #endif
-        kk_Resident resident = {block, grid, ring, traces, traced KK_ARRAYS_PASS};
+        kk_Resident resident = {grid, ring, traces, traced KK_ARRAYS_PASS};
         resident.work(done KK_ARRAYS_PASS);
     } else if (threadIdx.x < KK_THREADS + 32) {
-        kk_read(block, grid, ring, done);
+        kk_read(grid, ring, done);
     } else if (threadIdx.x < KK_THREADS + 64) {
-        kk_write(block, ring, done);
+        kk_write(ring, done);
     } else {
-        kk_publish(block, done);
+        kk_publish(done);
     }
 }
