@@ -992,7 +992,11 @@ static __device__ void kk_write(unsigned char* ring, kk_u64 told) {
             for (;;) {
                 const bool ended = kk_block.ended;
                 done = kk_acquire_block(&kk_block.done);
-                if (done != told && kk_block.told != told) told = kk_block.told;  // the workers told it themselves
+                if (done != told) {
+                    // The workers may have told it themselves, and more since.
+                    told = kk_block.told;
+                    if (told > done) done = told;
+                }
                 if (done != told) {
                     // Each acknowledgement waits for the memory. While tasks are waiting, several share one, within microseconds.
                     if (done == kk_block.ready || kk_block.leave || done - told >= KK_HELD / 4 || ++looks > 40) break;
