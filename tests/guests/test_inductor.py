@@ -1,0 +1,48 @@
+"""torch.compile on the CPU: found by the next process, compiled once by those that start together, never taken damaged."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Guest, needs
+
+pytestmark = needs("torch")
+
+PROGRAM = """
+import sys
+import torch
+import kernelkeep.guests.inductor as guest
+
+guest.turn_on()
+from torch._dynamo.utils import counters
+
+@torch.compile
+def work(x):
+    return torch.sin(x) * int(sys.argv[1]) + torch.relu(x)
+
+x = torch.linspace(-1, 1, 64)
+assert torch.allclose(work(x), torch.sin(x) * int(sys.argv[1]) + torch.relu(x))
+found = counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"]
+missed = counters["inductor"]["fxgraph_cache_miss"]
+print("compiled" if missed else "found" if found else "neither")
+"""
+
+
+def test_the_next_process_finds_it(guest: Guest) -> None:
+    assert guest.run(PROGRAM, "2") == "compiled"
+    assert guest.run(PROGRAM, "2") == "found"
+    names = {stored.facts.name for stored in guest.entries() if stored.facts is not None}
+    assert {"RemoteFxGraphCache", "RemoteAOTAutogradCache"} <= names
+
+
+def test_processes_that_start_together_compile_once(guest: Guest) -> None:
+    children = [guest.start(PROGRAM, "3") for _ in range(4)]
+    said = [child.communicate(timeout=600)[0].strip() for child in children]
+    assert sorted(said) == ["compiled", "found", "found", "found"]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+def test_a_damaged_entry_is_compiled_again(guest: Guest, share: float) -> None:
+    guest.run(PROGRAM, "4")
+    guest.flip(share)
+    assert guest.run(PROGRAM, "4") == "compiled"
