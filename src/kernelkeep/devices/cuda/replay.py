@@ -35,11 +35,15 @@ class CudaReplay(Replay):
         self._executable: Any = None
         self._lock = threading.RLock()  # reentrant: a library that is asked for its stream may change the graph
         self._broken = False  # an array or a program of it is closed
+        # Held until closing an array breaks the graph: the driver must not find memory of a copy freed while it makes the graph.
+        ends = (end for step in steps if isinstance(step, Copy) for end in step)
+        held = [end.open_handle() for end in ends if isinstance(end, Array)]
         with device.residents.out_of_the_way(), device.current:
             if not self._build(steps, EarlyEdges(device)):
                 self._build(steps, None)
         self._note_shared()
         self._watch()
+        del held
 
     def _build(self, steps: Sequence[Step], edges: EarlyEdges | None) -> bool:
         """Make the graph; False, with nothing made, if the driver refuses one with early starts."""

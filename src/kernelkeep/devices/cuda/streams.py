@@ -41,6 +41,11 @@ class Streams:
         streams = [self._own, *(queue.cu_stream for queue in list(self.queues)), *list(self._free)]
         return list({int(stream): stream for stream in streams}.values())
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._all())
+
     def synchronize(self) -> None:
         """Wait for all work on all streams."""
         for stream in self._all():

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from .device import CudaDevice
 
 
-_STREAMS_AT_ONCE = 8  # are made while a resident grid is out of the way
+_STREAMS_BESIDE = 12  # a device may have before a resident grid is out of the way for more: half of what the driver makes
+_STREAMS_AT_ONCE = 8  # are made then
 
 
 def stream_of(queue: Queue | None, device: CudaDevice) -> Any:
@@ -40,7 +41,7 @@ class CudaQueue(Queue):
     def _create(self, flags: Any) -> Any:
         device = self.device
         create = device.driver.cuStreamCreate
-        if not device.discarded.held:
+        if not device.discarded.held or device.streams.count < _STREAMS_BESIDE:
             return device.call(create, flags)
         # Beside a kernel that never exits the driver makes some two dozen streams, and waits for the kernel with the next one.
         with device.residents.out_of_the_way():

@@ -98,7 +98,7 @@ class SampleTests(StrategyPart):
         for strategy in self.strategies(device):
             path = tmp_path / f"{strategy}.kkpt"
             with run(
-                cache, program, 3000, strategy, checkpoint=path, checkpoint_iterations=1, keep_checkpoints=99
+                cache, program, 3000, strategy, checkpoint=path, checkpoint_iterations=1, keep_checkpoints=3000
             ) as done:
                 written = done.report.checkpoints
             files = list(tmp_path.glob(f"{strategy}.kkpt*"))
