@@ -146,6 +146,7 @@ def test_loading_drivers_without_free_descriptors_raises(pocl: str) -> None:
 import os, resource, sys
 import kernelkeep as kk
 from kernelkeep.devices import opencl, registry
+open_device = kk.open_device  # a module is loaded for it
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 held = []
 try:
