@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .device import CudaDevice
 
 
-_STREAMS_BESIDE = 12  # a device may have before a resident grid is out of the way for more: half of what the driver makes
+_STREAMS_BESIDE = 12  # that a device may have before a grid makes way for more: half of what the driver makes
 _STREAMS_AT_ONCE = 8  # are made then
 
 
