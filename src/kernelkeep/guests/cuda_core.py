@@ -23,6 +23,8 @@ class KernelkeepProgramCache(ProgramCacheResource):  # type: ignore[misc]
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, max_size_bytes: int | None = None) -> None:
+        if max_size_bytes is not None and max_size_bytes <= 0:
+            raise ValueError(f"max_size_bytes must be positive or None, got {max_size_bytes!r}")
         self._cache = GuestCache("cuda.core", path, max_disk_bytes=max_size_bytes)
 
     def _key(self, key: Any) -> Key:
