@@ -28,7 +28,8 @@ class ContextKeeper:
     def make(self, calls: list[Call], wait: bool) -> int:
         """Have calls made; what failed in these, if they are waited for, or in earlier ones, or 0."""
         if self._caller is None:
-            look = _LOOK_NANOSECONDS if len(os.sched_getaffinity(0)) >= _CORES_TO_SPARE else 0
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            look = _LOOK_NANOSECONDS if cores >= _CORES_TO_SPARE else 0
             self._caller = caller_module().Caller(self._flush, look, look)
             weakref.finalize(self, _end, self._caller, self._leaving, self._lock)
         if not self._has_context:
