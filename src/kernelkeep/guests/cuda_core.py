@@ -11,7 +11,6 @@ from cuda.core.utils import ProgramCacheResource
 from ..cache.key import Key
 from .guest_cache import GuestCache
 
-TRIED = "1.2"
 _NAME = "program"
 
 

@@ -125,6 +125,7 @@ class GuestCache:
 
     def give_up(self, key: Key) -> None:
         """Compiling failed: let others try."""
+        self._asked.pop(key.digest, None)
         self._turns.end(key.digest)
 
     def reject(self, key: Key, name: str, reason: str) -> None:

@@ -12,8 +12,6 @@ from ..devices.driver_cache import set_folder
 from ..storage.foreign_folder import FOREIGN
 from .guest_cache import guest_cache
 
-TRIED = "5.10 to 5.13"
-
 
 def turn_on() -> None:
     """Have the driver keep its shaders in our cache folder. Before the first context: `ArgumentError` if that is too late."""

@@ -21,7 +21,6 @@ from ..storage.files import Damaged
 from .files import pack, unpack
 from .guest_cache import GuestCache, guest_cache
 
-TRIED = "2026.1"
 _NO_CACHE: Any = False  # of PyOpenCL's own: what is compiled is kept here
 _lock = threading.Lock()
 

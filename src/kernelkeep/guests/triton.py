@@ -17,7 +17,6 @@ from ..storage.files import Damaged
 from .files import ProcessFolder, pack, unpack
 from .guest_cache import guest_cache
 
-TRIED = "3.2 to 3.9"
 _ABOUT = ("target", "num_warps", "num_ctas", "num_stages", "triton_version", "arch", "shared", "debug")
 _folder = ProcessFolder()
 
