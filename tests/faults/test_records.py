@@ -21,6 +21,8 @@ import kernelkeep as kk
 from kernelkeep.testing import run_python
 from kernelkeep.testing.warned import one_warning
 from kernelkeep.variants import database as database_module
+from kernelkeep.variants.database import Database
+from kernelkeep.variants.database_file import locked
 from kernelkeep.variants.records import Choice, Record, Records
 
 DEVICE = "d" * 64
@@ -141,6 +143,39 @@ def test_a_damaged_file_is_moved_aside_once_by_many_processes(tmp_path: Path) ->
     with Records(tmp_path) as records:
         assert len(numbers(records)) == 6 * 50 + 2
     assert (tmp_path / "tuning.sqlite.damaged").read_bytes() == b"garbage" * 1000
+
+
+def test_nobody_opens_a_file_while_it_is_moved_aside(tmp_path: Path) -> None:
+    """A connection to the moved file would find the new file's log, and carry what others wrote there away."""
+    path = tmp_path / "tuning.sqlite"
+    with Records(tmp_path) as records:
+        records.add(record(2))
+    before = path.read_bytes()
+    with Records(tmp_path) as records, ThreadPoolExecutor(1) as pool:
+        with locked(path):
+            added = pool.submit(records.add, record(1))
+            with pytest.raises(TimeoutError):
+                added.result(0.3)
+            path.rename(tmp_path / "tuning.sqlite.damaged")
+        added.result(30)
+        assert numbers(records) == [1] and records.problems == 0
+    assert (tmp_path / "tuning.sqlite.damaged").read_bytes() == before
+
+
+def test_what_was_written_while_the_file_was_moved_aside_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "tuning.sqlite"
+    database = Database(path)
+    database.read(lambda connection: None)
+    moves = iter(["", "-wal", "-shm"])
+
+    def work(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO choices VALUES ('gemm', 'd', 'p', 'f4', 'b')")
+        for suffix in moves:
+            Path(f"{path}{suffix}").rename(f"{path}.damaged{suffix}")
+
+    database.write(work)
+    assert database.read(lambda connection: connection.execute("SELECT count(*) FROM choices").fetchone()) == (1,)
+    database.close()
 
 
 # --- killed

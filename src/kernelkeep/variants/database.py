@@ -121,7 +121,9 @@ class Database:
             try:
                 connection = self._connected()
                 with transaction(connection, begin):
-                    return work(connection)
+                    result = work(connection)
+                if begin == "BEGIN" or self._is_current():
+                    return result  # else another process moved the file aside, and the work goes into the new one
             except Exception as error:
                 if may_be_damage(error):
                     if repaired:
@@ -171,11 +173,16 @@ class Database:
     def _connected(self) -> sqlite3.Connection:
         """The connection to the file; a new one where the file was replaced or removed."""
         assert self.path is not None
-        if self.connection is not None and identity_of(self.path) == self._identity:
+        if self.connection is not None and self._is_current():
             return self.connection
         self._disconnect()
         self.connection, self._identity = open_file(self.path, self._trust)
         return self.connection
+
+    def _is_current(self) -> bool:
+        """Whether the path still leads to the open file."""
+        assert self.path is not None
+        return identity_of(self.path) == self._identity
 
     def _disconnect(self) -> None:
         connection, self.connection = self.connection, None

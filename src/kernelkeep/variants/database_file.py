@@ -51,17 +51,21 @@ def open_file(path: Path, trust: Trust) -> tuple[sqlite3.Connection, Identity | 
 
     Raises `NotPrivate` where another user could have written it, and `DamagedDatabase` where it is not a regular file.
     """
-    _create(path, trust)
-    identity, connection = identity_of(path), connect(str(path))
-    try:
-        _choose_journal(connection, network=_on_network(path))
-        prepare(connection)
-        if path.stat().st_size <= _CHECKED_BYTES:
-            check_pages(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection, identity
+    make_private_folder(path.parent.absolute(), trust)
+    # Nobody moves the file aside meanwhile. A connection to the moved file would find the new file's log by its name, and
+    # carry what others commit there into the moved file.
+    with locked(path):
+        _create(path, trust)
+        identity, connection = identity_of(path), connect(str(path))
+        try:
+            _choose_journal(connection, network=_on_network(path))
+            prepare(connection)
+            if path.stat().st_size <= _CHECKED_BYTES:
+                check_pages(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection, identity
 
 
 def identity_of(path: Path) -> Identity | None:
@@ -74,14 +78,12 @@ def identity_of(path: Path) -> Identity | None:
 
 
 def _create(path: Path, trust: Trust) -> None:
-    """Create an empty file that only its owner can read, unless there is one."""
-    make_private_folder(path.parent.absolute(), trust)
+    """Create an empty file that only its owner can read, unless there is one. The lock is held."""
     if not os.path.lexists(path):
-        with locked(path):
-            if not os.path.lexists(path):
-                for suffix in _SIDE_FILES:  # of a file that somebody removed
-                    remove(Path(f"{path}{suffix}"))
-                os.close(create_private(path))  # sqlite's own files get its permissions
+        for suffix in _SIDE_FILES:  # of a file that somebody removed
+            remove(Path(f"{path}{suffix}"))
+        with contextlib.suppress(FileExistsError):  # where locks do not work
+            os.close(create_private(path))  # sqlite's own files get its permissions
     for suffix in ("", *_SIDE_FILES):
         _check(Path(f"{path}{suffix}"), trust)
 
@@ -157,7 +159,7 @@ def _is_whole(path: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock for creating or moving the file; where locks do not work, continue without."""
+    """Hold the lock for opening, creating or moving the file; where locks do not work, continue without."""
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     with contextlib.suppress(LockUnavailable):
         lock.acquire(10.0)
