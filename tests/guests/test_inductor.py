@@ -46,3 +46,12 @@ def test_a_damaged_entry_is_compiled_again(guest: Guest, share: float) -> None:
     guest.run(PROGRAM, "4")
     guest.flip(share)
     assert guest.run(PROGRAM, "4") == "compiled"
+
+
+def test_explain_says_which_part_of_a_key_differs(guest: Guest) -> None:
+    guest.run(PROGRAM, "5")
+    guest.run(PROGRAM.replace("64)", "65)"), "5")
+    for name in ("RemoteFxGraphCache", "RemoteAOTAutogradCache"):
+        one, other = (stored.facts for stored in guest.entries() if stored.facts and stored.facts.name == name)
+        differing = {label for label, value in one.key.fields.items() if other.key.fields.get(label) != value}
+        assert differing == {"key", "example_inputs[0]"}

@@ -16,6 +16,7 @@ from torch._inductor.remote_cache import RemoteCacheBackend
 from ..cache.key import Key
 from ..errors import Unsupported
 from .guest_cache import guest_cache
+from .inductor_key import parts_of_all_graphs, parts_of_graph, watch
 
 TRIED = "2.15"
 # Compiled once for many: who asks for one of these waits for the process that compiles it. The others are asked for by the way.
@@ -52,12 +53,13 @@ class KernelkeepBackend(RemoteCacheBackend[bytes]):  # type: ignore[misc]
         )
 
     def _put(self, key: str, data: bytes) -> None:
-        about = {"torch": str(torch.__version__), **_parts_of(key)}
+        about = {"torch": str(torch.__version__), **self._parts_of(key)}
         guest_cache("inductor").put(self._key(key), self._kind, bytes(data), about)
 
-
-def _parts_of(key: str) -> dict[str, str]:
-    return {f"part {number}": part for number, part in enumerate(key.split(":"), 1) if part}
+    def _parts_of(self, key: str) -> dict[str, str]:
+        if self._kind == "RemoteFxGraphCache":
+            return parts_of_graph(key)
+        return parts_of_all_graphs() if self._kind == "RemoteAOTAutogradCache" else {}
 
 
 def turn_on(*, local: bool = False) -> None:
@@ -78,6 +80,7 @@ def turn_on(*, local: bool = False) -> None:
         getattr(remote_cache, name).backend_override_cls = functools.partial(KernelkeepBackend, name)
     for module, name, value in settings:
         setattr(module, name, value)
+    watch()
     if not local:
         inductor: Any = __import__("torch._inductor.config", fromlist=["_"])
         functorch: Any = __import__("torch._functorch.config", fromlist=["_"])
