@@ -26,7 +26,7 @@ FOREIGN = {"_exit", "_replace", "_fields", "_C", "_cuda_getCurrentRawStream", "_
            "_set_arg_buf", "_set_arg_multi", "_set_arg_buf_multi", "_condition"}  # fmt: skip
 
 
-MODULES_IN_C = ("_caller", "_calls", "_copying", "_digest", "_guard", "_leases", "_native", "_ring")
+MODULES_IN_C = ("_caller", "_calls", "_copying", "_digest", "_enqueue", "_guard", "_leases", "_native", "_ring")
 
 
 def names_in(path: Path) -> Iterator[str]:

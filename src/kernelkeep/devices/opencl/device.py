@@ -24,6 +24,7 @@ from ..replay import Replay, Step
 from .lanes import OpenCLLanes
 from .library import find_devices, info_of, install_fast_kernel_lookup, load_pyopencl
 from .memory import buffer_class, part_of_buffer
+from .native import new_target
 from .pocl import choose_method, is_pocl, lacks_program
 from .pocl_folder import remove_damaged, require_folder
 from .program import OpenCLProgram
@@ -96,6 +97,7 @@ class OpenCLDevice(Device):
             )  # a timer replaces `cl_queue` for its block
         except cl.Error as error:
             raise DeviceError(f"cannot open {info.spec} ({info.name}): {error}") from None
+        self.launch_target = new_target(self, self.cl_queue)
         self._memory = buffer_class()
         self.max_allocation_bytes = int(device.max_mem_alloc_size)
         self.profiling_queue: Any = None
@@ -287,6 +289,12 @@ class OpenCLDevice(Device):
 
     def new_replay(self, steps: Sequence[Step], queue: Queue | None = None) -> Replay:
         return new_replay(self, steps)
+
+    def use_queue(self, queue: Any) -> None:
+        """Have launches without a queue of their own go to this one from now on."""
+        self.cl_queue = queue
+        if self.launch_target is not None:
+            self.launch_target.queue = queue.int_ptr
 
     def synchronize(self) -> None:
         self.check_open()

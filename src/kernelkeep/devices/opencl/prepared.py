@@ -36,7 +36,7 @@ class OpenCLPrepared(Prepared):
         super().__init__(kernel, args, values, shape, options)  # `values` also keeps alive what the kernel object has
         device = self._device = kernel.device
         self.cl_kernel = kernel.new_native()
-        self.items, self.group = shape
+        self.items, self.group = shape[:2]
         self.cl_queue = None if options.queue is None else queue_of(options.queue, device)
         self._error = device.cl.Error
         for index, value in enumerate(values):

@@ -19,6 +19,7 @@ from ...errors import ArgumentError, DeviceError
 from ...programs.signature import KernelSignature
 from ..base import Binary, FastLaunch, Kernel, LaunchOptions, Program
 from .library import new_kernel
+from .native import new_prepared, packed_launch
 from .pocl import lacks_program
 from .pocl_folder import folder_in_use
 from .prepared import OpenCLPrepared, set_argument
@@ -174,7 +175,12 @@ class OpenCLKernel(Kernel):
                 lines += [f"        if {changed}:", f"            {call}(({pairs})); {noted}"]
         others = (i for i, p in enumerate(params) if p.kind not in ("buffer", "scalar"))
         lines += [f"        set_argument({i}, v{i})" for i in others]
-        lines += ["        enqueue(device.cl_queue, native, shape[0], shape[1])"]
+        if self.device.launch_target is None:
+            lines += ["        enqueue(device.cl_queue, native, shape[0], shape[1])"]
+        else:
+            names["launch"] = self.device.launch_target.enqueue
+            lines += ["        if launch(shape[2]) is not None:"]
+            lines += ["            enqueue(device.cl_queue, native, shape[0], shape[1])"]  # it has the better error
         lines += ["except error as problem:", "    refuse(problem)"]
         return FastLaunch(lines, names)
 
@@ -190,18 +196,19 @@ class OpenCLKernel(Kernel):
                 self._set[:] = [None] * len(self._set)
                 for index, value in enumerate(values):
                     set_argument(self._cl, kernel, index, value)
-                self._cl.enqueue_nd_range_kernel(queue, kernel, *shape)
+                self._cl.enqueue_nd_range_kernel(queue, kernel, shape[0], shape[1])
         except self._cl.Error as error:
             self._refuse(error)
 
     def bind_launch(
         self, args: tuple[Any, ...], values: tuple[Any, ...], shape: Any, options: LaunchOptions
     ) -> OpenCLPrepared:
-        return OpenCLPrepared(self, args, values, shape, options)
+        return new_prepared(self.device, self, args, values, shape, options)
 
     def native_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> Any:
         items = tuple(count * size for count, size in zip(grid, group, strict=True))
-        return (items[:1], group[:1]) if items[1:] == (1, 1) else (items, group)
+        shape = (items[:1], group[:1]) if items[1:] == (1, 1) else (items, group)
+        return shape if self.device.launch_target is None else (*shape, packed_launch(self._native_kernel(), *shape))
 
     def note_new_shape(self, grid: tuple[int, int, int], group: tuple[int, int, int]) -> None:
         if self.device.capabilities.ripening_binaries:

@@ -17,6 +17,7 @@ from ..prepared import Prepared
 from ..replay import Copy, Replay, Step
 from .command_buffers import CommandBufferFunctions, CommandBufferRefusedError, command_buffer_functions
 from .intel import is_intel_for_cpus
+from .native_replay import NativeReplay
 from .prepared import OpenCLPrepared
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _MIN_COMMANDS, _MAX_COMMANDS = 3, 64
 
 
 def new_replay(device: OpenCLDevice, steps: Sequence[Step]) -> Replay:
-    """Command buffers if the driver has them and records these steps, else a loop.
+    """Command buffers if the driver has them and records these steps, else a loop, in C where that was built.
 
     A driver may launch what it refuses to record, such as a kernel with `printf`. If it does not, the launch has the better
     error message.
@@ -39,6 +40,8 @@ def new_replay(device: OpenCLDevice, steps: Sequence[Step]) -> Replay:
             return OpenCLReplay(device, functions, steps)
         except CommandBufferRefusedError:
             pass
+    if device.launch_target is not None:
+        return NativeReplay(device, device.launch_target, steps)
     return Replay(device, steps)
 
 

@@ -92,7 +92,7 @@ class OpenCLTimer(Timer):
         self._plain = device.cl_queue
         try:
             device.call(self._plain.finish)
-            device.cl_queue = device.profiling_queue
+            device.use_queue(device.profiling_queue)
             if self._gate is not None:
                 device.call(lambda: cl.enqueue_marker(device.profiling_queue, wait_for=[self._gate]))
             self._start = device.call(lambda: cl.enqueue_marker(device.profiling_queue))
@@ -108,7 +108,7 @@ class OpenCLTimer(Timer):
             # Before the own queue is back: launches of other threads in the block come before their next ones.
             device.call(device.profiling_queue.finish)
         finally:
-            device.cl_queue = self._plain
+            device.use_queue(self._plain)
             device.timing_lock.release()
 
     def stop(self) -> None:
