@@ -1,4 +1,4 @@
-/* One lane of a resident kernel's ring, and the futures of the tasks in it.
+/* One lane of a resident kernel's ring, the futures of the tasks in it, and a `submit` that finds the lane.
  *
  * `resident/protocol.py` states the protocol, `resident/python_lane.py` has the twins in plain Python, which are used where this
  * module was not built. Here are what Python has not: memory barriers, and a push and a result in about a hundred nanoseconds.
@@ -791,20 +791,16 @@ put_argument(PyObject *value, Py_ssize_t number, char code, char *to)
 }
 
 static PyObject *
-do_push(Lane *lane, PyObject *const *args, Py_ssize_t count)
+do_push(Lane *lane, PyObject *plan_bytes, PyObject *const *values, Py_ssize_t count)
 {
-    if (count != 2 || !PyBytes_Check(args[0]) || !PyTuple_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "push takes a plan, which is bytes, and a tuple of arguments");
-        return NULL;
-    }
-    const char *plan = PyBytes_AS_STRING(args[0]);
-    const Py_ssize_t size = PyBytes_GET_SIZE(args[0]), places = (size - 5) / 3;
+    const char *plan = PyBytes_AS_STRING(plan_bytes);
+    const Py_ssize_t size = PyBytes_GET_SIZE(plan_bytes), places = (size - 5) / 3;
     if (size < 5 || (size - 5) % 3) {
         PyErr_Format(PyExc_ValueError, "a plan has 5 bytes and 3 for each argument, got %zd", size);
         return NULL;
     }
-    if (PyTuple_GET_SIZE(args[1]) != places) {
-        PyErr_Format(PyExc_TypeError, "the task takes %zd arguments, got %zd", places, PyTuple_GET_SIZE(args[1]));
+    if (count != places) {
+        PyErr_Format(PyExc_TypeError, "the task takes %zd arguments, got %zd", places, count);
         return NULL;
     }
     const char code = plan[4];
@@ -836,7 +832,7 @@ do_push(Lane *lane, PyObject *const *args, Py_ssize_t count)
     for (Py_ssize_t i = 0; i < places; i++) {
         uint16_t at;
         memcpy(&at, plan + 6 + 3 * i, sizeof at);
-        if (put_argument(PyTuple_GET_ITEM(args[1], i), i + 1, plan[5 + 3 * i], record + at) < 0)
+        if (put_argument(values[i], i + 1, plan[5 + 3 * i], record + at) < 0)
             return NULL;
     }
     if (find_room(lane, 1) < 1)
@@ -858,9 +854,13 @@ do_push(Lane *lane, PyObject *const *args, Py_ssize_t count)
 static PyObject *
 lane_push(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
+    if (count != 2 || !PyBytes_Check(args[0]) || !PyTuple_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "push takes a plan, which is bytes, and a tuple of arguments");
+        return NULL;
+    }
     PyObject *result;
     Py_BEGIN_CRITICAL_SECTION(self);
-    result = do_push((Lane *)self, args, count);
+    result = do_push((Lane *)self, args[0], ((PyTupleObject *)args[1])->ob_item, PyTuple_GET_SIZE(args[1]));
     Py_END_CRITICAL_SECTION();
     return result;
 }
@@ -1109,6 +1109,178 @@ static PyTypeObject LaneType = {
     .tp_getset = lane_getset,
 };
 
+/* ---- Submitters: what a resident is derived from, so that its `submit` runs no Python code where nothing is unusual */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *plans;  /* a dictionary: the plan of each task. It is replaced, never changed */
+    PyObject *lanes;  /* a tuple, always the same */
+    uint64_t serial;  /* of this submitter; 0: it has no lanes */
+} Submitter;
+
+#define KNOWN_LANES 4
+
+/* The lanes that this thread uses, of some submitters. One with that serial number holds them. */
+static _Thread_local struct {
+    uint64_t serial;
+    Lane *lane;
+} known_lanes[KNOWN_LANES];
+
+static uint64_t last_serial;
+
+/* The lane of this thread, a borrowed reference; NULL with an exception set. */
+static Lane *
+lane_of_thread(Submitter *submitter)
+{
+    const uint64_t serial = submitter->serial;
+    const unsigned at = serial % KNOWN_LANES;
+    if (likely(known_lanes[at].serial == serial && serial))
+        return known_lanes[at].lane;
+    PyObject *found = PyObject_CallMethod((PyObject *)submitter, "_lane_of_thread", NULL);
+    if (found == NULL)
+        return NULL;
+    PyObject *lanes = submitter->lanes;
+    Lane *lane = NULL;
+    for (Py_ssize_t i = 0; lanes != NULL && i < PyTuple_GET_SIZE(lanes); i++)
+        if (PyTuple_GET_ITEM(lanes, i) == found)
+            lane = (Lane *)found;
+    Py_DECREF(found); /* the tuple has it */
+    if (lane == NULL) {
+        PyErr_SetString(PyExc_TypeError, "_lane_of_thread must return one of the lanes");
+        return NULL;
+    }
+    known_lanes[at].serial = serial;
+    known_lanes[at].lane = lane;
+    return lane;
+}
+
+static PyObject *
+submit_slowly(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *method = PyObject_GetAttrString(self, "_submit_slowly");
+    if (method == NULL)
+        return NULL;
+    PyObject *result = PyObject_Vectorcall(method, args, (size_t)count, NULL);
+    Py_DECREF(method);
+    return result;
+}
+
+static PyObject *
+submitter_submit(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Submitter *submitter = (Submitter *)self;
+    PyObject *plan = NULL, *future = NULL;
+    if (!count) {
+        PyErr_SetString(PyExc_TypeError, "submit takes the name of a task, and its arguments");
+        return NULL;
+    }
+    Py_BEGIN_CRITICAL_SECTION(self);
+    if (likely(submitter->plans != NULL))
+        plan = Py_XNewRef(PyDict_GetItemWithError(submitter->plans, args[0]));
+    Py_END_CRITICAL_SECTION();
+    if (likely(plan != NULL && PyBytes_Check(plan))) {
+        Lane *lane = lane_of_thread(submitter);
+        if (likely(lane != NULL)) {
+            Py_INCREF(lane);
+            Py_BEGIN_CRITICAL_SECTION(lane);
+            future = do_push(lane, plan, args + 1, count - 1);
+            Py_END_CRITICAL_SECTION();
+            Py_DECREF(lane);
+        }
+    }
+    Py_XDECREF(plan);
+    if (likely(future != NULL && future != Py_None))
+        return future;
+    /* Unknown tasks, wrong arguments, a full ring: that takes its time, and needs good words. */
+    if (future == NULL && PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_OverflowError))
+            return NULL;
+        PyErr_Clear();
+    }
+    Py_XDECREF(future);
+    return submit_slowly(self, args, count);
+}
+
+static PyObject *
+submitter_set_plans(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Submitter *submitter = (Submitter *)self;
+    if (count != 2 || !PyDict_Check(args[0]) || !PyTuple_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "set_plans takes a dictionary of plans and a tuple of lanes");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[1]); i++)
+        if (Py_TYPE(PyTuple_GET_ITEM(args[1], i)) != &LaneType) {
+            PyErr_SetString(PyExc_TypeError, "each of the lanes must be a Lane");
+            return NULL;
+        }
+    PyObject *plans;
+    int other;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    plans = submitter->plans;
+    other = submitter->lanes != NULL && submitter->lanes != args[1]; /* threads know lanes that this one holds */
+    if (!other) {
+        submitter->plans = Py_NewRef(args[0]);
+        if (submitter->lanes == NULL) {
+            submitter->lanes = Py_NewRef(args[1]);
+            submitter->serial = __atomic_add_fetch(&last_serial, 1, __ATOMIC_RELAXED);
+        }
+    }
+    Py_END_CRITICAL_SECTION();
+    if (other) {
+        PyErr_SetString(PyExc_ValueError, "lanes must be the same as before");
+        return NULL;
+    }
+    Py_XDECREF(plans);
+    Py_RETURN_NONE;
+}
+
+static int
+submitter_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(((Submitter *)self)->plans);
+    Py_VISIT(((Submitter *)self)->lanes);
+    return 0;
+}
+
+static int
+submitter_clear(PyObject *self)
+{
+    ((Submitter *)self)->serial = 0;
+    Py_CLEAR(((Submitter *)self)->plans);
+    Py_CLEAR(((Submitter *)self)->lanes);
+    return 0;
+}
+
+static void
+submitter_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    submitter_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef submitter_methods[] = {
+    {"submit", (PyCFunction)(void (*)(void))submitter_submit, METH_FASTCALL,
+     "submit($self, name, /, *args)\n--\n\n"
+     "Have a task run; returns at once, unless the ring of the block is full. The future has its result."},
+    {"set_plans", (PyCFunction)(void (*)(void))submitter_set_plans, METH_FASTCALL,
+     "set_plans(plans, lanes): a dictionary that no longer changes, and a tuple that is the same each time."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject SubmitterType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kernelkeep._ring.Submitter",
+    .tp_doc = PyDoc_STR("Submits tasks. A subclass has _lane_of_thread(), and _submit_slowly(name, *args) for what is unusual."),
+    .tp_basicsize = sizeof(Submitter),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = submitter_dealloc,
+    .tp_traverse = submitter_traverse,
+    .tp_clear = submitter_clear,
+    .tp_methods = submitter_methods,
+};
+
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "kernelkeep._ring",
@@ -1125,7 +1297,8 @@ PyInit__ring(void)
 #ifdef Py_GIL_DISABLED
     PyUnstable_Module_SetGIL(made, Py_MOD_GIL_NOT_USED);
 #endif
-    if (PyModule_AddType(made, &FutureType) < 0 || PyModule_AddType(made, &LaneType) < 0) {
+    if (PyModule_AddType(made, &FutureType) < 0 || PyModule_AddType(made, &LaneType) < 0 ||
+        PyModule_AddType(made, &SubmitterType) < 0) {
         Py_DECREF(made);
         return NULL;
     }

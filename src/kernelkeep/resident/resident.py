@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -39,11 +39,17 @@ from .grid import DeviceGrid
 from .open_residents import add_open_resident, discard_open_resident, warn_unclosed
 from .pulse import Pulse
 from .saving import save_arrays
+from .submitter import submitter_type
 from .task import GRAPH_PLAN
 from .timeline import ResidentTimeline, clock_offset, read_timeline, save_traces
 
+if TYPE_CHECKING:
+    from .submitter import PythonSubmitter as Submitter
+else:
+    Submitter = submitter_type()
 
-class Resident:
+
+class Resident(Submitter):
     """A grid that stays on the device and runs tasks as they are submitted. A context manager that stops it.
 
     `tasks` has a body, a `kk.Task` or a kernel for each name; `arrays` the device arrays that they use by name; NumPy
@@ -92,7 +98,8 @@ class Resident:
         self.arrays, self.threads, self.layout = self._parts.arrays, self._parts.threads, self._parts.layout
         self.recovered = self._parts.recovered
         self._lanes = self._parts.lanes
-        self._local, self._plans = self._lanes.local, self._parts.table.plans  # for `submit`
+        self._all_lanes = tuple(self._lanes.all)
+        self.set_plans(self._parts.table.plans, self._all_lanes)
         self._grid.diagnose = self.describe
         try:
             self._ended = False
@@ -155,18 +162,23 @@ class Resident:
 
     # --- submitting
 
-    def submit(self, name: str, *args: Any) -> TaskFuture:
-        """Have a task run; returns at once, unless the ring of the block is full. The future has its result."""
+    if TYPE_CHECKING:
+
+        def submit(self, name: str, /, *args: Any) -> TaskFuture:
+            """Have a task run; returns at once, unless the ring of the block is full. The future has its result."""
+
+    def _submit_slowly(self, name: str, *args: Any) -> TaskFuture:
+        """As `submit`, which leaves to this what is unusual."""
+        self._check_open()
+        task = self._parts.table.task(name)
         try:
-            lane, plan = self._local.lane, self._plans[name]
-        except (AttributeError, KeyError, TypeError):
-            self._check_open()
-            plan, lane = self._parts.table.task(name).plan(), self._lanes.of_thread()
-        try:
-            future: TaskFuture | None = lane.push(plan, args)
-            return self._lanes.push(lane, plan, args, self._check_open) if future is None else future
+            return self._lanes.push(self._lane_of_thread(), task.plan(), args, self._check_open)
         except (TypeError, OverflowError) as error:
-            raise argument_error(self._parts.table.task(name), args, error) from None
+            raise argument_error(task, args, error) from None
+
+    def _lane_of_thread(self) -> Any:
+        """The lane that takes what this thread submits."""
+        return self._lanes.of_thread()
 
     def submit_many(self, name: str, rows: Any, *, ordered: bool = True) -> BatchFuture:
         """Have a task run once for each row of arguments, with one doorbell for as many as fit into the ring.
@@ -260,7 +272,7 @@ class Resident:
             began = time.perf_counter()
             with self._grid.out_of_the_way():
                 self._parts.use(table, program)
-                self._plans = table.plans
+                self.set_plans(table.plans, self._all_lanes)
             self.last_pause_seconds = time.perf_counter() - began
             current.set(paused_seconds=self.last_pause_seconds)
             return self.last_pause_seconds
@@ -427,7 +439,7 @@ class Resident:
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
-        self._plans = {}  # `submit` looks for the reason then
+        self.set_plans({}, self._all_lanes)  # `submit` looks for the reason then
         self._lanes.fail(error)
 
     def _check_open(self) -> None:
