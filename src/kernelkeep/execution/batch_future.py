@@ -16,15 +16,20 @@ class BatchFuture(Future[Any]):
     Callbacks never run in a thread that merely waits for a result: it may hold a lock that a callback needs.
     """
 
+    settled = False
+    urgent = False  # somebody depends on the executor's thread to complete it
+    _called_back = False  # it has callbacks
+    _results: Any = None  # the result once it is set, which takes no lock to read: a mapping, so never None then
+
     def __init__(self, arrivals: Arrivals) -> None:
-        self.settled = False
         super().__init__()
         self._arrivals = arrivals
-        self._called_back = False  # it has callbacks
-        self.urgent = False  # somebody depends on the executor's thread to complete it
 
     def result(self, timeout: float | None = None) -> Any:
-        return super().result(timeout if self.settled else self._arrivals.help(self, timeout))
+        if not self.settled:
+            timeout = self._arrivals.help(self, timeout)
+        results = self._results
+        return super().result(timeout) if results is None else results
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         return super().exception(timeout if self.settled else self._arrivals.help(self, timeout))
@@ -58,6 +63,7 @@ class BatchFuture(Future[Any]):
         self.settled = True
         if problem is None:
             self.set_result(results)
+            self._results = results
         else:
             self.set_exception(problem)
 

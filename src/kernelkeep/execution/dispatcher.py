@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ..activity import spans
 from ..devices.base import Device
 from ..devices.lanes import Mark
 from .buffers import Buffers
@@ -113,6 +114,8 @@ class Dispatcher:
             results = {result.name: self.buffers.result_array(result) for result in submission.results}
         if self._timeline is not None:
             self._timeline.add(submission, submission.ends, self.lanes)
+            if spans.is_on():
+                submission.times = self._timeline.last
         return results
 
     def recover(self, submission: Submission) -> None:

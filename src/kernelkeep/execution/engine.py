@@ -54,7 +54,7 @@ class Engine:
         self._changed = threading.Condition(self._lock)
         self._room = 2 * depth  # batches that may still be taken before submit waits
         self._deferred: set[BatchFuture] = set()  # futures of `run` whose batch is not in the backlog yet
-        self._waiting = 0  # threads that wait for room
+        self._waiting = 0  # threads that wait for a change
         self._arrivals = Arrivals(self._complete, self._is_pressed)
         self._backlog = Backlog(depth, self._dispatcher, self._arrivals, self._drop)
         self._feeder: ThreadPoolExecutor | None = None
@@ -261,10 +261,11 @@ class Engine:
         return True
 
     def _make_room(self) -> None:
-        with self._changed:
+        with self._lock:
             self._room += 1
             self.accepted -= 1
-            self._changed.notify_all()
+            if self._waiting:
+                self._changed.notify_all()
 
     # --- watching
 
@@ -308,7 +309,12 @@ class Engine:
             return
         with self._changed:
             self._arrivals.wake()
-            if not self._changed.wait_for(lambda: self.accepted == 0 and not self._deferred, timeout):
+            self._waiting += 1
+            try:
+                done = self._changed.wait_for(lambda: self.accepted == 0 and not self._deferred, timeout)
+            finally:
+                self._waiting -= 1
+            if not done:
                 raise DeviceError(
                     f"{self.accepted} batches on {self.device.spec} were not done after {timeout} seconds; "
                     "the device may hang"
@@ -322,8 +328,6 @@ class Engine:
         self._changed = threading.Condition(self._lock)
         self._starting, self._ending = threading.Lock(), threading.Lock()
         self._arrivals.renew_locks()
-        if self.timeline is not None:
-            self.timeline.renew_lock()
 
     def _free(self) -> None:
         with self._ending:  # once, though several threads may close

@@ -55,6 +55,7 @@ class Pattern:
         self.arrays = arrays
         self.scalars = scalars
         self.launches: list[Launch] = of.launches
+        self.job_names = of.job_names
         self.shapes: dict[int, Shape] = of.shapes
         self.uploaded_bytes = of.uploaded_bytes
         self.moved_bytes = of.moved_bytes

@@ -82,12 +82,29 @@ class Launch:
 class Submission:
     """One submitted batch."""
 
+    # What never changes in most batches is not set for each of them.
+    number = 0
+    slot = 0
+    on_one_lane = False
+    uploaded_bytes = 0
+    moved_bytes = 0  # up and down
+    staged = (0.0, 0.0)  # when the host arrays were copied
+    dispatched = (0.0, 0.0)
+    arrived = False  # the last mark was seen to have passed
+    seen = 0.0  # when, if that was earlier than now
+    outcome: tuple[dict[str, Any] | None, BaseException | None] | None = None  # before the future has it
+    relaxed = False  # whoever submitted it is about to wait for a result
+    pace: Pace | None = None
+    kit: Kit | None = None
+    alike: tuple[Pattern, Wiring] | None = None
+    times: BatchTimes | None = None  # where a timeline is kept and somebody traces
+    parent: Any = None  # what the submitting thread did, while somebody traces
+
     def __init__(self, work: Job | Pipeline, future: BatchFuture) -> None:
         self.work = work
         self.future = future
-        self.number = 0
-        self.slot = 0
         self.launches: list[Launch] = []
+        self.job_names: tuple[str, ...] = ()
         # Arrays, by their cells:
         self.shapes: dict[int, Shape] = {}
         self.blocks: dict[int, Block] = {}  # copies of host arrays
@@ -101,20 +118,6 @@ class Submission:
         self.held: list[Any] = []
         self.marks: list[Mark] = []
         self.ends: list[float] = []  # when the marks were passed, where a timeline is kept
-        self.on_one_lane = False
-        self.uploaded_bytes = 0
-        self.moved_bytes = 0  # up and down
-        self.staged = (0.0, 0.0)  # when the host arrays were copied
-        self.dispatched = (0.0, 0.0)
-        self.arrived = False  # the last mark was seen to have passed
-        self.seen = 0.0  # when, if that was earlier than now
-        self.outcome: tuple[dict[str, Any] | None, BaseException | None] | None = None  # before the future has it
-        self.relaxed = False  # whoever submitted it is about to wait for a result
-        self.pace: Pace | None = None
-        self.kit: Kit | None = None
-        self.alike: tuple[Pattern, Wiring] | None = None
-        self.times: BatchTimes | None = None  # where a timeline is kept
-        self.parent: Any = None  # what the submitting thread did, while somebody traces
 
     def stage(self, wiring: Wiring, batch: Mapping[str, Any], lanes: Lanes, buffers: Buffers) -> None:
         """Check a batch's arguments and copy its host arrays."""
@@ -143,6 +146,7 @@ class Submission:
                 if is_output:
                     self._expect(job, launch, index, param, arguments)
             self.launches.append(launch)
+        self.job_names = tuple(launch.name for launch in self.launches)
         self.results = [Result(name, cell, *self.shapes[cell]) for name, cell in plan.returns]
         self.moved_bytes = self.uploaded_bytes + sum(result.nbytes for result in self.results)
         self.staged = (start, time.perf_counter())
@@ -158,7 +162,7 @@ class Submission:
         if not pattern.fits(self.work, batch):
             return False
         self.pace = wiring.pace
-        self.launches, self.shapes = pattern.launches, pattern.shapes
+        self.launches, self.shapes, self.job_names = pattern.launches, pattern.shapes, pattern.job_names
         self.uploaded_bytes, self.moved_bytes = pattern.uploaded_bytes, pattern.moved_bytes
         self.alike = pattern, wiring
         kit = self.kit = pattern.take_kit(wiring, buffers, size="small")

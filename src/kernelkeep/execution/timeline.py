@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -44,19 +43,21 @@ class BatchTimes(NamedTuple):
     name: str
     jobs: Sequence[str]
     upload: tuple[float, float]
-    kernels: Sequence[tuple[float, float]]  # for each job
+    computing: float  # when the first kernel began
+    kernels: Sequence[float]  # when the kernel of each job ended; the next one begins there
     download: tuple[float, float]
     copy: tuple[float, float]
     dispatch: tuple[float, float]
     uploaded_bytes: int
-    downloaded_bytes: int
+    moved_bytes: int  # up and down
 
     def stages(self) -> list[Span]:
         """What the device did."""
+        kernels = zip(self.jobs, (self.computing, *self.kernels[:-1]), self.kernels, strict=True)
         return [
             self._span("upload", self.upload, self.name, self.uploaded_bytes),
-            *(self._span("compute", times, job) for job, times in zip(self.jobs, self.kernels, strict=True)),
-            self._span("download", self.download, self.name, self.downloaded_bytes),
+            *(self._span("compute", (start, end), job) for job, start, end in kernels),
+            self._span("download", self.download, self.name, self.moved_bytes - self.uploaded_bytes),
         ]
 
     def host_stages(self) -> list[Span]:
@@ -69,21 +70,19 @@ class BatchTimes(NamedTuple):
 
 
 class Timeline:
-    """The spans of an executor's batches."""
+    """The spans of an executor's batches.
+
+    One thread at a time adds a batch, and others may read meanwhile: a batch is added, and all are copied, in one step each.
+    """
 
     def __init__(self, device: str, depth: int) -> None:
         self._device = device
         self._depth = depth
-        self._batches: deque[BatchTimes] = deque(maxlen=_BATCHES_KEPT)
-        self.renew_lock()
+        self._batches: deque[tuple[Any, ...]] = deque(maxlen=_BATCHES_KEPT)  # the fields of `BatchTimes`
         self._shares_memory = False
         self._last = (0.0, 0.0, 0.0)  # when the lanes of upload, kernels and download had done the batch before
-        self.busy_seconds = dict.fromkeys(ENGINES, 0.0)  # since the beginning, also of batches that are not kept
-        self._busy_until = dict.fromkeys(ENGINES, 0.0)
-
-    def renew_lock(self) -> None:
-        """In a forked process: a thread that does not exist there may hold the old one."""
-        self._lock = threading.Lock()
+        self._busy = [0.0, 0.0, 0.0]  # seconds of each engine since the beginning, also of batches that are not kept
+        self._busy_until = [0.0, 0.0, 0.0]
 
     def add(self, submission: Submission, times: Sequence[float], lanes: Lanes) -> None:
         """Keep a batch that is done; `times` are those of its marks, one at the end of each stage.
@@ -92,72 +91,70 @@ class Timeline:
         the marks that the stages need anyway are enough, and a timeline costs the device nothing.
         """
         sent, (last_upload, last_kernel, last_download) = submission.dispatched[0], self._last
+        done = times[-1]
         if lanes.shares_memory:
-            kernels, done = times, times[-1]  # nothing is moved: all is over when the last kernel is
-            uploaded = begun = sent
+            # Nothing is moved: filling the block was the upload, and all is over when the last kernel is.
+            self._shares_memory = True
+            kernels, upload = times, submission.staged
             computing = sent if sent > last_kernel else last_kernel
             downloading = done
-            self._last = (uploaded, done, done)
+            self._last = (sent, done, done)
         else:
-            uploaded, *kernels, done = times
+            uploaded, kernels = times[0], times[1:-1]
             downloading = kernels[-1]
             if submission.on_one_lane:
-                begun, computing = (sent if sent > last_kernel else last_kernel), uploaded
+                upload, computing = (sent if sent > last_kernel else last_kernel, uploaded), uploaded
                 self._last = (uploaded, done, done)  # the lane of the kernels is busy until the download is done
             else:
-                begun = sent if sent > last_upload else last_upload
+                upload = (sent if sent > last_upload else last_upload, uploaded)
                 computing = uploaded if uploaded > last_kernel else last_kernel
                 self._last = (uploaded, downloading, done)
                 downloading = downloading if downloading > last_download else last_download
-        if len(kernels) == 1:
-            spans = [(computing, kernels[0])]
-        else:
-            spans = list(zip((computing, *kernels[:-1]), kernels, strict=True))
-        self.keep(submission, (begun, uploaded), spans, (downloading, done), lanes.shares_memory)
+        self.keep(submission, upload, computing, kernels, (downloading, done))
 
     def keep(
         self,
         submission: Submission,
         upload: tuple[float, float],
-        kernels: Sequence[tuple[float, float]],
+        computing: float,
+        kernels: Sequence[float],
         download: tuple[float, float],
-        shares_memory: bool,
     ) -> None:
         """Keep a batch whose upload, kernels and download began and ended so."""
-        if shares_memory:
-            upload = submission.staged  # filling the block was the upload
-            self._shares_memory = True
-        batch = submission.times = BatchTimes(
-            submission.number,
-            submission.slot,
-            submission.work.name,
-            [job.name for job in submission.work.jobs],
-            upload,
-            kernels,
-            download,
-            submission.staged,
-            submission.dispatched,
-            submission.uploaded_bytes,
-            submission.moved_bytes - submission.uploaded_bytes,
-        )
-        with self._lock:
-            self._batches.append(batch)
-        self._count_busy("upload", *upload)
-        for times in kernels:
-            self._count_busy("compute", *times)
-        self._count_busy("download", *download)
+        # As bare numbers: this is done for each batch, and a small one takes some ten microseconds in all.
+        self._batches.append(
+            (
+                submission.number, submission.slot, submission.work.name, submission.job_names, upload, computing, kernels,
+                download, submission.staged, submission.dispatched, submission.uploaded_bytes, submission.moved_bytes,
+            )
+        )  # fmt: skip
+        busy, until = self._busy, self._busy_until
+        start, end = upload
+        if end > (before := until[0]) and end > start:
+            busy[0] += end - (start if start > before else before)
+            until[0] = end
+        if (end := kernels[-1]) > (before := until[1]) and end > computing:
+            busy[1] += end - (computing if computing > before else before)
+            until[1] = end
+        start, end = download
+        if end > (before := until[2]) and end > start:
+            busy[2] += end - (start if start > before else before)
+            until[2] = end
 
-    def _count_busy(self, engine: str, start: float, end: float) -> None:
-        before = self._busy_until[engine]
-        if end > before and end > start:
-            self.busy_seconds[engine] += end - (start if start > before else before)
-            self._busy_until[engine] = end
+    @property
+    def busy_seconds(self) -> dict[str, float]:
+        """How long each engine was busy since the beginning, also with batches that are not kept."""
+        return dict(zip(ENGINES, self._busy, strict=True))
+
+    @property
+    def last(self) -> BatchTimes:
+        """The batch that was added last."""
+        return BatchTimes(*self._batches[-1])
 
     @property
     def spans(self) -> list[Span]:
         """Every span that is kept, in the order the batches were done."""
-        with self._lock:
-            batches = list(self._batches)
+        batches = [BatchTimes(*batch) for batch in self._batches.copy()]
         return [span for batch in batches for span in (*batch.stages(), *batch.host_stages())]
 
     def busy(self) -> dict[str, float]:

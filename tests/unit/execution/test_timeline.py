@@ -16,8 +16,10 @@ from kernelkeep.execution.timeline import Span, Timeline, covered, merged
 def add(timeline: Timeline, number: int, times: list[float], *, shared: bool = False, slot: int = 0) -> None:
     """A batch copied in the two seconds before its upload, and dispatched in the half second before it."""
     flight = batch_of("saxpy", ["saxpy"], number, slot, (times[0] - 2, times[0] - 1), (times[0] - 0.5, times[0]))
-    upload, compute, download = zip(times[::2], times[1::2], strict=True)
-    timeline.keep(flight, upload, [compute], download, shared)
+    if shared:
+        timeline.add(flight, [times[3]], SimpleNamespace(shares_memory=True))  # type: ignore[arg-type]
+    else:
+        timeline.keep(flight, (times[0], times[1]), times[2], times[3:4], (times[4], times[5]))
 
 
 def batch_of(
@@ -32,7 +34,7 @@ def batch_of(
 ) -> Any:
     return SimpleNamespace(
         number=number, on_one_lane=one_lane, slot=slot, staged=staged, dispatched=dispatched,
-        work=SimpleNamespace(name=name, jobs=[SimpleNamespace(name=job) for job in jobs]), uploaded_bytes=8, moved_bytes=12,
+        work=SimpleNamespace(name=name), job_names=jobs, uploaded_bytes=8, moved_bytes=12,
     )  # fmt: skip
 
 
