@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import http.server
 import ipaddress
@@ -16,6 +17,7 @@ import pytest
 from kernelkeep.errors import RemoteError
 from kernelkeep.remote.address import Remote, open_store
 from kernelkeep.remote.store import Store
+from kernelkeep.remote.store_process import ProcessStore
 from kernelkeep.testing import StoreTests
 from kernelkeep.testing.servers import NginxServer, RedisServer, S3Server, free_port
 
@@ -74,6 +76,29 @@ class TestS3(StoreTests):
 class TestFolder(StoreTests):
     def make_store(self, folder: Path, namespace: str) -> Store:
         return open_store(Remote((folder / "shared folder").as_uri(), namespace=namespace))
+
+
+def test_a_folder_asked_by_a_process(tmp_path: Path) -> None:
+    """As a forked process has it: every call, and the process is started again when it has ended."""
+    store = ProcessStore(Remote(tmp_path.as_uri(), namespace="", timeout_seconds=PATIENT_SECONDS), conditional=True)
+    store.put("a/b", b"x" * 100_000)
+    assert store.get("a/b") == b"x" * 100_000 and store.get("a/c") is None
+    version = store.create("a/c", b"1")
+    assert version and store.create("a/c", b"2") is None
+    assert store.get_versioned("a/c") == (b"1", version) and store.get_versioned("none") is None
+    assert store.replace("a/c", b"22", version) and store.replace("a/c", b"333", version) is None
+    assert store.get_many(["a/b", "a/c", "a/d"]) == {"a/b": b"x" * 100_000, "a/c": b"22"}
+    assert sorted(store.list("a/")) == ["a/b", "a/c"]
+    store.abort()
+    with contextlib.suppress(RemoteError):  # the call that found it ended, if it was not seen before
+        store.delete("a/b")
+    store.delete("a/b")
+    assert list(store.list("")) == ["a/c"]
+    with pytest.raises(RemoteError, match="far too many"):
+        store.get("a/" + "far too many letters" * 50)
+    store.close()
+    assert store.get("a/c") == b"22"
+    store.close()
 
 
 def test_namespaces_are_kept_apart(redis_server: RedisServer, tmp_path: Path, namespace: str) -> None:

@@ -398,6 +398,14 @@ class TierChain:
         """One of `TierCounts`, summed over the tiers of an origin."""
         return sum(getattr(member.counts, count) for member in self._members if member.tier.origin == origin)
 
+    def tier_counts(self) -> dict[str, float]:
+        """What the statistics of a cache count of its tiers, by the names they have there."""
+        counts: dict[str, float] = {"hits_disk": self.hits("disk"), "hits_remote": self.hits("remote")}
+        counts["corrupt_entries"] = self.rejected
+        for what in ("stored", "refused", "failed", "skipped", "dropped"):
+            counts[f"remote_{what}"] = self.total(what, "remote")
+        return counts
+
     @property
     def rejected(self) -> int:
         """Entries rejected in any tier."""

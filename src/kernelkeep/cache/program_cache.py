@@ -422,9 +422,4 @@ def _read_counts(counters: Counters, loaded: LoadedPrograms, chain: TierChain) -
     counts = counters.read()
     counts["hits_memory"] = loaded.hits
     counts["evictions"] = loaded.evictions
-    counts["hits_disk"] = chain.hits("disk")
-    counts["hits_remote"] = chain.hits("remote")
-    counts["corrupt_entries"] = chain.rejected
-    for what in ("stored", "refused", "failed", "skipped", "dropped"):
-        counts[f"remote_{what}"] = chain.total(what, "remote")
-    return counts
+    return counts | chain.tier_counts()

@@ -13,6 +13,7 @@ from ..errors import ArgumentError
 from ..storage.private import Trust, default_trust
 from ..storage.shared_counts import SharedCounts, number
 
+STATS_FILE = "cache_stats.json"  # in the cache folder
 COUNTERS = (
     "hits_memory",
     "hits_disk",
@@ -168,6 +169,22 @@ class Counters:
         """All of them, at one moment."""
         with self._lock:
             return dict(self._values)
+
+
+def guest_counter(guest: str, name: str) -> str:
+    """Under which name the file has a count of one guest (`kernelkeep.guests`). It is part of the sums, too."""
+    return f"guests/{guest}/{name}"
+
+
+def read_guests(path: Path, trust: Trust | None = None) -> dict[str, dict[str, float]]:
+    """The sums of each guest, by its name."""
+    guests: dict[str, dict[str, float]] = {}
+    for label, value in _shared(path, trust).read().items():
+        kind, _, rest = label.partition("/")
+        guest, _, name = rest.rpartition("/")
+        if kind == "guests" and guest and name in COUNTERS:
+            guests.setdefault(guest, dict.fromkeys(COUNTERS, 0.0))[name] = float(number(value))
+    return dict(sorted(guests.items()))
 
 
 def read_file(path: Path, trust: Trust | None = None) -> dict[str, float]:

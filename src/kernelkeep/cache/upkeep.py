@@ -21,7 +21,7 @@ from ..errors import ArgumentError
 from ..storage.private import Trust, default_trust
 from .entry_files import Stored, Use, look_at, slug
 from .gpu_folder import GpuFolder
-from .stats import CacheStats, read_file, typed_counts
+from .stats import STATS_FILE, CacheStats, read_file, read_guests, typed_counts
 from .tiers.disk import Pruned, gpu_folders, room_for_entries
 
 _DAY_SECONDS = 86400.0
@@ -53,11 +53,15 @@ class FolderSurvey(msgspec.Struct, frozen=True):
 
 
 class CacheSurvey(msgspec.Struct, frozen=True):
-    """What a cache folder holds, and the statistics of all processes that used it."""
+    """What a cache folder holds, and the statistics of all processes that used it.
+
+    `guests` has the part of other libraries in them (`kernelkeep.guests`), by name.
+    """
 
     root: Path
     folders: tuple[FolderSurvey, ...]
     lifetime: CacheStats
+    guests: dict[str, CacheStats] = {}
 
 
 class Verified(msgspec.Struct, frozen=True):
@@ -115,14 +119,15 @@ def find_entries(root: Path, wanted: str, only: Collection[str] | None = None) -
 def survey_root(root: Path, only: Collection[str] | None = None) -> CacheSurvey:
     """Count what is kept. The statistics are those of the whole cache folder, also with `only`."""
     folders = tuple(_survey(folder) for folder in _checked_folders(root, only))
-    sums = read_file(root / "cache_stats.json")
+    sums = read_file(root / STATS_FILE)
     typed = typed_counts(sums)
     lifetime = CacheStats(
         on_disk=sum(folder.entries for folder in folders),
         disk_bytes=sum(folder.bytes + folder.driver_bytes for folder in folders),
         **typed,
     )
-    return CacheSurvey(root, folders, lifetime)
+    guests = {name: CacheStats(**typed_counts(counts)) for name, counts in read_guests(root / STATS_FILE).items()}
+    return CacheSurvey(root, folders, lifetime, guests)
 
 
 def _survey(folder: GpuFolder) -> FolderSurvey:

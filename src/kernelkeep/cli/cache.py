@@ -1,4 +1,4 @@
-"""`kernelkeep ls`, `show`, `stats`, `prune` and `clear`: the cache folder itself.
+"""`kernelkeep ls`, `show`, `prune` and `clear`: the cache folder itself.
 
 They need no device and load no GPU library, unless `--device` or `--gone` asks which folders belong to a device.
 """
@@ -143,57 +143,6 @@ def _facts(stored: Stored) -> list[tuple[str, str]]:
         ("saved again", f"{facts.ripened} times"),
     ]
     return rows + [("key field", f"{label}: {value}") for label, value in facts.key.fields.items()]
-
-
-def stats(cache_dir: CacheDir = None, device: FolderSpec = None, as_json: AsJson = False) -> None:
-    """Show how much is kept, and the statistics of all processes."""
-    root, only = chosen_folders(cache_dir, device)
-    survey = survey_root(root, only)
-    sums = survey.lifetime
-    if as_json:
-        lifetime = {name: getattr(sums, name) for name in sums.__struct_fields__}
-        # Nothing is known of the memory of processes that have ended.
-        for name in ("programs", "memory_bytes", "over_bound"):
-            del lifetime[name]
-        lifetime["hit_rate"] = sums.hit_rate
-        print_json({"cache_dir": root, "folders": survey.folders, "lifetime": lifetime})
-        return
-    numbers = ("programs", "size", "driver's cache", "set aside")
-    print_line(f"kept in {root}{'' if survey.folders else ': nothing'}")
-    folders = "GPU, driver and compiler"
-    optional = ("set aside", "last used", "driver's cache")
-    kept = Table(folders, *numbers, "last used", right=numbers, names=(folders,), optional=optional)
-    for folder in survey.folders:
-        sizes = (
-            str(folder.entries),
-            human_bytes(folder.bytes),
-            human_bytes(folder.driver_bytes),
-            str(folder.set_aside),
-        )
-        named = f"driver's own: {folder.folder}" if folder.is_driver_cache else folder.folder
-        kept.add_row(escape(named), *sizes, ago(folder.last_used))
-    if survey.folders:
-        print_table(kept)
-        print_line()
-    done = Table("all processes so far", "", right=("",))
-    for label, value in (
-        ("hits in memory", f"{sums.hits_memory:,}"),
-        ("hits on disk", f"{sums.hits_disk:,}"),
-        ("remote hits", f"{sums.hits_remote:,}"),
-        ("misses", f"{sums.misses:,}"),
-        ("hit rate", f"{sums.hit_rate:.1%}"),
-        ("compiles", f"{sums.compiles:,}"),
-        ("compiles that failed", f"{sums.compile_errors:,}"),
-        ("compile time spent", f"{sums.compile_seconds:,.3f} s"),
-        ("compile time saved", f"{sums.compile_seconds_saved:,.3f} s"),
-        ("waits for another's compile", f"{sums.waits:,}"),
-        ("saved again after use", f"{sums.ripened:,}"),
-        ("evictions from memory", f"{sums.evictions:,}"),
-        ("corrupt entries set aside", f"{sums.corrupt_entries:,}"),
-        *sums.remote_rows(),
-    ):
-        done.add_row(label, value)
-    print_table(done)
 
 
 def prune(

@@ -19,7 +19,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Look into the cache folder": {
         "ls": ("cache.ls", "list the programs on disk"),
         "show": ("cache.show", "show everything about a program"),
-        "stats": ("cache.stats", "show how much is kept, and what all processes did with it"),
+        "stats": ("stats.stats", "show how much is kept, and what all processes did with it"),
         "explain": ("programs.explain", "say whether a source is in the cache and, if not, why"),
         "verify": ("verify.verify", "check every byte of every entry, here or in shared stores"),
     },

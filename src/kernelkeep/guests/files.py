@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import itertools
 import os
 import shutil
 import struct
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..platforms import system
 from ..storage.files import Damaged
+from ..storage.locks import LockUnavailable, hold_for_life, unless_held
+from .process_end import at_process_end
 
 _COUNT = struct.Struct("<I")
 _SIZES = struct.Struct("<II")  # of a name and of its file
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _IN_MEMORY = Path("/dev/shm")
+_PREFIX = "kernelkeep-files-"
+_LOCK = ".in-use"  # held by the process
+_YOUNG_SECONDS = 60.0  # a folder may be new, and not held yet
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
@@ -29,11 +35,12 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     return b"".join(parts)
 
 
-def unpack(data: bytes) -> dict[str, bytes]:
+def unpack(data: bytes) -> dict[str, memoryview]:
     """The files again; `Damaged` where the bytes are no such files, or a name is a path."""
     try:
         (count,) = _COUNT.unpack_from(data)
         at = _COUNT.size
+        view = memoryview(data)  # files are written, not kept: no copy of each is needed
         files = {}
         for _ in range(count):
             name_size, size = _SIZES.unpack_from(data, at)
@@ -44,7 +51,7 @@ def unpack(data: bytes) -> dict[str, bytes]:
                 raise Damaged(f"{name!r} is no name of a file")
             if at + size > len(data):
                 raise Damaged("its files are cut off")
-            files[name] = data[at : at + size]
+            files[name] = view[at : at + size]
             at += size
     except (struct.error, UnicodeDecodeError) as error:
         raise Damaged(f"its files cannot be read: {error}") from None
@@ -54,11 +61,14 @@ def unpack(data: bytes) -> dict[str, bytes]:
 
 
 class ProcessFolder:
-    """A folder that only this user can read, for this process, in memory where that is possible; removed at its end."""
+    """A folder that only this user can read, for this process, in memory where that is possible; removed at its end.
+
+    What processes left that were killed is removed by the next one.
+    """
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
-        self._path: Path | None = None
+        self._path = ""
         self._process = 0
         self._written: dict[str, dict[str, str]] = {}
 
@@ -67,7 +77,7 @@ class ProcessFolder:
         found = self._written.get(label) if self._process == os.getpid() else None
         return None if found is None else dict(found)
 
-    def write(self, files: Mapping[str, bytes], label: str = "") -> dict[str, str]:
+    def write(self, files: Mapping[str, bytes | memoryview], label: str = "") -> dict[str, str]:
         """The paths of new files that nobody else writes to, or reads while they are written."""
         prefix = f"{self._folder()}/{next(self._numbers)}-"
         paths = {}
@@ -75,26 +85,35 @@ class ProcessFolder:
             paths[name] = path = prefix + name
             descriptor = os.open(path, _NEW_FILE, 0o600)
             try:
-                left = memoryview(content)
-                while left:
-                    left = left[os.write(descriptor, left) :]
+                size = os.write(descriptor, content)
+                while size < len(content):
+                    size += os.write(descriptor, memoryview(content)[size:])
             finally:
                 os.close(descriptor)
         if label:
             self._written[label] = dict(paths)
         return paths
 
-    def _folder(self) -> Path:
-        if self._path is None or self._process != os.getpid():  # the folder of a forked child's parent is the parent's
-            where = str(_IN_MEMORY) if os.access(_IN_MEMORY, os.W_OK) else None
-            self._path = Path(tempfile.mkdtemp(prefix="kernelkeep-", dir=where))
-            self._process = os.getpid()
+    def _folder(self) -> str:
+        if self._process != os.getpid():  # the folder of a forked child's parent is the parent's
+            where = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+            _remove_abandoned(where)
+            self._path = tempfile.mkdtemp(prefix=_PREFIX, dir=where)
+            with contextlib.suppress(LockUnavailable):
+                hold_for_life(Path(self._path, _LOCK))
             self._written = {}
-            atexit.register(self._remove, self._path, self._process)
+            self._process = os.getpid()
+            at_process_end(shutil.rmtree, self._path, True)
         return self._path
 
-    @staticmethod
-    def _remove(path: Path, process: int) -> None:
-        if os.getpid() == process:
-            with contextlib.suppress(OSError):
-                shutil.rmtree(path, ignore_errors=True)
+
+def _remove_abandoned(where: Path) -> None:
+    """Remove folders of this user whose process has ended without removing them."""
+    for path in where.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            if status.st_uid != system.user_number() or time.time() - status.st_mtime < _YOUNG_SECONDS:
+                continue
+            with unless_held(path / _LOCK) as is_free:
+                if is_free:
+                    shutil.rmtree(path, ignore_errors=True)

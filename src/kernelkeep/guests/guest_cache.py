@@ -10,24 +10,44 @@ from collections.abc import Mapping
 from functools import partial
 
 from .. import __version__, settings
-from ..cache.chain import TierChain
+from ..activity import live
+from ..activity.facts import Facts as LiveFacts
+from ..cache.chain import Hit, TierChain
+from ..cache.diary_notes import note_compile
 from ..cache.entry import Entry, Facts
 from ..cache.key import Key
 from ..cache.open_caches import add_open_cache, discard_open_cache
+from ..cache.stats import CacheStats
 from ..cache.tiers.disk import DiskTier
 from ..devices.fingerprint import Fingerprint
+from ..platforms import system
 from ..storage.files import Damaged
 from ..storage.private import Trust
+from .counts import GuestCounts
 from .key import guest_key
+from .process_end import at_process_end
 from .turns import Turns
 
 
+class _Parts:
+    """What a process has of a guest's cache for itself: a forked child makes its own."""
+
+    __slots__ = ("asked", "chain", "counts", "disk", "turns")
+
+    def __init__(self, disk: DiskTier, chain: TierChain, guest: str, wait_seconds: float) -> None:
+        self.disk = disk
+        self.chain = chain
+        self.turns = Turns(wait_seconds)
+        self.asked: dict[str, float] = {}  # when each turn began
+        self.counts = GuestCounts(guest, disk, chain)
+
+
 class GuestCache:
-    """Entries of one guest. Safe under threads and processes; nothing here raises because of a file or a server.
+    """Entries of one guest. Safe under threads, processes and forks; nothing here raises because of a file or a server.
 
     `get` after a miss has the turn to compile: who asks for the same in another thread, process or machine waits until `put`,
     at most `wait_seconds`. Every byte that `get` returns was verified, and what came from a shared store was signed by a trusted
-    key.
+    key. In a forked process `put` returns when the shared stores have the bytes: such a process may end without a word.
     """
 
     def __init__(
@@ -40,10 +60,28 @@ class GuestCache:
     ) -> None:
         self.guest = guest
         self.fingerprint = Fingerprint("guest", "", guest, "", "", "")
+        self._root = settings.cache_dir(cache_dir)
+        self._max_disk_bytes = max_disk_bytes or settings.MAX_DISK_BYTES
+        self._wait_seconds = wait_seconds
+        self._forked = False
+        self._opening = threading.Lock()
+        self._parts: _Parts | None = None
+        self._open()
+
+    def _open(self) -> _Parts:
+        with self._opening:
+            if self._parts is None:
+                self._parts = self._made_parts()
+                add_open_cache(self)
+                live.add("cache", self, GuestCache.live_facts)
+                if self._forked:
+                    at_process_end(self.close)
+            return self._parts
+
+    def _made_parts(self) -> _Parts:
         trust = Trust(settings.trusted_owner())
-        root = settings.cache_dir(cache_dir)
         facts = self.fingerprint.facts
-        self.disk = DiskTier(root, self.fingerprint.folder, facts, max_disk_bytes or settings.MAX_DISK_BYTES, trust)
+        disk = DiskTier(self._root, self.fingerprint.folder, facts, self._max_disk_bytes, trust)
         far = []
         if settings.remotes():
             from ..cache.folder_description import FolderDescription
@@ -52,55 +90,84 @@ class GuestCache:
             described = FolderDescription(self.fingerprint.folder, facts)
             far = open_remote_tiers(resolve_remotes(None, trust=trust), described)
         seconds = max((tier.remote.timeout_seconds for tier in far), default=settings.REMOTE_TIMEOUT_SECONDS)
-        self.chain = TierChain([self.disk, *far], seconds)
-        self._wait_seconds = wait_seconds
-        self._turns = Turns(wait_seconds)
-        self._asked: dict[str, float] = {}  # when each turn began
-        add_open_cache(self)
+        return _Parts(disk, TierChain([disk, *far], seconds), self.guest, self._wait_seconds)
+
+    @property
+    def disk(self) -> DiskTier:
+        """The tier on disk."""
+        return (self._parts or self._open()).disk
+
+    @property
+    def chain(self) -> TierChain:
+        """The lookup through the tiers."""
+        return (self._parts or self._open()).chain
 
     def key(self, fields: Mapping[str, str]) -> Key:
         """The key of an entry, made of everything that its bytes depend on."""
         return guest_key(self.guest, fields)
 
+    # --- looking up
+
     def find(self, key: Key, name: str) -> bytes | None:
         """The verified bytes, or None; never waits for others."""
-        hit = self.chain.load(key.digest, name, lambda entry: entry.payload)
-        return None if hit is None else hit.value
+        parts = self._parts or self._open()
+        hit = parts.chain.load(key.digest, name, _payload)
+        if hit is None:
+            parts.counts.add(misses=1)
+            return None
+        parts.counts.saved(hit.facts.compile_seconds)
+        return hit.value
 
     def get(self, key: Key, name: str) -> bytes | None:
         """The verified bytes. None: this thread has the turn to compile them, and is expected to `put` them, or to `give_up`."""
-        found = self.find(key, name)
-        while found is None:
-            late: list[bytes] = []
-            if self._turns.take(key.digest, partial(self._lock, key, name, late)):
-                self._asked[key.digest] = time.monotonic()
+        parts = self._parts or self._open()
+        digest = key.digest
+        hit = parts.chain.load(digest, name, _payload)
+        waited = False
+        while hit is None:
+            late: list[Hit[bytes]] = []
+            waited = True
+            if parts.turns.take(digest, partial(self._lock, parts, digest, name, late)):
+                parts.asked[digest] = time.monotonic()
+                parts.counts.add(misses=1)
                 return None
-            found = late[0] if late else self.find(key, name)
-        return found
+            hit = late[0] if late else parts.chain.load(digest, name, _payload)
+        if waited:
+            parts.counts.add(waits=1)
+        parts.counts.saved(hit.facts.compile_seconds)
+        return hit.value
 
-    def _lock(self, key: Key, name: str, late: list[bytes], locks: contextlib.ExitStack) -> bool:
+    def _lock(self, parts: _Parts, digest: str, name: str, late: list[Hit[bytes]], locks: contextlib.ExitStack) -> bool:
         """Take the locks between processes and machines; whether nobody has compiled it meanwhile."""
 
         def compiled_elsewhere(tiers: int) -> bool:
-            hit = self.chain.load(key.digest, name, lambda entry: entry.payload, tiers=tiers)
+            hit = parts.chain.load(digest, name, _payload, tiers=tiers)
             if hit is not None:
-                late.append(hit.value)
+                late.append(hit)
             return hit is not None
 
-        locks.enter_context(self.chain.alone(key.digest, self._wait_seconds, name, found=compiled_elsewhere))
+        locks.enter_context(parts.chain.alone(digest, self._wait_seconds, name, found=compiled_elsewhere))
         return not late
+
+    def count_hit_in_memory(self) -> None:
+        """The guest's module had the bytes still."""
+        (self._parts or self._open()).counts.add(hits_memory=1)
+
+    # --- writing
 
     def put(self, key: Key, name: str, payload: bytes, about: Mapping[str, str] | None = None) -> bool:
         """Keep the bytes in every tier, and end the turn; whether any tier stored them.
 
         `about` is what is known of them now beside the key's fields: `kernelkeep explain` compares it.
         """
+        parts = self._parts or self._open()
         if about:
             key = Key(key.digest, {**key.fields, **about})
-        asked = self._asked.pop(key.digest, None)
-        seconds, times = (0.0, 0) if asked is None else (time.monotonic() - asked, 0)
-        if asked is None and (earlier := self._stored(key, name)) is not None:  # saved again after use
-            seconds, times = earlier.compile_seconds, earlier.ripened + 1
+        asked = parts.asked.pop(key.digest, None)
+        earlier = self._stored(key, name) if asked is None else None
+        seconds, again = (0.0 if asked is None else time.monotonic() - asked), 0
+        if earlier is not None:  # saved again after use
+            seconds, again = earlier.compile_seconds, earlier.ripened + 1
         facts = Facts(
             name,
             self.guest,
@@ -110,12 +177,22 @@ class GuestCache:
             seconds,
             __version__,
             payload_bytes=len(payload),
-            ripened=times,
+            ripened=again,
         )
         try:
-            return self.chain.put(Entry(facts, payload))
+            stored = parts.chain.put(Entry(facts, payload))
         finally:
-            self._turns.end(key.digest)
+            parts.turns.end(key.digest)
+        if again:
+            parts.counts.add(ripened=1)
+        else:
+            parts.counts.add(compiles=1, compile_seconds=seconds)
+            if asked is not None:
+                note_compile(parts.disk, facts, saves=True)
+        if self._forked:
+            parts.chain.flush()
+        parts.counts.save()
+        return stored
 
     def _stored(self, key: Key, name: str) -> Facts | None:
         with contextlib.suppress(OSError, Damaged):
@@ -125,8 +202,9 @@ class GuestCache:
 
     def give_up(self, key: Key) -> None:
         """Compiling failed: let others try."""
-        self._asked.pop(key.digest, None)
-        self._turns.end(key.digest)
+        parts = self._parts or self._open()
+        parts.asked.pop(key.digest, None)
+        parts.turns.end(key.digest)
 
     def reject(self, key: Key, name: str, reason: str) -> None:
         """The guest could not use these bytes: do not find them again."""
@@ -149,18 +227,53 @@ class GuestCache:
         with contextlib.suppress(OSError):
             self.disk.folder.remove_entries(self.disk.folder.uses())
 
-    def close(self) -> None:
-        """Let others compile what this process has not, and wait for writes to shared stores."""
-        discard_open_cache(self)
-        self._turns.end_all()
-        self.chain.close()
+    # --- counting
 
-    def lose(self) -> None:
-        """In a forked child: the turns are the parent's."""
-        self._turns.forget()
+    def stats(self) -> CacheStats:
+        """What this process did since it opened the cache."""
+        parts = self._parts or self._open()
+        on_disk, disk_bytes = parts.chain.maintain(parts.disk, parts.disk.count, (0, 0))
+        return parts.counts.stats(on_disk, disk_bytes)
 
     def save_counts(self) -> None:
-        """Nothing: the counts of a guest's lookups are its own."""
+        """Add to the statistics and the diary of all processes what was counted since the last time."""
+        if self._parts is not None:
+            self._parts.counts.save(note=True)
+
+    def live_facts(self) -> LiveFacts:
+        """What `kernelkeep top` and metrics show of this cache. Waits for nothing, and looks at no file."""
+        parts = self._parts
+        about = {"device": f"guest:{self.guest}", "device_name": self.guest, "folder": str(self._root)}
+        return LiveFacts(about, {} if parts is None else parts.counts.read())
+
+    # --- life
+
+    def close(self) -> None:
+        """Let others compile what this process has not, wait for writes to shared stores, and add up the counts."""
+        parts = self._parts
+        if parts is None:
+            return
+        discard_open_cache(self)
+        parts.turns.end_all()
+        parts.chain.close()
+        parts.counts.save(note=True)
+        live.remove(self)
+
+    def __del__(self) -> None:
+        parts = getattr(self, "_parts", None)
+        if parts is not None:
+            parts.counts.abandon()
+            live.remove(self)
+
+    def lose(self) -> None:
+        """In a forked child: what is open is the parent's. The child opens its own when it is asked for something."""
+        self._opening = threading.Lock()
+        self._parts = None
+        self._forked = True
+
+
+def _payload(entry: Entry) -> bytes:
+    return entry.payload
 
 
 _opening = threading.Lock()
@@ -169,8 +282,19 @@ _opened: dict[str, GuestCache] = {}
 
 def guest_cache(guest: str) -> GuestCache:
     """The entries of a guest, opened once in a process."""
-    with _opening:
-        found = _opened.get(guest)
-        if found is None:
-            found = _opened[guest] = GuestCache(guest)
-        return found
+    found = _opened.get(guest)
+    if found is None:
+        with _opening:
+            found = _opened.get(guest)
+            if found is None:
+                found = _opened[guest] = GuestCache(guest)
+    return found
+
+
+def _in_child() -> None:
+    """A thread that is not in this forked process may have held the lock."""
+    global _opening
+    _opening = threading.Lock()
+
+
+system.on_fork(after_in_child=_in_child)

@@ -7,21 +7,19 @@ from collections.abc import Mapping
 
 from ..cache.key import Key
 
-_SCHEMA = 1
+_SCHEMA = 2
 _LONGEST_SHOWN = 200
 
 
 def guest_key(guest: str, fields: Mapping[str, str]) -> Key:
     """The key of these fields. All of each value takes part; what is kept to be read is short."""
-    parts = [b"kernelkeep guest key %d\0" % _SCHEMA]
-    for label, value in (("guest", guest), *fields.items()):
-        name, content = label.encode("utf-8", "surrogatepass"), value.encode("utf-8", "surrogatepass")
-        parts.append(b"%d:%b%d:%b" % (len(name), name, len(content), content))
-    digest = hashlib.sha256(b"".join(parts)).hexdigest()
-    return Key(digest, {"guest": guest, **{label: _shown(value) for label, value in fields.items()}})
+    text = f"kernelkeep guest key {_SCHEMA}\0{len(guest)}:{guest}"
+    shown = {"guest": guest}
+    for label, value in fields.items():
+        text += f"{len(label)}:{label}{len(value)}:{value}"
+        shown[label] = value if len(value) <= _LONGEST_SHOWN else _shortened(value)
+    return Key(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(), shown)
 
 
-def _shown(value: str) -> str:
-    if len(value) <= _LONGEST_SHOWN:
-        return value
+def _shortened(value: str) -> str:
     return f"{hashlib.sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()[:16]} ({len(value)} characters)"

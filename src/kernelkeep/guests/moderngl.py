@@ -6,6 +6,7 @@ into our folder, where it is counted, bounded and pruned with the rest; the driv
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from ..devices.driver_cache import set_folder
@@ -21,9 +22,7 @@ def turn_on() -> None:
 def compute_shader(context: Any, source: str, name: str = "shader") -> Any:
     """`context.compute_shader(source)`; while another process compiles the same one, it waits for it. `name` is for listings."""
     cache = guest_cache("moderngl")
-    info = context.info
-    driver = ", ".join(str(info.get(part, "")) for part in ("GL_VENDOR", "GL_RENDERER", "GL_VERSION"))
-    key = cache.key({"source": source, "driver": driver})
+    key = cache.key({"source": source, "driver": _driver_of(context)})
     known = cache.get(key, name) is not None
     try:
         shader = context.compute_shader(source)
@@ -32,3 +31,16 @@ def compute_shader(context: Any, source: str, name: str = "shader") -> Any:
     finally:
         cache.give_up(key)
     return shader
+
+
+_drivers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+def _driver_of(context: Any) -> str:
+    """What a context says of its driver, asked once: moderngl asks the driver ninety questions for it."""
+    found = _drivers.get(context)
+    if found is None:
+        info = context.info
+        found = ", ".join(str(info.get(part, "")) for part in ("GL_VENDOR", "GL_RENDERER", "GL_VERSION"))
+        _drivers[context] = found
+    return found

@@ -17,6 +17,7 @@ import pyopencl as cl
 
 from ..cache.key import Key
 from ..devices.fingerprint import cpu_identity
+from ..platforms import system
 from ..storage.files import Damaged
 from .files import pack, unpack
 from .guest_cache import GuestCache, guest_cache
@@ -73,7 +74,7 @@ def _identity(device: Any) -> str:
 
 def _load(context: Any, data: bytes, options: list[str], cache: GuestCache, key: Key, name: str) -> Any:
     try:
-        binaries = list(unpack(data).values())
+        binaries = [bytes(binary) for binary in unpack(data).values()]
         return cl.Program(context, context.devices, binaries).build(options)
     except (Damaged, cl.Error, ValueError) as error:
         cache.reject(key, name, str(error))
@@ -110,3 +111,13 @@ def ripen() -> int:
 def _ripen_at_exit() -> None:
     with contextlib.suppress(Exception):
         ripen()
+
+
+def _in_child() -> None:
+    """What was compiled is the parent's to save, and no OpenCL driver survives a fork."""
+    global _lock
+    _lock = threading.Lock()
+    _compiled.clear()
+
+
+system.on_fork(after_in_child=_in_child)

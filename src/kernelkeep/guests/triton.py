@@ -40,6 +40,7 @@ class KernelkeepCacheManager(CacheManager):  # type: ignore[misc]
         key = self._key(filename, kind)
         paths = _folder.find(key.digest)
         if paths is not None:
+            self._cache.count_hit_in_memory()
             return paths
         data = self._cache.get(key, _name_of(filename))
         if data is None:

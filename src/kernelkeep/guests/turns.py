@@ -19,14 +19,10 @@ class _Turn(NamedTuple):
 
 
 class Turns:
-    """Safe under threads. A forked child starts with none."""
+    """Safe under threads."""
 
     def __init__(self, longest_seconds: float) -> None:
         self._longest_seconds = longest_seconds
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew. In a forked child the turns are the parent's."""
         self._changed = threading.Condition()
         self._held: dict[str, _Turn | None] = {}  # None: a thread waits for the locks
 

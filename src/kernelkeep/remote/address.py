@@ -110,8 +110,12 @@ def open_store(remote: Remote) -> Store:
         from .redis_store import RedisStore
 
         return RedisStore(remote)
-    from .object_store import ObjectStore
+    from .object_store import CONDITIONAL, ObjectStore, is_usable_here
 
+    if not is_usable_here():
+        from .store_process import ProcessStore
+
+        return ProcessStore(remote, conditional=scheme in CONDITIONAL)
     return ObjectStore(remote)
 
 

@@ -31,11 +31,16 @@ from .web_server import authorization, put_pieces
 _LARGEST_OBJECT = LARGEST_FILE + 4096  # what `get` brings into memory: an entry in its envelope
 _PIECE = 8 << 20  # of an upload; S3 wants at least 5 MiB
 _CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "proxy_url", "user_agent")
-_CONDITIONAL = ("s3", "gs", "az", "file")  # HTTP has the headers, and WebDAV servers do not look at them
+CONDITIONAL = ("s3", "gs", "az", "file")  # HTTP has the headers, and WebDAV servers do not look at them
 _LONGEST_UPLOAD_SECONDS = 86400
 _LOCK_SECONDS = 10.0
 # obstore's threads belong to the process that used it first. In a forked child a call would wait for them for ever.
 _threads_of: dict[str, int] = {}
+
+
+def is_usable_here() -> bool:
+    """Whether this process is not a fork of one that used obstore."""
+    return _threads_of.get("process", os.getpid()) == os.getpid()
 
 
 class ObjectStore(Store):
@@ -56,7 +61,7 @@ class ObjectStore(Store):
         self._opening = threading.Lock()
         self._is_web = self._scheme in ("http", "https")
         self._bulk_seconds = max(BULK_TIMEOUT_SECONDS, remote.timeout_seconds)
-        self.conditional = self._scheme in _CONDITIONAL
+        self.conditional = self._scheme in CONDITIONAL
 
     @property
     def location(self) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelkeep.guests import files
 from kernelkeep.guests.files import ProcessFolder, pack, unpack
 from kernelkeep.storage.files import Damaged
 
@@ -55,3 +56,17 @@ def test_a_forked_child_has_a_folder_of_its_own() -> None:
         os._exit(0 if fresh else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert Path(mine["add.json"]).read_bytes() == FILES["add.json"]
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_IN_MEMORY", tmp_path)
+    mine = ProcessFolder()
+    held = Path(mine.write(FILES)["add.json"]).parent
+    left, young = tmp_path / "kernelkeep-files-left", tmp_path / "kernelkeep-files-young"
+    for folder in (left, young):
+        folder.mkdir()
+        (folder / "0-add.cubin").write_bytes(b"x")
+    for folder in (left, held):
+        os.utime(folder, (1, 1))
+    ProcessFolder().write(FILES)
+    assert held.exists() and young.exists() and not left.exists()

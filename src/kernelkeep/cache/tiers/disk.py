@@ -19,7 +19,7 @@ from ...storage.private import NotPrivate, Trust, default_trust, make_private_fo
 from ..filling import folder_to_fill
 from ..gpu_folder import GpuFolder
 from ..log import log
-from ..stats import COUNTERS, add_to_file, read_file
+from ..stats import COUNTERS, STATS_FILE, add_to_file, read_file
 from .tier import NotStored, NotWritable, Place, Tier
 
 _TRIES = 10  # to write, while other processes clear the folder
@@ -262,13 +262,13 @@ class DiskTier(Tier):
 
     def add_to_sums(self, counts: dict[str, float]) -> bool:
         """Add to the counts of all processes; False where they cannot be kept now."""
-        return self._root_usable and add_to_file(self.root / "cache_stats.json", counts, self.trust)
+        return self._root_usable and add_to_file(self.root / STATS_FILE, counts, self.trust)
 
     def read_sums(self) -> dict[str, float]:
         """The counts of all processes so far."""
         if not self._root_usable:
             return dict.fromkeys(COUNTERS, 0.0)
-        return read_file(self.root / "cache_stats.json", self.trust)
+        return read_file(self.root / STATS_FILE, self.trust)
 
     # --- the diary of all processes
 

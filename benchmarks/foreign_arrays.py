@@ -1,6 +1,6 @@
 """What it costs to keep the order with PyTorch and CuPy: launches with their arrays, against launches with our own.
 
-    python benchmarks/guests.py [--json]
+    python benchmarks/foreign_arrays.py [--json]
 
 The same small kernel is launched with our own arrays, with theirs in order, and with theirs unordered; beside it stand the
 library's own smallest operation and the waits for both streams written by hand with the driver. Each figure is the median of
