@@ -4,7 +4,7 @@
 
 - *launch*: what the caller pays for a launch while earlier ones are under way. 200 launches are timed, the wait for them
   is not, so the driver's queue never fills. Nothing is rebound, except where the contender knows no other way.
-- *graph*: 1,000 dispatches, from the launch until the last one is done, divided by 1,000.
+- *graph*: 1,000 dispatches of 1,024 elements, from the launch until the last one is done, divided by 1,000.
 - *switch*: two prepared launches of different programs in turn, less two of the same program.
 - *ahead*: one launch on an idle device, from the call until it is submitted, and the same with the command buffer encoded before.
 
@@ -131,9 +131,9 @@ def items_on(info: kk.DeviceInfo) -> int:
 class Ours:
     """What kernelkeep needs for its contenders: two programs and the arrays they add to."""
 
-    def __init__(self, device: kk.Device) -> None:
+    def __init__(self, device: kk.Device, items: int | None = None) -> None:
         self.device = device
-        self.items = items_on(device.info)
+        self.items = items or items_on(device.info)
         self.groups = self.items // GROUP
         self.kernel, self.other = (device.build(k.source(device)).kernel() for k in (SAXPY, OTHER))
         # Some devices collect launches in batches; the last one is not to be left to the wait, which is not timed.
@@ -373,19 +373,27 @@ BY_HAND: dict[str, Callable[[Ours], Iterable[tuple[str, Contender]]]] = {
 # --- measuring
 
 
-def measure(contenders: Contenders, count: int, rounds: int = ROUNDS) -> dict[str, tuple[float, float]]:
-    """Median seconds of a launch: what the caller pays, and until it is done."""
-    return {
-        name: (statistics.median(paid), statistics.median(done))
-        for name, (paid, done) in rounds_of(contenders, count, rounds).items()
-    }
+Seconds = dict[
+    str, tuple[list[float], list[float]]
+]  # of a launch in each round: what the caller pays, and until it is done
 
 
-def rounds_of(contenders: Contenders, count: int, rounds: int) -> dict[str, tuple[list[float], list[float]]]:
-    """Seconds of a launch in each round. The contenders take turns; after the last round their results are checked."""
-    seconds: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in contenders}
+def medians(seconds: Seconds) -> dict[str, tuple[float, float]]:
+    return {name: (statistics.median(paid), statistics.median(done)) for name, (paid, done) in seconds.items()}
+
+
+def ratio_of(ours: list[float], its: list[float]) -> float:
+    """The median of the ratios of neighbours in time, so that a slow spell is in both."""
+    return statistics.median(a / b for a, b in zip(ours, its, strict=True))
+
+
+def rounds_of(contenders: Contenders, count: int, rounds: int = ROUNDS) -> Seconds:
+    """Seconds of a launch in each round. The contenders take turns, in another order each time; their results are checked."""
+    seconds: Seconds = {name: ([], []) for name in contenders}
+    turns = list(contenders.items())
     for round_number in range(1 + rounds):
-        for name, contender in contenders.items():
+        turns.append(turns.pop(0))
+        for name, contender in turns:
             with contender.around():
                 start = time.perf_counter()
                 paid = contender.burst(count) / count
@@ -404,7 +412,8 @@ def rounds_of(contenders: Contenders, count: int, rounds: int) -> dict[str, tupl
 
 def section_launch(ours: Ours, rows: list[list[Any]]) -> None:
     contenders = dict(BY_HAND[ours.device.backend](ours)) | ours.launches()
-    paid = {name: seconds for name, (seconds, _) in measure(contenders, LAUNCHES).items()}
+    rounds = rounds_of(contenders, LAUNCHES)
+    paid = {name: seconds for name, (seconds, _) in medians(rounds).items()}
     spec, mine = ours.device.spec, paid[NATIVE]
     for name, seconds in paid.items():
         rows.append(["one launch", spec, name, seconds * 1e6, mine / seconds])
@@ -412,11 +421,13 @@ def section_launch(ours: Ours, rows: list[list[Any]]) -> None:
     for peer, limit in PEERS.items():
         if peer in paid:
             note = note_on_python() if peer == CPP else ""
-            compared("prepared launch", mine * 1e6, peer=peer, its=paid[peer] * 1e6, goal=limit, note=note)
+            ratio = ratio_of(rounds[NATIVE][0], rounds[peer][0])
+            compared("prepared launch", mine * 1e6, peer=peer, its=paid[peer] * 1e6, goal=limit, ratio=ratio, note=note)
     for peer in (CORE, CUPY, OPENCL_EACH, OPENGL_EACH):
         if peer in paid:
             work = "kernel.launch, everything checked again"
-            compared(work, paid[LAUNCH] * 1e6, peer=peer, its=paid[peer] * 1e6, goal="≤ 1.0")
+            ratio = ratio_of(rounds[LAUNCH][0], rounds[peer][0])
+            compared(work, paid[LAUNCH] * 1e6, peer=peer, its=paid[peer] * 1e6, goal="≤ 1.0", ratio=ratio)
 
 
 def note_on_python() -> str:
@@ -433,11 +444,13 @@ def note_on_python() -> str:
 
 
 def section_graph(ours: Ours, rows: list[list[Any]]) -> None:
+    ours = Ours(ours.device, items=1024)
     contenders = ours.graphs()
     if ours.device.backend == "cuda":
         contenders |= dict(attempted(CUPY_GRAPH, lambda: cupy_graph(ours)))
         contenders |= {name: made for name, made in attempted(CPP, lambda: cpp_loops(ours)) if name == CPP}
-    measured = measure(contenders, NODES, rounds=15)
+    rounds = rounds_of(contenders, NODES)
+    measured = medians(rounds)
     spec, mine = ours.device.spec, measured[GRAPH]
     for name, (_, seconds) in measured.items():
         rows.append([f"{NODES:,} dispatches until done, each", spec, name, seconds * 1e6, mine[1] / seconds])
@@ -446,7 +459,8 @@ def section_graph(ours: Ours, rows: list[list[Any]]) -> None:
     for peer, limit in ((CUPY_GRAPH, "≤ 0.8"), (LOOP, "≤ 1.0")):
         if peer in measured:
             work = f"a node of a graph of {NODES:,}, until done"
-            row(work, mine[1] * 1e6, "µs", peer=peer, its=measured[peer][1] * 1e6, goal=limit, device=ours.device.info)
+            its, ratio = measured[peer][1] * 1e6, ratio_of(rounds[GRAPH][1], rounds[peer][1])
+            row(work, mine[1] * 1e6, "µs", peer=peer, its=its, goal=limit, ratio=ratio, device=ours.device.info)
 
 
 def section_switch(ours: Ours, rows: list[list[Any]]) -> None:

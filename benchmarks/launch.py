@@ -3,7 +3,7 @@
     python benchmarks/launch.py [--device SPEC] [--json FILE]
 
 Every contender launches the same saxpy, rebinding all four arguments each time. Two figures, each the median of
-interleaved rounds:
+interleaved rounds; a ratio is the median of the ratios of neighbours in time:
 
 - *launch*: what the caller pays for a launch while the device is busy with earlier ones: 200 launches over 16,384
   elements are timed, the wait for them is not.
@@ -19,6 +19,7 @@ import statistics
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from wgpu_by_hand import ByHand
 
 EXCLUSIVE = "kernelkeep, in device.exclusive()"
 LAUNCHES = 200
-ROUNDS = 21
+ROUNDS = 31
 SMALL, LARGE = 1024, 16384
 SAXPY = kk.PortableKernel(
     "saxpy",
@@ -179,11 +180,16 @@ def plainly(work: Callable[[], None]) -> Callable[[], None]:
     return work
 
 
-def measure(contenders: Contenders) -> dict[str, tuple[float, float]]:
-    """Median seconds of a launch, and of a launch and the wait for it; the contenders take turns."""
-    samples: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in contenders}
+Samples = dict[str, tuple[list[float], list[float]]]
+
+
+def measure(contenders: Contenders) -> Samples:
+    """Seconds of a launch, and of a launch and the wait for it, in each round; the contenders take turns in changing order."""
+    samples: Samples = {name: ([], []) for name in contenders}
+    turns = list(contenders.items())
     for _ in range(ROUNDS):
-        for name, (launch, wait, *rest) in contenders.items():
+        turns.append(turns.pop(0))
+        for name, (launch, wait, *rest) in turns:
             launches, waits = samples[name]
 
             def work(
@@ -207,7 +213,11 @@ def measure(contenders: Contenders) -> dict[str, tuple[float, float]]:
 
             taking = rest[0] if rest else plainly
             taking(work)()
-    return {name: (statistics.median(one), statistics.median(two)) for name, (one, two) in samples.items()}
+    return samples
+
+
+def ratio_of(ours: list[float], its: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(ours, its, strict=True))
 
 
 def main() -> None:
@@ -220,31 +230,19 @@ def main() -> None:
             if info.backend == "opengl":
                 # By hand the context stays with the thread all the time; this is the same.
                 contenders[EXCLUSIVE] = (*ours(device), exclusively(device))
-            seconds = measure(contenders)
+            samples = measure(contenders)
+        seconds = {name: (statistics.median(one), statistics.median(two)) for name, (one, two) in samples.items()}
         mine = seconds["kernelkeep"]
         for name, (launch, wait) in seconds.items():
             if not name.startswith("kernelkeep"):
-                row(
-                    "launch, all arguments rebound",
-                    mine[0] * 1e6,
-                    "µs",
-                    peer=name,
-                    its=launch * 1e6,
-                    goal="≤ 1.0" if info.backend == "cuda" else "≤ 1.15",
-                    device=info,
-                )
-                row("launch and wait", mine[1] * 1e6, "µs", peer=name, its=wait * 1e6, goal="≤ 1.2", device=info)
-                if EXCLUSIVE in seconds:
-                    held = seconds[EXCLUSIVE][1] * 1e6
-                    row(
-                        "launch and wait, in exclusive()",
-                        held,
-                        "µs",
-                        peer=name,
-                        its=wait * 1e6,
-                        goal="≤ 1.2",
-                        device=info,
-                    )
+                compared = partial(row, unit="µs", peer=name, device=info)
+                goal = "≤ 1.0" if info.backend == "cuda" else "≤ 1.15"
+                ratio = ratio_of(samples["kernelkeep"][0], samples[name][0])
+                compared("launch, all arguments rebound", mine[0] * 1e6, its=launch * 1e6, goal=goal, ratio=ratio)
+                for work, who in (("launch and wait", "kernelkeep"), ("launch and wait, in exclusive()", EXCLUSIVE)):
+                    if who in seconds:
+                        ratio = ratio_of(samples[who][1], samples[name][1])
+                        compared(work, seconds[who][1] * 1e6, its=wait * 1e6, goal="≤ 1.2", ratio=ratio)
             rows.append([info.spec, info.name, name, launch * 1e6, mine[0] / launch, wait * 1e6, mine[1] / wait])
     columns = ["device", "name", "who", "launch µs", "kernelkeep ÷ it", "launch and wait µs", "kernelkeep ÷ it "]
     show("One launch, all arguments rebound", columns, rows)
