@@ -35,9 +35,9 @@ _MAGIC = b"KKEN"
 LARGEST_PAYLOAD = 1 << 30
 # Programs are small, written once and read often; higher levels of zstd make them hardly smaller.
 _LEVEL = 6
-# Compress only if it saves more than this: decompressing would be a fifth of a hit (a decompressor takes 20 µs to set
-# up, whatever the size).
-_WORTH_BYTES = 8192
+# Compress only if it saves more than this: decompressing takes a fifth of a hit, and the first hit of a process that needs it
+# imports the codec, which takes as long as loading two programs with PoCL.
+_WORTH_BYTES = 1 << 16
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):

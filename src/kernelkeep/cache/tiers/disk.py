@@ -69,6 +69,13 @@ def room_for_entries(max_bytes: int, foreign_bytes: int) -> int:
     return max(max_bytes - foreign_bytes, max_bytes // 2)
 
 
+class _Elsewhere(msgspec.Struct, frozen=True):
+    """What the cache folder holds beside the programs of this device."""
+
+    program_bytes: int
+    foreign_bytes: int
+
+
 class DiskTier(Tier):
     """Entries of one device in its folder, within the bound of the cache folder `root`."""
 
@@ -87,8 +94,9 @@ class DiskTier(Tier):
         self._root_usable = False  # the path to the cache folder was checked and is private
         self.usable = False  # the path to this GPU's folder too: it may be read
         self._refusal: OSError | None = None  # why the folder is not to be read
-        self._other_bytes = 0  # programs of other devices, as of the last look
-        self._foreign_bytes = 0  # foreign cache folders, likewise
+        # Programs of other devices and foreign cache folders, as of the last look. Nobody looks before an entry is saved:
+        # a process that finds all its programs need not know.
+        self._elsewhere: _Elsewhere | None = None
         self._missing = False  # there is no folder of this GPU, and none can be made
         self._ahead: dict[str, GpuFolder] = {}  # folders of architectures that were found private
 
@@ -109,7 +117,7 @@ class DiskTier(Tier):
                 self._check_folder()
                 self.usable = True
                 self.folder.prepare(self._facts)
-                self._look_elsewhere()
+                self._elsewhere = None
                 return
             except FileNotFoundError as error:  # somebody clears the cache
                 if tries == _TRIES:
@@ -178,8 +186,14 @@ class DiskTier(Tier):
                     raise NotStored(f"other processes keep clearing the folder ({error})") from None
             except NotPrivate as error:
                 self._refuse(error)
-        room = room_for_entries(self.max_bytes, self._foreign_bytes)
-        if self.folder.manifest.count()[1] + self._other_bytes > room or len(data) > room:
+        try:
+            elsewhere = self._elsewhere or self._look_elsewhere()
+        except FileNotFoundError:  # other processes clear the cache: it has room
+            return
+        except NotPrivate as error:
+            self._refuse(error)
+        room = room_for_entries(self.max_bytes, elsewhere.foreign_bytes)
+        if self.folder.manifest.count()[1] + elsewhere.program_bytes > room or len(data) > room:
             self.prune(max_bytes=int(self.max_bytes * _ROOM))
 
     # --- programs compiled ahead, in the folders of architectures
@@ -317,11 +331,12 @@ class DiskTier(Tier):
             self._refuse(error)
         return pruned
 
-    def _look_elsewhere(self) -> None:
+    def _look_elsewhere(self) -> _Elsewhere:
         folders = gpu_folders(self.root, None, self.trust)
         others = [folder for folder in folders if folder.path != self.folder.path]
-        self._other_bytes = sum(folder.manifest.count()[1] for folder in others)
-        self._foreign_bytes = sum(folder.foreign.nbytes() for folder in folders)
+        programs = sum(folder.manifest.count()[1] for folder in others)
+        found = self._elsewhere = _Elsewhere(programs, sum(folder.foreign.nbytes() for folder in folders))
+        return found
 
 
 def _is_there(folder: GpuFolder) -> bool:
