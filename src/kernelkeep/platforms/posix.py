@@ -37,6 +37,7 @@ DIRECT_ALIGNMENT = 4096
 NOT_DIRECT = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)  # a file system that cannot write past its cache after all
 WRITES_SIDE_BY_SIDE = True  # `write_at` of several threads to one file
 _SYNC_FILE_RANGE_WRITE = 2
+_PUNCH_HOLE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
 _HELD = (errno.EAGAIN, errno.EACCES, errno.EINTR)
 _PR_SET_PDEATHSIG = 1
 _LOOK_FOR_PARENT_SECONDS = 1.0
@@ -101,6 +102,32 @@ def reopen_direct(descriptor: int) -> int | None:
         with contextlib.suppress(OSError):
             return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
     return None
+
+
+def reserve(descriptor: int, nbytes: int) -> bool:
+    """Set aside the disk's blocks for the first bytes of a file, which read as zeros; False where that does not pay or fails.
+
+    Direct writes to such blocks go on side by side, where Linux makes those to a new place wait for each other.
+    """
+    # A file system without a device of its own keeps files in memory, or on another machine: all would be written twice.
+    if sys.platform != "linux" or not os.major(os.fstat(descriptor).st_dev):
+        return False
+    room = os.fstatvfs(descriptor)
+    return room.f_bavail * room.f_frsize > nbytes and _fallocate(descriptor, 0, 0, nbytes)
+
+
+def give_blocks_back(descriptor: int, offset: int, nbytes: int) -> None:
+    """Have the disk's blocks back from a part of a file, which then reads as zeros, where the file system can."""
+    _fallocate(descriptor, _PUNCH_HOLE, offset, nbytes)
+
+
+def _fallocate(descriptor: int, mode: int, offset: int, nbytes: int) -> bool:
+    """Not `os.posix_fallocate`, which writes zeros where the file system cannot."""
+    import ctypes
+
+    library = ctypes.CDLL(None)
+    call = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
+    return call is not None and call(descriptor, mode, ctypes.c_int64(offset), ctypes.c_int64(nbytes)) == 0
 
 
 def begin_writing(descriptor: int, offset: int, nbytes: int) -> None:

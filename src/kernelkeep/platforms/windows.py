@@ -158,6 +158,14 @@ def reopen_direct(descriptor: int) -> int | None:
     return None
 
 
+def reserve(descriptor: int, nbytes: int) -> bool:
+    return False
+
+
+def give_blocks_back(descriptor: int, offset: int, nbytes: int) -> None:
+    pass
+
+
 def begin_writing(descriptor: int, offset: int, nbytes: int) -> None:
     pass
 

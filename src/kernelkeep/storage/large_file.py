@@ -16,7 +16,7 @@ import numpy as np
 
 from ..platforms import system
 
-_MOST_THREADS = 4
+_THREADS = 4  # however few cores there are: most of the time they wait for the disk
 _BOUNCE_BYTES = 1 << 22
 _LEAST_DIRECT = 1 << 16  # below this the system's cache is faster
 
@@ -30,6 +30,7 @@ class LargeFile:
         self._descriptor = descriptor
         self._direct = system.reopen_direct(descriptor)
         self._local = threading.local()
+        self._is_reserved = False
 
     def __enter__(self) -> Self:
         return self
@@ -40,6 +41,20 @@ class LargeFile:
         if self._direct is not None:
             os.close(self._direct)
             self._direct = None
+
+    def begin(self, nbytes: int) -> None:
+        """Make a new file this long. It reads as zeros, and parts that stay so are to be told by `leave_out`."""
+        os.ftruncate(self._descriptor, nbytes)
+        if self._direct is not None:
+            self._is_reserved = system.reserve(self._descriptor, nbytes)
+            if not self._is_reserved:  # half of it may be
+                os.ftruncate(self._descriptor, 0)
+                os.ftruncate(self._descriptor, nbytes)
+
+    def leave_out(self, offset: int, nbytes: int) -> None:
+        """A part of a new file is not written: it takes no room on the disk, where the file system can."""
+        if self._is_reserved:
+            system.give_blocks_back(self._descriptor, offset, nbytes)
 
     def write(self, data: memoryview, offset: int) -> None:
         """Write bytes at an offset. `OSError` where the disk is full."""
@@ -118,7 +133,7 @@ def in_parallel(work: Callable[[T], object], parts: Iterable[T]) -> None:
 
     helpers = []
     if system.WRITES_SIDE_BY_SIDE:
-        for _ in range(min(_MOST_THREADS, os.cpu_count() or 1) - 1):
+        for _ in range(_THREADS - 1):
             helper = threading.Thread(target=go_on, name="kernelkeep-file", daemon=True)
             try:
                 helper.start()

@@ -23,7 +23,7 @@ from .header import CheckpointHeader, encode_header
 
 BLOCK_FORMAT = 3
 LEAST_BYTES = 1 << 20  # of the arrays; smaller states are written faster in one piece
-_AT_A_TIME = 128  # blocks: 8 MiB, which a disk takes at its full speed
+_AT_A_TIME = 64  # blocks: 4 MiB, of which a disk takes a few side by side at its full speed
 _SAMPLED = 32
 _MOSTLY_KNOWN = 0.9  # of the digests: those of the last blocks of arrays may be missing
 # Of the blocks; beyond that a new file costs little more, and takes nothing away from the older ones.
@@ -75,9 +75,12 @@ class BlockContent:
     def fill(self, file: BinaryIO, sequence: int) -> None:
         """Write a new file."""
         start = self._start(sequence)  # finds what is wrong before anything is written
-        file.truncate(self.layout.size)
         zero = digest_blocks(memoryview(bytes(BLOCK_BYTES)), self.key)
-        self._write(file.fileno(), np.broadcast_to(zero, self._table.shape), start)
+        with LargeFile(file.fileno()) as large:
+            large.begin(self.layout.size)
+            for these in self._write(large, np.broadcast_to(zero, self._table.shape), start):
+                part = self.layout.part(self._data[these.array], these)  # the last block of an array may be shorter
+                large.leave_out(self.layout.offset(these), len(part))
 
     def worth_patching(self, table: Digests) -> bool:
         """Whether few enough blocks differ from those of a file with this table."""
@@ -108,7 +111,8 @@ class BlockContent:
 
     def patch(self, descriptor: int, table: Digests, sequence: int) -> None:
         """Bring a file of the same layout, whose blocks have the digests in `table`, to this checkpoint."""
-        self._write(descriptor, table, self._start(sequence))
+        with LargeFile(descriptor) as file:
+            self._write(file, table, self._start(sequence))
 
     def _digest(self, these: BlockRange) -> None:
         """Digest blocks that are not digested yet, when they are there."""
@@ -123,33 +127,37 @@ class BlockContent:
             end = min((these.first + these.count) * BLOCK_BYTES, self.layout.sizes[these.array])
             self._arriving.wait(self.infos[these.array].name, end)
 
-    def _write(self, descriptor: int, there: Digests, start: bytes) -> None:
+    def _write(self, file: LargeFile, there: Digests, start: bytes) -> list[BlockRange]:
+        """Write the blocks that differ from those that are there; returns those that do not."""
         counts: list[int] = []
-        with LargeFile(descriptor) as file:
+        same: list[BlockRange] = []
 
-            def write_changed(these: BlockRange) -> None:
-                self._digest(these)
-                rows = self.layout.table_rows(these)
-                for run in _runs((self._table[rows] != there[rows]).any(axis=1), these):
-                    self._wait_for(run)
-                    data = self.layout.part(self._data[run.array], run)
-                    file.write(data, self.layout.offset(run))
-                    counts.append(len(data))
+        def write_changed(these: BlockRange) -> None:
+            self._digest(these)
+            rows = self.layout.table_rows(these)
+            changed = (self._table[rows] != there[rows]).any(axis=1)
+            for run in _runs(changed, these):
+                self._wait_for(run)
+                data = self.layout.part(self._data[run.array], run)
+                file.write(data, self.layout.offset(run))
+                counts.append(len(data))
+            same.extend(_runs(~changed, these))
 
-            in_parallel(write_changed, self.layout.ranges(_AT_A_TIME))
-            tail = self._table.tobytes() + END.pack(END_MARK, self.layout.size)
-            tail += hashlib.sha256(start + tail).digest()
-            file.write(memoryview(tail), self.layout.table)
-            file.write(memoryview(start), 0)
+        in_parallel(write_changed, self.layout.ranges(_AT_A_TIME))
+        tail = self._table.tobytes() + END.pack(END_MARK, self.layout.size)
+        tail += hashlib.sha256(start + tail).digest()
+        file.write(memoryview(tail), self.layout.table)
+        file.write(memoryview(start), 0)
         self.written_bytes = sum(counts) + len(start) + len(tail)
+        return same
 
 
-def _runs(changed: np.ndarray[Any, Any], these: BlockRange) -> Iterator[BlockRange]:
-    """The blocks that changed, as ranges: neighbours go to the disk together."""
-    if changed.all():
+def _runs(chosen: np.ndarray[Any, Any], these: BlockRange) -> Iterator[BlockRange]:
+    """Some of these blocks, as ranges: neighbours go to the disk together."""
+    if chosen.all():
         yield these
         return
-    edges = np.flatnonzero(np.diff(changed.astype("i1"), prepend=0, append=0))
+    edges = np.flatnonzero(np.diff(chosen.astype("i1"), prepend=0, append=0))
     for first, end in edges.reshape(-1, 2).tolist():
         yield BlockRange(these.array, these.first + first, end - first)
 

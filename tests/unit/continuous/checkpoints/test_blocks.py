@@ -374,6 +374,24 @@ def _unaligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return made
 
 
+@pytest.mark.parametrize("reserved", [True, False])
+def test_arrays_beside_zeros_are_written_whole(tmp_path: Path, reserved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not reserved:
+        monkeypatch.setattr(system, "reserve", lambda descriptor, nbytes: False)
+    made = {
+        name: np.frombuffer(data, "u1")
+        for name, data in {
+            "zeros": bytes(70_000),  # ends in the middle of a block: what follows is not part of it
+            "some": some_bytes(200_000),
+            "none": bytes(3 * BLOCK_BYTES),
+            "gaps": some_bytes(BLOCK_BYTES) + bytes(BLOCK_BYTES) + some_bytes(5, 2),
+        }.items()
+    }
+    found = read_bytes(tmp_path, file_bytes(tmp_path, made)).arrays
+    for name, array in made.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="not every file system has sparse files")
 def test_blocks_of_zeros_take_no_room(tmp_path: Path) -> None:
     u = np.zeros(8 << 20, "u1")
