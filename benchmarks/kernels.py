@@ -6,7 +6,8 @@ Float32 without TF32; PyTorch may choose its fastest algorithm (`cudnn.benchmark
 
 - *device*: one of many launches into the same output, by the device's clock. PyTorch's are a CUDA graph; ours are one
   where the device can, else launched one by one, so that small ones take the time of a launch. Where the device is
-  the CPU both are loops, timed from the first launch to the end of the last.
+  the CPU both are loops, timed from the first launch to the end of the last; for small problems the same loop is
+  timed with an empty kernel, which shows what the driver takes for itself.
 - *call*: what a person writes, `gemm(cache, a, b)` and `torch.mm(a, b)`, back to back with one wait at the end. Each
   call makes its output.
 
@@ -41,6 +42,7 @@ from kernelkeep.variants.tuned import Tuned
 
 GOAL, FLOOR = 1.0, 0.7  # peer's time ÷ ours
 CPU_THREADS = 2
+SMALL_FLOP = 1e6  # where a driver's launch is a part of the time that one sees
 OURS = "kernelkeep"
 Host = np.ndarray[Any, Any]
 
@@ -161,6 +163,17 @@ def our_side(cache: kk.ProgramCache, problem: Problem, operands: tuple[Host, Hos
     return Side(OURS, prepared, call, device.synchronize, many, lambda result: result.numpy())
 
 
+EMPTY = kk.PortableKernel("empty", params=[kk.Buffer("y", "f4")], body="if (y[0] != 0.0f) y[0] = 0.0f;", group=1)
+
+
+def empty_launch(cache: kk.ProgramCache, stack: ExitStack) -> Callable[[], Any]:
+    """A launch that computes nothing: the least that a small product can take with this driver."""
+    array = cache.device.array(np.zeros(1, "f4"))
+    stack.callback(array.close)
+    prepared: kk.Prepared = stack.enter_context(cache.get(EMPTY)).kernel().prepare(1, (array,))
+    return prepared
+
+
 # --- the peers
 
 
@@ -266,7 +279,7 @@ class Figures(NamedTuple):
     @property
     def ratio(self) -> float:
         """The second side's time ÷ the first's, of neighbours in time."""
-        ours, its = self.samples
+        ours, its = self.samples[:2]
         return statistics.median(b / a for a, b in zip(ours, its, strict=True))
 
 
@@ -325,6 +338,9 @@ def measured(cache: kk.ProgramCache, problem: Problem, options: argparse.Namespa
                 blocks = [side.many(count) for side in sides]
             else:
                 blocks = [looped(side.call, side.wait, count) for side in sides]
+            is_small = not on_gpu and problem.flop < SMALL_FLOP
+            if is_small:
+                blocks.append(looped(empty_launch(cache, stack), ours.wait, count))
             # A GPU that was idle takes a while to reach its clock.
             figures = in_turn(blocks, options.rounds, options.seconds, pause, warm_seconds=0.3 if on_gpu else 0.0)
             made: list[Any] = [cache.device.spec, problem.title, figure, figures.median(0) * 1e6, figures.share(0)]
@@ -336,6 +352,8 @@ def measured(cache: kk.ProgramCache, problem: Problem, options: argparse.Namespa
                 made += [f"{error:.1e}" + ("" if error is not None and error < 2e-5 else " WRONG")]
                 work = problem.title if figure == "device" else f"{problem.title} as a call"
                 note = "" if error is not None and error < 2e-5 else f"WRONG: the results differ by {error:.1e}"
+                if is_small and peer is not None and not note:
+                    note = f"an empty kernel takes the driver {min(figures.samples[2]) * 1e6:.1f} µs at least in the same loop"
                 row(work, made[3], "µs", peer=peer.name, its=made[7], goal=f"≥ {GOAL}", ratio=figures.ratio,
                     device=cache.device.info, note=note)  # fmt: skip
             rows.append(made)

@@ -194,7 +194,11 @@ class Device(ABC):
             return f"{self.backend} {self.fingerprint.vendor} {self.fingerprint.model}"
         # CPU drivers report the exact processor; what matters is the driver and the width of vector instructions.
         driver = re.sub(r"\s*\d.*", "", self.fingerprint.driver)
-        return f"{self.backend} {driver} {platform.machine()} {cpu_vectors()}"
+        return f"{self.backend} {driver} {platform.machine()} {self.vectors_used()}"
+
+    def vectors_used(self) -> str:
+        """The widest vector instructions that a driver for CPUs compiles to."""
+        return cpu_vectors()
 
     def is_aligned(self, array: Array, nbytes: int) -> bool:
         """Whether a launch takes an array, and it begins at a multiple of `nbytes`; views and other libraries' memory may not."""

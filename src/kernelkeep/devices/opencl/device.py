@@ -25,7 +25,7 @@ from .lanes import OpenCLLanes
 from .library import find_devices, info_of, install_fast_kernel_lookup, load_pyopencl
 from .memory import buffer_class, part_of_buffer
 from .native import new_target
-from .pocl import choose_method, is_pocl, lacks_program
+from .pocl import choose_method, is_pocl, lacks_program, vectors_used
 from .pocl_folder import remove_damaged, require_folder
 from .program import OpenCLProgram
 from .reflection import kernel_symbols, reflect
@@ -125,6 +125,10 @@ class OpenCLDevice(Device):
             max_grid=(2**31 - 1, 2**31 - 1, 2**31 - 1),
             shared_bytes=int(device.local_mem_size),
         )
+
+    def vectors_used(self) -> str:
+        found = super().vectors_used()
+        return vectors_used(self.cl_device.version, found) if self.is_pocl else found
 
     def count_processors(self) -> int:
         return int(self.cl_device.max_compute_units)

@@ -1,4 +1,4 @@
-"""Chooses how PoCL compiles work-groups, so that the results are right.
+"""How PoCL compiles: for which instructions, and work-groups so that the results are right.
 
 PoCL runs the work-items of a group in a loop, and by default LLVM vectorises that loop (`loopvec`). LLVM 14, 15 and 20
 miscompile `c[(3 * l) & 63]` where l is the local id: they read the elements 0, 3, 6, … as one strided access without
@@ -15,6 +15,16 @@ from typing import Any
 _METHOD = "POCL_WORK_GROUP_METHOD"
 _FIRST_RIGHT_LLVM = 22
 _BITCODE = b"BC\xc0\xde"  # how LLVM's bitcode begins
+_WITHOUT_AVX512 = (
+    "znver1",
+    "znver2",
+    "znver3",
+    "haswell",
+    "broadwell",
+    "skylake",
+    "alderlake",
+    "x86-64-v3",
+)  # LLVM's names
 _PLATFORM_LLVM = re.compile(r"\bLLVM (\d+)")
 
 
@@ -26,6 +36,16 @@ def is_pocl(platform: Any) -> bool:
 def lacks_program(payload: bytes) -> bool:
     """Whether PoCL wrote a binary after its files had been removed: it has no bitcode, and PoCL crashes on loading it."""
     return _BITCODE not in payload
+
+
+def vectors_used(device_version: str, of_cpu: str) -> str:
+    """The widest vector instructions that PoCL compiles to, where the CPU has `of_cpu`.
+
+    `device_version` is like "OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-znver3". An LLVM that is older than the CPU
+    takes it for an earlier model.
+    """
+    compiled_for = device_version.rpartition("-gnu-")[2]
+    return "avx2" if of_cpu == "avx512f" and compiled_for in _WITHOUT_AVX512 else of_cpu
 
 
 def choose_method(platform_version: str) -> str:
