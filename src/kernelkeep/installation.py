@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 def install_command(extra: str) -> str:
     """The command for pip that adds an extra: from the folder that the package was installed from, where there is one.
@@ -15,6 +20,14 @@ def install_command(extra: str) -> str:
         return f"pip install 'kernelkeep[{extra}]'"
     place, editable = source
     return f"pip install {'-e ' if editable else ''}{shlex.quote(f'{place}[{extra}]')}"
+
+
+def installed_from() -> Path | None:
+    """The folder that pip installed the package from, such as a clone; None where it came from an index or as a wheel."""
+    from pathlib import Path
+
+    source = _source_of_installation()
+    return Path(source[0]) if source is not None and Path(source[0]).is_dir() else None
 
 
 def _source_of_installation() -> tuple[str, bool] | None:

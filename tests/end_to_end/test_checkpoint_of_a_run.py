@@ -56,6 +56,10 @@ def test_an_existing_checkpoint_is_refused_resumed_or_kept_aside(cache: kk.Progr
     assert contents(tmp_path) == before
     report = run(cache, path, 50, resume=True)
     assert report.iterations == 10 and report.resumed_from == f"{path} at iteration 40"
+    with kk.run(cache, PROGRAM, 45, checkpoint=path, resume=True) as done:
+        report = done.report
+    assert report.iterations == 0
+    assert report.reason.startswith("nothing was left to do: iteration 50 was reached before, and iterations=45 counts")
     before = contents(tmp_path)
     assert run(cache, path, 20, resume=False).iterations == 20
     (aside,) = (name for name in contents(tmp_path) if name.startswith("heat.kkpt.before-") and name.endswith("Z"))

@@ -122,6 +122,8 @@ def test_help_names_every_command() -> None:
         ("clear", "--json"),
         ("verify", "--mend"),
         ("explain", "there-is-no.cl"),
+        ("explain", "scale"),
+        ("explain", "abcd"),
         ("warm", "there-is-no.cl"),
         ("warm", __file__),
         ("ls", "--device", "abacus"),

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from kernelkeep.errors import ArgumentError
 from kernelkeep.installation import install_command
+from kernelkeep.observe.benchmarks.parts import scripts_folder
 
 
 @pytest.fixture
@@ -41,6 +43,20 @@ def test_from_a_clone_in_use(packages: Path, tmp_path: Path) -> None:
 def test_from_a_copied_folder(packages: Path, tmp_path: Path) -> None:
     installed_from(packages, tmp_path.as_uri(), dir_info={})
     assert install_command("opencl") == f"pip install '{tmp_path}[opencl]'"
+
+
+def test_the_benchmarks_of_the_clone_that_was_installed_are_found(
+    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("kernelkeep.observe.benchmarks.parts._CHECKOUT", tmp_path / "nowhere")
+    with pytest.raises(ArgumentError, match="pass --scripts CLONE/benchmarks"):
+        scripts_folder()
+    scripts = tmp_path / "clone" / "benchmarks"
+    scripts.mkdir(parents=True)
+    (scripts / "parts.toml").touch()
+    installed_from(packages, (tmp_path / "clone").as_uri(), dir_info={})
+    assert scripts_folder() == scripts
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"url": 3}', '{"url": "https://example.org/kernelkeep.whl"}'])

@@ -387,7 +387,7 @@ class ProgramCache(HotLookup):
             live.remove(self)
 
     def __repr__(self) -> str:
-        return f"<ProgramCache for {self.device.spec} in {self.cache_dir}: {len(self.loaded)} programs>"
+        return f"<ProgramCache for {self.device.spec} in {self.cache_dir}: {len(self.loaded)} loaded>"
 
     def _repr_html_(self) -> str:
         from .html import cache_html

@@ -102,7 +102,11 @@ def _rows(found: Description) -> list[tuple[str, str]]:
         ("iteration", f"{header.iteration:,}{', finished' if header.finished else ''}"),
         ("generation", f"{header.generation:,}"),
         ("phase", f"{header.phase:,}"),
-        ("queue", f"head {header.queue_head:,}, tail {header.queue_tail:,}"),
+        *(
+            (("queue", f"head {header.queue_head:,}, tail {header.queue_tail:,}"),)
+            if header.coupling == "queue"
+            else ()
+        ),
         ("device", f"{header.device} {header.device_name}".strip() or "-"),
         ("written on", f"{created}, {ago(header.created)}"),
         ("by kernelkeep", header.version),

@@ -78,6 +78,11 @@ def explain(
     if is_key(file) and not Path(file).exists():
         _explain_entry(cache_root(cache_dir), file, other, as_json)
         return
+    if not Path(file).suffix and not Path(file).exists():  # a name, or the beginning of a key that is too short
+        raise ArgumentError(
+            f"FILE|KEY must be a file, as in hello.py:saxpy, or six digits of a key or more, got {file}; "
+            "`kernelkeep ls` lists keys"
+        )
     explained = []
     for language, found in _by_language([file], define, include, option).items():
         with _cache(language, device, cache_dir) as cache:

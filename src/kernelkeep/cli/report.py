@@ -34,7 +34,9 @@ def report(
     if output is not None or not as_json:
         target = made.save(output or _FILE)
         if not as_json:
-            print_line(f"{target}: {human_bytes(target.stat().st_size)}, about {root}")
+            print_line(
+                f"wrote {target} ({human_bytes(target.stat().st_size)}): what is in {root}, and what was done with it"
+            )
         if show:
             import webbrowser
 

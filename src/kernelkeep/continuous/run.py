@@ -154,7 +154,7 @@ def _run_to_end(
         try:
             keeper = shown.keeper = CheckpointKeeper(session, options, claim)
             strategy: Strategy | None = None
-            reason = "nothing was left to do"
+            reason = _nothing_left(start, options)
             with _reported(program, start, options) as report:
                 while not (ended := _why_over(session, options, run, interruption)):
                     before = session.iteration
@@ -216,6 +216,16 @@ def _run_to_end(
             interrupt.add_note(note)
         raise
     return run
+
+
+def _nothing_left(start: InitialState, options: RunOptions) -> str:
+    """Why there may be no strategy: the reason in the report of a run that dispatches nothing."""
+    if options.iterations is None or not 0 < start.iteration >= options.iterations:
+        return "nothing was left to do"
+    return (
+        f"nothing was left to do: iteration {start.iteration:,} was reached before, and iterations={options.iterations:,} counts "
+        "from the very beginning"
+    )
 
 
 def _doing(session: Session, start: InitialState, strategy: Strategy) -> str:

@@ -126,5 +126,11 @@ def _parse_output(name: str, wanted: Any) -> tuple[tuple[int, ...], np.dtype[Any
     try:
         shape, dtype = wanted
     except (TypeError, ValueError):
-        raise ArgumentError(f"output {name!r} must be a pair of shape and dtype, got {wanted!r}") from None
+        raise ArgumentError(
+            f"output {name!r} must be a pair of shape and dtype, as in ((1024,), 'f4'), got {wanted!r}"
+        ) from None
+    if isinstance(dtype, int):  # a shape of two sizes
+        raise ArgumentError(
+            f"output {name!r} must be a pair of shape and dtype, as in ({wanted!r}, 'f4'), got {wanted!r}"
+        )
     return parse_shape(shape), parse_dtype(dtype)

@@ -20,6 +20,21 @@ _FUNCTIONS = {
     "get_num_groups": "kk_group_count(0)",
     "get_global_size": "kk_global_size(0)",
 }
+# Functions of Numba, Triton and NumPy, without the module before them.
+_OF_PYTHON = {
+    "grid": "kk_global_id(0) for grid(1)",
+    "gridsize": "kk_global_size(0) for gridsize(1)",
+    "syncthreads": "kk_barrier()",
+    "shared.array": "kk_shared('f4', 16, 17)",
+    "local.array": "kk_array('f4', 8)",
+    "program_id": "kk_group_id(0), or kk_global_id(0) for the index of an element",
+    "num_programs": "kk_group_count(0)",
+    "arange": "kk_global_id(0), the index of the one element that a work-item computes",
+    "load": "x[i]",
+    "store": "y[i] = value",
+    "zeros": "kk_array('f4', 8), and a for that sets its elements",
+    "empty": "kk_array('f4', 8)",
+}
 
 
 def unknown_name(name: str) -> str | None:
@@ -37,6 +52,19 @@ def unknown_function(name: str) -> str | None:
         return 'there is no printf: write kk_print("label", value)'
     if name == "kk_result":
         return 'kk_result is for tasks that have a result: write kk.Task(…, result="f4")'
+    return None
+
+
+def of_python(name: str) -> str | None:
+    """The sentence for a function that other libraries have in Python kernels, such as `tl.program_id`; None for others."""
+    _, dot, behind = name.partition(".")
+    word = behind if dot else name
+    if word.startswith("atomic."):
+        return f"there is no {name} in a kernel: write kk_atomic_{word.removeprefix('atomic.')}(x, i, value)"
+    if word in _OF_PYTHON:
+        return f"there is no {name} in a kernel: write {_OF_PYTHON[word]}"
+    if word in _FUNCTIONS:
+        return f"{word} is OpenCL's: write {_FUNCTIONS[word]}"
     return None
 
 

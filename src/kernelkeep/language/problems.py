@@ -103,7 +103,11 @@ class Problems:
             return
         self.errors.sort(key=lambda problem: (problem.line, problem.column))
         first, more = self.errors[0], len(self.errors) - 1
-        others = f"\n({more} more {'error' if more == 1 else 'errors'} in .log)" if more else ""
+        others = (
+            f"\n({more} more {'error' if more == 1 else 'errors'}: kk.check and .log of this exception have all)"
+            if more
+            else ""
+        )
         log = "\n".join(map(str, self.errors))
         raise CompileError(f"{what}, {first}{others}", log=log, line=first.line, name=name, problems=self.errors)
 

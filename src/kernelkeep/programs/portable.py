@@ -44,6 +44,10 @@ _KEYWORDS = frozenset(
     """auto bool break case char const continue default do double else enum extern false float for goto if inline int long
     register restrict return short signed sizeof static struct switch true typedef union unsigned void volatile while""".split()
 )
+# C and NumPy mean different sizes by these.
+_AMBIGUOUS: dict[str | type, tuple[str, str]] = {
+    "float": ("f4", "f8"), "int": ("i4", "i8"), "uint": ("u4", "u8"), float: ("f4", "f8"), int: ("i4", "i8"),
+}  # fmt: skip
 _CAPABILITIES = ("int8", "int64", "float64", "float_atomics")
 
 
@@ -114,6 +118,12 @@ def _check_parameter(name: str, dtype: Any, *, more: Iterable[str] = ()) -> str:
         raise ArgumentError(f"the parameter name {name} is a word of C: choose another one")
     if isinstance(dtype, str) and dtype in DTYPES:
         return dtype
+    if isinstance(dtype, str | type) and dtype in _AMBIGUOUS:
+        in_c, in_numpy = _AMBIGUOUS[dtype]
+        raise ArgumentError(
+            f"dtype of parameter {name} must say its size: write {in_c!r} or {in_numpy!r}, got {dtype!r}, "
+            f"which is {in_c} in C and {in_numpy} in NumPy"
+        )
     import numpy as np
 
     try:
@@ -192,6 +202,12 @@ class PortableKernel:
             raise ArgumentError(f"first_line of kernel {self.name} must be a positive integer, got {self.first_line!r}")
         object.__setattr__(self, "params", tuple(self.params))
         object.__setattr__(self, "_sources", {})
+
+    __iter__ = None  # __getitem__ does not make it a sequence
+
+    def __getitem__(self, grid: Any) -> Any:
+        """Says how a kernel is launched: Triton and Numba write `kernel[grid](…)`."""
+        self()
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Says how a kernel is launched."""

@@ -140,7 +140,7 @@ def _params(plain: FunctionType) -> list[Buffer | Scalar]:
     for name in code.co_varnames[: code.co_argcount]:
         if name not in plain.__annotations__:
             raise ArgumentError(
-                f'parameter {name} of kernel {plain.__name__} needs a type, as in {name}: kk.In["f4"] or kk.i4'
+                f"parameter {name} of kernel {plain.__name__} needs a type: kk.In[kk.f4] for an array, kk.i4 for a number"
             )
         found.append(_param(plain, name, plain.__annotations__[name]))
     return found
@@ -159,7 +159,7 @@ def _param(plain: FunctionType, name: str, annotation: Any) -> Buffer | Scalar:
     if isinstance(meant, type) and (meant in _NUMBERS or meant.__module__ == "numpy"):
         return Scalar(name, _NUMBERS.get(meant) or meant)  # type: ignore[arg-type]
     raise ArgumentError(
-        f'{what} must be one like kk.In["f4"], kk.Out["f4"], kk.InOut["f4"], kk.f4 or kk.i4, got {annotation!r}'
+        f"{what} must be one like kk.In[kk.f4], kk.Out[kk.f4], kk.InOut[kk.f4], kk.f4 or kk.i4, got {annotation!r}"
     )
 
 

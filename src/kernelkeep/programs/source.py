@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
@@ -194,6 +194,7 @@ def _several(folders: Iterable[str | Path] | str | Path) -> tuple[str | Path, ..
 def not_a_source(given: object) -> ArgumentError:
     """The error for what is neither a source nor a portable kernel; a plain text is told how to become one."""
     hint = ": wrap it, as in kk.Source(text, name=…, language=…)" if isinstance(given, str) else ""
+    hint = ": write @kk.kernel above it" if isinstance(given, FunctionType) else hint
     return ArgumentError(f"source must be a kk.Source or kk.PortableKernel, got a {type(given).__name__}{hint}")
 
 

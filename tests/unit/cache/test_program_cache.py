@@ -239,6 +239,8 @@ def test_what_is_no_source_for_the_device_is_told_what_to_do(cache: kk.ProgramCa
         cache.get("int x;")  # type: ignore[arg-type]
     with pytest.raises(kk.ArgumentError, match=r"got a int$"):
         cache.get(3)  # type: ignore[arg-type]
+    with pytest.raises(kk.ArgumentError, match=r"got a function: write @kk\.kernel above it$"):
+        cache.get(lambda x: x)  # type: ignore[arg-type]
     source = kk.Source("__global__ void f() {}", name="f", language="cuda")
     said = (
         f"source f is cuda, and {cache.device.spec} takes python: open a device that takes cuda, or write it with @kk"

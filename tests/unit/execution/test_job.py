@@ -72,6 +72,7 @@ def test_grid_and_outputs_may_be_functions_of_the_batch(cache: kk.ProgramCache) 
         ([], "at least one buffer"), ({}, "at least one buffer"), (None, "got a NoneType"), (5, "got a int"),
         (["z"], "'z' of job fill must be a buffer of its kernel, which has: x, y"), ({"n": (1, "i4")}, "'n'"),
         ({"y": 5}, "pair of shape and dtype"), ({"y": (1, 2, 3)}, "pair of shape and dtype"),
+        ({"y": (4, 5)}, r"'y' must be a pair of shape and dtype, as in \(\(4, 5\), 'f4'\)"),
         ({"y": (-1, "f4")}, "negative"), ({"y": (1.5, "f4")}, "shape"), ({"y": (5, "nonsense")}, "must be a NumPy dtype"),
         ({"y": (5, object)}, "must be made of numbers"),
     ],

@@ -116,6 +116,12 @@ def test_unknown_dtypes_are_refused(dtype: Any) -> None:
         kk.Buffer("x", dtype)
 
 
+@pytest.mark.parametrize("dtype", ["float", "int", "uint", float, int])
+def test_dtypes_that_c_and_numpy_take_for_different_sizes_are_refused(dtype: Any) -> None:
+    with pytest.raises(kk.ArgumentError, match=r"dtype of parameter x must say its size: write '.4' or '.8'"):
+        kk.Scalar("x", dtype)
+
+
 def test_an_unknown_access_is_refused() -> None:
     with pytest.raises(kk.ArgumentError, match="access"):
         kk.Buffer("x", "f4", "read")  # type: ignore[arg-type]

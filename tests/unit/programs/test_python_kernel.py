@@ -211,6 +211,10 @@ def test_neither_kernels_nor_words_can_be_called() -> None:
         kk.ArgumentError, match=r"scale is a kernel and cannot be called: launch it, as in cache.get\(scale\)"
     ):
         scale(1, 2, 3)
+    with pytest.raises(kk.ArgumentError, match="scale is a kernel and cannot be called: launch it"):
+        scale[4](1, 2, 3)  # as in Triton and Numba
+    with pytest.raises(TypeError, match="not iterable"):
+        tuple(scale)  # type: ignore[arg-type]
     with pytest.raises(kk.ArgumentError, match=r"scaled is a @kk\.function, which only kernels call"):
         scaled(1.0)
     with pytest.raises(kk.ArgumentError, match=r"kk\.global_id is only for kernels"):

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from ...errors import CheckpointError
+from ...escaping import escaped
 from .address import shown
 from .claim import HANDOVER_SECONDS, CheckpointClaim
 from .file_set import FileSet, real_path
@@ -63,7 +64,9 @@ def claim_for_run(path: str | os.PathLike[str], resume: bool | None) -> tuple[Ch
 def _refusal(named: str, files: FileSet) -> str:
     start_again = "resume=False to start again and keep it under another name"
     if files.all:
-        return f"{named} exists already ({files.all[0].header}): pass resume=True to resume from it, or {start_again}"
+        newest = files.all[0].header
+        content = f"iteration {newest.iteration:,} of {escaped(newest.program)}"
+        return f"{named} exists already ({content}): pass resume=True to resume from it, or {start_again}"
     problem = files.problems[0]
     return f"{named} exists already, and cannot be resumed from ({problem}): pass another checkpoint=, or {start_again}"
 

@@ -33,7 +33,9 @@ class Supervised(Strategy):
             ("mapped_ring", "a supervisor needs host memory that a running kernel reads and writes"),
         ):
             if not getattr(session.device.capabilities, capability):
-                raise Unsupported(capability, f"{why}, and {session.device.spec} does not promise it")
+                raise Unsupported(
+                    capability, f"{why}, and {session.device.spec} does not promise it; strategy='auto' runs everywhere"
+                )
         session.launches.require("grid")
         self._budget = 64
         self._last = (session.iteration, 0.0)

@@ -101,7 +101,11 @@ class Assignments:
     def check_writable(self, variable: Variable, at: Place) -> bool:
         """Whether a variable, or what is in it, may change; reports why not."""
         if isinstance(variable.type, Buffer) and variable.type.access == "r":
-            why = 'its access is "r"' if variable.space == "buffer" else "it is const"
+            why = (
+                'its access is "r": declare it "rw", in Python kk.InOut'
+                if variable.space == "buffer"
+                else "it is const"
+            )
             self._problems.error(at, f"{variable.written} must not be written: {why}")
             return False
         if variable.is_const or variable.space == "constant":

@@ -53,6 +53,10 @@ class Calls:
         if found.kind == "function":
             return self._helper(node, int(found.text))
         if found.kind != "name":
+            from ..hints import of_python
+
+            if told := of_python(name):  # of a library that is imported
+                return self._read.error(node, told)
             what = found.text if found.kind == "other" else f"a {found.kind}"
             return self._read.error(
                 node, f"{name} is {what}, and cannot be called in a kernel: write it with @kk.function"
@@ -61,9 +65,11 @@ class Calls:
 
     def _unknown(self, node: ast.Call, name: str) -> Expression:
         if name.partition(".")[0] in self._function.variables:
+            if "." in name:
+                return self._read.error(node, f"there is no {name}(…) in a kernel: nothing has methods here")
             return self._read.error(node, f"{name} is a variable and cannot be called")
         arguments = f"({', '.join(map(ast.unparse, node.args))})"
-        hint = unknown(name, self.own_names(), arguments)
+        hint = unknown(name, self.own_names(), self._function.text.names, arguments)
         near = nearest(name, (*self._function.text.names, *(f"kk.{one}" for one in self.own_names())))
         return self._read.error(node, hint or f"unknown function {name}{near}")
 
@@ -98,6 +104,10 @@ class Calls:
         if name in ("min", "max"):
             return self._several(node, name, at)
         if name not in BUILTINS or name.startswith("kk_"):
+            from ..hints import of_python
+
+            if told := of_python(written):
+                return self._read.error(node, told)
             hint = nearest(name, BUILTINS) if module != "kernelkeep" else nearest(name, self.own_names())
             return self._read.error(node, f"there is no {written} in a kernel{hint}")
         result = self._checker.calls.call(name, self._values(node), at)

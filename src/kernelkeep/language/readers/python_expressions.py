@@ -96,7 +96,7 @@ class ExpressionReader:
         found = self.meaning(node)
         if found is None:
             known = {*self._function.variables, *self._function.text.names}
-            hint = unknown(node.id, self.calls.own_names())
+            hint = unknown(node.id, self.calls.own_names(), self._function.text.names)
             if hint is not None:
                 self.checker.problems.error_once(self.at(node), hint)
                 return invalid(self.at(node))

@@ -132,7 +132,7 @@ class FunctionReader:
                     known = SCALARS.get(NUMPY_TYPES.get(name, ""))
                 if known is not None:
                     return known
-        self.expressions.error(node, 'this is no type: write kk.f4, kk.i4, kk.float4, kk.In["f4"] …')
+        self.expressions.error(node, "this is no type: write kk.f4, kk.i4, kk.float4, kk.In[kk.f4] …")
         return None
 
     def element_type(self, node: ast.expr) -> Type | None:

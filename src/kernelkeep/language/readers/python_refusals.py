@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 _OFTEN_IMPORTED = {"math": "math", "numpy": "numpy", "np": "numpy as np", "kk": "kernelkeep as kk"}
 LENGTH_UNKNOWN = "the length of this array is not known in a kernel: pass it, as in n: kk.i4"
@@ -60,16 +60,21 @@ def constant_refusal(value: object) -> str:
     return f"there is no {value!r} in a kernel: use a number"
 
 
-def unknown(name: str, own: Iterable[str], arguments: str = "") -> str | None:
+def unknown(name: str, own: Iterable[str], imported: Container[str], arguments: str = "") -> str | None:
     """The sentence for a name that is often taken for one that is known; None for others.
 
-    `own` are kernelkeep's functions without kk before them, and `arguments` those of a call, in parentheses.
+    `own` are kernelkeep's functions without kk before them, `imported` the names outside of the kernel, and `arguments` those of
+    a call, in parentheses.
     """
     import math
 
-    from ..hints import unknown_name
+    from ..hints import of_python, unknown_name
 
     first = name.partition(".")[0]
+    if arguments and (told := of_python(name)):
+        return told
+    if first in imported:
+        return f"there is no {name} in a kernel"  # such as np.random.rand
     if first in _OFTEN_IMPORTED:
         return f"{first} is not imported: write import {_OFTEN_IMPORTED[first]} outside of the kernel"
     short = name.removeprefix("kk_")

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from ...errors import ArgumentError
+from ...installation import installed_from
 from ...processes import python_environment
 from . import UNMEASURED
 from .row import Row, rows_in
@@ -43,15 +44,17 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def scripts_folder(chosen: Path | None = None) -> Path:
-    """The folder with the scripts: the one given, `benchmarks/` below the current folder, or that of the checkout we run from."""
+    """The folder with the scripts: the one given, `benchmarks/` below the current folder, or that of the clone we come from."""
     tried = [chosen] if chosen is not None else [Path("benchmarks"), _CHECKOUT]
+    if chosen is None and (origin := installed_from()) is not None:
+        tried.append(origin / "benchmarks")
     for folder in tried:
         if (folder / TABLE).is_file():
             return folder.resolve()
     if chosen is not None:
         raise ArgumentError(f"{chosen} has no {TABLE}: it is not kernelkeep's folder of benchmarks")
     raise ArgumentError(
-        "the benchmarks beside peers are scripts of the source archive: run this in a checkout, or name it with --scripts"
+        "the benchmarks beside peers are scripts that are not installed: run this in a clone, or pass --scripts CLONE/benchmarks"
     )
 
 

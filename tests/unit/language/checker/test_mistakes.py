@@ -81,7 +81,7 @@ import kernelkeep as kk
         ("long double v = 1;", (1, 6), "the name of a variable is missing, got double"),
         ("short long v = 1;", (1, 1), "short long is no type"),
         # what can be assigned
-        ("x[0] = 1;", (1, 6), 'x must not be written: its access is "r"'),
+        ("x[0] = 1;", (1, 6), 'x must not be written: its access is "r": declare it "rw", in Python kk.InOut'),
         ("x[0]++;", (1, 5), 'x must not be written: its access is "r"'),
         ("kk_store4(x, 0, kk_load4(y, 0));", (1, 11), 'x must not be written: its access is "r"'),
         ("const int c = 1; c = 2;", (1, 20), "c must not be changed: it is const"),
@@ -190,7 +190,7 @@ def test_several_mistakes_are_reported_at_once_and_in_order(read: Any) -> None:
     body = "float v = w;\nz[0] = v +;\nx[0] = 1;\nfor (int i = 0; i < q; i++) { y[i] = p; }\nz[1] = v;"
     with pytest.raises(kk.CompileError) as caught:
         read(body)
-    assert str(caught.value).endswith("(4 more errors in .log)")
+    assert str(caught.value).endswith("(4 more errors: kk.check and .log of this exception have all)")
     lines = [int(line.split(":")[0][5:]) for line in caught.value.log.split("\n") if line.startswith("line ")]
     assert lines == [1, 2, 3, 4, 4]
 

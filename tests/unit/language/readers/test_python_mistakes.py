@@ -57,6 +57,17 @@ def read(parameters: tuple[Variable, ...]) -> Read:
         ("z[0] = x.shape[0]", (1, 8), "the length of this array is not known in a kernel: pass it, as in n: kk.i4"),
         ("z[0] = x.size", (1, 8), "the length of this array is not known in a kernel: pass it, as in n: kk.i4"),
         ("z[blockIdx.x] = 1", (1, 3), "blockIdx is CUDA's: write kk.group_id(0) for blockIdx.x"),
+        # names of other libraries
+        ("z[0] = cuda.grid(1)", (1, 8), "there is no cuda.grid in a kernel: write kk.global_id(0) for grid(1)"),
+        ("z[0] = tl.program_id(0)", (1, 8), "there is no tl.program_id in a kernel: write kk.group_id(0)"),
+        ("z[0] = kk.program_id(0)", (1, 8), "there is no kk.program_id in a kernel: write kk.group_id(0)"),
+        ("z[0] = settings.program_id(0)", (1, 8), "there is no settings.program_id in a kernel: write kk.group_id(0)"),
+        ("z[0] = get_local_size(0)", (1, 8), "get_local_size is OpenCL's: write kk.group_size(0)"),
+        ("kk.syncthreads()", (1, 1), "there is no kk.syncthreads in a kernel: write kk.barrier()"),
+        ("cuda.atomic.add(y, 0, a)", (1, 1), "there is no cuda.atomic.add in a kernel: write kk.atomic_add(x, i, value)"),
+        ("w = np.zeros(4)", (1, 5), "there is no np.zeros in a kernel: write kk.array('f4', 8)"),
+        ("y[0] = np.random.rand()", (1, 8), "there is no np.random.rand in a kernel"),
+        ("y[0] = x.sum()", (1, 8), "there is no x.sum(…) in a kernel: nothing has methods here"),
         ("y[0] = n(1)", (1, 8), "n is a variable and cannot be called"),
         ("y[0] = sorted(n)", (1, 8), "unknown function sorted"),
         ("if n > 0:\n    y[0] = s\ns = 1.0", (2, 12), "s is used before it is assigned"),
@@ -187,7 +198,7 @@ def test_all_mistakes_are_reported_at_once(read: Read) -> None:
     with pytest.raises(kk.CompileError) as caught:
         read("y[0] = one\ny[1] = two\nw = [1]\ny[2] = w")
     assert caught.value.log.count("line ") == 3  # what follows from a mistake is not another one
-    assert "(2 more errors in .log)" in str(caught.value)
+    assert "(2 more errors: kk.check and .log of this exception have all)" in str(caught.value)
 
 
 def test_columns_count_characters(read: Read) -> None:
