@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -12,12 +14,12 @@ import pytest
 from ...cache.program_cache import ProgramCache
 from ...continuous.checkpoints.checkpoint import Checkpoint
 from ...devices.base import Device
-from ...errors import DeviceError
+from ...errors import DeviceError, TaskSilent
 from ...resident.resident import Resident
 from ...resident.task import Task
 from ..device_parts.common import DevicePart
 
-__all__ = ["LOG", "TASKS", "TIMEOUT", "ResidentPart"]
+__all__ = ["LOG", "TASKS", "TIMEOUT", "ResidentPart", "result_of", "silence_of"]
 
 TIMEOUT = 60.0  # for every wait: long enough for a busy machine, short enough to end a test that hangs
 LOG = 4096
@@ -52,6 +54,29 @@ TASKS: dict[str, Any] = {
         whole_grid=True,
     ),
 }
+
+
+def result_of(future: Any) -> Any:
+    """A task's result. On a busy machine any task may be silent for a moment."""
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            return future.result(TIMEOUT)
+        except TaskSilent:
+            if time.monotonic() > deadline:
+                raise
+
+
+def silence_of(future: Any, task: str) -> str:
+    """What is said when this task, a pattern, is silent. On a busy machine the one before it may be, for a moment."""
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        with pytest.raises(TaskSilent) as caught:
+            future.result(TIMEOUT)
+        said = str(caught.value)
+        if re.search(task, said):
+            return said
+        assert time.monotonic() < deadline, said
 
 
 class ResidentPart(DevicePart):
