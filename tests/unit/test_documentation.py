@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import kernelkeep as kk
+from kernelkeep import settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,3 +53,10 @@ def test_pages_do_not_install_from_an_index() -> None:
                 line for line in lines if re.search(r"pip install.*\bkernelkeep\[", line) and "--find-links" not in line
             ]
             assert not bad, f"{page}: {bad}"
+
+
+def test_the_page_about_resident_grids_has_the_settings_as_they_are() -> None:
+    page = (ROOT / "docs" / "resident.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^\| `(RESIDENT_\w+)` \| ([\d ]+) \|", page, re.MULTILINE))
+    defaults = {name: value for name, value in vars(settings).items() if name.startswith("RESIDENT_")}
+    assert {name: float(text.replace(" ", "")) for name, text in shown.items()} == defaults

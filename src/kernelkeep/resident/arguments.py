@@ -130,7 +130,10 @@ def rows_of(task: PreparedTask, rows: Any) -> np.ndarray[Any, Any]:
         if given.ndim == 1 and len(task.names) == 1:
             given = given[:, None]
         if given.ndim != 2 or given.shape[1] != len(task.names):
-            raise ArgumentError(f"rows for task {name} must have {len(task.names)} columns, got shape {given.shape}")
+            columns_text = "one column" if len(task.names) == 1 else f"{len(task.names)} columns"
+            raise ArgumentError(
+                f"rows for task {name} must have {columns_text} ({', '.join(task.names)}), got shape {given.shape}"
+            )
         columns = [given[:, i] for i in range(len(task.names))]
     found = np.zeros(len(given), dtype)
     for one, column in zip(task.names, columns, strict=True):

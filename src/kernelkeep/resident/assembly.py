@@ -72,10 +72,11 @@ class Assembly:
     def with_task(self, name: str, body: Any) -> tuple[TaskTable, Any]:
         """The tasks with one more, or with a new body for one, and their program. Nothing changes yet."""
         table = self.table.with_task(name, body, self._task_arrays(), self.threads, self._language)
-        if (needed := slot_bytes(table.numbered, 0)) > self._slot:
+        if slot_bytes(table.numbered, 0) > self._slot:
+            needed = table.task(name).row_dtype.itemsize
             raise ArgumentError(
-                f"task {name} needs {needed - 8} bytes for its arguments, and there is room for {self._slot - 8}: pass "
-                f"argument_bytes={needed - 8} to kk.Resident"
+                f"task {name} needs {needed} bytes for its arguments, and there is room for {self._slot - 8}: pass "
+                f"argument_bytes={needed} to kk.Resident"
             )
         return table, self._program(table)
 

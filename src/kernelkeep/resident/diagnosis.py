@@ -14,6 +14,7 @@ from .protocol import RingView
 from .task import GRAPH, WIDE, PreparedTask
 
 _MOST_SHOWN = 8
+_IDLE = "no block has anything to do"
 WAY_OUT = (
     "It goes on, and result() may be called again; stop(timeout) ends the grid at the next task boundary; a task that never "
     "ends leaves the GPU only with this process"
@@ -58,9 +59,17 @@ def describe(view: RingView, tasks: Mapping[int, PreparedTask], graphs: LoadedGr
         else:
             lines.append(_of_lane(view, lane, head, done, tasks, graphs) + (f": {node}" if node else ""))
     if not lines:
-        return "no block has anything to do"
-    more = f"; and {busy - len(lines)} more blocks" if busy > len(lines) else ""
+        return _IDLE
+    others = busy - len(lines)
+    more = f"; and {others} more block{'' if others == 1 else 's'}" if others else ""
     return "; ".join(lines) + more
+
+
+def not_ended(described: str, seconds: float) -> str:
+    """What to say of a grid that was told to end, by what `describe` says of it."""
+    if described == _IDLE:  # it was hardly waited for, or the device is busy with other work
+        return f"the resident grid has not ended after {max(0.0, seconds):g} s, although {described}"
+    return f"the resident grid does not end: {described}"
 
 
 def _of_lane(
@@ -69,7 +78,8 @@ def _of_lane(
     running, beat, since = int(view.running[lane]), int(view.beat[lane]), int(view.since[lane])
     waiting = f", {head - done - 1} more wait" if head - done > 1 else ""
     if not beat:
-        return f"block {lane} has given no sign yet ({head - done} tasks wait)"
+        tasks_wait = "1 task waits" if head - done == 1 else f"{head - done} tasks wait"
+        return f"block {lane} has given no sign yet ({tasks_wait})"
     number = running - 1 if running > done else done
     what = task_text(bytes(view.slots[lane, number % view.layout.capacity]), tasks, graphs)
     lasts = f" for {(beat - since) * 1e-9:.3g} s" if running and beat >= since else ""

@@ -21,6 +21,7 @@ from ..devices.array import Array
 from ..errors import ArgumentError, DeviceError
 from ..platforms import system
 from ..programs.task_program import TaskArray
+from .diagnosis import not_ended
 from .emulated_block import EmulatedBlock, Shared
 from .emulated_graph import EmulatedGraph
 from .emulated_program import EmulatedProgram, open_program
@@ -131,7 +132,7 @@ class EmulatedGrid:
             for thread in self._threads:
                 if not thread.ended.wait(max(0.0, deadline - time.monotonic())):
                     # The command stands: blocks that have seen it take no more tasks, and end when all can.
-                    raise DeviceError(f"the resident grid does not end: {self.diagnose()}")
+                    raise DeviceError(not_ended(self.diagnose(), self.end_seconds))
             self._have_ended()
 
     def _have_ended(self) -> None:

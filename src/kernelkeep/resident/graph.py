@@ -232,21 +232,22 @@ class TaskGraph:
             self._loaded.ran(future)
         return future
 
-    def result(self, node: TaskNode, timeout: float | None = None) -> Any:
-        """What a node gave back when the graph ran last; waits for that run. None for a task without a result."""
-        if not isinstance(node, TaskNode) or node.graph is not self:
-            raise ArgumentError(f"node must be one of this graph, got {node!r}")
+    def result(self, node: Place, timeout: float | None = None) -> Any:
+        """What a node, or the node of a name, gave back in the last run; waits for it. None for a task without a result."""
+        found = self._resolve(node) if isinstance(node, TaskNode | str) else None
+        if found is None or found.graph is not self:
+            raise ArgumentError(f"node must be a node of this graph, or its name, got {node!r}")
         with self._lock:
             loaded = self._loaded
             if loaded is None or not loaded.latest:
                 raise ArgumentError(f"{self.name} has not run since it was changed")
-            dtype = self._tasks[node.task].result
+            dtype = self._tasks[found.task].result
         for future in loaded.latest:
             future.result(timeout)
         if not dtype:
             return None
         words: np.ndarray[Any, Any] = loaded.memory.read_results()
-        number = loaded.layout.numbers[node.number]
+        number = loaded.layout.numbers[found.number]
         return words[number : number + 1].view(np.dtype(dtype).newbyteorder("<"))[0].item()
 
     def __len__(self) -> int:

@@ -19,6 +19,7 @@ from ..cache.program_cache import ProgramCache
 from ..devices.array import Array
 from ..errors import ArgumentError, DeviceError
 from ..programs.task_program import TaskArray, TaskProgram, TaskProgramSource
+from .diagnosis import not_ended
 from .graph_layout import GraphLayout
 from .graph_memory import DeviceGraphMemory, GraphMemory
 from .protocol import EXIT, RUN, Layout, RingView
@@ -150,7 +151,7 @@ class DeviceGrid:
             self._ending = True
             # Where the time runs out the command stands: blocks that have seen it take no more tasks.
             if not self.blocks_place.wait(self.end_seconds):
-                raise DeviceError(f"the resident grid does not end: {self.diagnose()}")
+                raise DeviceError(not_ended(self.diagnose(), self.end_seconds))
             self._has_ended()
 
     def _has_ended(self) -> None:

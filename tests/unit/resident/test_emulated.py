@@ -13,6 +13,8 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.resident import pulse
+from kernelkeep.resident.diagnosis import describe, not_ended
+from kernelkeep.resident.protocol import Layout
 from kernelkeep.testing import open_or_skip, run_python
 
 TIMEOUT = 60.0
@@ -162,3 +164,46 @@ def test_a_supervised_worker_beats_while_tasks_are_done(
     with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
         while not beats.is_set():
             resident.submit("put", 1, 1.0).result(TIMEOUT)
+
+
+def test_a_task_whose_arguments_are_too_long_names_the_bytes_it_needs(reference: kk.ProgramCache) -> None:
+    body = "(double a, double b, float c) { }"
+    with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
+        with pytest.raises(kk.ArgumentError, match=r"needs 24 bytes .* room for 8: pass argument_bytes=24 "):
+            resident.add("long", body)
+    with kk.Resident.emulated(reference, TASKS, arrays(), argument_bytes=24) as resident:
+        resident.add("long", body)
+        assert resident.submit("long", 1.0, 2.0, 3.0).result(TIMEOUT) is None
+
+
+def test_results_of_nodes_are_found_by_their_names(reference: kk.ProgramCache) -> None:
+    with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
+        graph = resident.graph()
+        put = graph.task("put", 3, 5.0)
+        graph.task("get", 3, name="third", after=put)
+        graph.run().result(TIMEOUT)
+        assert graph.result("third", TIMEOUT) == 5
+        assert graph.result(put) is None
+        for wrong in ("fourth", 3, resident.graph().task("get", 1)):
+            with pytest.raises(kk.ArgumentError, match="node must be a node of this graph, or its name, got"):
+                graph.result(wrong)  # type: ignore[arg-type]
+
+
+def test_rows_with_too_few_columns_are_told_the_arguments(reference: kk.ProgramCache) -> None:
+    with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
+        with pytest.raises(kk.ArgumentError, match=r"must have 2 columns \(i, v\), got shape \(3,\)"):
+            resident.submit_many("put", [1, 2, 3])
+        with pytest.raises(kk.ArgumentError, match=r"must have one column \(i\), got shape \(2, 2\)"):
+            resident.submit_many("get", [[1, 2], [3, 4]])
+
+
+def test_a_grid_that_has_nothing_to_do_is_not_said_to_run_something() -> None:
+    ring = Layout(2, 8, 64).initialize(np.zeros(4096, "u1"))
+    assert (
+        not_ended(describe(ring, {}), -1)
+        == "the resident grid has not ended after 0 s, although no block has anything to do"
+    )
+    ring.head[1] = 1
+    assert not_ended(describe(ring, {}), 3) == (
+        "the resident grid does not end: block 1 has given no sign yet (1 task waits)"
+    )
