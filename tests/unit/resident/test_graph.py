@@ -227,7 +227,7 @@ def test_results_are_read_by_node() -> None:
     host.grid.memories[0].results[0] = 77 | 5 << 32
     assert graph.result(first) == 77
     assert graph.result(second) is None
-    with pytest.raises(ArgumentError, match="one of this graph"):
+    with pytest.raises(ArgumentError, match="a node of this graph"):
         graph.result(TaskNode(host.graph(), 0, "get", (0,), None, None))
 
 
