@@ -205,7 +205,10 @@ def main() -> None:
     lines = PARTICLES.count("\n")
     for target in targets:
         median = 1000 * statistics.median(whole[target])
-        row(f"a kernel of {lines} lines read and written as {target}, with imports", median, "ms", goal="≤ 10")
+        imported, read, written = (1000 * statistics.median(one[part] for one in parts[target]) for part in range(3))
+        note = f"importing {imported:.1f}, reading {read:.1f}, writing {written:.1f}; only where a program is compiled"
+        work = f"a kernel of {lines} lines read and written as {target}, with imports"
+        row(work, median, "ms", goal="≤ 10", note=note)
     show(
         f"cold, {lines} lines, ms of CPU time",
         ("target", "import", "read, check", "write", "source().text", "least"),
