@@ -200,10 +200,16 @@ def children(node: Node) -> list[Node]:
 def walk(node: Node) -> Iterator[Node]:
     """A node and all below it, from left to right; a node comes before what is below it."""
     rest = [node]
+    take, add = rest.pop, rest.append
     while rest:
-        node = rest.pop()
+        node = take()
         yield node
-        rest += children(node)[::-1]
+        for name in _LAST_FIRST[type(node)]:
+            below = getattr(node, name)
+            if isinstance(below, tuple):
+                rest += below[::-1]
+            elif below is not None:
+                add(below)
 
 
 def has_effect(expression: Expression) -> bool:
@@ -226,3 +232,4 @@ _CHILDREN: dict[type, tuple[str, ...]] = {
     For: ("start", "condition", "body", "step"), While: ("condition", "body"), DoWhile: ("body", "condition"),
     Case: ("body",), Switch: ("value", "cases"), Break: (), Continue: (), Return: ("value",),
 }  # fmt: skip
+_LAST_FIRST = {kind: names[::-1] for kind, names in _CHILDREN.items()}

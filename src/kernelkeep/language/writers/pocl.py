@@ -26,7 +26,6 @@ from ..tree import (
     DoWhile,
     Expression,
     For,
-    Function,
     If,
     Index,
     Literal,
@@ -77,9 +76,10 @@ class Needs(NamedTuple):
 def needs(module: Module) -> Needs:
     """What a kernel with barriers needs."""
     shown: set[Variable] = set()
-    branches: list[If] = []
+    nodes: list[Node] = []  # of the kernel
     for function in (*module.functions, module.kernel):
-        for node in walk(function.body):
+        nodes = list(walk(function.body))
+        for node in nodes:
             kind = type(node)
             if kind is Name:
                 if node.variable.space == "shared" and type(node.type) is not Array:  # type: ignore[attr-defined]
@@ -90,10 +90,8 @@ def needs(module: Module) -> Needs:
             elif kind is Call:
                 for argument in node.arguments:  # type: ignore[attr-defined]
                     shown |= _shared_in(argument)
-            elif kind is If and function is module.kernel:
-                branches.append(node)  # type: ignore[arg-type]
-    waiting = [one for one in branches if any(map(_waits, walk(one)))]
-    return Needs(shown, _same_for_all(module.kernel), bool(waiting) and _some_groups_take(waiting, module.kernel))
+    waiting = [one for one in nodes if isinstance(one, If) and any(map(_waits, walk(one)))]
+    return Needs(shown, _same_for_all(nodes), bool(waiting) and _some_groups_take(waiting, nodes))
 
 
 def with_reachable_default(switch: Switch, values: tuple[int, int]) -> Switch:
@@ -110,9 +108,8 @@ def with_reachable_default(switch: Switch, values: tuple[int, int]) -> Switch:
     return replace(switch, cases=tuple(cases))
 
 
-def _same_for_all(kernel: Function) -> set[int]:
+def _same_for_all(nodes: list[Node]) -> set[int]:
     """Conditions before `&&`, `||` and `?`. Those that lead to a barrier are left out: they must be the same."""
-    nodes = list(walk(kernel.body))
     found: set[int] = set()
     varies: set[Variable] | None = None
     for node in nodes:
@@ -142,8 +139,8 @@ def _shared_in(expression: Expression) -> set[Variable]:
     return {one.variable for one in names if one.variable.space == "shared"}
 
 
-def _some_groups_take(branches: list[If], kernel: Function) -> bool:
-    differs = _reached(list(walk(kernel.body)), _is_of_group)
+def _some_groups_take(branches: list[If], nodes: list[Node]) -> bool:
+    differs = _reached(nodes, _is_of_group)
     return any(_depends(one.condition, differs, _is_of_group) for one in branches)
 
 
@@ -154,16 +151,23 @@ def _is_of_group(node: Node) -> bool:
 def _reached(nodes: list[Node], is_source: Callable[[Node], bool]) -> set[Variable]:
     """The variables whose values come from a source."""
     found: set[Variable] = set()
+    rest: list[tuple[Variable, set[Variable]]] = []  # a variable, and those that a value of it is computed from
+    for node in nodes:
+        if isinstance(node, Declare) and node.value is not None:
+            variable, value = node.variable, node.value
+        elif isinstance(node, (Assign, Update)) and isinstance(node.target, Name):
+            variable, value = node.target.variable, node.value
+        else:
+            continue
+        within = list(walk(value))
+        if any(map(is_source, within)):
+            found.add(variable)
+        else:
+            rest.append((variable, {one.variable for one in within if isinstance(one, Name)}))
     count = -1
     while len(found) > count:  # until no variable comes in any more
         count = len(found)
-        for node in nodes:
-            if isinstance(node, Declare) and node.value is not None and _depends(node.value, found, is_source):
-                found.add(node.variable)
-            elif not isinstance(node, (Assign, Update)) or not isinstance(node.target, Name):
-                continue
-            elif _depends(node.value, found, is_source):
-                found.add(node.target.variable)
+        found.update(variable for variable, used in rest if variable not in found and not used.isdisjoint(found))
     return found
 
 
