@@ -25,11 +25,15 @@ def new_target(device: OpenCLDevice, queue: Any) -> Target | None:
     try:
         from ..._enqueue import Target
 
-        # pyopencl's own module leads to the loader that it is linked with.
-        function = ctypes.CDLL(device.cl._cl.__file__).clEnqueueNDRangeKernel
-        return Target(ctypes.cast(function, ctypes.c_void_p).value or 0, queue.int_ptr)
+        return Target(_enqueue_address(device.cl._cl.__file__), queue.int_ptr)
     except (ImportError, OSError, AttributeError):
         return None
+
+
+@cache
+def _enqueue_address(module: str) -> int:
+    """Where the driver's function is; pyopencl's own module leads to the loader that it is linked with."""
+    return ctypes.cast(ctypes.CDLL(module).clEnqueueNDRangeKernel, ctypes.c_void_p).value or 0
 
 
 def packed_launch(kernel: Any, items: Sequence[int], group: Sequence[int]) -> bytes:
