@@ -35,6 +35,7 @@ _UNREAD = {"switch", "case", "default", "goto", "#"}
 _OTHER_SPELLINGS = ("<%", "%>", "<:", ":>", "??")  # of braces, brackets and #
 _STEPS = {"return", "if", "else", "for", "while", "do", "break", "continue"}
 _WORDS = {*_STEPS, *_UNREAD, "int", "kk_item", "kk_items", "kk_unroll"}
+_DISTANCE = re.compile(r"[1-9]\d*")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _ITEM = ["kk_item", "(", ")"]
 _PAST_THE_END = [">=", "kk_items", "(", ")", ")", "return", ";"]
@@ -60,6 +61,11 @@ def always_written(body: str, keys: Iterable[str]) -> set[str]:
     """The arrays of which every item writes the element with its own number, in every iteration, and no other."""
     reading = _Reading(body, keys)
     return reading.written - reading.elsewhere
+
+
+def neighbour_read(body: str, keys: Iterable[str]) -> str:
+    """The first plain use of a neighbour's element, such as `u[i - 1]`, of an array that the body writes; else ""."""
+    return _Reading(body, keys).neighbour_read()
 
 
 def old_arrays_written(body: str, keys: Iterable[str]) -> list[str]:
@@ -129,6 +135,15 @@ class _Reading:
             and at > 0
             and (tokens[at - 1] == "int" or tokens[at - 1] == ",")
         }
+
+    def neighbour_read(self) -> str:
+        tokens = self._tokens
+        for at, token in enumerate(tokens):
+            opening, index, sign, distance, closing = (*tokens[at + 1 : at + 6], *[""] * 5)[:5]
+            is_element = token in self.mentioned and (opening, closing) == ("[", "]")
+            if is_element and index in self._own and sign in ("+", "-") and _DISTANCE.fullmatch(distance):
+                return f"{token}[{index} {sign} {distance}]"
+        return ""
 
     def _whole_body(self) -> set[str]:
         written: set[str] | None = set()

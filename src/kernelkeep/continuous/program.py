@@ -38,7 +38,7 @@ from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel, Scalar
 from ..words import Coupling, did_you_mean
 from .body_parts import BodyParts, split_body
-from .body_writes import Keep, always_written, arrays_to_keep, old_arrays_written
+from .body_writes import Keep, always_written, arrays_to_keep, neighbour_read, old_arrays_written
 
 if TYPE_CHECKING:
     from .python_body import PythonBody
@@ -106,6 +106,11 @@ class StateProgram:
         if coupling != "queue" and (old := old_arrays_written(self.parts.read, self.state)):
             raise ArgumentError(
                 f"the body of {name} writes to {old[0]}, which is the old state and stays as it is; write to {old[0]}_next"
+            )
+        if coupling == "independent" and (read := neighbour_read(self.parts.read, self.state)):
+            raise ArgumentError(
+                f'the body of {name} uses {read}, and with coupling="independent" an item has its own index only; '
+                'pass coupling="neighbours"'
             )
         self.scalars = {key: _scalar(f"scalar {key!r} of {name}", value) for key, value in (scalars or {}).items()}
         self.tasks = self._parse_tasks(tasks)

@@ -265,3 +265,29 @@ def test_more_items_than_elements_are_refused_where_each_writes_its_own() -> Non
         )
     guarded = "int i = kk_item(); if (i < 4) u_next[i] = u[i];"
     assert kk.StateProgram("p", coupling="independent", items=100, state=state, body=guarded).items == 100
+
+
+def _shifted(u: kk.In[kk.f4], u_next: kk.Out[kk.f4]) -> None:
+    i = kk.item()
+    u_next[i] = u[i + 1]
+
+
+@pytest.mark.parametrize("body", ["int i = kk_item(); u_next[i] = u[ i+1 ];", _shifted])
+def test_independent_items_that_read_their_neighbours_are_refused(body: Any) -> None:
+    state = {"u": np.zeros(4, "f4")}
+    with pytest.raises(kk.ArgumentError, match=r'uses u\[i \+ 1\].*pass coupling="neighbours"'):
+        kk.StateProgram("shifted", coupling="independent", state=state, body=body)
+    assert kk.StateProgram("shifted", coupling="neighbours", state=state, body=body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "int i = kk_item(); u_next[i] = u[i] + table[i + 1];",  # nothing writes the table
+        "int i = kk_item() / 2; u_next[kk_item()] = u[i - 1];",  # unclear
+        "int i = kk_item(); u_next[i] = u[i + 0];",
+    ],
+)
+def test_independent_items_may_read_what_does_not_change(body: str) -> None:
+    state = {"u": np.zeros(4, "f4"), "table": np.zeros(9, "f4")}
+    assert kk.StateProgram("looked_up", coupling="independent", items=4, state=state, body=body)
