@@ -116,7 +116,8 @@ def aligned_bytes(nbytes: int) -> np.ndarray[Any, Any]:
 
 def in_parallel(work: Callable[[T], object], parts: Iterable[T]) -> None:
     """Call `work` for each part, with a few threads; the first exception ends it and is raised."""
-    waiting, taking = iter(parts), threading.Lock()
+    all_parts = list(parts)
+    waiting, taking = iter(all_parts), threading.Lock()
     errors: list[BaseException] = []
 
     def go_on() -> None:
@@ -133,7 +134,7 @@ def in_parallel(work: Callable[[T], object], parts: Iterable[T]) -> None:
 
     helpers = []
     if system.WRITES_SIDE_BY_SIDE:
-        for _ in range(_THREADS - 1):
+        for _ in range(min(_THREADS, len(all_parts)) - 1):
             helper = threading.Thread(target=go_on, name="kernelkeep-file", daemon=True)
             try:
                 helper.start()

@@ -31,14 +31,20 @@ def encode(device: WebGPUDevice, fill: Callable[[Any], None]) -> Any:
     return commands
 
 
-def encode_launches(device: WebGPUDevice, encoder: Any, launches: Sequence[Launch], stamp: Stamp | None = None) -> None:
-    """A compute pass of these launches, with a timestamp at its end. The caller has the lock."""
+def encode_launches(
+    device: WebGPUDevice,
+    encoder: Any,
+    launches: Sequence[Launch],
+    stamp: Stamp | None = None,
+    begin: Stamp | None = None,
+) -> None:
+    """A compute pass of these launches, with a timestamp at its end, and maybe one at its beginning. The caller has the lock."""
     ffi, lib = native()
     set_pipeline, set_group = lib.wgpuComputePassEncoderSetPipeline, lib.wgpuComputePassEncoderSetBindGroup
     set_immediates = lib.wgpuComputePassEncoderSetImmediates
     dispatch, nothing, found = lib.wgpuComputePassEncoderDispatchWorkgroups, ffi.NULL, device.groups.found
     device.blocks.place({block for kernel, _, block, _ in launches if kernel.parts})
-    described, _memory = describe_pass(stamp) if stamp is not None else (nothing, None)
+    described, _memory = describe_pass(stamp, begin) if stamp is not None else (nothing, None)
     begun = lib.wgpuCommandEncoderBeginComputePass(encoder, described)
     used = last_bound = last_block = None
     for kernel, buffers, block, (x, y, z) in launches:

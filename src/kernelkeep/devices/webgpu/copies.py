@@ -55,11 +55,17 @@ class Copies:
 
     def begin_download(self, origin: Buffer, nbytes: int, offset: int = 0) -> Transfer:
         """Have bytes of a buffer copied for the host; the offset is a multiple of four."""
+        transfer, encode_copy = self.new_download(origin, nbytes, offset)
+        self._encode(encode_copy)
+        transfer.begin()
+        return transfer
 
-        def copy(staging: Any, size: int) -> None:
-            self._copy(origin.raw, origin.offset + offset, staging, 0, size)
-
-        return Transfer(self._context, self.staging, copy, nbytes)
+    def new_download(self, origin: Buffer, nbytes: int, offset: int = 0) -> tuple[Transfer, Callable[[Any], None]]:
+        """A download that is not begun, and what encodes its copy."""
+        transfer = Transfer(self._context, self.staging, nbytes)
+        start, size = origin.offset + offset, words(nbytes)
+        copy = native().lib.wgpuCommandEncoderCopyBufferToBuffer
+        return transfer, lambda encoder: copy(encoder, origin.raw, start, transfer.buffer, 0, size)
 
     def copy(self, target: Buffer, origin: Buffer, nbytes: int) -> None:
         """Copy from the beginning of a buffer to that of another."""

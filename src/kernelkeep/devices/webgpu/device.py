@@ -137,8 +137,11 @@ class WebGPUDevice(Device):
         with self.context.lock:
             self.submit_waiting()
 
-    def submit_waiting(self, stamp: Stamp | None = None, then: Callable[[Any], None] | None = None) -> None:
-        """Encode and submit every waiting launch, with a timestamp and what else `then` encodes. The caller has the lock."""
+    def submit_waiting(
+        self, stamp: Stamp | None = None, then: Callable[[Any], None] | None = None, *, begin: Stamp | None = None
+    ) -> None:
+        """Encode and submit every waiting launch, with a timestamp behind and maybe one before them, and what else `then`
+        encodes. The caller has the lock."""
         waiting, launched = self.waiting, bool(self.waiting or self.ready)
         if waiting and self.ready:  # encoding those that wait may overwrite scalars of those that are ready
             self._submit()
@@ -147,7 +150,7 @@ class WebGPUDevice(Device):
 
             def fill(encoder: Any) -> None:
                 if waiting or stamp is not None:
-                    encode_launches(self, encoder, waiting, stamp)
+                    encode_launches(self, encoder, waiting, stamp, begin)
                 if then is not None:
                     then(encoder)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..lanes import Block, Lane, Lanes, Mark
+from ..lanes import Block, BoundBatch, Lane, Lanes, Mark
+from ..lanes import Transfer as Copy
 from .staging import Transfer
 
 if TYPE_CHECKING:
@@ -19,18 +20,18 @@ class WebGPUMark(Mark):
 
     stamp: Stamp  # where its time is, on timed lanes
 
-    def __init__(self, device: WebGPUDevice, transfers: list[tuple[Transfer, int]], timed: bool) -> None:
+    def __init__(
+        self, device: WebGPUDevice, transfers: list[tuple[Transfer, int]], stamp: Stamp | None, made: float
+    ) -> None:
+        """A point behind all that was submitted, which was begun when it was `made`. The caller has the lock."""
         self._context = device.context
         self._transfers = transfers
         self._finished = False
-        self.made = time.perf_counter()
+        self.made = made
         self.seen = 0.0
-        with device.context.lock:
-            if timed:
-                self.stamp = device.timestamps.submit(bring=bool(transfers))
-            else:
-                device.submit_waiting()
-            self._point = device.context.note_point(self._pass)
+        if stamp is not None:
+            self.stamp = stamp
+        self._point = device.context.note_point(self._pass)
 
     def _pass(self) -> None:
         self.seen = time.perf_counter()
@@ -79,7 +80,12 @@ class WebGPULane(Lane):
     def _mark(self, timed: bool) -> WebGPUMark:
         with self.device.context.lock:
             transfers, self._transfers = self._transfers, []
-            return WebGPUMark(self.device, transfers, timed)
+            made, stamp = time.perf_counter(), None
+            if timed:
+                stamp = self.device.timestamps.submit(bring=bool(transfers))
+            else:
+                self.device.submit_waiting()
+            return WebGPUMark(self.device, transfers, stamp, made)
 
     def flush(self) -> None:
         self.device.submit()
@@ -92,9 +98,22 @@ class WebGPULanes(Lanes):
 
     def __init__(self, device: WebGPUDevice, timed: bool) -> None:
         super().__init__(device, timed and device.capabilities.timestamps)
+        self._by_host = timed and not self.timed
 
     def open_lanes(self) -> None:
         self.upload = self.compute = self.download = WebGPULane(self)
+
+    def bind_batch(
+        self, uploads: Sequence[Copy], launch: Callable[[], None], downloads: Sequence[Copy], *, single: bool
+    ) -> BoundBatch:
+        from .bound_batch import WebGPUBatch
+        from .prepared import WebGPUPrepared
+
+        if isinstance(launch, WebGPUPrepared) and not self._by_host:
+            return WebGPUBatch(self, uploads, launch, downloads)
+        batch = super().bind_batch(uploads, launch, downloads, single=single)
+        batch.marked = batch.marked or self._by_host  # each end is seen by the host, and so is a submission of its own
+        return batch
 
     def times(self, marks: Sequence[WebGPUMark]) -> list[float]:
         return self.device.timestamps.host_times(marks) if self.timed else super().times(marks)

@@ -55,15 +55,18 @@ class Staging:
 
 
 class Transfer:
-    """A copy of device memory on its way to the host, begun when it is made. The caller has the lock then."""
+    """A copy of device memory to the host, through `buffer`. It is on its way from `begin` on, after the copy was submitted."""
 
-    def __init__(self, context: Context, staging: Staging, encode_copy: Any, nbytes: int) -> None:
+    def __init__(self, context: Context, staging: Staging, nbytes: int) -> None:
         self._context, self._staging = context, staging
         self._nbytes = nbytes
-        self._buffer, self._size = staging.take(words(nbytes))
-        encode_copy(self._buffer, words(nbytes))
-        self._mapping = context.map_buffer(self._buffer, _MAP_READ, words(nbytes))
+        self.buffer, self._size = staging.take(words(nbytes))
+        self._mapping = 0
         self._finished = False
+
+    def begin(self) -> None:
+        """Have the buffer mapped once the work before is done. The caller has the lock."""
+        self._mapping = self._context.map_buffer(self.buffer, _MAP_READ, words(self._nbytes))
 
     @property
     def arrived(self) -> bool:
@@ -84,7 +87,7 @@ class Transfer:
             self._finished = True
             if not self._context.take_mapping(self._mapping):
                 raise DeviceError(f"{self._context.spec}: memory cannot be mapped for the host")
-            mapped = lib.wgpuBufferGetConstMappedRange(self._buffer, 0, words(self._nbytes))
+            mapped = lib.wgpuBufferGetConstMappedRange(self.buffer, 0, words(self._nbytes))
             ctypes.memmove(address, address_of(mapped), self._nbytes)
-            lib.wgpuBufferUnmap(self._buffer)
-            self._staging.give(self._buffer, self._size)
+            lib.wgpuBufferUnmap(self.buffer)
+            self._staging.give(self.buffer, self._size)

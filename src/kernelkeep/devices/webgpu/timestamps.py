@@ -6,7 +6,7 @@ The query set is used again at once, because the queue keeps the order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -89,17 +89,31 @@ class Timestamps:
             return stamp
 
     def _bring(self, stamp: Stamp | None) -> None:
+        transfer, resolve = self.end_page()
+        self._device.submit_waiting(stamp, resolve)
+        transfer.begin()
+
+    def take(self, count: int) -> list[Stamp]:
+        """Places for so many timestamps, which the caller encodes. The caller has the lock."""
+        self._device.check_open()
+        if self._page.count + count > _PAGE:
+            self._bring(None)
+        page = self._page
+        page.count += count
+        return [Stamp(page, slot) for slot in range(page.count - count, page.count)]
+
+    def end_page(self) -> tuple[Transfer, Callable[[Any], None]]:
+        """The transfer of the page, which the caller begins after it has submitted what the function encodes."""
         lib = native().lib
         page, self._page = self._page, Page(self._queries)
+        nbytes = 8 * page.count
+        transfer = page.transfer = Transfer(self._device.context, self._device.copies.staging, nbytes)
 
-        def copy(staging: Any, nbytes: int) -> None:
-            def resolve(encoder: Any) -> None:
-                lib.wgpuCommandEncoderResolveQuerySet(encoder, self._queries, 0, page.count, self._resolved, 0)
-                lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, self._resolved, 0, staging, 0, nbytes)
+        def resolve(encoder: Any) -> None:
+            lib.wgpuCommandEncoderResolveQuerySet(encoder, self._queries, 0, page.count, self._resolved, 0)
+            lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, self._resolved, 0, transfer.buffer, 0, nbytes)
 
-            self._device.submit_waiting(stamp, resolve)
-
-        page.transfer = Transfer(self._device.context, self._device.copies.staging, copy, 8 * page.count)
+        return transfer, resolve
 
     def seconds(self, stamps: Sequence[Stamp]) -> list[float]:
         """The times by the device's clock. Waits for them."""
@@ -130,9 +144,20 @@ class Timestamps:
         lib.wgpuBufferRelease(self._resolved)
 
 
-def describe_pass(stamp: Stamp) -> tuple[Any, Any]:
-    """The descriptor of a compute pass whose end gets a timestamp, and the memory to be kept alive while it is used."""
+def encode_stamp(encoder: Any, stamp: Stamp) -> None:
+    """A timestamp after all that was encoded before: that of a compute pass with nothing in it."""
+    lib = native().lib
+    described, _memory = describe_pass(stamp)
+    begun = lib.wgpuCommandEncoderBeginComputePass(encoder, described)
+    lib.wgpuComputePassEncoderEnd(begun)
+    lib.wgpuComputePassEncoderRelease(begun)
+
+
+def describe_pass(stamp: Stamp, begin: Stamp | None = None) -> tuple[Any, Any]:
+    """The descriptor of a compute pass whose end, and maybe whose beginning, gets a timestamp, and the memory to be kept alive
+    while it is used."""
     writes = new("WGPUPassTimestampWrites *")
     writes.querySet = stamp.page.queries
-    writes.beginningOfPassWriteIndex, writes.endOfPassWriteIndex = _UNDEFINED, stamp.slot
+    writes.beginningOfPassWriteIndex = _UNDEFINED if begin is None else begin.slot
+    writes.endOfPassWriteIndex = stamp.slot
     return new("WGPUComputePassDescriptor *", {"timestampWrites": writes}), writes

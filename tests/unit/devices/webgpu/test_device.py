@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import kernelkeep as kk
 from kernelkeep.devices.webgpu.device import WebGPUDevice
 from kernelkeep.devices.webgpu.program import WebGPUProgram
+from kernelkeep.execution.timeline import Timeline
 from kernelkeep.testing import open_or_skip
 
 pytestmark = pytest.mark.webgpu
@@ -19,6 +22,13 @@ pytestmark = pytest.mark.webgpu
 ADD = kk.PortableKernel(
     "add",
     params=[kk.Buffer("x", "i4", "r"), kk.Buffer("y", "i4"), kk.Scalar("a", "i4")],
+    body="int i = kk_global_id(0); y[i] = x[i] + a;",
+    group=4,
+)
+
+WRITE_SUM = kk.PortableKernel(
+    "write_sum",
+    params=[kk.Buffer("x", "i4", "r"), kk.Buffer("y", "i4", "w"), kk.Scalar("a", "i4")],
     body="int i = kk_global_id(0); y[i] = x[i] + a;",
     group=4,
 )
@@ -190,6 +200,45 @@ def test_marks_tell_the_device_s_time(device: WebGPUDevice, steps: Any) -> None:
     times = lanes.times(marks)
     assert times == sorted(times) and start < times[0] < times[-1] < end
     assert lanes.times(marks[3:5]) == pytest.approx(times[3:5], abs=1e-3)
+
+
+def executed(device: WebGPUDevice, folder: Path, batches: int, nbytes: int = 16) -> Timeline:
+    """The timeline of batches whose results are right."""
+    with kk.ProgramCache(device, folder) as cache, kk.Executor(device) as executor:
+        job = kk.Job(cache, WRITE_SUM, grid=nbytes // 16, outputs={"y": (nbytes // 4, "i4")})
+        hosts = [np.full(nbytes // 4, number, "i4") for number in range(batches)]
+        for number, result in enumerate(executor.map(job, ({"x": host} for host in hosts), a=np.int32(7))):
+            assert (result["y"] == number + 7).all()
+        return executor.timeline
+
+
+@pytest.mark.parametrize("nbytes", [16, 1 << 19])  # results that are copied, and results that are lent
+def test_a_batch_like_the_ones_before_is_one_submission(
+    device: WebGPUDevice, tmp_path: Path, nbytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    submit = device.context.submit
+
+    def count(commands: list[Any]) -> None:
+        sent.append(len(commands))
+        submit(commands)
+
+    monkeypatch.setattr(device.context, "submit", count)
+    executed(device, tmp_path, 10, nbytes)
+    before = len(sent)
+    timeline = executed(device, tmp_path, 50, nbytes)
+    assert len(sent) - before < 80, "the first few are not known to be alike"
+    for stages in [timeline.spans[at : at + 3] for at in range(0, 250, 5)]:
+        assert [span.engine for span in stages] == ["upload", "compute", "download"]
+        assert stages[0].end <= stages[1].end <= stages[2].end
+
+
+def test_without_timestamps_the_host_tells_when_stages_ended(
+    device: WebGPUDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "capabilities", msgspec.structs.replace(device.capabilities, timestamps=False))
+    spans = executed(device, tmp_path, 10).spans
+    assert len(spans) == 50 and all(span.start <= span.end for span in spans)
 
 
 def test_closing_arrays_forgets_their_bind_groups(device: WebGPUDevice) -> None:
