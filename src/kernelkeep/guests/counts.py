@@ -65,4 +65,6 @@ class GuestCounts:
 def _read(counters: Counters, saved: _Saved, chain: TierChain) -> dict[str, float]:
     counts = counters.read()
     counts["compile_seconds_saved"] = saved.seconds
-    return counts | chain.tier_counts()
+    for name, count in chain.tier_counts().items():
+        counts[name] += count
+    return counts

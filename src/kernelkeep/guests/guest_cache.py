@@ -22,24 +22,9 @@ from ..cache.tiers.disk import DiskTier
 from ..devices.fingerprint import Fingerprint
 from ..platforms import system
 from ..storage.files import Damaged
-from ..storage.private import Trust
-from .counts import GuestCounts
 from .key import guest_key
+from .parts import Parts, open_parts
 from .process_end import at_process_end
-from .turns import Turns
-
-
-class _Parts:
-    """What a process has of a guest's cache for itself: a forked child makes its own."""
-
-    __slots__ = ("asked", "chain", "counts", "disk", "turns")
-
-    def __init__(self, disk: DiskTier, chain: TierChain, guest: str, wait_seconds: float) -> None:
-        self.disk = disk
-        self.chain = chain
-        self.turns = Turns(wait_seconds)
-        self.asked: dict[str, float] = {}  # when each turn began
-        self.counts = GuestCounts(guest, disk, chain)
 
 
 class GuestCache:
@@ -63,34 +48,20 @@ class GuestCache:
         self._root = settings.cache_dir(cache_dir)
         self._max_disk_bytes = max_disk_bytes or settings.MAX_DISK_BYTES
         self._wait_seconds = wait_seconds
-        self._forked = False
+        self._closed = self._forked = False
         self._opening = threading.Lock()
-        self._parts: _Parts | None = None
+        self._parts: Parts | None = None
         self._open()
 
-    def _open(self) -> _Parts:
+    def _open(self) -> Parts:
         with self._opening:
             if self._parts is None:
-                self._parts = self._made_parts()
+                self._parts = open_parts(self.fingerprint, self._root, self._max_disk_bytes, self._wait_seconds)
                 add_open_cache(self)
                 live.add("cache", self, GuestCache.live_facts)
                 if self._forked:
                     at_process_end(self.close)
             return self._parts
-
-    def _made_parts(self) -> _Parts:
-        trust = Trust(settings.trusted_owner())
-        facts = self.fingerprint.facts
-        disk = DiskTier(self._root, self.fingerprint.folder, facts, self._max_disk_bytes, trust)
-        far = []
-        if settings.remotes():
-            from ..cache.folder_description import FolderDescription
-            from ..cache.remote_tiers import open_remote_tiers, resolve_remotes
-
-            described = FolderDescription(self.fingerprint.folder, facts)
-            far = open_remote_tiers(resolve_remotes(None, trust=trust), described)
-        seconds = max((tier.remote.timeout_seconds for tier in far), default=settings.REMOTE_TIMEOUT_SECONDS)
-        return _Parts(disk, TierChain([disk, *far], seconds), self.guest, self._wait_seconds)
 
     @property
     def disk(self) -> DiskTier:
@@ -137,7 +108,7 @@ class GuestCache:
         parts.counts.saved(hit.facts.compile_seconds)
         return hit.value
 
-    def _lock(self, parts: _Parts, digest: str, name: str, late: list[Hit[bytes]], locks: contextlib.ExitStack) -> bool:
+    def _lock(self, parts: Parts, digest: str, name: str, late: list[Hit[bytes]], locks: contextlib.ExitStack) -> bool:
         """Take the locks between processes and machines; whether nobody has compiled it meanwhile."""
 
         def compiled_elsewhere(tiers: int) -> bool:
@@ -148,6 +119,14 @@ class GuestCache:
 
         locks.enter_context(parts.chain.alone(digest, self._wait_seconds, name, found=compiled_elsewhere))
         return not late
+
+    def has(self, key: Key, name: str) -> bool:
+        """Whether this machine has an entry, for guests that need no byte of it; nothing is read."""
+        parts = self._parts or self._open()
+        found = parts.disk.has(key.digest, name)
+        if found:
+            parts.counts.add(hits_disk=1)
+        return found
 
     def count_hit_in_memory(self) -> None:
         """The guest's module had the bytes still."""
@@ -253,6 +232,7 @@ class GuestCache:
         parts = self._parts
         if parts is None:
             return
+        self._closed = True
         discard_open_cache(self)
         parts.turns.end_all()
         parts.chain.close()
@@ -261,7 +241,7 @@ class GuestCache:
 
     def __del__(self) -> None:
         parts = getattr(self, "_parts", None)
-        if parts is not None:
+        if parts is not None and not self._closed:
             parts.counts.abandon()
             live.remove(self)
 

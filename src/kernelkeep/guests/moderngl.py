@@ -23,7 +23,7 @@ def compute_shader(context: Any, source: str, name: str = "shader") -> Any:
     """`context.compute_shader(source)`; while another process compiles the same one, it waits for it. `name` is for listings."""
     cache = guest_cache("moderngl")
     key = cache.key({"source": source, "driver": _driver_of(context)})
-    known = cache.get(key, name) is not None
+    known = cache.has(key, name) or cache.get(key, name) is not None
     try:
         shader = context.compute_shader(source)
         if not known:

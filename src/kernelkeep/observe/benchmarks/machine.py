@@ -13,7 +13,7 @@ from ... import __version__
 
 # Packages that rows are measured with or against; the ones that are installed are named.
 _COMPARED = re.compile(
-    r"numpy|cuda-core|cuda-bindings|cupy(-cuda\d+x?)?|torch|triton|pyopencl|pocl-binary-distribution|moderngl|wgpu|kernel.tuner|redis|"
+    r"numpy|cuda-core|cuda-bindings|cupy(-cuda\d+x?)?|torch|triton|jax|pyopencl|pocl-binary-distribution|moderngl|wgpu|kernel.tuner|redis|"
     r"nvidia-(cublas|cudnn|cuda-nvrtc)(-cu\d+)?"
 )
 
