@@ -3,7 +3,7 @@
     python benchmarks/guest_hits.py [GUEST…] [--json FILE] [--long]        # triton inductor jax cupy cuda_core pyopencl moderngl
     python benchmarks/guest_hits.py together --long [--rounds N]           # four processes with the same torch.compile model
 
-A hit of ours is verified; theirs are read as they are. Each guest has processes of its own (`guest_hit_child.py`), whose caches
+A hit of ours is verified; of theirs only CuPy's is. Each guest has processes of its own (`guest_hit_child.py`), whose caches
 an earlier one has filled. In most of them the two caches take turns; where a driver keeps something in memory too, processes take
 turns. On a GPU, Triton, CuPy and cuda.core are measured to a loaded kernel as well. Guests that are not installed are left out.
 
@@ -80,7 +80,7 @@ def measure(guest: str, folder: Path) -> bool:
         if "theirs" in sides:
             theirs, ours = (statistics.median(sides[who]) for who in ("theirs", "ours"))
             unit, factor = ("ms", 1e3) if theirs > 2e-3 else ("µs", 1e6)
-            note = NOTES.get(what, lambda samples: "")(samples)
+            note = NOTES[what](samples) if what in NOTES else ""
             row(what, ours * factor, unit, peer=peer, its=theirs * factor, goal=GOAL, note=note)
     return bool(samples)
 
