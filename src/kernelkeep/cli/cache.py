@@ -140,8 +140,11 @@ def _facts(stored: Stored) -> list[tuple[str, str]]:
         ("by kernelkeep", facts.version),
         *([("compiler", facts.compiler)] if facts.compiler else []),
         ("last used", ago(stored.last_used)),
-        ("saved again", f"{facts.ripened} times"),
     ]
+    if facts.ripened:
+        rows.append(
+            ("saved again", f"{facts.ripened:,} {'time' if facts.ripened == 1 else 'times'}, after first launches")
+        )
     return rows + [("key field", f"{label}: {value}") for label, value in facts.key.fields.items()]
 
 

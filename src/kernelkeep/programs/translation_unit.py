@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from ..errors import CompileError
-from .languages import find_language
+from .languages import find_language, known_languages
 from .source import Source
 
 
@@ -48,10 +48,20 @@ def compile_error(
     found = min(errors, key=lambda match: match.start(), default=None)
     if found is None:
         first = next((line for line in log.splitlines() if line.strip()), "the compiler gave no reason")
-        return CompileError(f"{source.name}: {first.strip()}", log=log, name=source.name)
+        return CompileError(f"{source.name}: {first.strip()}{_meant_language(source)}", log=log, name=source.name)
     line = int(found.group("line")) if locate is None else locate(int(found.group("line")))
     number, shown = source.place(line)
     message = f"{source.name}{'' if number is None else f', line {number}'}: {found.group('message').strip()}"
     if shown.strip():
         message += f"\n    {shown.strip()}"
-    return CompileError(message, log=log, line=number, name=source.name)
+    return CompileError(message + _meant_language(source), log=log, line=number, name=source.name)
+
+
+def _meant_language(source: Source) -> str:
+    """A line that names the language in which a text seems to be written, where that is not the source's; else nothing."""
+    languages = [find_language(name) for name in known_languages()]
+    found = [one for one in languages if one.kernel_mark and re.search(one.kernel_mark, source.text)]
+    if not found or any(one.name == source.language for one in found):
+        return ""
+    meant = found[0]
+    return f"\n(this looks like {meant.title}, and the source has language={source.language!r}: pass language={meant.name!r})"

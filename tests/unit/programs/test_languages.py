@@ -12,7 +12,7 @@ from kernelkeep.cache.key import digest_of
 from kernelkeep.programs import languages
 from kernelkeep.programs.kernel_parts import UnwrittenKernel, Written
 from kernelkeep.programs.languages import Language, find_language, known_languages, register_language
-from kernelkeep.programs.translation_unit import translation_unit
+from kernelkeep.programs.translation_unit import compile_error, translation_unit
 from kernelkeep.testing import run_python
 
 PARAMS: list[kk.Buffer | kk.Scalar] = [kk.Buffer("x", "f4", "r"), kk.Buffer("y", "f4"), kk.Scalar("n", "i4")]
@@ -131,3 +131,14 @@ def test_wgsl_gets_no_constant_expression_that_is_not_finite() -> None:
     kernel = kk.PortableKernel("f", PARAMS, "y[0] = 1.0f / 0.0f; y[1] = 3e38f * 10.0f; y[2] = 1.0f / 4.0f;")
     text = kernel.source("wgsl").text
     assert "y[0] = kk_infinity();" in text and "y[1] = kk_infinity();" in text and "/ 0.0" not in text
+
+
+@pytest.mark.parametrize("written", ["cuda", "opencl", "glsl", "wgsl"])
+def test_a_compile_error_names_the_language_of_a_text_that_is_given_as_another(written: str) -> None:
+    text = find_language(written).handwritten("y[i] = x[i];", name="f", kind="float", before="")
+    for claimed in ("cuda", "opencl", "glsl", "wgsl"):
+        said = str(compile_error(kk.Source(text, name="f", language=claimed), "unexpected token"))
+        expected = f"(this looks like {find_language(written).title}, and the source has language={claimed!r}"
+        assert (expected in said) == (claimed != written), said
+    portable = kk.PortableKernel("f", params=PARAMS, body="y[0] = x[0];").source(written)
+    assert "this looks like" not in str(compile_error(portable, "unexpected token"))

@@ -56,6 +56,9 @@ class Language:
     # The text cannot name its kernel: the source's name does, is part of its key, and a source has one kernel only.
     source_names_kernel = False
     fixes_group = False  # the text fixes the group size of every kernel, so a launch cannot choose it
+    kernel_mark = (
+        ""  # an expression that finds a kernel's head, in no other language's text: for a text with the wrong language
+    )
     # A kernel as a user might write it, for the tests: {before}, then the kernel {name}(x, y, a, n) with x and y arrays of
     # {kind}, in which i is the number of the work-item and {statement} is all it does.
     handwritten_kernel = ""

@@ -15,6 +15,7 @@ class _Cuda(Language):
     name = "cuda"
     title = "CUDA C"
     suffixes = (".cu",)
+    kernel_mark = r"\b__global__\s+\w"
 
     has_system_headers = True
     handwritten_kernel = """\

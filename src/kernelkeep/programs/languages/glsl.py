@@ -15,6 +15,7 @@ class _Glsl(Language):
     name = "glsl"
     title = "GLSL"
     suffixes = (".comp", ".glsl")
+    kernel_mark = r"\blayout\s*\(\s*local_size_"
 
     source_names_kernel = True  # the only entry point is `main`
     fixes_group = True

@@ -10,6 +10,7 @@ class _OpenCL(Language):
     name = "opencl"
     title = "OpenCL C"
     suffixes = (".cl",)
+    kernel_mark = r"\b(?:__)?kernel\s+(?:void|__attribute__)\b"
 
     handwritten_kernel = """\
 {before}__kernel void {name}(__global const {kind}* x, __global {kind}* y, {kind} a, int n) {{

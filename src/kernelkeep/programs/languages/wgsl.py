@@ -17,6 +17,7 @@ class _Wgsl(Language):
     name = "wgsl"
     title = "WGSL"
     suffixes = (".wgsl",)
+    kernel_mark = r"@compute\b"
 
     fixes_group = True
     has_options = False
