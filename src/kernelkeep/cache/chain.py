@@ -23,7 +23,7 @@ from ..storage.files import Damaged, Untrusted
 from .background import BackgroundTasks, Task
 from .chain_member import LookupTime, Member, TierCounts
 from .compile_turn import CompileTurn
-from .entry import LARGEST_PAYLOAD, Entry, Facts, decode, encode
+from .entry import LARGEST_PAYLOAD, Entry, Facts, decode, decode_payload, encode
 from .log import log
 from .prefetched import NotAsked, Prefetched
 from .tiers.tier import NotStored, NotTrusted, Place, Tier
@@ -95,6 +95,23 @@ class TierChain:
                 if found is not None:
                     return Hit(found[1], found[1].facts, member.tier.origin, place)
         return None
+
+    def read(self, digest: str, name: str) -> tuple[bytes, float] | None:
+        """The verified payload from the nearest tier, and the seconds that its compile took.
+
+        None: `load` looks in all tiers, and does what is to be done about damage.
+        """
+        member = self._members[0]
+        if not member.opened or member.tier.in_background:
+            return None
+        try:
+            data = member.tier.get_named(digest, name)
+            found = None if data is None else decode_payload(data, digest)
+        except Exception:
+            return None
+        if found is not None:
+            member.count("hits")
+        return found
 
     def load(
         self,

@@ -22,7 +22,7 @@ import hashlib
 import struct
 import sys
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -84,6 +84,19 @@ class _Named(msgspec.Struct):
 _name_decoder = msgspec.json.Decoder(_Named)
 
 
+class _BriefKey(msgspec.Struct, gc=False):
+    digest: str
+
+
+class _BriefFacts(msgspec.Struct, gc=False):
+    key: _BriefKey
+    compile_seconds: float
+
+
+_brief_decoder = msgspec.json.Decoder(_BriefFacts)
+_F = TypeVar("_F", Facts, _BriefFacts)
+
+
 def encode(entry: Entry) -> bytes:
     """The bytes of an entry."""
     packed = _zstd().compress(entry.payload, level=_LEVEL)
@@ -99,17 +112,27 @@ def encode(entry: Entry) -> bytes:
 
 def decode(data: bytes, digest: str) -> Entry:
     """The entry of `digest`, with every byte verified; `Damaged` says what is wrong."""
+    return Entry(*_decoded(data, digest, _decoder))
+
+
+def decode_payload(data: bytes, digest: str) -> tuple[bytes, float]:
+    """Only its payload, verified in the same way, and the seconds that its compile took: most facts are for people."""
+    facts, payload = _decoded(data, digest, _brief_decoder)
+    return payload, facts.compile_seconds
+
+
+def _decoded(data: bytes, digest: str, decoder: msgspec.json.Decoder[_F]) -> tuple[_F, bytes]:
     payload_start, codec, size = _verify(data, digest)
     try:
         payload = _decompress(memoryview(data)[payload_start:], size) if codec == 1 else data[payload_start:]
-        facts = _decoder.decode(data[_FACTS_START:payload_start])
+        facts = decoder.decode(data[_FACTS_START:payload_start])
     except (msgspec.MsgspecError, RecursionError, MemoryError) as error:
         raise Damaged(f"what it holds cannot be read: {error}") from None
     if len(payload) != size:
         raise Damaged("its payload has the wrong length")
     if facts.key.digest != digest:
         raise Damaged("its facts are those of another program")
-    return Entry(facts, payload)
+    return facts, payload
 
 
 def read_facts(data: bytes) -> tuple[str, bytes]:

@@ -82,17 +82,24 @@ class GuestCache:
     def find(self, key: Key, name: str) -> bytes | None:
         """The verified bytes, or None; never waits for others."""
         parts = self._parts or self._open()
-        hit = parts.chain.load(key.digest, name, _payload)
-        if hit is None:
-            parts.counts.add(misses=1)
-            return None
-        parts.counts.saved(hit.facts.compile_seconds)
-        return hit.value
+        found = parts.chain.read(key.digest, name)
+        if found is None:
+            hit = parts.chain.load(key.digest, name, _payload)
+            if hit is None:
+                parts.counts.add(misses=1)
+                return None
+            found = hit.value, hit.facts.compile_seconds
+        parts.counts.saved(found[1])
+        return found[0]
 
     def get(self, key: Key, name: str) -> bytes | None:
         """The verified bytes. None: this thread has the turn to compile them, and is expected to `put` them, or to `give_up`."""
         parts = self._parts or self._open()
         digest = key.digest
+        found = parts.chain.read(digest, name)
+        if found is not None:
+            parts.counts.saved(found[1])
+            return found[0]
         hit = parts.chain.load(digest, name, _payload)
         waited = False
         while hit is None:

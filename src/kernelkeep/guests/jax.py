@@ -35,7 +35,8 @@ class KernelkeepCache(CacheInterface):  # type: ignore[misc]
 
     def get(self, key: str) -> bytes | None:
         made, name = self._key(key)
-        self._end_turn()
+        if getattr(self._turn, "key", None) is not None:
+            self._end_turn()
         data = self._cache.get(made, name)
         if data is None:
             self._turn.key = made
@@ -48,10 +49,8 @@ class KernelkeepCache(CacheInterface):  # type: ignore[misc]
 
     def _end_turn(self) -> None:
         # JAX does not put what compiled too quickly to be worth it. Who asks for the next program has compiled the last one.
-        last = getattr(self._turn, "key", None)
-        if last is not None:
-            self._cache.give_up(last)
-            self._turn.key = None
+        self._cache.give_up(self._turn.key)
+        self._turn.key = None
 
 
 def turn_on() -> None:
