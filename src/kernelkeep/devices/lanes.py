@@ -122,6 +122,11 @@ class Lane:
         """A point after all work given to this lane so far."""
         return Mark(self.device.fence())
 
+    def launch_and_mark(self, launch: Callable[[], None]) -> Mark:
+        """Launch on this lane, and a point behind that; a driver may tell the end of the launch itself."""
+        launch()
+        return self.mark()
+
     def point(self) -> Mark:
         """The same where nobody asks when it was passed, which may cost less."""
         return self.mark()
@@ -152,6 +157,7 @@ class BoundBatch:
         self.downloads = downloads
         self._shares_memory = lanes.shares_memory
         self._computes_at_once = lanes.computes_at_once
+        self._ends_with_launch = lanes.ends_with_launch
         # The ends of upload and kernel: where nothing is moved, there is only one end.
         self.marked = not single or (lanes.timed and not lanes.shares_memory)
 
@@ -163,9 +169,10 @@ class BoundBatch:
         `origins` are the blocks or arrays of the uploads that have no block of their own, and `targets` those of the downloads.
         """
         upload, compute, download = self.lanes
-        if self._computes_at_once:
-            self.launch()
-            marks.append(compute.mark())
+        if self._computes_at_once or self._ends_with_launch:
+            marks.append(compute.launch_and_mark(self.launch))
+            if self._ends_with_launch:
+                compute.flush()
             return
         given, taken = iter(origins), iter(targets)
         with compute.device.exclusive():
@@ -202,6 +209,7 @@ class Lanes:
     computes_at_once = (
         False  # on the blocks and inside the calls: when a batch was sent it is done, and nothing overlaps
     )
+    ends_with_launch = False  # on the blocks, which need no call before or after: when the kernel is done, the batch is
     reuses_memory = True  # a batch gets memory that another one had, with anything in it
 
     def __init__(self, device: Device, timed: bool = True) -> None:

@@ -66,7 +66,11 @@ class Engine:
     @property
     def ahead(self) -> int:
         """How many batches are best taken ahead of the result that somebody waits for."""
-        return 1 if self._depth == 1 or self._dispatcher.lanes.computes_at_once else self._depth + 1
+        lanes = self._dispatcher.lanes
+        if self._depth == 1 or lanes.computes_at_once:
+            return 1
+        # Where cores compute, one batch is filled beside another; the memory of more would only push these out of the caches.
+        return 2 if lanes.shares_memory else self._depth + 1
 
     # --- taking batches
 

@@ -7,7 +7,7 @@ the upload, mapping it again the download.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from ...errors import OutOfMemory
 from ..lanes import Block, DeviceClock, Lane, Lanes, Mark
 from ..synchronization import Fence
+from .prepared import OpenCLPrepared
 from .synchronization import OpenCLFence, OpenCLQueue
 
 if TYPE_CHECKING:
@@ -24,13 +25,13 @@ _ALIGNMENT = 4096  # CPU drivers use memory in place only if it is aligned
 
 
 class OpenCLMark(OpenCLFence, Mark):
-    """A marker; it has a time if the queue records times."""
+    """The event of a marker or a launch; it has a time if the queue records times."""
 
-    def __init__(self, device: OpenCLDevice, offset: float, queue: Any) -> None:
+    def __init__(self, device: OpenCLDevice, offset: float, event: Any) -> None:
         self._device = device
         self.waits_asleep = not device.info.is_gpu  # to look again and again would take the cores from the kernel
         self.offset = offset
-        self.event = device.cl.enqueue_marker(queue)
+        self.event = event
 
 
 class OpenCLLane(Lane):
@@ -69,7 +70,12 @@ class OpenCLLane(Lane):
         self._cl.enqueue_barrier(self.cl_queue, wait_for=[mark.event])
 
     def mark(self) -> OpenCLMark:
-        return OpenCLMark(self.device, self._lanes.clock.offset, self.cl_queue)
+        return OpenCLMark(self.device, self._lanes.clock.offset, self._cl.enqueue_marker(self.cl_queue))
+
+    def launch_and_mark(self, launch: Callable[[], None]) -> Mark:
+        if not isinstance(launch, OpenCLPrepared):
+            return super().launch_and_mark(launch)
+        return OpenCLMark(self.device, self._lanes.clock.offset, launch.launch_on(self.cl_queue))
 
     def flush(self) -> None:
         self.cl_queue.flush()
@@ -126,6 +132,7 @@ class OpenCLLanes(Lanes):
     def __init__(self, device: OpenCLDevice, timed: bool) -> None:
         self.shares_memory = bool(device.cl_device.type & device.cl.device_type.CPU)
         self._fine_grained = _has_fine_grained_memory(device)
+        self.ends_with_launch = self.shares_memory and self._fine_grained
         super().__init__(device, timed)
         self._clock_queue = OpenCLQueue(device, timed=True)
         self.clock = DeviceClock(self._device_time)

@@ -56,11 +56,11 @@ class OpenCLPrepared(Prepared):
     def on_device_queue(self) -> Callable[[], None]:
         return self if self.cl_queue is None else lambda: self.launch_on(self._device.cl_queue)
 
-    def launch_on(self, queue: Any) -> None:
-        """Launch on a queue of pyopencl's."""
+    def launch_on(self, queue: Any) -> Any:
+        """Launch on a queue of pyopencl's; returns its event."""
         enqueue, kernel, _values = self.bound
         try:
-            enqueue(queue, kernel, self.items, self.group)
+            return enqueue(queue, kernel, self.items, self.group)
         except self._error as error:
             raise self._device.translated(error, f"launching {self.kernel.name}") from None
 
