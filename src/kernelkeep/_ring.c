@@ -96,6 +96,7 @@ typedef struct {
      * results in the ring, so all of them lie within the last `capacity` tasks and fit. */
     Future **pending;
     uint64_t first, next;
+    Future *spare; /* for the next push: made while the device is busy with the last one */
 } Lane;
 
 struct Future {
@@ -640,6 +641,49 @@ new_future(Lane *lane, char code, char batch)
     return future;
 }
 
+/* A future for a push, from what was set aside if there is something. */
+static inline Future *
+take_spare(Lane *lane, char code)
+{
+    Future *future = lane->spare;
+    if (unlikely(future == NULL))
+        return new_future(lane, code, 0);
+    lane->spare = NULL;
+    future->lane = (Lane *)Py_NewRef(lane);
+    future->code = code;
+    PyObject_GC_Track(future);
+    return future;
+}
+
+/* Set a future aside. Nobody can find it: it belongs to no lane, which would be a cycle. May run Python code. */
+static inline void
+make_spare(Lane *lane)
+{
+    Future *future = (Future *)lane->future_type->tp_alloc(lane->future_type, 0);
+    if (unlikely(future == NULL)) {
+        PyErr_Clear(); /* the next push tries again, and says so */
+        return;
+    }
+    PyObject_GC_UnTrack(future);
+    if (likely(lane->spare == NULL))
+        lane->spare = future;
+    else { /* Python code that ran meanwhile has pushed */
+        PyObject_GC_Track(future);
+        Py_DECREF(future);
+    }
+}
+
+static void
+drop_spare(Lane *lane)
+{
+    Future *future = lane->spare;
+    if (future != NULL) {
+        lane->spare = NULL;
+        PyObject_GC_Track(future); /* its end takes it out */
+        Py_DECREF(future);
+    }
+}
+
 /* Tags return: spoil those that are expected and there already. Before the copy is written, since from then on the task may run. */
 static inline void
 spoil_old_tags(Lane *lane, char code, uint64_t count)
@@ -837,7 +881,7 @@ do_push(Lane *lane, PyObject *plan_bytes, PyObject *const *values, Py_ssize_t co
     }
     if (find_room(lane, 1) < 1)
         Py_RETURN_NONE;
-    Future *future = new_future(lane, code, 0);
+    Future *future = take_spare(lane, code);
     if (future == NULL)
         return NULL;
     if (unlikely(known_room(lane) < 1)) { /* another thread took it meanwhile */
@@ -848,6 +892,7 @@ do_push(Lane *lane, PyObject *plan_bytes, PyObject *const *values, Py_ssize_t co
     spoil_old_tags(lane, code, 1);
     write_copy(lane, record, end);
     publish(lane, future, 1);
+    make_spare(lane);
     return (PyObject *)future;
 }
 
@@ -1049,6 +1094,7 @@ lane_clear(PyObject *self)
     Lane *lane = (Lane *)self;
     while (lane->first != lane->next)
         Py_DECREF(lane->pending[lane->first++ & (lane->capacity - 1)]);
+    drop_spare(lane);
     Py_CLEAR(lane->context);
     Py_CLEAR(lane->failure);
     return 0;

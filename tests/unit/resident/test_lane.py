@@ -25,6 +25,7 @@ from kernelkeep.resident.protocol import (
     result_words,
     row_dtype,
 )
+from kernelkeep.resident.python_lane import PythonLane
 
 MakeRing = Callable[..., tuple[Any, list[Any]]]
 EXAMPLES = {"?": True, "b": -5, "B": 200, "h": -3000, "H": 60000, "i": -7, "I": 1 << 31, "q": -(1 << 40), "Q": 1 << 63,
@@ -397,3 +398,42 @@ def test_no_word_of_an_old_copy_keeps_its_tag(make_ring: MakeRing, count: int) -
     lane.push(PLAIN, ())
     lane.push_many(1, b"", 0, count)
     assert not any(int(word) >> 32 == 1 for word in ring.copy[0])
+
+
+def test_no_future_is_found_that_belongs_to_no_lane(make_ring: MakeRing) -> None:
+    """One is set aside for the next push, out of the garbage collector's sight."""
+    ring, [lane] = make_ring()
+    kept = lane.push(PLAIN, ())
+    kind = type(kept)
+    found = [one for one in gc.get_objects() if type(one) is kind and one.lane in (None, lane)]
+    assert found == [kept]
+    again = lane.push(PLAIN, ())
+    assert (kept.sequence, again.sequence, again.lane) == (0, 1, lane)
+    ring.done[0] = 2
+    assert kept.ready() and again.ready()
+
+
+def test_a_push_in_the_middle_of_a_push_gets_its_own_future(make_ring: MakeRing) -> None:
+    """Making a future may collect garbage, and a finalizer may push."""
+    _, [lane] = make_ring(capacity=64)
+    if isinstance(lane, PythonLane):
+        pytest.skip("the twin in Python takes a lock, so finalizers must not use it")
+    futures: list[Any] = []
+
+    class Pushes:
+        def __del__(self) -> None:
+            futures.append(lane.push(PLAIN, ()))
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        for _ in range(20):
+            garbage = Pushes()
+            garbage.itself = garbage  # type: ignore[attr-defined]
+            del garbage
+            futures.append(lane.push(PLAIN, ()))
+    finally:
+        gc.set_threshold(*threshold)
+    gc.collect()
+    assert sorted(one.sequence for one in futures) == list(range(40)) == list(range(lane.submitted))
+    assert len({id(one) for one in futures}) == 40
