@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from ...cache.program_cache import ProgramCache
 from ...continuous.checkpoints.files import read_header
 from ...continuous.program import StateProgram
-from ...continuous.report import DeadlineWarning
+from ...continuous.report import DeadlineWarning, RunReport
 from ...continuous.run import Run
 from ...continuous.runner import resume, run
 from ...continuous.session import lost_sessions
@@ -66,6 +67,16 @@ def _chained(items: int, rounds: int) -> np.ndarray[Any, Any]:
     return v
 
 
+def _in_time(device: Device, deadline: float, attempt: Callable[[], RunReport]) -> RunReport:
+    """The report of a run whose slices kept the deadline. On a CPU, of which others may take their share, one of three does."""
+    for _ in range(1 if device.info.is_gpu else 3):
+        report = attempt()
+        assert report.longest_slice_seconds is not None
+        if report.longest_slice_seconds <= 1.1 * deadline:
+            return report
+    pytest.fail(str(report))
+
+
 class DeadlineTests(StrategyPart):
     """Dispatches that end in time."""
 
@@ -82,23 +93,16 @@ class DeadlineTests(StrategyPart):
 
         with run(cache, never, None, "checkpointed", deadline_seconds=deadline, until=a_second_passed) as measured:
             turn = measured.iteration
-            assert measured.report.longest_slice_seconds is not None
-            assert measured.report.longest_slice_seconds <= 1.1 * deadline
         assert turn > 30, "an iteration is far shorter than the deadline"
         total = turn + turn // 5
         growing = _growing(items, 100, turn)
-        for _ in range(
-            1 if device.info.is_gpu else 3
-        ):  # other processes may take a CPU for as long as the deadline leaves room
+
+        def attempt() -> RunReport:
             with run(cache, growing, total, "checkpointed", deadline_seconds=deadline) as done:
-                report = done.report
                 assert (done.state["count"].numpy() == total).all()
-            assert report.longest_slice_seconds is not None
-            longest = report.longest_slice_seconds
-            if longest <= 1.1 * deadline:
-                break
-        assert longest <= 1.1 * deadline, str(report)
-        assert report.dispatches > 4, "the work is worth several slices"
+                return done.report
+
+        assert _in_time(device, deadline, attempt).dispatches > 4, "the work is worth several slices"
 
     def test_a_long_round_of_a_queue_is_divided(self, device: Device, cache: ProgramCache) -> None:
         """A round of many tasks takes several times the deadline, a task only a small part of it."""
@@ -114,11 +118,13 @@ class DeadlineTests(StrategyPart):
             most = 60_000 if cuts_loops(device) else 10**7
             steps = min(most, int(steps * max(1.5, min(20, 4 * deadline / taken))))
         assert taken > 2.5 * deadline, "the device is too fast to be true"
-        with run(cache, _busy(tasks, steps), None, "checkpointed", deadline_seconds=deadline) as done:
-            assert done.report.longest_slice_seconds is not None
-            assert done.report.longest_slice_seconds <= 1.1 * deadline, str(done.report)
-            assert done.report.tasks_done == tasks
-            assert (done.state["visits"].numpy() == tasks // 64).all()
+
+        def attempt() -> RunReport:
+            with run(cache, _busy(tasks, steps), None, "checkpointed", deadline_seconds=deadline) as done:
+                assert (done.state["visits"].numpy() == tasks // 64).all()
+                return done.report
+
+        assert _in_time(device, deadline, attempt).tasks_done == tasks
 
     @pytest.mark.parametrize("coupling", ["independent", "neighbours"])
     def test_an_iteration_longer_than_the_deadline_is_divided(
@@ -139,11 +145,13 @@ class DeadlineTests(StrategyPart):
             few = min(few, 60_000) if cuts_loops(device) else few
             program = _growing(items, few, 2**31 - 1, coupling)
         deadline = min(deadline, taken / 2)
-        with run(cache, program, 1, "checkpointed", deadline_seconds=deadline) as done:
-            np.testing.assert_array_equal(done.state["word"].numpy(), expected)
-            assert done.report.longest_slice_seconds is not None
-            assert done.report.longest_slice_seconds <= 1.1 * deadline, str(done.report)
-            assert done.report.dispatches > 3
+
+        def attempt() -> RunReport:
+            with run(cache, program, 1, "checkpointed", deadline_seconds=deadline) as done:
+                np.testing.assert_array_equal(done.state["word"].numpy(), expected)
+                return done.report
+
+        assert _in_time(device, deadline, attempt).dispatches > 3
 
     def test_iterations_in_parts_equal_numpy(self, device: Device, cache: ProgramCache, tmp_path: Path) -> None:
         """With a deadline that nothing can keep, every iteration is divided, and computes the same."""
