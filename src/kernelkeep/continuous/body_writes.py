@@ -63,9 +63,12 @@ def always_written(body: str, keys: Iterable[str]) -> set[str]:
     return reading.written - reading.elsewhere
 
 
-def neighbour_read(body: str, keys: Iterable[str]) -> str:
-    """The first plain use of a neighbour's element, such as `u[i - 1]`, of an array that the body writes; else ""."""
-    return _Reading(body, keys).neighbour_read()
+def neighbour_read(body: str, sizes: Mapping[str, int], items: int) -> str:
+    """The first use of a neighbour's element, such as `u[i - 1]`, of an array that the body writes; else "".
+
+    In an array with one element for an item, `u[max(i - 1, 0)]` is one too; in a larger one `u[2 * i + 1]` may be the item's own.
+    """
+    return _Reading(body, sizes).neighbour_read({key for key, size in sizes.items() if size <= items})
 
 
 def old_arrays_written(body: str, keys: Iterable[str]) -> list[str]:
@@ -136,14 +139,27 @@ class _Reading:
             and (tokens[at - 1] == "int" or tokens[at - 1] == ",")
         }
 
-    def neighbour_read(self) -> str:
-        tokens = self._tokens
-        for at, token in enumerate(tokens):
-            opening, index, sign, distance, closing = (*tokens[at + 1 : at + 6], *[""] * 5)[:5]
-            is_element = token in self.mentioned and (opening, closing) == ("[", "]")
-            if is_element and index in self._own and sign in ("+", "-") and _DISTANCE.fullmatch(distance):
-                return f"{token}[{index} {sign} {distance}]"
+    def neighbour_read(self, one_each: set[str]) -> str:
+        for at, token in enumerate(self._tokens):
+            if token not in self.mentioned or self._tokens[at + 1 : at + 2] != ["["]:
+                continue
+            index = self._index_from(at + 2)
+            if len(index) > 3 and token not in one_each:
+                continue
+            for name, sign, distance in zip(index, index[1:], index[2:], strict=False):
+                if name in self._own and sign in ("+", "-") and _DISTANCE.fullmatch(distance):
+                    return f"{token} at {name} {sign} {distance}"
         return ""
+
+    def _index_from(self, at: int) -> list[str]:
+        """The tokens of an index up to its closing bracket, without those in brackets inside of it."""
+        found, depth = list[str](), 1
+        for token in self._tokens[at:]:
+            depth += (token == "[") - (token == "]")
+            if depth == 0:
+                break
+            found.append(token if depth == 1 else "")
+        return found
 
     def _whole_body(self) -> set[str]:
         written: set[str] | None = set()

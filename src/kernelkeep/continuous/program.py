@@ -107,17 +107,18 @@ class StateProgram:
             raise ArgumentError(
                 f"the body of {name} writes to {old[0]}, which is the old state and stays as it is; write to {old[0]}_next"
             )
-        if coupling == "independent" and (read := neighbour_read(self.parts.read, self.state)):
-            raise ArgumentError(
-                f'the body of {name} uses {read}, and with coupling="independent" an item has its own index only; '
-                'pass coupling="neighbours"'
-            )
         self.scalars = {key: _scalar(f"scalar {key!r} of {name}", value) for key, value in (scalars or {}).items()}
         self.tasks = self._parse_tasks(tasks)
         if not isinstance(queue_capacity, int) or queue_capacity < 1:
             raise ArgumentError(f"queue_capacity must be a positive number of tasks, got {queue_capacity!r}")
         self.queue_capacity = max(queue_capacity, 2 * len(next(iter(self.tasks.values()), ())))
         self.items = self._parse_items(items)
+        sizes = {key: array.size for key, array in self.state.items()}
+        if coupling == "independent" and (read := neighbour_read(self.parts.read, sizes, self.items)):
+            raise ArgumentError(
+                f'the body of {name} uses {read}, and with coupling="independent" an item has its own index only; '
+                'pass coupling="neighbours"'
+            )
         self._check_names()
 
     @cached_property

@@ -126,32 +126,25 @@ class _Outline:
         return [f"kkv = {value};", *(f"{self._x(target)} = kkv;" for target in plain)]
 
     def _x(self, node: ast.AST) -> str:
-        """An expression: names, elements and calls are kept, operators are not, but in a neighbour's index."""
+        """An expression: names, elements and calls are kept, of operators only `i + 1`: it may be a neighbour's index."""
         if isinstance(node, ast.Name):
             return node.id
         if isinstance(node, ast.Constant):
             return "0"
         if isinstance(node, ast.Subscript):
-            return f"{self._x(node.value)}[{self._index(node.slice)}]"
+            return f"{self._x(node.value)}[{self._x(node.slice)}]"
         if isinstance(node, ast.Call):
             name = self._word(node.func)
             given = ", ".join(map(self._x, node.args))
             return f"{name}({given})" if name else f"kkf({self._x(node.func)}, {given})"
         if isinstance(node, ast.Attribute):
             return self._x(node.value)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+            left, right = node.left, node.right
+            if isinstance(left, ast.Name) and isinstance(right, ast.Constant) and isinstance(right.value, int):
+                return f"{left.id} {'+' if isinstance(node.op, ast.Add) else '-'} {right.value}"
         parts = [self._x(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
         return f"kkf({', '.join(parts)})"
-
-    def _index(self, node: ast.expr) -> str:
-        """`i + 1` is kept, so that the use of a neighbour's element is seen."""
-        if (
-            not isinstance(node, ast.BinOp)
-            or not isinstance(node.left, ast.Name)
-            or not isinstance(node.right, ast.Constant)
-        ):
-            return self._x(node)
-        sign = {ast.Add: "+", ast.Sub: "-"}.get(type(node.op))
-        return self._x(node) if sign is None else f"{node.left.id} {sign} {node.right.value!r}"
 
     def _word(self, node: ast.expr) -> str:
         """`kk_item` for `kk.item`, whatever the module is called here; "" for other functions."""

@@ -272,10 +272,24 @@ def _shifted(u: kk.In[kk.f4], u_next: kk.Out[kk.f4]) -> None:
     u_next[i] = u[i + 1]
 
 
-@pytest.mark.parametrize("body", ["int i = kk_item(); u_next[i] = u[ i+1 ];", _shifted])
+def _shifted_to_the_end(u: kk.In[kk.f4], u_next: kk.Out[kk.f4]) -> None:
+    i = kk.item()
+    u_next[i] = u[min(i + 1, kk.items() - 1)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "int i = kk_item(); u_next[i] = u[ i+1 ];",
+        "int i = kk_item(); u_next[i] = u[min(i + 1, kk_items() - 1)];",
+        "int i = kk_item(); u_next[i] = u[(i + 1) % kk_items()];",
+        _shifted,
+        _shifted_to_the_end,
+    ],
+)
 def test_independent_items_that_read_their_neighbours_are_refused(body: Any) -> None:
     state = {"u": np.zeros(4, "f4")}
-    with pytest.raises(kk.ArgumentError, match=r'uses u\[i \+ 1\].*pass coupling="neighbours"'):
+    with pytest.raises(kk.ArgumentError, match=r'uses u at i \+ 1, .*pass coupling="neighbours"'):
         kk.StateProgram("shifted", coupling="independent", state=state, body=body)
     assert kk.StateProgram("shifted", coupling="neighbours", state=state, body=body)
 
@@ -286,8 +300,10 @@ def test_independent_items_that_read_their_neighbours_are_refused(body: Any) -> 
         "int i = kk_item(); u_next[i] = u[i] + table[i + 1];",  # nothing writes the table
         "int i = kk_item() / 2; u_next[kk_item()] = u[i - 1];",  # unclear
         "int i = kk_item(); u_next[i] = u[i + 0];",
+        "int i = kk_item(); u_next[i] = u[table[i + 1] > 0.0f ? i : i];",
+        "int i = kk_item(); pair_next[2 * i] = pair[2 * i + 1]; pair_next[2 * i + 1] = u[i];",
     ],
 )
 def test_independent_items_may_read_what_does_not_change(body: str) -> None:
-    state = {"u": np.zeros(4, "f4"), "table": np.zeros(9, "f4")}
+    state = {"u": np.zeros(4, "f4"), "table": np.zeros(9, "f4"), "pair": np.zeros(8, "f4")}
     assert kk.StateProgram("looked_up", coupling="independent", items=4, state=state, body=body)
