@@ -10,7 +10,7 @@ from typing import Any
 
 from guest_hit_child import PROGRAMS, Measured, Missing, fill, module
 
-_ROUNDS = 20  # of lookups that only bring bytes
+_ROUNDS = 20  # where a process keeps nothing in memory between two of them
 _SCALE = 'extern "C" __global__ void scale(float* x) {{ x[threadIdx.x] *= {number}.0f; }}'
 
 
@@ -46,7 +46,8 @@ def cupy(do: str, folder: Path, measured: Measured) -> None:
     programs = [(partial(compile_kernel, theirs, n), partial(compile_kernel, ours, n)) for n in numbers]
     if do == "fill":
         fill(programs)
-    else:
+        return
+    for _ in range(_ROUNDS):
         measured.turns("CuPy: a RawKernel from the cache, loaded", programs)
 
 
@@ -89,7 +90,8 @@ def cuda_core(do: str, folder: Path, measured: Measured) -> None:
     programs = [(partial(compile_program, theirs, n), partial(compile_program, ours, n)) for n in numbers]
     if do == "fill":
         fill(programs)
-    else:
+        return
+    for _ in range(_ROUNDS):
         measured.turns("cuda.core: a kernel from the cache, loaded", programs)
 
 
