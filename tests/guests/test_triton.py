@@ -9,30 +9,40 @@ from .conftest import Guest, needs
 pytestmark = needs("triton")
 
 ON = {"TRITON_CACHE_MANAGER": "kernelkeep.guests.triton:KernelkeepCacheManager"}
-PROGRAM = """
+# A kernel in a file, as Triton wants it.
+KERNEL = """
 import importlib.util, sys, tempfile
-path = tempfile.mkstemp(suffix=".py")[1]
-open(path, "w").write('''
+with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+    file.write('''
 import triton, triton.language as tl
 @triton.jit
 def add(x, y, n, B: tl.constexpr):
     i = tl.program_id(0) * B + tl.arange(0, B)
     tl.store(y + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
 ''')
-spec = importlib.util.spec_from_file_location("kernels", path)
-kernels = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(kernels)
+    file.flush()
+    spec = importlib.util.spec_from_file_location("kernels", file.name)
+    kernels = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(kernels)
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+target = GPUTarget("cuda", 90, 32)
+
+def make_source(size):
+    return ASTSource(kernels.add, {"x": "*fp32", "y": "*fp32", "n": "i32", "B": "constexpr"}, {"B": size})
+"""
+PROGRAM = (
+    KERNEL
+    + """
 compiled = []
 triton.knobs.compilation.listener = lambda **facts: compiled.append(not facts["cache_hit"])
-source = ASTSource(kernels.add, {"x": "*fp32", "y": "*fp32", "n": "i32", "B": "constexpr"}, {"B": int(sys.argv[1])})
-kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+kernel = triton.compile(make_source(int(sys.argv[1])), target=target)
 assert kernel.asm["cubin"][:4] == b"\\x7fELF" and kernel.metadata.name == "add" and "ptx" in kernel.asm
 print("compiled" if any(compiled) else "found")
 """
+)
 
 
 def test_the_next_process_finds_it(guest: Guest) -> None:
