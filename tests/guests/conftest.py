@@ -12,6 +12,7 @@ import pytest
 
 from kernelkeep.cache.entry_files import Stored
 from kernelkeep.cache.upkeep import list_entries
+from kernelkeep.testing import skip_backend
 
 
 class Guest:
@@ -62,9 +63,20 @@ class Guest:
 
 
 def needs(package: str) -> pytest.MarkDecorator:
-    """Skip a module's tests where a library is missing."""
-    missing = importlib.util.find_spec(package.partition(".")[0]) is None
-    return pytest.mark.skipif(missing, reason=f"{package} is not installed; `make test-guests` installs all guests")
+    """Skip tests where a library is missing, loudly; they fail where KERNELKEEP_REQUIRE names it."""
+    return pytest.mark.guest(package)
+
+
+@pytest.fixture(autouse=True)
+def _guest_is_here(request: pytest.FixtureRequest) -> None:
+    for marker in request.node.iter_markers("guest"):
+        (package,) = marker.args
+        try:
+            missing = importlib.util.find_spec(package) is None
+        except ModuleNotFoundError:
+            missing = True
+        if missing:
+            skip_backend(package, "it is not installed; `make test-guests` installs all guests")
 
 
 @pytest.fixture

@@ -106,7 +106,9 @@ def attack(cache: GuestCache, digest: str, ask: Callable[[], bool], decoded: lis
     remotes = resolve_remotes(None, trust=Trust(settings.trusted_owner()))
     places: list[Place] = [InFolder(cache, digest)]
     places += [InStore(cache, digest, number, remote) for number, remote in enumerate(remotes, 1)]
-    prepared = [(place, good, [*replaced(place, good)], [*flipped(place, good)]) for place in places if (good := place.read())]
+    prepared = [
+        (place, good, [*replaced(place, good)], [*flipped(place, good)]) for place in places if (good := place.read())
+    ]
     said = []
     for place, good, others, flips in prepared:
         for one in places:
@@ -126,9 +128,7 @@ def attack(cache: GuestCache, digest: str, ask: Callable[[], bool], decoded: lis
     return "\n".join(said)
 
 
-def check(
-    cache: GuestCache, place: Place, what: str, data: bytes, ask: Callable[[], bool], decoded: list[Any]
-) -> None:
+def check(cache: GuestCache, place: Place, what: str, data: bytes, ask: Callable[[], bool], decoded: list[Any]) -> None:
     place.write(data)
     before = turned_away(cache, place)
     decoded.clear()
@@ -162,7 +162,10 @@ def flipped(place: Place, good: bytes) -> Iterator[tuple[str, bytes]]:
     """One byte changed: each of a small entry; each of the head of a large one, and some of the rest."""
     seed = random.Random(19)
     size = len(good)
-    chosen = {*range(place.head_bytes), *seed.sample(range(place.head_bytes, size), min(SAMPLED, size - place.head_bytes))}
+    chosen = {
+        *range(place.head_bytes),
+        *seed.sample(range(place.head_bytes, size), min(SAMPLED, size - place.head_bytes)),
+    }
     for at in range(size) if size <= SMALL_BYTES else sorted({*chosen, size - 1}):
         yield f"byte {at} flipped", good[:at] + bytes([good[at] ^ seed.randrange(1, 256)]) + good[at + 1 :]
 

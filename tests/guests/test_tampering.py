@@ -52,7 +52,7 @@ TRITON = (
 import triton.compiler.compiler as real
 from triton.runtime import build, cache as triton_cache
 import kernelkeep.guests.triton as guest
-from kernelkeep.guests.files import ProcessFolder
+from kernelkeep.guests.process_folder import ProcessFolder
 
 class Missed(Exception):
     pass

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from typing import NamedTuple
 
 
@@ -16,7 +14,11 @@ class Guest(NamedTuple):
     package: str  # to import
     distributions: tuple[str, ...]  # to ask for the version
     door: str  # in `kernelkeep.guests`
+    tried: tuple[
+        str, ...
+    ]  # versions that the tests were run with; others are used where `hooks.py` finds the same place
     line: str
+    version_name: str = "__version__"
 
 
 GUESTS = (
@@ -25,6 +27,7 @@ GUESTS = (
         "triton",
         ("triton",),
         "triton",
+        ("3.9",),
         "export TRITON_CACHE_MANAGER=kernelkeep.guests.triton:KernelkeepCacheManager",
     ),
     Guest(
@@ -32,14 +35,23 @@ GUESTS = (
         "torch",
         ("torch",),
         "inductor",
+        ("2.15",),
         "import kernelkeep.guests.inductor; kernelkeep.guests.inductor.turn_on()",
     ),
-    Guest("JAX", "jax", ("jax",), "jax", "import kernelkeep.guests.jax; kernelkeep.guests.jax.turn_on()"),
+    Guest(
+        "JAX",
+        "jax",
+        ("jax",),
+        "jax",
+        ("0.10",),
+        "import kernelkeep.guests.jax; kernelkeep.guests.jax.turn_on()",
+    ),
     Guest(
         "CuPy",
         "cupy",
         ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x"),
         "cupy",
+        ("14.2",),
         "import kernelkeep.guests.cupy; kernelkeep.guests.cupy.turn_on()",
     ),
     Guest(
@@ -47,6 +59,7 @@ GUESTS = (
         "cuda.core",
         ("cuda-core",),
         "cuda_core",
+        ("1.2",),
         'program.compile("cubin", cache=kernelkeep.guests.cuda_core.KernelkeepProgramCache())',
     ),
     Guest(
@@ -54,13 +67,16 @@ GUESTS = (
         "pyopencl",
         ("pyopencl",),
         "pyopencl",
+        ("2026.1",),
         "program = kernelkeep.guests.pyopencl.build(context, source)",
+        "VERSION_TEXT",
     ),
     Guest(
         "moderngl",
         "moderngl",
         ("moderngl",),
         "moderngl",
+        ("5.13",),
         "kernelkeep.guests.moderngl.turn_on(); shader = kernelkeep.guests.moderngl.compute_shader(context, source)",
     ),
 )
@@ -74,12 +90,20 @@ class Found(NamedTuple):
     is_on: bool
 
 
+def find_guest(name: str) -> Guest:
+    """The row of one guest."""
+    return next(guest for guest in GUESTS if guest.name == name)
+
+
 def find_guests() -> list[Found]:
     """All guests. Imports none of them."""
     return [Found(guest, _version_of(guest), _is_on(guest)) for guest in GUESTS]
 
 
 def _version_of(guest: Guest) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and a door needs the table only
+    from importlib.util import find_spec
+
     try:
         if find_spec(guest.package) is None:
             return ""

@@ -7,17 +7,23 @@ import threading
 from typing import Any
 
 import cupy
-from cupy.cuda import compiler
 
 from ..cache.key import Key
-from ..errors import Unsupported
 from .guest_cache import guest_cache
+from .hooks import Hook
 
-TRIED = "14.2"
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)")
 
 
-class _Backend:
+def _find_base(hook: Hook) -> Any:
+    methods = {"load": ("name",), "save": ("name", "cubin", "source")}
+    return hook.find_class("cupy.cuda._compiler_cache", "KernelCacheBackend", methods)
+
+
+_Base = _find_base(Hook("CuPy"))
+
+
+class _Backend(_Base):  # type: ignore[misc, valid-type]
     """Loads and saves the bytes of CuPy's kernels."""
 
     def __init__(self) -> None:
@@ -45,10 +51,10 @@ class _Backend:
 
 def turn_on() -> None:
     """Use our cache in place of CuPy's folder. `Unsupported` where CuPy has no such place."""
-    module: Any = compiler
-    change = getattr(module, "_set_kernel_cache_backend", None)
-    if change is None:
-        raise Unsupported(
-            "CuPy's kernels in this cache", f"CuPy {cupy.__version__} cannot change its cache; versions {TRIED} can"
-        )
+    hook = Hook("CuPy")
+    _find_base(hook)
+    change = hook.find("cupy.cuda.compiler", "_set_kernel_cache_backend")
+    if change is not None:
+        hook.takes(change, "_set_kernel_cache_backend", ("backend",))
+    hook.check()
     change(_Backend())

@@ -10,15 +10,13 @@ import functools
 from typing import Any
 
 import torch
-from torch._inductor import remote_cache
-from torch._inductor.remote_cache import RemoteCacheBackend
 
 from ..cache.key import Key
-from ..errors import Unsupported
 from .guest_cache import guest_cache
+from .hooks import Hook
 from .inductor_key import parts_of_all_graphs, parts_of_graph, watch
 
-TRIED = "2.15"
+_MODULE = "torch._inductor.remote_cache"
 # Compiled once for many: who asks for one of these waits for the process that compiles it. The others are asked for by the way.
 _WAITED_FOR = ("RemoteFxGraphCache", "RemoteAOTAutogradCache")
 _CACHES = (*_WAITED_FOR, "RemoteAutotuneCache", "RemoteBundledAutotuneCache", "RemoteDynamoPGOCache")
@@ -33,7 +31,14 @@ _SETTINGS_FOR_GPUS = (
 )
 
 
-class KernelkeepBackend(RemoteCacheBackend[bytes]):  # type: ignore[misc]
+def _find_base(hook: Hook) -> Any:
+    return hook.find_class(_MODULE, "RemoteCacheBackend", {"_get": ("key",), "_put": ("key", "data")})
+
+
+_Base = _find_base(Hook("torch.compile"))
+
+
+class KernelkeepBackend(_Base):  # type: ignore[misc, valid-type]
     """Gets and puts the bytes of one of the compiler's caches."""
 
     def __init__(self, kind: str) -> None:
@@ -67,17 +72,19 @@ def turn_on(*, local: bool = False) -> None:
 
     `Unsupported` where this version of PyTorch has other doors.
     """
-    missing = [name for name in _CACHES if not hasattr(getattr(remote_cache, name, None), "backend_override_cls")]
+    hook = Hook("torch.compile")
+    _find_base(hook)
+    caches = {name: hook.find(_MODULE, name) for name in _CACHES}
+    for cache in filter(None, caches.values()):
+        hook.has(cache, "backend_override_cls")
     wanted = _SETTINGS + (_SETTINGS_FOR_GPUS if torch.cuda.is_available() else ())
     settings = [(__import__(module, fromlist=["_"]), name, value) for module, name, value in wanted]
-    missing += [f"{module.__name__}.{name}" for module, name, _ in settings if not hasattr(module, name)]
-    if missing:
-        raise Unsupported(
-            "torch.compile's results in this cache",
-            f"PyTorch {torch.__version__} has no {', '.join(missing)}; versions {TRIED} are known to work",
-        )
-    for name in _CACHES:
-        getattr(remote_cache, name).backend_override_cls = functools.partial(KernelkeepBackend, name)
+    for module, name, _ in settings:
+        hook.has(module, name)
+    hook.check()
+    guest_cache("inductor")  # what is wrong with its settings is said here, and not in the middle of a compile
+    for name, cache in caches.items():
+        cache.backend_override_cls = functools.partial(KernelkeepBackend, name)
     for module, name, value in settings:
         setattr(module, name, value)
     watch()

@@ -8,20 +8,31 @@ from __future__ import annotations
 
 import pathlib
 import threading
+from importlib import import_module
 from typing import Any
 
 import jax
-from jax._src import compilation_cache
-from jax._src.compilation_cache_interface import CacheInterface
 
 from ..cache.key import Key
-from ..errors import Unsupported
 from .guest_cache import GuestCache
+from .hooks import Hook
 
-TRIED = "0.10"
+_SETTINGS = {
+    "jax_enable_compilation_cache": True,
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
 
 
-class KernelkeepCache(CacheInterface):  # type: ignore[misc]
+def _find_base(hook: Hook) -> Any:
+    methods = {"get": ("key",), "put": ("key", "value")}
+    return hook.find_class("jax._src.compilation_cache_interface", "CacheInterface", methods)
+
+
+_Base = _find_base(Hook("JAX"))
+
+
+class KernelkeepCache(_Base):  # type: ignore[misc, valid-type]
     """JAX's persistent cache."""
 
     def __init__(self) -> None:
@@ -55,17 +66,18 @@ class KernelkeepCache(CacheInterface):  # type: ignore[misc]
 
 def turn_on() -> None:
     """Use our cache in place of JAX's persistent cache, for programs of every size. `Unsupported` where JAX has no such place."""
-    module: Any = compilation_cache
-    if not all(hasattr(module, name) for name in ("_cache", "_cache_initialized", "reset_cache")):
-        raise Unsupported(
-            "JAX's programs in this cache",
-            f"JAX {jax.__version__} keeps its persistent cache elsewhere; versions {TRIED} are known to work",
-        )
+    hook = Hook("JAX")
+    _find_base(hook)
+    module: Any = import_module("jax._src.compilation_cache")
+    hook.has(
+        module, "_cache", "_cache_initialized", "reset_cache", "get_executable_and_time", "put_executable_and_time"
+    )
+    hook.has(jax.config, "jax_compilation_cache_dir", *_SETTINGS)
+    hook.check()
     ours = KernelkeepCache()
-    jax.config.update("jax_enable_compilation_cache", True)
+    for name, value in _SETTINGS.items():
+        jax.config.update(name, value)
     jax.config.update("jax_compilation_cache_dir", str(ours._path))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     module.reset_cache()
     module._cache = ours
     module._cache_initialized = True

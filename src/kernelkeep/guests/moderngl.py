@@ -6,21 +6,28 @@ into our folder, where it is counted, bounded and pruned with the rest; the driv
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import Any
 
 from ..devices.driver_cache import set_folder
 from ..storage.foreign_folder import FOREIGN
 from .guest_cache import guest_cache
+from .hooks import Hook
 
 
 def turn_on() -> None:
-    """Have the driver keep its shaders in our cache folder. Before the first context: `ArgumentError` if that is too late."""
+    """Have the driver keep its shaders in our cache folder. Before the first context: `ArgumentError` if that is too late.
+
+    `Unsupported` where this version of moderngl has no compute shaders.
+    """
+    check()
     set_folder(guest_cache("moderngl").disk.folder.path / FOREIGN)
 
 
 def compute_shader(context: Any, source: str, name: str = "shader") -> Any:
     """`context.compute_shader(source)`; while another process compiles the same one, it waits for it. `name` is for listings."""
+    check()
     cache = guest_cache("moderngl")
     key = cache.key({"source": source, "driver": _driver_of(context)})
     known = cache.has(key, name) or cache.get(key, name) is not None
@@ -44,3 +51,13 @@ def _driver_of(context: Any) -> str:
         found = ", ".join(str(info.get(part, "")) for part in ("GL_VENDOR", "GL_RENDERER", "GL_VERSION"))
         _drivers[context] = found
     return found
+
+@functools.cache
+def check() -> None:
+    """`Unsupported` where this version of moderngl does not have what is used here. Looks once."""
+    hook = Hook("moderngl")
+    context = hook.find("moderngl", "Context")
+    if context is not None:
+        hook.takes(getattr(context, "compute_shader", None), "Context.compute_shader", ("self", "source"))
+        hook.has(context, "info")
+    hook.check()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import threading
 import weakref
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ from ..platforms import system
 from ..storage.files import Damaged
 from .files import pack, unpack
 from .guest_cache import GuestCache, guest_cache
+from .hooks import Hook
 
 _NO_CACHE: Any = False  # of PyOpenCL's own: what is compiled is kept here
 _lock = threading.Lock()
@@ -42,7 +44,9 @@ def build(context: Any, source: str, options: str | Iterable[str] = (), name: st
     """A built `pyopencl.Program` for all devices of a context, from the cache or compiled. `name` is what listings show.
 
     Files that the source includes are not part of the key: use `kk.ProgramCache` for such, which follows them.
+    `Unsupported` where this version of PyOpenCL builds programs in another way.
     """
+    check()
     given = options.split() if isinstance(options, str) else list(options)
     cache = guest_cache("pyopencl")
     fields = {"source": source, "options": " ".join(given)}
@@ -62,6 +66,15 @@ def build(context: Any, source: str, options: str | Iterable[str] = (), name: st
     with _lock:
         _compiled.append(_Compiled(weakref.ref(program), context, source, given, key, name))
     return program
+
+
+@functools.cache
+def check() -> None:
+    """`Unsupported` where this version of PyOpenCL does not have what is used here. Looks once."""
+    hook = Hook("PyOpenCL")
+    hook.takes(cl.Program.build, "Program.build", ("options", "cache_dir"), first=False)
+    hook.has(cl.program_info, "BINARIES")
+    hook.check()
 
 
 def _identity(device: Any) -> str:

@@ -10,30 +10,50 @@ import contextlib
 import json
 from typing import Any
 
-from triton.runtime.cache import CacheManager, FileCacheManager
-
 from ..cache.key import Key
+from ..errors import KernelKeepError
 from ..storage.files import Damaged
-from .files import ProcessFolder, pack, unpack
-from .guest_cache import guest_cache
+from .files import pack, unpack
+from .guest_cache import GuestCache, guest_cache
+from .hooks import Hook
+from .process_folder import ProcessFolder
 
 _ABOUT = ("target", "num_warps", "num_ctas", "num_stages", "triton_version", "arch", "shared", "debug")
+_METHODS = {
+    "get_file": ("filename",),
+    "put": ("data", "filename", "binary"),
+    "get_group": ("filename",),
+    "put_group": ("filename", "group"),
+}
 _folder = ProcessFolder()
+_hook = Hook("Triton")
+_Base = _hook.find_class("triton.runtime.cache", "CacheManager", _METHODS)
+_Own = _hook.find_class("triton.runtime.cache", "FileCacheManager", _METHODS)
+_hook.takes(_Own, "FileCacheManager", ("key", "override", "dump"))
 
 
-class KernelkeepCacheManager(CacheManager):  # type: ignore[misc]
+def _open() -> GuestCache | None:
+    try:
+        return guest_cache("triton")
+    except KernelKeepError as problem:  # such as a shared store without a key
+        _hook.go_on_without(problem)
+        return None
+
+
+class KernelkeepCacheManager(_Base):  # type: ignore[misc, valid-type]
     """The files of one of Triton's keys. What Triton's own folders for overriding and dumping hold stays in those folders."""
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
-        self._own = FileCacheManager(key, override=override, dump=dump) if override or dump else None
+        cache = None if override or dump else _open()
+        self._own = _Own(key, override=override, dump=dump) if cache is None else None
+        self._cache: Any = cache
         self._hash = key
-        self._cache = guest_cache("triton")
+        self._turn: Key | None = None
         self._files: dict[str, bytes] = {}  # put so far, for the group
         self._groups = False  # whether they belong to a group
-        self._turn: Key | None = None
 
     def _key(self, filename: str, kind: str) -> Key:
-        return self._cache.key({"hash": self._hash, kind: filename})
+        return self._cache.key({"hash": self._hash, kind: filename})  # type: ignore[no-any-return]
 
     def _get(self, filename: str, kind: str) -> dict[str, str] | None:
         """The paths of files with verified contents; those that this process has already are not written again."""
@@ -50,7 +70,7 @@ class KernelkeepCacheManager(CacheManager):  # type: ignore[misc]
             return _folder.write(unpack(data), key.digest)
         except Damaged as damage:
             self._cache.reject(key, _name_of(filename), str(damage))
-        except OSError:  # no space for the files: Triton compiles again
+        except OSError:  # no room for the files: Triton compiles again
             pass
         return None
 
@@ -64,7 +84,7 @@ class KernelkeepCacheManager(CacheManager):  # type: ignore[misc]
         if self._own is not None:
             return self._own.get_file(filename)  # type: ignore[no-any-return]
         if filename in self._files:
-            return _folder.write({filename: self._files[filename]})[filename]
+            return self._write(filename, self._files[filename])
         paths = self._get(filename, "file")
         return None if paths is None else paths.get(filename)
 
@@ -75,7 +95,13 @@ class KernelkeepCacheManager(CacheManager):  # type: ignore[misc]
         self._files[filename] = content
         if not self._groups:
             self._put(filename, "file", {filename: content})
-        return _folder.write({filename: content})[filename]
+        return self._write(filename, content)
+
+    def _write(self, filename: str, content: bytes) -> str:
+        try:
+            return _folder.write({filename: content})[filename]
+        except OSError:  # no room: Triton's own folder may be on another disk
+            return _Own(self._hash).put(content, filename)  # type: ignore[no-any-return]
 
     def get_group(self, filename: str) -> dict[str, str] | None:
         if self._own is not None:
@@ -93,6 +119,16 @@ class KernelkeepCacheManager(CacheManager):  # type: ignore[misc]
         with contextlib.suppress(Exception):  # half made, or the interpreter is half gone
             if self._turn is not None:  # compiling failed
                 self._cache.give_up(self._turn)
+
+
+_refusal = _hook.refusal
+if _refusal is None:
+    _hook.check()
+elif _Own is object:
+    raise _refusal
+else:
+    _hook.go_on_without(_refusal)
+    KernelkeepCacheManager = _Own  # type: ignore[misc]
 
 
 def _name_of(filename: str) -> str:
