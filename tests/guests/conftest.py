@@ -76,7 +76,7 @@ def _guest_is_here(request: pytest.FixtureRequest) -> None:
         except ModuleNotFoundError:
             missing = True
         if missing:
-            skip_backend(package, "it is not installed; `make test-guests` installs all guests")
+            skip_backend(package, f"{package} is not installed; `make test-guests` installs all guests")
 
 
 @pytest.fixture

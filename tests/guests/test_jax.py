@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from .conftest import Guest, needs
 
 pytestmark = needs("jax")
@@ -37,8 +35,7 @@ def test_the_next_process_finds_it(guest: Guest) -> None:
     assert "jit_work" in names
 
 
-@pytest.mark.parametrize("share", [0.0, 0.4, 0.9])
-def test_a_damaged_entry_is_compiled_again(guest: Guest, share: float) -> None:
+def test_a_damaged_entry_is_compiled_again(guest: Guest) -> None:
     guest.run(PROGRAM, "1")
-    guest.flip(share)
+    guest.flip(0.9)
     assert guest.run(PROGRAM, "1") == "compiled"

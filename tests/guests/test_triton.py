@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from .conftest import Guest, needs
 
 pytestmark = needs("triton")
@@ -56,10 +54,9 @@ def test_the_next_process_finds_it(guest: Guest) -> None:
     assert not (guest.folder / "triton_cache_dir").exists()  # Triton's own folder is not used
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.95])
-def test_a_damaged_entry_is_compiled_again(guest: Guest, share: float) -> None:
+def test_a_damaged_entry_is_compiled_again(guest: Guest) -> None:
     guest.run(PROGRAM, "64", **ON)
-    guest.flip(share)
+    guest.flip(0.95)
     assert guest.run(PROGRAM, "64", **ON) == "compiled"
 
 
