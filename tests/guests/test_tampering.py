@@ -91,8 +91,8 @@ wanted = triton_cache._base32(triton.compile(source, target=target).hash)
 print(tampering.attack(cache, digest, ask, decoded))
 
 # A launcher: a module in C that Triton imports.
-import kernelkeep._native
-module = open(kernelkeep._native.__file__, "rb").read()
+import msgspec._core
+module = open(msgspec._core.__file__, "rb").read()
 suffix = build.sysconfig.get_config_var("EXT_SUFFIX")
 load = build._load_module_from_path
 
@@ -104,13 +104,13 @@ build._load_module_from_path = watched_load
 build._build = missed
 config = dict(language=["c"], library_dirs=None, include_dirs=None, libraries=None, ccflags=None)
 before = {*fields}
-build._get_cache_manager(b"source", config).put(module, "_native" + suffix)
+build._get_cache_manager(b"source", config).put(module, "_core" + suffix)
 (digest,) = {stored.facts.key.digest for stored in cache.disk.folder.scan()} - before
 
 def ask_for_launcher():
     guest._folder = ProcessFolder()
     try:
-        return build._compile_so(b"source", "x.c", "_native", None, None, None, None, True, "c") is not None
+        return build._compile_so(b"source", "x.c", "_core", None, None, None, None, True, "c") is not None
     except Missed:
         return False
 

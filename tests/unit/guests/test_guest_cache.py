@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
+import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from kernelkeep.cache.upkeep import list_entries
+from kernelkeep.errors import CacheWarning
 from kernelkeep.guests.guest_cache import GuestCache
 
 PAYLOAD = bytes(range(256)) * 40
@@ -142,3 +148,94 @@ def test_entries_are_deleted_counted_and_cleared(cache: GuestCache) -> None:
     assert cache.delete(keys[0]) and not cache.delete(keys[0])
     cache.clear()
     assert len(cache) == 0
+
+
+# What somebody may do to the cache folder while a guest's program runs, or before it starts.
+
+
+def _entry(folder: Path) -> Path:
+    (path,) = folder.rglob("*.bin")
+    return path
+
+
+def _replace_by(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    def attack(folder: Path) -> None:
+        path = _entry(folder)
+        path.rename(folder.parent / "moved")
+        make(path)
+
+    return attack
+
+
+def _replace_by_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("in the way")
+
+
+def _give_away(folder: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder to another user")
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, 12345, 12345)
+
+
+ATTACKS: dict[str, Callable[[Path], None]] = {
+    "removed": lambda folder: shutil.rmtree(folder),
+    "a file in its place": _replace_by_a_file,
+    "owned by another user": _give_away,
+    "writable by all": lambda folder: folder.chmod(0o777),
+    "a link in place of the entry": _replace_by(lambda path: path.symlink_to(path.parents[3] / "moved")),
+    "a link to a file without end": _replace_by(lambda path: path.symlink_to("/dev/zero")),
+    "a pipe in place of the entry": _replace_by(lambda path: os.mkfifo(path)),
+    "a folder in place of the entry": _replace_by(lambda path: path.mkdir()),
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links, pipes and owners are those of POSIX")
+@pytest.mark.filterwarnings("ignore::kernelkeep.errors.CacheWarning")
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
+@pytest.mark.parametrize("open_again", [True, False], ids=["before a process starts", "while it runs"])
+def test_whatever_is_done_to_the_folder_a_guest_compiles_and_goes_on(
+    cache: GuestCache, tmp_path: Path, attack: Callable[[Path], None], open_again: bool
+) -> None:
+    key = cache.key({"source": "a"})
+    cache.put(key, "thing", PAYLOAD)
+    attack(tmp_path / "cache")
+    if open_again:
+        cache = GuestCache("probe", tmp_path / "cache", wait_seconds=20)
+    found = cache.get(key, "thing")
+    assert found is None or (
+        not open_again and found == PAYLOAD
+    )  # a folder that is open was checked when it was opened
+    cache.put(key, "thing", PAYLOAD)
+    cache.get(cache.key({"source": "b"}), "thing")
+    cache.put(cache.key({"source": "b"}), "thing", PAYLOAD)
+    assert cache.get(key, "thing") in (None, PAYLOAD)
+    cache.close()
+
+
+@contextlib.contextmanager
+def _mounted(place: Path, *options: str) -> Iterator[None]:
+    place.mkdir(mode=0o700, exist_ok=True)
+    done = subprocess.run(["mount", *options, str(place)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"FULL AND READ-ONLY DISKS ARE NOT TESTED: mount said {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a file system")
+@pytest.mark.parametrize("options", ["size=4k,mode=700", "mode=700,ro"], ids=["full", "read-only"])
+def test_on_a_disk_that_takes_nothing_a_guest_compiles_and_is_told_once(tmp_path: Path, options: str) -> None:
+    mounted = _mounted(tmp_path / "cache", "-t", "tmpfs", "-o", options, "tmpfs")
+    with mounted, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        cache = GuestCache("probe", tmp_path / "cache", wait_seconds=20)
+        for number in range(3):
+            key = cache.key({"source": str(number)})
+            assert cache.get(key, "thing") is None
+            assert not cache.put(key, "thing", PAYLOAD)
+        cache.close()
+    assert [one.category for one in warned] == [CacheWarning]
