@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ from ..storage.foreign_folder import FOREIGN
 from ..storage.private import default_trust, make_private_folder, make_private_tree
 
 _MAX_BYTES = 256 << 20
+_LEAST_FREE_BYTES = 8 << 20
 _MAX_NAMES_BYTES = 1 << 20
 _lock = threading.Lock()
 _placed: dict[str, Path] = {}
@@ -166,3 +168,13 @@ def _set_variables(family: str, path: Path) -> None:
         os.environ.setdefault("__GL_SHADER_DISK_CACHE_SIZE", str(_MAX_BYTES))
     else:
         os.environ.setdefault("MESA_SHADER_CACHE_MAX_SIZE", f"{_MAX_BYTES >> 20}M")
+        if not _has_room(path):
+            os.environ.setdefault("MESA_SHADER_CACHE_DISABLE", "true")
+
+
+def _has_room(path: Path) -> bool:
+    """Whether a shader cache can begin there. Mesa maps a file of 1.3 MB, and on a full disk it ends the process (SIGBUS)."""
+    try:
+        return shutil.disk_usage(path).free >= _LEAST_FREE_BYTES
+    except OSError:
+        return True

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..devices.driver_cache import set_folder
 from ..storage.foreign_folder import FOREIGN
+from ..storage.private import make_private_tree
 from .guest_cache import guest_cache
 from .hooks import Hook
 
@@ -19,10 +20,16 @@ from .hooks import Hook
 def turn_on() -> None:
     """Have the driver keep its shaders in our cache folder. Before the first context: `ArgumentError` if that is too late.
 
-    `Unsupported` where this version of moderngl has no compute shaders.
+    Where our folder cannot be used, which is a `CacheWarning`, the driver goes on with its own. `Unsupported` where this version of
+    moderngl has no compute shaders.
     """
     check()
-    set_folder(guest_cache("moderngl").disk.folder.path / FOREIGN)
+    folder = guest_cache("moderngl").disk.folder.path / FOREIGN
+    try:
+        make_private_tree(folder)
+    except OSError:  # said when the cache was opened
+        return
+    set_folder(folder)
 
 
 def compute_shader(context: Any, source: str, name: str = "shader") -> Any:
