@@ -23,7 +23,7 @@ test:  ## set up with all backends, then run the tests; PYTEST_ARGS="-k name" se
 	@scripts/setup test
 	$(PYTHON_IN_VENV) scripts/test $(PYTEST_ARGS)
 
-test-guests:  ## install Triton, PyTorch, JAX and the other guests (4 GB), and test that they use this cache
+test-guests:  ## install Triton, PyTorch, JAX and the other guests (7 GB), and test that they use this cache
 	@scripts/setup guests
 	$(PYTHON_IN_VENV) -m pytest tests/guests $(PYTEST_ARGS)
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+
+import pytest
+
 from kernelkeep.cache.upkeep import survey_root
 
 from .conftest import Guest, needs
@@ -50,3 +54,15 @@ with kk.open_device("opengl"):
         print("before" in str(error))
 """
     assert guest.run(late) == "True"
+
+
+@pytest.mark.parametrize("options", ["size=16k,mode=700", "mode=700,ro"], ids=["full", "read-only"])
+def test_on_a_disk_that_takes_nothing_the_program_runs(guest: Guest, options: str) -> None:
+    guest.cache_dir.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(guest.cache_dir)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("FULL AND READ-ONLY DISKS ARE NOT TESTED: only root can mount one")
+    try:
+        assert guest.run(PROGRAM) == "fine"  # Mesa's own cache would end the process on a full disk
+    finally:
+        subprocess.run(["umount", "-l", str(guest.cache_dir)], check=True)

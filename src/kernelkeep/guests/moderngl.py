@@ -20,8 +20,8 @@ from .hooks import Hook
 def turn_on() -> None:
     """Have the driver keep its shaders in our cache folder. Before the first context: `ArgumentError` if that is too late.
 
-    Where our folder cannot be used, which is a `CacheWarning`, the driver goes on with its own. `Unsupported` where this version of
-    moderngl has no compute shaders.
+    Where our folder cannot be used, which is a `CacheWarning`, the driver goes on with its own. `Unsupported` where this version
+    of moderngl has no compute shaders.
     """
     check()
     folder = guest_cache("moderngl").disk.folder.path / FOREIGN
@@ -58,6 +58,7 @@ def _driver_of(context: Any) -> str:
         found = ", ".join(str(info.get(part, "")) for part in ("GL_VENDOR", "GL_RENDERER", "GL_VERSION"))
         _drivers[context] = found
     return found
+
 
 @functools.cache
 def check() -> None:
