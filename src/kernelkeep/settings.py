@@ -10,7 +10,7 @@
     KERNELKEEP_DIARY          "0": keep no record of what was done in the cache folder; `kernelkeep report` draws from it
     KERNELKEEP_PROGRESS       "0": progress=True shows nothing; "lines": lines as in a log, also on a terminal and in a notebook
     KERNELKEEP_NATIVE         "0": leave the module in C alone, and use its twin in plain Python
-    KERNELKEEP_REQUIRE        comma-separated backends, guests and "chromium": without one, its tests fail instead of being skipped
+    KERNELKEEP_REQUIRE        comma-separated backends, guests and "chromium": their tests fail where they are missing
 
 Variables are read when they are asked for, so a program may set them after importing kernelkeep.
 """
