@@ -109,7 +109,9 @@ def _stores(
     options: Any = {"signing_key": signing_key, "allow_unsigned": allow_unsigned}
     found = resolve_remotes(remote, **options, must_exist=must_exist)
     if not found:
-        raise ArgumentError("remote must name a shared store, such as redis://host/0; so may KERNELKEEP_REMOTE")
+        raise ArgumentError(
+            "remote must name a shared store, such as redis://host/0; pass it, or set KERNELKEEP_REMOTE"
+        )
     for one in found:
         patient = msgspec.structs.replace(one, timeout_seconds=max(WRITE_TIMEOUT_SECONDS, one.timeout_seconds))
         store = open_store(patient)

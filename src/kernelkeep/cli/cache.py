@@ -53,7 +53,7 @@ def ls(cache_dir: CacheDir = None, device: FolderSpec = None, as_json: AsJson = 
         print_json({"cache_dir": root, "entries": [stored_as_json(stored) for stored in found]})
         return
     if not found:
-        print_line(f"No program is kept in {root}.")
+        print_line(f"No program is kept in {root}{'' if device is None else f' for {device}'}.")
         return
     numbers = ("size", "compile ms", "saved again")
     texts, optional = ("name", "kernels"), ("saved again", "compile ms", "kernels", "last used")

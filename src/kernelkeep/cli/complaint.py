@@ -8,6 +8,8 @@ from ..escaping import escaped
 
 
 def complain(sentence: str) -> None:
-    """Print a complaint as one line, escaped; a compiler's message has the offending line of source below it."""
-    lines = (escaped(line.strip()) for line in sentence.split("\n") if line.strip())
-    print(f"kernelkeep: {': '.join(lines)}", file=sys.stderr)
+    """Print a complaint as one line, escaped; a compiler's message has the offending line of source below it, and a caret."""
+    first, *below = [escaped(line.strip()) for line in sentence.split("\n") if line.strip() not in ("", "^")] or [""]
+    for line in below:
+        first += f" {line}" if line.startswith("(") else f": {line}"
+    print(f"kernelkeep: {first}", file=sys.stderr)

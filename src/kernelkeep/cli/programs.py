@@ -154,7 +154,7 @@ def warm(
             print_line(f"{spec}: {str(report).partition(chr(10))[0]}{failed}")
             for failure in report.failed:
                 said = str(failure.error)
-                complain(said if said.startswith(failure.name) else str(failure))
+                complain(said if said.startswith((failure.name, f"kernel {failure.name}")) else str(failure))
     if not all(report.ok for _, report in reports):
         raise typer.Exit(1)
 
