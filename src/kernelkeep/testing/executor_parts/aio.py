@@ -84,7 +84,8 @@ class AsyncTests(ExecutorPart):
     def test_the_loop_goes_on_while_the_device_is_busy(self, device: Device, chain: Job) -> None:
         batch = self.slow_batch(device, chain, 0.5)
 
-        async def main() -> None:
+        async def stood_still() -> tuple[float, float]:
+            """For how long at most, and how long a batch takes."""
             with Executor(device) as executor:
                 start = time.perf_counter()
                 await executor.run(chain, **batch)
@@ -96,9 +97,16 @@ class AsyncTests(ExecutorPart):
                     await asyncio.sleep(alone / 8)
                 await asyncio.gather(*tasks)
                 await ticker.stop()
-                assert ticker.longest < alone / 3, f"the loop stood still for {ticker.longest:.3f} s of {alone:.3f} s"
+                return ticker.longest, alone
 
-        _run(main())
+        # A busy machine may keep the loop's thread waiting once; an executor that blocks the loop does so every time.
+        tries = []
+        for _ in range(4):
+            longest, alone = _run(stood_still())
+            if longest < alone / 3:
+                return
+            tries.append(f"{longest:.3f} s of {alone:.3f} s")
+        raise AssertionError(f"the loop stood still every time, for {', '.join(tries)}")
 
     def test_the_loop_goes_on_while_a_program_is_compiled(self, executor: Executor, cache: ProgramCache) -> None:
         lines = "\n".join(f"v = v * {n}.5f + sin(v + {n}.25f);" for n in range(60))
