@@ -110,7 +110,7 @@ class TierChain:
         except Exception:
             return None
         if found is not None:
-            member.count("hits")
+            member.count_hit()
         return found
 
     def load(
@@ -161,7 +161,7 @@ class TierChain:
         except BinaryRejected as error:
             self._reject(member, digest, name, str(error), place)
             return None
-        member.count("hits")
+        member.count_hit()
         for earlier in missed:
             if self._store(earlier, digest, name, data, place):
                 earlier.count("filled")

@@ -86,6 +86,11 @@ class Member:
         with self._lock:
             setattr(self.counts, what, getattr(self.counts, what) + 1)
 
+    def count_hit(self) -> None:
+        """Add one to the hits, which are on the way of every lookup."""
+        with self._lock:
+            self.counts.hits += 1
+
     def expect(self, digest: str) -> None:
         """Remember from now on whether this entry is stored."""
         with self._lock:

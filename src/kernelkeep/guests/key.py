@@ -7,17 +7,17 @@ from collections.abc import Mapping
 
 from ..cache.key import Key
 
-_SCHEMA = 2
 _LONGEST_SHOWN = 200
 
 
 def guest_key(guest: str, fields: Mapping[str, str]) -> Key:
     """The key of these fields. All of each value takes part; what is kept to be read is short."""
-    text = f"kernelkeep guest key {_SCHEMA}\0{len(guest)}:{guest}"
-    shown = {"guest": guest}
+    text = f"kernelkeep guest key 2\0{len(guest)}:{guest}"
+    shown = {"guest": guest, **fields}
     for label, value in fields.items():
         text += f"{len(label)}:{label}{len(value)}:{value}"
-        shown[label] = value if len(value) <= _LONGEST_SHOWN else _shortened(value)
+        if len(value) > _LONGEST_SHOWN:
+            shown[label] = _shortened(value)
     return Key(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(), shown)
 
 
