@@ -33,8 +33,15 @@ def test_the_next_process_finds_it(guest: Guest) -> None:
     assert {"RemoteFxGraphCache", "RemoteAOTAutogradCache"} <= names
 
 
+# On a busy machine a compile may take longer than others wait for it.
+PATIENT = """
+from kernelkeep.guests.guest_cache import GuestCache
+GuestCache.__init__.__kwdefaults__["wait_seconds"] = 3600.0
+"""
+
+
 def test_processes_that_start_together_compile_once(guest: Guest) -> None:
-    children = [guest.start(PROGRAM, "3") for _ in range(4)]
+    children = [guest.start(PATIENT + PROGRAM, "3") for _ in range(4)]
     said = [child.communicate(timeout=600)[0].strip() for child in children]
     assert sorted(said) == ["compiled", "found", "found", "found"]
 
