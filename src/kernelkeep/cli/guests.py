@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..guests.catalogue import find_guests
-from .common import AsJson, CacheDir, print_fact, print_heading, print_json, print_line
+from .common import AsJson, CacheDir, print_heading, print_json, print_line
 
 
 def guests(cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
@@ -19,11 +19,11 @@ def guests(cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
             }
         )
         return
-    for number, one in enumerate(found):
-        if number:
-            print_line()
-        print_heading(one.guest.name)
-        missing = "not installed" if one.version == "" else one.version or "installed"
-        print_fact("version", missing)
-        print_fact("on", "yes" if one.is_on else "no")
-        print_fact("turn on", one.guest.line)
+    here = [one for one in found if one.version != ""]
+    for one in here:
+        print_heading(f"{one.guest.name} {one.version or ''}".rstrip() + (", uses this cache" if one.is_on else ""))
+        print_line(f"  {one.guest.line}")
+        print_line()
+    missing = ", ".join(one.guest.name for one in found if one not in here)
+    if missing:
+        print_line(f"not installed: {missing}")
