@@ -113,7 +113,7 @@ def _usable_places() -> list[Path]:
 def _runs_files(folder: Path) -> bool:
     """Whether a library in the folder can be loaded."""
     try:
-        return not os.statvfs(folder).f_flag & os.ST_NOEXEC
+        return not os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0)
     except (OSError, AttributeError):
         return False
 

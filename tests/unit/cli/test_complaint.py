@@ -9,12 +9,12 @@ from kernelkeep.cli.complaint import complain
 
 
 def test_a_compile_error_is_one_line_without_its_caret(capsys: pytest.CaptureFixture[str]) -> None:
-    broken = kk.PortableKernel("broken", params=[kk.Buffer("x", "f4")], body="x[0] = y;\nx[1] = z;")
+    broken = kk.PortableKernel("broken", params=[kk.Buffer("x", "f4")], body="x[0] = nonsense;\nx[1] = z;")
     with pytest.raises(kk.CompileError) as caught:
         broken.source("opencl").text  # noqa: B018
     complain(str(caught.value))
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("kernelkeep: kernel broken, line 1: unknown name y: x[0] = y; (1 more error")
+    assert said.startswith("kernelkeep: kernel broken, line 1: unknown name nonsense: x[0] = nonsense; (1 more error")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ArgumentError, DeviceError
@@ -66,10 +67,10 @@ class OpenCLFence(Fence):
 
 
 class OpenCLTimer(Timer):
-    """Markers on a profiling queue, which replaces the device's own queue inside the block.
+    """Markers on a profiling queue: the device's own, or one that this thread's work goes to inside the block.
 
-    Profiling makes a launch a third slower with NVIDIA's driver, so the device's own queue does not profile. Launches of
-    other threads during the block are measured too.
+    All work is done when the queue changes, and it changes for no other thread: one that launches and then reads, while the
+    queue changed in between, would read before its launch has run.
     """
 
     device: OpenCLDevice
@@ -89,10 +90,10 @@ class OpenCLTimer(Timer):
                 device.cl_context, properties=cl.command_queue_properties.PROFILING_ENABLE
             )
         device.timing_lock.acquire()  # there is one profiling queue
-        self._plain = device.cl_queue
+        self._before = device.timing_thread  # this one, where blocks are nested
         try:
-            device.call(self._plain.finish)
-            device.use_queue(device.profiling_queue)
+            device.call(device.cl_queue.finish)
+            device.timing_thread = threading.get_ident()
             if self._gate is not None:
                 device.call(lambda: cl.enqueue_marker(device.profiling_queue, wait_for=[self._gate]))
             self._start = device.call(lambda: cl.enqueue_marker(device.profiling_queue))
@@ -105,10 +106,9 @@ class OpenCLTimer(Timer):
         try:
             if self._gate is not None:
                 self._gate.set_status(device.cl.command_execution_status.COMPLETE)
-            # Before the own queue is back: launches of other threads in the block come before their next ones.
             device.call(device.profiling_queue.finish)
         finally:
-            device.use_queue(self._plain)
+            device.timing_thread = self._before
             device.timing_lock.release()
 
     def stop(self) -> None:

@@ -131,6 +131,23 @@ class SynchronizationTests(DevicePart):
         assert timer.seconds > 0
         assert (y.numpy() == _chained(6000)).all()
 
+    def test_threads_read_what_they_launched_while_another_one_times(self, device: Device, chain: Kernel) -> None:
+        steps = 200 if device.info.is_interpreter else 2000
+        expected = _chained(steps)
+
+        def work(number: int) -> None:
+            y = device.array(_HOST)
+            for _ in range(100):
+                if number == 0:
+                    with device.timer():
+                        chain.launch(2, (y, steps))
+                else:
+                    y = device.array(_HOST)
+                    chain.launch(2, (y, steps))
+                    assert (y.numpy() == expected).all()
+
+        together(work, 4)
+
     def test_work_of_another_thread_inside_a_timer_is_ordered(self, device: Device, chain: Kernel) -> None:
         inside, launched, seen = threading.Event(), threading.Event(), []
         y = device.array(_HOST)
