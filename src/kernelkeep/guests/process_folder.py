@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ..platforms import system
 from ..storage.locks import LockUnavailable, hold_for_life, unless_held
@@ -112,9 +113,10 @@ def _usable_places() -> list[Path]:
 
 def _runs_files(folder: Path) -> bool:
     """Whether a library in the folder can be loaded."""
+    status: Any = getattr(os, "statvfs", None)
     try:
-        return not os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0)
-    except (OSError, AttributeError):
+        return status is not None and not status(folder).f_flag & getattr(os, "ST_NOEXEC", 0)
+    except OSError:
         return False
 
 
