@@ -134,7 +134,7 @@ def readme(rows: Rows, text: str) -> str:
             for row in rows[machine]
             if row.device.startswith(device) and re.search(work, row.work) and re.search(peer, row.peer)
         ]
-        chosen += [(machine, row) for row in fits[:1]]
+        chosen += [(machine, msgspec.structs.replace(row, note="")) for row in fits[:1]]  # notes are on the page
     before, mark, rest = text.partition(README_MARK)
     _, end, after = rest.partition("\n## ")
     if not mark or not end:
