@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .includes import Header
 
 # Raised by 1 when readers or writers change what they write: then programs are compiled again. A test notices.
-WRITERS_VERSION = 1
+WRITERS_VERSION = 2
 
 # What a line in generated functions begins with that only says where they come from, for errors.
 PLACES = "#pragma kk places "

@@ -15,7 +15,7 @@ from kernelkeep.programs.portable_source import WRITERS_VERSION
 from kernelkeep.samples.basic import SAMPLES
 from kernelkeep.samples.states import STATE_SAMPLES
 
-RECORDED = (1, "38a2475a64bd192b")
+RECORDED = (2, "38a2475a64bd192b")
 _EVERYTHING = """
 #define LIMIT 100
 struct pair { float a; int b; };

@@ -27,6 +27,7 @@ from .library import find_devices, info_of, install_fast_kernel_lookup, load_pyo
 from .memory import buffer_class, part_of_buffer
 from .native import new_target
 from .pocl import choose_method, is_pocl, lacks_program, vectors_used
+from .pocl_cpu import compiled_for
 from .pocl_folder import remove_damaged, require_folder
 from .program import OpenCLProgram
 from .reflection import kernel_symbols, reflect
@@ -130,7 +131,7 @@ class OpenCLDevice(Device):
 
     def vectors_used(self) -> str:
         found = super().vectors_used()
-        return vectors_used(self.cl_device.version, found) if self.is_pocl else found
+        return vectors_used(compiled_for(self.cl_device), found) if self.is_pocl else found
 
     def count_processors(self) -> int:
         return int(self.cl_device.max_compute_units)

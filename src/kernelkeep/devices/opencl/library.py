@@ -15,6 +15,7 @@ from .. import forks
 from ..base import DeviceInfo
 from .intel import driver_library, is_intel_for_cpus, visible_to_loader
 from .pocl import is_pocl
+from .pocl_cpu import name_unknown_cpu
 from .pocl_folder import pocl_working_in, remove_unused_folder
 from .signals import load_undisturbed
 
@@ -134,9 +135,13 @@ def _require_descriptors() -> None:
 
 def _devices_of(cl: Any, platform: Any) -> list[Any]:
     try:
-        return list(platform.get_devices())
+        devices = list(platform.get_devices())
     except cl.Error:
         return []  # pyopencl raises for a platform without devices
+    if is_pocl(platform):
+        for device in devices:
+            name_unknown_cpu(device)
+    return devices
 
 
 def intel_library() -> Path | None:

@@ -38,13 +38,11 @@ def lacks_program(payload: bytes) -> bool:
     return _BITCODE not in payload
 
 
-def vectors_used(device_version: str, of_cpu: str) -> str:
+def vectors_used(compiled_for: str, of_cpu: str) -> str:
     """The widest vector instructions that PoCL compiles to, where the CPU has `of_cpu`.
 
-    `device_version` is like "OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-znver3". An LLVM that is older than the CPU
-    takes it for an earlier model.
+    `compiled_for` is LLVM's name of a CPU, like "znver3". An LLVM that is older than the CPU takes it for an earlier model.
     """
-    compiled_for = device_version.rpartition("-gnu-")[2]
     return "avx2" if of_cpu == "avx512f" and compiled_for in _WITHOUT_AVX512 else of_cpu
 
 

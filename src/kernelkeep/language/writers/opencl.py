@@ -167,9 +167,9 @@ class OpenCLWriter(OpenCLVectors):
     def float_to_integer(self, text: str, source: Scalar, target: Scalar) -> Text:
         kind, result = self.type_name(F4 if source is F2 else source), self.type_name(target)
         call = f"convert_{result}_sat_rtz"
-        if target not in (I4, I8, U8):
+        if target not in (I4, U4, I8, U8):
             return f"{call}({text})", PRIMARY
-        # NaN becomes 0 by the standard, and the smallest integer with PoCL.
+        # NaN becomes 0 by the standard; with PoCL the smallest integer, and with AVX-512 the largest one without a sign.
         name = f"kk_{kind}_to_{result}"
         self.helper(name, f"static inline {result} {name}({kind} x) {{ return x == x ? {call}(x) : 0; }}")
         return f"{name}({text})", PRIMARY

@@ -27,12 +27,13 @@ class OpenCLVectors(PointerWriter):
         assert isinstance(operand.type, Vector)
         if operand.type.element is not F4:
             return f"convert_{target.title}({self.x(operand)})", PRIMARY
-        text = f"convert_{target.title}_sat_rtz(v)"
-        if target.element is not I4:
-            return f"{text[:-3]}({self.x(operand)})", PRIMARY
+        text = f"convert_{target.title}_sat_rtz"
+        if target.element not in (I4, U4):
+            return f"{text}({self.x(operand)})", PRIMARY
         name = f"kk_to_{target.title}"
         head = f"static inline {target.title} {name}({operand.type.title} v)"
-        self.helper(name, f"{head} {{ return {text} & (v == v); }}")  # a comparison of vectors gives masks
+        # A comparison of vectors gives masks.
+        self.helper(name, f"{head} {{ return {text}(v) & as_{target.title}(v == v); }}")
         return f"{name}({self.x(operand)})", PRIMARY
 
     def vector_operation(self, e: Binary | Unary) -> Text:

@@ -74,6 +74,16 @@ def test_floats_become_the_nearest_integer_of_the_type(run: Run) -> None:
         assert out[at::6].tolist() == np.array(expected, "i8").astype("u4").view("i4").tolist(), dtype
 
 
+def test_vectors_of_floats_become_the_nearest_integers(run: Run) -> None:
+    values = np.array([0.5, -0.5, 1e20, -1e20, np.nan, np.inf, -np.inf, 300], "f4")
+    body = """int i = kk_global_id(0) * 4; if (i < 8) { float4 v = kk_load4(f, i); int4 a = (int4)v; uint4 b = (uint4)v;
+              o[i] = a.x; o[i + 1] = a.y; o[i + 2] = a.z; o[i + 3] = a.w;
+              o[i + 8] = (int)b.x; o[i + 9] = (int)b.y; o[i + 10] = (int)b.z; o[i + 11] = (int)b.w; }"""
+    _, out = run(body, f=values, o=np.zeros(16, "i4"))
+    assert out[:8].tolist() == [0, 0, 2**31 - 1, -(2**31), 0, 2**31 - 1, -(2**31), 300]
+    assert out[8:].tolist() == [0, 0, -1, 0, 0, -1, 0, 300]
+
+
 def test_buffers_of_bytes_and_halfwords(run: Run) -> None:
     random = np.random.default_rng(1)
     x, w = random.integers(0, 256, 61).astype("u1"), random.integers(-3000, 3000, 61).astype("i2")
