@@ -147,6 +147,15 @@ class TestCUDA(GemmTypeTests):
         tuned = templates.tuned("warps", device.capabilities.shared_bytes)
         self.try_some(device, cache, tuned, {"m": 67, "n": 264, "k": 72})
 
+    @pytest.mark.parametrize("problem", [(131, 99, 517), (70, 66, 1030), (48, 132, 2052)], ids=str)
+    def test_variants_that_share_sums_in_clusters(
+        self, device: kk.Device, cache: kk.ProgramCache, problem: tuple[int, int, int]
+    ) -> None:
+        if not device.capabilities.clusters:
+            pytest.skip(f"{device.info.name} has no clusters")
+        tuned = GEMM.tuned("warps", device.capabilities.shared_bytes)
+        self.try_some(device, cache, tuned, dict(zip("mnk", problem, strict=True)))
+
     @staticmethod
     def try_some(device: kk.Device, cache: kk.ProgramCache, tuned: kk.Tuned, problem: dict[str, int]) -> None:
         definition = tuned.definition
@@ -161,9 +170,12 @@ class TestCUDA(GemmTypeTests):
             outcome = try_variant(cache, launch.source, launch.kernel, params, [trial], tuned.tolerance)
             assert not outcome.failure, f"{variant}: {outcome.failure}, {outcome.detail}"
 
-    def test_float32_keeps_its_precision_and_its_infinities(self, cache: kk.ProgramCache) -> None:
+    @pytest.mark.parametrize(("m", "n", "k"), [(520, 772, 1024), (190, 381, 3947)])
+    def test_float32_keeps_its_precision_and_its_infinities(
+        self, cache: kk.ProgramCache, m: int, n: int, k: int
+    ) -> None:
         rng = np.random.default_rng(0)
-        a, b = (rng.standard_normal(shape, dtype="f4") for shape in ((520, 1024), (1024, 772)))
+        a, b = (rng.standard_normal(shape, dtype="f4") for shape in ((m, k), (k, n)))
         check(gemm(cache, a, b), a.astype("f8") @ b.astype("f8"), 2e-6)
         a[1, 2], a[3, 4], b[5, 6] = np.inf, np.nan, -np.inf
         with np.errstate(all="ignore"):

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import kernelkeep as kk
 from kernelkeep.kernels import conv2d, gemm
 from kernelkeep.kernels.conv2d.operation import CONV2D
+from kernelkeep.kernels.gemm.elements import float32_kinds
 from kernelkeep.kernels.gemm.operation import GEMM
 from kernelkeep.kernels.templates import template_kind
 from kernelkeep.testing import open_or_skip
@@ -382,7 +383,7 @@ class KernelTests:
         count = 12 if device.info.is_gpu else 8
         a, b = numbers(1, 70, 52), numbers(2, 52, 90)
         problem = {"m": 70, "n": 90, "k": 52}
-        for kind in dict.fromkeys((*GEMM.kinds_on(device), "sliced")):
+        for kind in dict.fromkeys((*GEMM.kinds_on(device), "sliced", *float32_kinds(device, problem))):
             tried = count if kind == template_kind(device) else 4
             for _ in self.pinned(cache, GEMM.tuned(kind, device.capabilities.shared_bytes), problem, tried):
                 check_gemm(gemm(cache, a, b), a, b)
@@ -401,7 +402,10 @@ class KernelTests:
         for variant in random.Random(0).sample(variants, min(count, len(variants))):
             launches, tried = tuned.definition.trials(device, variant, cases)
             assert len(tried) == 2
-            runs = [TrialLaunch(launch.grid, launch.group, case) for launch, case in zip(launches, tried, strict=True)]
+            runs = [
+                TrialLaunch(launch.grid, launch.group, case, launch.shared_bytes)
+                for launch, case in zip(launches, tried, strict=True)
+            ]
             params, kernel = tuned.definition.template.params(device.language), launches[0].kernel
             outcome = try_variant(cache, launches[0].source, kernel, params, runs, tuned.definition.tolerance)
             assert not outcome.failure, f"{variant}: {outcome}"
@@ -434,7 +438,8 @@ class KernelTests:
                     else:
                         check_conv2d(conv2d(cache, x, w, **options), x, w)
 
-                for kind in dict.fromkeys((*templates.kinds_on(device), "plain")):
+                more = float32_kinds(device, problem) if templates is GEMM else ()
+                for kind in dict.fromkeys((*templates.kinds_on(device), *more, "plain")):
                     compute()
                     tuned = templates.tuned(kind, device.capabilities.shared_bytes)
                     values = tuned.definition.template.values(problem)

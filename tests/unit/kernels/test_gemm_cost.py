@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from kernelkeep.devices.base import Capabilities
-from kernelkeep.kernels.gemm import sliced, tiled
-from kernelkeep.kernels.gemm.cost import MODELLED, GemmModel, suits
+from kernelkeep.kernels.gemm import single_warps, sliced, tiled
+from kernelkeep.kernels.gemm.cost import MODELLED, GemmModel, TensorModel, suits
+from kernelkeep.kernels.gemm.tensor_single import template
 
-TEMPLATES: dict[str, Any] = {"tiled": tiled, "sliced": sliced}
+TEMPLATES: dict[str, Any] = {"tiled": tiled, "sliced": sliced, "warps": single_warps}
+PORTABLE = ("tiled", "sliced")  # what every GPU can run
 
 
 def gpu(processors: int = 132, shared_bytes: int = 227 << 10, items: int = 1024) -> Any:
@@ -19,10 +21,10 @@ def gpu(processors: int = 132, shared_bytes: int = 227 << 10, items: int = 1024)
     return SimpleNamespace(capabilities=limits, count_processors=lambda: processors)
 
 
-def best(m: int, n: int, k: int, device: Any = None) -> tuple[str, dict[str, int]]:
+def best(m: int, n: int, k: int, device: Any = None, kinds: tuple[str, ...] = PORTABLE) -> tuple[str, dict[str, int]]:
     """The kind and the variant with the shortest expected time."""
     found = []
-    for kind in MODELLED:
+    for kind in kinds:
         model, problem = GemmModel(kind), {"m": m, "n": n, "k": k}
         variant = model.best(device or gpu(), problem)
         if variant is not None:
@@ -48,6 +50,16 @@ def test_vectors_and_large_matrices_have_the_template_that_suits_them() -> None:
         assert kind == "tiled" and variant["BLOCK_M"] * variant["BLOCK_N"] >= 32 * 64
 
 
+def test_groups_share_long_sums_where_c_has_few_tiles_and_they_can() -> None:
+    for m, n, k in ((190, 381, 3947), (256, 256, 4096), (4096, 16, 4096), (856, 50, 2687)):
+        kind, variant = best(m, n, k, kinds=MODELLED)
+        assert kind == "warps" and variant["SLICES"] > 1, (m, n, k)
+        groups = single_warps.grid({"m": m, "n": n, "k": k, **variant})
+        assert groups >= 66, "half of the processors have nothing to do"
+    for m, n, k in ((1, 4096, 4096), (10, 22, 2421), (100, 100, 100), (1031, 1209, 21)):
+        assert best(m, n, k, kinds=MODELLED)[0] != "warps", (m, n, k)
+
+
 def test_every_shape_has_a_variant_also_on_small_devices() -> None:
     small = gpu(processors=8, shared_bytes=16 << 10, items=256)
     for m in (1, 2, 5, 33, 1000, 100_000):
@@ -68,6 +80,21 @@ def test_more_work_takes_longer_and_more_processors_less() -> None:
 
     assert expected(256) < expected(1024) < expected(4096)
     assert expected(4096, 20) > 3 * expected(4096)
+
+
+def test_large_products_on_tensor_cores_have_an_expected_time() -> None:
+    model, text = TensorModel(), template(split=1)
+
+    def expected(size: int, processors: int = 132) -> float:
+        problem = {"m": size, "n": size, "k": size}
+        found = model.milliseconds(gpu(processors), problem, text.default(problem))
+        assert found is not None
+        return found
+
+    assert 0 < expected(1024) < expected(2048) < expected(8192)
+    assert expected(4096, 66) > 1.5 * expected(4096)
+    for rows in text.VALUES["BLOCK_M"]:
+        assert model.milliseconds(gpu(), {"m": 64, "n": 64, "k": 64}, {**text.DEFAULT, "BLOCK_M": rows})
 
 
 def test_a_variant_that_nobody_fitted_has_no_time() -> None:

@@ -11,11 +11,12 @@ import pytest
 
 import kernelkeep as kk
 from kernelkeep.devices.info import Capabilities
-from kernelkeep.kernels.gemm import tensor_half, tensor_single, tensor_warps
+from kernelkeep.kernels.gemm import single_warps, tensor_half, tensor_single, tensor_warps
+from kernelkeep.kernels.gemm.elements import float32_kinds
 from kernelkeep.kernels.gemm.tensor_tiles import half_kind, single_kind
 from kernelkeep.testing import skip_backend
 
-HOPPER = Capabilities(tile_products=True, warp_products=True, shared_bytes=232448)
+HOPPER = Capabilities(tile_products=True, warp_products=True, clusters=True, shared_bytes=232448)
 AMPERE = Capabilities(warp_products=True, shared_bytes=101376)
 TEXTS: dict[str, Any] = {
     "half": tensor_half,
@@ -75,10 +76,29 @@ def test_large_products_of_floats_use_them(sizes: tuple[int, int, int], single: 
     assert single_kind(on(AMPERE), problem(*sizes), tf32=True) is None
 
 
+def test_other_products_of_floats_may_share_sums_in_clusters() -> None:
+    odd = problem(190, 381, 3947)
+    assert float32_kinds(on(HOPPER), problem(2048, 2048, 2048)) == ("tensor",)
+    assert "warps" in float32_kinds(on(HOPPER), odd)
+    for other in (AMPERE, Capabilities(warp_products=True, clusters=True)):
+        assert float32_kinds(on(other), odd) == ()  # the device's own
+    assert float32_kinds(on(HOPPER), None) == ()
+
+
 def test_beside_a_kernel_that_stays_no_group_needs_a_whole_multiprocessor() -> None:
-    large = problem(2048, 2048, 2048)
-    assert half_kind(on(HOPPER, runs_resident=True), large) == "warps"
-    assert single_kind(on(HOPPER, runs_resident=True), large, tf32=True) is None
+    large, beside = problem(2048, 2048, 2048), on(HOPPER, runs_resident=True)
+    assert half_kind(beside, large) == "warps"
+    assert single_kind(beside, large, tf32=True) is None
+    assert float32_kinds(beside, large) == float32_kinds(beside, problem(190, 381, 3947)) == ()
+
+
+def test_shared_memory_holds_the_sums_of_a_tile_and_clusters_cover_c() -> None:
+    for variant in variants(single_warps):
+        rows, columns = variant["BLOCK_M"], variant["BLOCK_N"]
+        assert 4 * rows * (columns + 8) <= single_warps.dynamic_shared_bytes(variant) <= 113 * 1024
+        assert rows % variant["SLICES"] == 0 and single_warps.group(variant) <= 256
+        groups = single_warps.grid({**problem(190, 381, 3947), **variant})
+        assert groups == -(-190 // rows) * -(-381 // columns) * variant["SLICES"]
 
 
 @pytest.mark.parametrize("name", ["half", "single", "tf32"])
@@ -123,7 +143,7 @@ def test_groups_share_a_tile_where_there_are_few_and_sums_are_long(
     assert text.grid({**problem(*sizes), **chosen}) == tiles * slices
 
 
-@pytest.mark.parametrize("name", ["half", "warps", "single"])  # tf32 is a part of single
+@pytest.mark.parametrize("name", ["half", "warps", "single", "single in clusters"])  # tf32 is a part of single
 def test_the_texts_compile(name: str) -> None:
     from kernelkeep.devices.cuda import compiler, toolkit
 
@@ -131,7 +151,7 @@ def test_the_texts_compile(name: str) -> None:
         toolkit.compiler_version()
     except kk.DeviceError as error:
         skip_backend("cuda", str(error))
-    text = TEXTS[name]
+    text = single_warps if name == "single in clusters" else TEXTS[name]
     smallest = min(variants(text), key=text.dynamic_shared_bytes)
-    defines = {"BFLOAT": 1, **text.BODY.defines, **smallest}
+    defines = {"BFLOAT": 1, **text.BODY.defines, **smallest, **text.constants(problem(190, 381, 3947))}
     assert compiler.compile_for(replace(text.BODY, defines=defines), "sm_80" if name == "warps" else "sm_90")

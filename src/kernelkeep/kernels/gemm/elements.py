@@ -20,7 +20,7 @@ from ...programs.portable import Buffer
 from ..templates import KernelTemplates
 from .params import PARAMS
 from .reference import reference, work
-from .tensor_tiles import half_kind, single_kind
+from .tensor_tiles import half_kind, single_kind, splits_in_clusters
 
 if TYPE_CHECKING:
     from ...devices.base import Device
@@ -151,7 +151,7 @@ def float32_template(kind: str) -> Any:
         from .tensor_single import template
 
         return template(split=1)
-    return importlib.import_module(f".{kind}", __package__)
+    return importlib.import_module(".single_warps" if kind == "warps" else f".{kind}", __package__)
 
 
 def _tf32_template(kind: str) -> Any:
@@ -163,7 +163,9 @@ def _tf32_template(kind: str) -> Any:
 def float32_kinds(device: Device, problem: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Tensor cores, where they serve the problem; else nothing, which means the device's own kinds."""
     kind = single_kind(device, problem, tf32=False)
-    return () if kind is None else (kind,)
+    if kind is not None:
+        return (kind,)
+    return ("tiled", "sliced", "warps") if problem is not None and splits_in_clusters(device) else ()
 
 
 def _tf32_kinds(device: Device, problem: Mapping[str, Any] | None) -> tuple[str, ...]:

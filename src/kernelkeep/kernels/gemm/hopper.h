@@ -27,25 +27,6 @@ __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) 
       : "memory");
 }
 
-// --- groups of a cluster, which see each other's shared memory
-
-// All threads of all groups; what they wrote to shared memory before can be read after it.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-
-__device__ __forceinline__ float read_from_cluster(unsigned address, unsigned rank) {
-  float value;
-  asm volatile(
-      "{\n.reg .b32 there;\n"
-      "mapa.shared::cluster.u32 there, %1, %2;\n"
-      "ld.shared::cluster.f32 %0, [there];\n}"
-      : "=f"(value)
-      : "r"(address), "r"(rank)
-      : "memory");
-  return value;
-}
-
 // --- tile copies from a matrix with rows of `pitch` bytes; what lies outside the matrix is zero in shared memory
 
 // A group makes its own descriptors, so that a launch needs nothing but pointers and sizes. They must lie in global memory; as

@@ -12,7 +12,7 @@ from ..operands import device_of, like_input, output_array, to_device
 from ..plan import Plan, bound_operand
 from ..ready import ReadyCall, keep_ready
 from ..templates import KernelTemplates
-from .cost import MODELLED, GemmModel
+from .cost import MODELLED, GemmModel, TensorModel
 from .elements import Element, element_of, float32_kinds, float32_template, from_words, words_of
 from .reference import reference, work
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-5
 
 
-def _model(kind: str) -> GemmModel | None:
+def _model(kind: str) -> GemmModel | TensorModel | None:
+    if kind == "tensor":
+        return TensorModel()
     return GemmModel(kind) if kind in MODELLED else None
 
 

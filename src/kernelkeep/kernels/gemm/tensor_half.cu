@@ -15,6 +15,7 @@
 #define TENSOR_ELEMENT "6"
 #endif
 #include "half_results.h"
+#include "clusters.h"
 #include "hopper.h"
 #include "tile_order.h"
 

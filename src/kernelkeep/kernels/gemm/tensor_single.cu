@@ -12,6 +12,7 @@
 // Where C has few tiles, SLICES groups share one, a cluster: each adds up a part along k, then each adds up the sums of all for its
 // part of the tile. There the grid has a cluster for every tile.
 #define TENSOR_ELEMENT "7"
+#include "clusters.h"
 #include "hopper.h"
 #include "tile_order.h"
 

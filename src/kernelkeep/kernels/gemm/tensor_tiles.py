@@ -1,6 +1,7 @@
-"""What the templates for Hopper's tensor cores share: when they apply, and how many groups compute the tiles.
+"""What the templates for tensor cores share: when they apply, and on Hopper how many groups compute the tiles.
 
-Their groups take all registers of a multiprocessor. Beside a kernel that stays they might never begin, so there others are used.
+Hopper's groups take all registers of a multiprocessor, and the groups of a cluster begin together. Beside a kernel that stays
+they might never begin, so there others are used.
 """
 
 from __future__ import annotations
@@ -41,6 +42,14 @@ def single_kind(device: Device, problem: Mapping[str, Any] | None, *, tf32: bool
     tiles = -(-problem["m"] // 64) * -(-problem["n"] // 128)
     is_wide = problem["m"] >= _FEWEST_ROWS and problem["n"] >= _FEWEST_COLUMNS and tiles >= _FEWEST_TILES
     return "tensor" if is_wide and _work(problem) >= (_FEWEST_TF32 if tf32 else _FEWEST_SINGLES) else None
+
+
+def splits_in_clusters(device: Device) -> bool:
+    """Whether groups may share the sums of float32 along k."""
+    can = device.capabilities
+    # Hopper's tensor cores are so much faster than its float32 arithmetic that three products for one pay. Those of later GPUs
+    # with clusters may not be.
+    return can.clusters and can.tile_products and not device.runs_resident
 
 
 def _rows_fit(problem: Mapping[str, Any], itemsize: int) -> bool:
