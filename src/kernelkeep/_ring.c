@@ -10,6 +10,7 @@
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -31,6 +32,7 @@
 #define COPY_WORDS 14  /* it has that many, each a tag and 4 bytes */
 #define HELD_NS 5000          /* `result` spins that long before it lets go of the interpreter's lock */
 #define STRAGGLER_NS 1000000  /* `value` waits that long for the words of a result that is on its way */
+#define YIELDS 20             /* for so many times as long as it spins, a thread that waits gives way to others between looks */
 #define LEAST_SLEEP_NS 20000
 #define MOST_SLEEP_NS 1000000
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -303,6 +305,10 @@ wait_done(const Lane *lane, uint64_t count, int64_t spin_ns, int64_t timeout_ns)
         }
         if (waited - since < spin_ns) {
             spin_pause();
+            continue;
+        }
+        if ((waited - since) / YIELDS < spin_ns) { /* a sleep of microseconds takes a tenth of a millisecond */
+            sched_yield();
             continue;
         }
         spin_ns = 0;

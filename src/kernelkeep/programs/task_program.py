@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .includes import Header
 
 # Raised by 1 when the text around the tasks changes.
-GRID_VERSION = 10
+GRID_VERSION = 11
 
 KERNEL = "resident"
 
@@ -67,7 +67,7 @@ class TaskProgram(msgspec.Struct, frozen=True):
         # then wait for a kernel that does not end.
         names = ("ring", "grid", "traces", *(f"a{i}" for i in range(len(self.arrays))))
         words = tuple(Parameter(name, "scalar", "u8", "r", DTYPES["u8"]) for name in names)
-        return KernelSignature(KERNEL, words, (self.constants["THREADS"] + 96, 1, 1))
+        return KernelSignature(KERNEL, words, (self.constants["THREADS"] + 64, 1, 1))
 
 
 class TaskProgramSource(Source):

@@ -18,11 +18,11 @@ from .protocol import argument_offsets
 from .task import WIDE, PreparedTask, Task
 
 _DEFAULT_THREADS = 128
-_LEAST_THREADS = 64
+_LEAST_THREADS = 32
 _LEAST_SLOT, _MOST_SLOT = 16, 512
 _MOST_ENTRIES = 1 << 20
 _GRAPH_BYTES = 16  # of the record that asks for a graph
-_EXTRA_THREADS = 96  # the block's reader, writer and teller
+_EXTRA_THREADS = 64  # the block's reader and writer
 
 
 def array_dtype(name: str, array: Array) -> str:

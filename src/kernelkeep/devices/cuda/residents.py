@@ -13,7 +13,7 @@ with the grids out of the way: each exits at the boundary of a task, the call is
 | a first launch: of a kernel with more local memory    | taken to block         | the memory is reserved before, see below  |
 | cuCtxSetLimit                                         | taken to block         | out of the way                            |
 | cuKernelSetAttribute (more shared memory)             | taken to block         | out of the way                            |
-| cuGraphInstantiate, cuGraphUpload                     | taken to block         | out of the way                            |
+| cuGraphInstantiate, cuGraphUpload                     | taken to block         | out of the way; not made: `launch_graph`  |
 | cuMemFree                                             | blocks                 | postponed                                 |
 | cuLibraryUnload (as cuModuleUnload)                   | blocks                 | postponed                                 |
 | cuMemFreeHost, cuMemHostUnregister                    | taken to block         | postponed                                 |
@@ -22,6 +22,7 @@ with the grids out of the way: each exits at the boundary of a task, the call is
 | cuDevicePrimaryCtxRelease                             | taken to block         | postponed                                 |
 | cuCtxSynchronize                                      | blocks                 | never called                              |
 | cuMemAlloc, cuMemHostAlloc                            | do not block           | made at once; out of memory: see below    |
+| cuMemHostRegister                                     | taken to block         | not made: the array is copied             |
 | cuMemAlloc of more than is free                       | blocks                 | out of the way                            |
 | launches of loaded kernels, cuGraphLaunch             | do not block           | made at once                              |
 | copies, cuMemsetD8Async                               | do not block           | made at once                              |

@@ -1,9 +1,8 @@
 // A grid that stays: every block takes tasks from a ring of its own in host memory, and tells the host what it has done.
 //
-// A block has KK_THREADS workers, which run tasks, and three more warps. The reader looks whether the host has submitted
+// A block has KK_THREADS workers, which run tasks, and two more warps. The reader looks whether the host has submitted
 // something and fetches it into shared memory; the writer tells the host what is done, and that the block lives. So both go on
-// while a task runs. The teller meets the workers at the end of each task and publishes to the writer what they did, which takes as
-// long as a small task: meanwhile they run the next. `resident/protocol.py` describes the ring; what blocks share is in `kk_Grid`.
+// while a task runs. `resident/protocol.py` describes the ring; what blocks share is in `kk_Grid`.
 //
 // Each hand-over from one warp to another takes time. So where the host sends one task and waits for it, the first warp of the
 // workers does all three things: it looks for the task, and tells the host that it is done. `kk_Block.looks` says who looks.
@@ -20,8 +19,8 @@ typedef unsigned long long kk_u64;
 #define KK_ALL 0xffffffffu
 #define KK_NONE 0xffffffffu
 #define KK_WORKERS_BARRIER 1
-#define KK_TASK_BARRIER 2
-#define KK_ALL_THREADS (KK_THREADS + 96)
+#define KK_ALL_THREADS (KK_THREADS + 64)
+#define KK_PUBLISHER (KK_THREADS - 32)  // the worker that says how far they are: of the last warp, since small tasks use the first
 #define KK_COMMAND_EXIT 1
 #define KK_BEAT_NANOSECONDS 1000000
 #define KK_RESULTS_AT (KK_LINE * (1ull + 2 * gridDim.x))
@@ -141,16 +140,15 @@ static __device__ inline kk_u64 kk_trace_time() {
 #endif
 }
 // As `__syncthreads`, for the workers. The barrier is for whole warps, and counts one that is there in part as if all of it were: a
-// task that some threads leave early brings such. The intrinsic that allows for parts is a third slower.
+// task that some threads leave early brings such. The intrinsic that allows for parts is a third slower. One warp needs no barrier.
 static __device__ inline void kk_workers_meet() {
     __syncwarp();
-    asm volatile("bar.sync %0, %1;" ::"n"(KK_WORKERS_BARRIER), "n"(KK_THREADS) : "memory");
+    if (KK_THREADS > 32) asm volatile("bar.sync %0, %1;" ::"n"(KK_WORKERS_BARRIER), "n"(KK_THREADS) : "memory");
 }
-
-// The end of a task: the workers and the teller meet. As `bar.red` would, but its result takes as long as a small task.
-static __device__ inline void kk_task_ends() {
-    __syncwarp();
-    asm volatile("bar.sync %0, %1;" ::"n"(KK_TASK_BARRIER), "n"(KK_THREADS + 32) : "memory");
+static __device__ inline kk_u32 kk_cycles() {
+    kk_u32 v;
+    asm volatile("mov.u32 %0, %clock;" : "=r"(v));
+    return v;
 }
 
 // --- what blocks share, in device memory; the host sets it to 0 before each start
@@ -213,7 +211,7 @@ struct kk_Chain {
     // the records follow
 };
 static_assert(sizeof(kk_Graph) == 512 && sizeof(kk_Chain) == 32, "resident/graph_layout.py writes them so");
-#define KK_CHUNK (KK_SLOT > 256 ? 2 : KK_SLOT > 64 ? 4 : 8)  // records of a chain that are fetched at once
+#define KK_CHUNK (KK_SLOT > 256 ? 2 : KK_SLOT > 64 ? 4 : 512 / KK_SLOT)  // records of a chain that are fetched at once
 
 // --- what a block shares
 
@@ -233,7 +231,7 @@ struct kk_Block {
     __align__(16) unsigned char call[KK_SLOT];  // the record of another block's call
     kk_u64 results[KK_HELD];
     volatile kk_u64 ready;  // tasks fetched ever: the reader's
-    volatile kk_u64 done;  // tasks run ever: the teller's
+    volatile kk_u64 done;  // tasks run ever: the workers'
     volatile kk_u64 told;  // tasks told to the host: the writer's
     volatile kk_u32 wide_calls;  // seen by the reader
     volatile kk_u32 busy;  // with what others asked for: the workers'
@@ -241,21 +239,28 @@ struct kk_Block {
     __align__(8) volatile unsigned char offered[KK_RUNS];  // graphs that want help: the reader's
     volatile kk_u64 in_node;  // number of the graph << 32 | number of the node + 1, while one runs: the workers'
     volatile kk_u32 leave;  // the host wants the grid to end: the reader's
-    volatile kk_u32 attention;  // whether to look for something else than the next task: the reader's
-    volatile kk_u32 stopped;  // behind which task the workers do so: theirs
-    // The teller reads both at once. Which meeting with it is the last, once it is known; tasks that the workers told to the host
-    // themselves, ever: the workers'.
-    __align__(8) volatile kk_u32 last;
-    volatile kk_u32 alone;
-    volatile kk_u32 ended;  // nor published: the teller's
+    volatile kk_u32 called;  // whether another block wants something: the reader's
+    volatile kk_u32 attention;  // that, or the host does
+    volatile kk_u32 stopped;  // behind which task or node the workers see to it: theirs
+    volatile kk_u32 ended;  // and published all: the workers'
     kk_u32 looks;  // who reads the ring: KK_READER …
     // the first worker's, for the others
     int todo, turn;  // `turn` is read while the first worker may be in a wide task already, which changes `todo`
-    kk_u32 count, called[2], goes_on, run, next;
+    kk_u32 count, goes_on, run, next;
     volatile kk_u32 seen_wide;
     kk_u64 graph;
+    unsigned char* traces;  // of this block
+    kk_u64 traced;  // entries ever
 };
 __shared__ kk_Block kk_block;  // not behind a reference: a function that is called would not know in which memory it is
+
+// How long the first look behind a task waits for the next one, and since when, in cycles: `look`.
+struct kk_Rest {
+    kk_u32 cycles, since;
+};
+#define KK_REST_LESS 1u
+#define KK_REST_MORE 200u
+#define KK_REST_MOST 3000u  // a look over the bus
 
 #define KK_TODO_TASKS 0
 #define KK_TODO_WIDE 1
@@ -293,39 +298,102 @@ static __device__ inline void kk_keep_copy(kk_u32 lane, kk_u64 seen, kk_u64 read
     if (kk_in_copy(lane)) ((kk_u32*)(kk_block.records + ready % KK_HELD * KK_SLOT))[lane - 2] = (kk_u32)seen;
 }
 
+// Remember when something ran. The first worker.
+static __device__ inline void kk_trace(kk_u64 begun, kk_u32 task, kk_u32 what, kk_u64 number) {
+#if KK_TIMELINE
+    if (threadIdx.x == 0) {
+        ulonglong4* entry = (ulonglong4*)(kk_block.traces + KK_LINE) + kk_block.traced % KK_TIMELINE;
+        *entry = make_ulonglong4(begun, kk_trace_time(), (kk_u64)what << 32 | task, number);
+        *(volatile kk_u64*)kk_block.traces = ++kk_block.traced;
+    }
+#endif
+}
 
 // (tasks)
+
+// --- tasks one after the other
+
+// As what tasks are run.
+#define KK_AS_ONE 0u  // the caller says so when it is done
+#define KK_AS_TASKS 1u  // of the ring
+#define KK_AS_NODES KK_IN_GRAPH  // of a graph
+#define KK_STOPPED 0x80000000u
+// A small record is read while the task before it runs, and is then in registers.
+#define KK_AHEAD (KK_SLOT <= 32)
+struct kk_Record {
+    uint4 pieces[KK_AHEAD ? KK_SLOT / 16 : 1];
+};
+
+// Say how far the workers are, in `done` or `in_node`. The publisher, after they have met.
+static __device__ inline void kk_publish(volatile kk_u64* word, kk_u64 number) {
+    if (threadIdx.x == KK_PUBLISHER) {
+        kk_release_block(word, number);
+        kk_toll(&kk_block.done_bell);
+    }
+}
+
+// Run tasks whose records lie in `kk_block` from `at` on, one or more. All workers. Ends before one that is not for this block alone,
+// and behind one after which a worker has seen that somebody wants something: then KK_STOPPED is in the result, which is how many were
+// run. Not inlined, so that tasks are compiled once; and with few branches, since one takes as long as a small task does.
+static __device__ __noinline__ kk_u32 kk_run_records(kk_u32 at, kk_u32 count, kk_u32 as, kk_u64 number, kk_u64* results KK_ARRAYS_DECLARE) {
+    KK_ARRAYS_KNOWN
+    const unsigned char* record = (const unsigned char*)&kk_block + at;
+    volatile kk_u64* progress = as == KK_AS_TASKS ? &kk_block.done : &kk_block.in_node;
+    const kk_u32 watched = kk_place(as == KK_AS_TASKS ? &kk_block.attention : &kk_block.called), stopped = kk_place(&kk_block.stopped);
+    const kk_u32 mask = as == KK_AS_ONE ? ~KK_WIDE : ~0u;
+    if (threadIdx.x >= KK_THREADS) return 0;  // never so; but the compiler would read the thread's number again for each task
+    [[maybe_unused]] kk_Record ahead = *(const kk_Record*)record;
+    kk_u32 i = 0;
+    bool stops;
+    do {
+#if KK_AHEAD
+        const kk_Record here = ahead;
+        ahead = *(const kk_Record*)(i + 1 < count ? record + KK_SLOT : record);
+        const unsigned char* given = (const unsigned char*)&here;
+#else
+        const unsigned char* given = record;
+#endif
+        const kk_u32 task = *(const kk_u32*)given;
+        const kk_u64 begun = kk_trace_time();
+        if (!kk_run_task(task & mask, given, results + i KK_ARRAYS_PASS)) return i;
+        if (as == KK_AS_ONE) {
+            kk_workers_meet();
+            return 1;
+        }
+        number++;
+        i++;
+        record += KK_SLOT;
+        // Every worker looks at its own end, so that the last one, however long it took, has seen what is wanted. Who saw it
+        // says so before all meet. Nobody is past the next meeting before all have read it, and none says more then. `bar.red`
+        // would do that, but its result takes longer; in one warp it does not.
+        const bool wanted = kk_look_at(watched);
+        if (KK_THREADS > 32 && wanted) kk_block.stopped = (kk_u32)number;
+        kk_workers_meet();
+        stops = KK_THREADS > 32 ? kk_look_at(stopped) == (kk_u32)number : __any_sync(KK_ALL, wanted);
+        kk_publish(progress, number);
+        kk_trace(begun, task, as & KK_IN_GRAPH, as == KK_AS_NODES ? (kk_u32)number - 2u : number);
+    } while (!stops && i < count);
+    return stops ? i | KK_STOPPED : i;
+}
 
 struct kk_Resident {
     kk_Grid& grid;
     unsigned char* ring;
-    unsigned char* traces;
-    kk_u64 traced;  // entries ever
     KK_ARRAYS_STRUCT
 
-    // Remember when something ran. The first worker.
-    __device__ void trace(kk_u64 begun, kk_u32 task, kk_u32 what, kk_u64 number) {
-#if KK_TIMELINE
-        if (threadIdx.x == 0) {
-            unsigned char* mine = traces + (kk_u64)blockIdx.x * (KK_LINE + KK_TIMELINE * 32ull);
-            ulonglong4* entry = (ulonglong4*)(mine + KK_LINE) + traced % KK_TIMELINE;
-            *entry = make_ulonglong4(begun, kk_trace_time(), (kk_u64)what << 32 | task, number);
-            *(volatile kk_u64*)mine = ++traced;
-        }
-#endif
+    __device__ __forceinline__ kk_u32 run_records(const unsigned char* from, kk_u32 count, kk_u32 as, kk_u64 number, kk_u64* results) {
+        return kk_run_records((kk_u32)(from - (const unsigned char*)&kk_block), count, as, number, results KK_ARRAYS_PASS);
     }
-
-    __device__ __forceinline__ void run_task(const unsigned char* record, kk_u64* result) { kk_run_task(record, result KK_ARRAYS_PASS); }
 
     // --- wide tasks
 
     // Run this block's part of a call. All workers.
     __device__ __noinline__ void answer() {
-        if (threadIdx.x < KK_SLOT / 16) ((uint4*)kk_block.call)[threadIdx.x] = kk_fetch(&grid.wide_record[threadIdx.x]);
+        for (kk_u32 i = threadIdx.x; i < KK_SLOT / 16; i += KK_THREADS) ((uint4*)kk_block.call)[i] = kk_fetch(&grid.wide_record[i]);
         kk_workers_meet();
         const kk_u64 begun = kk_trace_time();
         run_wide_part(kk_block.call);
-        trace(begun, *(const kk_u32*)kk_block.call, KK_TRACED_WIDE | KK_PART, 0);
+        kk_trace(begun, *(const kk_u32*)kk_block.call, KK_TRACED_WIDE | KK_PART, 0);
         if (threadIdx.x == 0) {
             kk_fence_grid();
             atomicAdd(&grid.wide_parts.value, 1u);
@@ -338,8 +406,7 @@ struct kk_Resident {
             kk_blocks_x = gridDim.x;
         }
         kk_workers_meet();
-        run_task(record, &grid.wide_result);
-        kk_workers_meet();
+        run_records(record, 1, KK_AS_ONE, 0, &grid.wide_result);
         if (threadIdx.x == 0) {
             kk_block_x = 0;
             kk_blocks_x = 1;
@@ -384,7 +451,7 @@ struct kk_Resident {
     // Run a task with all blocks. All workers.
     __device__ __noinline__ void call_all(const unsigned char* record, kk_u64* result) {
         take(&grid.wide_lock.value);
-        if (threadIdx.x < KK_SLOT / 16) grid.wide_record[threadIdx.x] = ((const uint4*)record)[threadIdx.x];
+        for (kk_u32 i = threadIdx.x; i < KK_SLOT / 16; i += KK_THREADS) grid.wide_record[i] = ((const uint4*)record)[i];
         kk_workers_meet();
         if (threadIdx.x == 0) {
             kk_tell(&grid.wide_result, 0ull);
@@ -423,34 +490,36 @@ struct kk_Resident {
         const kk_u64 number = (kk_u64)graph->number << 32;
         kk_u64 successor = 0;
         if (threadIdx.x < kk_block.chain.successors) successor = kk_look(successors_of(graph) + kk_block.chain.first + threadIdx.x);
-        kk_u32 side = 0;
-        for (kk_u32 i = 0; i < length; i++) {
-            const kk_u32 at = i % KK_CHUNK;
-            if (at == 0 && length - i > KK_CHUNK)
-                fetch_records(side ^ 1, records + (i + KK_CHUNK) * (kk_u64)KK_SLOT, length - i - KK_CHUNK);
-            const unsigned char* record = kk_block.chunk[side] + at * KK_SLOT;
-            const kk_u32 task = *(const kk_u32*)record;
-            const bool wide = task & KK_WIDE;
-            if (threadIdx.x == 0) {
-                kk_block.in_node = number | (first + i + 1);
-                kk_block.next = 0;
+        if (threadIdx.x == 0) kk_block.next = 0;
+        if (threadIdx.x == KK_PUBLISHER) kk_block.in_node = number | (first + 1);
+        for (kk_u32 from = 0, side = 0; from < length; from += KK_CHUNK, side ^= 1) {
+            const kk_u32 left = length - from, count = left < KK_CHUNK ? left : KK_CHUNK;
+            if (left > KK_CHUNK) fetch_records(side ^ 1, records + (from + KK_CHUNK) * (kk_u64)KK_SLOT, left - KK_CHUNK);
+            for (kk_u32 i = 0; i < count;) {
+                const unsigned char* record = kk_block.chunk[side] + i * KK_SLOT;
+                const kk_u32 node = first + from + i;
+                const kk_u32 ran = run_records(record, count - i, KK_AS_NODES, number | (node + 1), results + node);
+                i += ran & ~KK_STOPPED;
+                if (ran & KK_STOPPED) {
+                    answer_if_called();
+                } else if (i < count) {
+                    run_wide_node(kk_block.chunk[side] + i * KK_SLOT, number, first + from + i, results);
+                    i++;
+                }
             }
-            const kk_u64 begun = kk_trace_time();
-            if (wide) {
-                call_all(record, results + first + i);
-            } else {
-                run_task(record, results + first + i);
-            }
-            if (at == KK_CHUNK - 1) {
+            if (left > KK_CHUNK) {
                 kk_wait_for_copies();
-                side ^= 1;
+                kk_workers_meet();
             }
-            if (threadIdx.x == 0) kk_block.called[i & 1] = may_be_called();
-            kk_workers_meet();
-            trace(begun, task, KK_IN_GRAPH | wide, first + i);
-            if (kk_block.called[i & 1]) answer_if_called();
         }
         return successor;
+    }
+
+    __device__ __noinline__ void run_wide_node(const unsigned char* record, kk_u64 number, kk_u32 node, kk_u64* results) {
+        const kk_u64 begun = kk_trace_time();
+        call_all(record, results + node);
+        kk_publish(&kk_block.in_node, number | (node + 2));
+        kk_trace(begun, *(const kk_u32*)record, KK_IN_GRAPH | KK_TRACED_WIDE, node);
     }
 
     __device__ static const kk_u64* successors_of(const kk_Graph* graph) {
@@ -667,10 +736,15 @@ struct kk_Resident {
 
     // Look for tasks as the reader does, which sleeps meanwhile. The first warp. KK_TODO_ONE: one was found. KK_TODO_TASKS: one
     // that needs the whole grid. -1: it is the reader's turn again, because there is more than one, or something else, or nothing.
-    __device__ int look(kk_u64 done) {
+    __device__ __forceinline__ int look(kk_u64 done, kk_Rest& rest) {
         const kk_u32 lane = threadIdx.x;
         const kk_u64* word = kk_word_of(lane, ring, grid);
         const kk_u32 calls = kk_block.seen_wide;  // changes only while the workers do something else
+        // A look takes over a microsecond, and where one comes just too early, the next task waits for another. So the first look waits
+        // until the host has had time to send it. How long that is, is learned: a little less each time that the first look finds a
+        // task, much more when it is the second. So one in two hundred comes too early.
+        while (kk_cycles() - rest.since < rest.cycles) {}
+        __syncwarp();
         for (kk_u32 idle = 0; idle < KK_SPINS; idle++) {
             const kk_u64 seen = lane <= KK_CALLS_LANE ? kk_acquire_system(word) : 0;
             bool other = lane == 1 && seen == KK_COMMAND_EXIT;
@@ -679,6 +753,8 @@ struct kk_Resident {
             if (__any_sync(KK_ALL, other)) break;
             if (__all_sync(KK_ALL, kk_fits(lane, seen, done))) {
                 kk_keep_copy(lane, seen, done);
+                if (idle == 0 && rest.cycles >= KK_REST_LESS) rest.cycles -= KK_REST_LESS;
+                if (idle == 1 && rest.cycles < KK_REST_MOST) rest.cycles += KK_REST_MORE;
                 const bool wide = __shfl_sync(KK_ALL, (kk_u32)seen, 2) & KK_WIDE;
                 if (lane == 0) kk_block.count = 1;
                 if (lane == 0 && wide) {
@@ -696,7 +772,7 @@ struct kk_Resident {
     }
 
     // Run the task that the first warp has found, and tell the host. All workers.
-    __device__ void run_one(kk_u64 done) {
+    __device__ __forceinline__ void run_one(kk_u64 done, kk_Rest& rest) {
         const kk_u32 at = (kk_u32)done % KK_HELD;
         const unsigned char* record = kk_block.records + at * KK_SLOT;
         const kk_u64 begun = kk_trace_time();
@@ -704,20 +780,20 @@ struct kk_Resident {
             kk_release_block(&kk_block.ready, done + 1);
             atomicExch(&kk_block.looks, KK_RUNNING);  // from now on the reader may go on
         }
-        run_task(record, &kk_block.results[at]);
-        kk_workers_meet();
-        trace(begun, *(const kk_u32*)record, 0, done + 1);
+        run_records(record, 1, KK_AS_ONE, done, &kk_block.results[at]);
+        kk_trace(begun, *(const kk_u32*)record, 0, done + 1);
         if (threadIdx.x == 0) {
+            kk_release_system((kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)), done + 1);
 #if KK_RESULTS
-            kk_write_result(ring, done, kk_block.results[at]);
+            kk_write_result(ring, done, kk_block.results[at]);  // not before: the release would wait until it is in the host's memory
             kk_block.results[at] = 0;
 #endif
-            kk_release_system((kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)), done + 1);
-            kk_block.alone = kk_block.alone + 1;
             kk_block.told = done + 1;
             kk_release_block(&kk_block.done, done + 1);
             atomicCAS(&kk_block.looks, KK_RUNNING, KK_WORKERS);
         }
+        __syncwarp();
+        rest.since = kk_cycles();
     }
 
     // What there is to do, or -1: nothing now. The first worker.
@@ -740,7 +816,7 @@ struct kk_Resident {
     }
 
     // Wait until there is something to do. The first warp.
-    __device__ int wait_for_work(kk_u64 done, bool& leaving, bool& asks, kk_u32& phase) {
+    __device__ __forceinline__ int wait_for_work(kk_u64 done, bool& leaving, bool& asks, kk_u32& phase, kk_Rest& rest) {
         int spins = 0;
         for (;;) {
             int todo = -1;
@@ -758,19 +834,18 @@ struct kk_Resident {
                 }
             }
             todo = __shfl_sync(KK_ALL, todo, 0);
-            if (todo == KK_TODO_LOOK) todo = look(done);
+            if (todo == KK_TODO_LOOK) todo = look(done, rest);
             if (todo >= 0) return todo;
         }
     }
 
-    __device__ __forceinline__ void work(kk_u64 done KK_ARRAYS_DECLARE) {
-        const kk_u32 attention = kk_place(&kk_block.attention), stopped = kk_place(&kk_block.stopped);
+    __device__ void work(kk_u64 done) {
         bool leaving = false, asks = false;
-        const kk_u64 first = done;
         kk_u32 phase = 0;  // of the bell
+        kk_Rest rest = {0, 0};
         for (;;) {
             if (threadIdx.x < 32) {
-                const int todo = wait_for_work(done, leaving, asks, phase);
+                const int todo = wait_for_work(done, leaving, asks, phase, rest);
                 if (threadIdx.x == 0) kk_block.turn = todo;
             }
             kk_workers_meet();
@@ -778,75 +853,60 @@ struct kk_Resident {
             const kk_u32 count = kk_block.count;
             asks = true;
             if (todo == KK_TODO_ONE) {
-                run_one(done);
+                run_one(done, rest);
                 done++;
                 continue;
             }
-            if (todo != KK_TODO_TASKS) kk_workers_meet();  // behind tasks there is one anyway
-            if (todo == KK_TODO_END) {
-                if (threadIdx.x == 0) kk_block.last = (kk_u32)(done - first) - kk_block.alone + 1u;
-                kk_task_ends();
-                return;
-            }
-            if (todo != KK_TODO_TASKS) {
-                if (threadIdx.x == 0) kk_block.busy = 1;
-                if (todo == KK_TODO_WIDE) answer();
-                if (todo == KK_TODO_JOIN) join(done);
-                if (threadIdx.x == 0) kk_block.busy = 0;
+            if (todo == KK_TODO_TASKS) {  // there are meetings behind each
+                done = run_tasks(done, count);
                 continue;
             }
-            kk_u32 task = *(const kk_u32*)(kk_block.records + (kk_u32)done % KK_HELD * KK_SLOT);
-            for (kk_u32 i = 0; i < count; i++) {
-                const kk_u32 at = (kk_u32)done % KK_HELD;
-                const unsigned char* record = kk_block.records + at * KK_SLOT;
-                // Which task is next is read while this one runs.
-                const kk_u32 next = *(const kk_u32*)(i + 1 < count ? kk_block.records + (at + 1) % KK_HELD * KK_SLOT : record);
-                const bool wide = task & KK_WIDE;
-                const kk_u64 begun = kk_trace_time();
-                if (!wide) {
-                    kk_run_task_here(task, record, &kk_block.results[at] KK_ARRAYS_PASS);
-                } else if (task == KK_GRAPH) {
-                    run_graph(record, done);
-                } else {
-                    call_all(record, &kk_block.results[at]);
-                }
-                done++;
-                // Every worker looks at its own end, so that the last one, however long it took, has seen what the host wants. Who
-                // saw it says so before all meet. Nobody is past the next meeting before all have read it, and none says more then.
-                if (kk_look_at(attention)) kk_block.stopped = (kk_u32)done;
-                kk_task_ends();
-                trace(begun, task, wide, done);
-                if (kk_look_at(stopped) == (kk_u32)done) break;
-                task = next;
-            }
+            kk_workers_meet();
+            if (todo == KK_TODO_END) break;
+            if (threadIdx.x == 0) kk_block.busy = 1;
+            if (todo == KK_TODO_WIDE) answer();
+            if (todo == KK_TODO_JOIN) join(done);
+            if (threadIdx.x == 0) kk_block.busy = 0;
         }
-    }
-};
-
-// --- the teller
-
-static __device__ void kk_publish(kk_u64 done) {
-    const bool tells = threadIdx.x % 32 == 0;
-    kk_u32 met = 0, alone = 0;
-    for (;;) {
-        kk_task_ends();
-        const kk_u64 both = *(const volatile kk_u64*)&kk_block.last;
-        if (++met == (kk_u32)both) break;
-        const kk_u32 now = (kk_u32)(both >> 32);
-        done += 1u + (now - alone);
-        alone = now;
-        if (tells) {
-            kk_release_block(&kk_block.done, done);
+        if (threadIdx.x == KK_PUBLISHER) {
+            kk_fence_block();
+            kk_block.ended = 1;
             kk_toll(&kk_block.done_bell);
         }
-        __syncwarp();
     }
-    if (tells) {
-        kk_fence_block();
-        kk_block.ended = 1;
-        kk_toll(&kk_block.done_bell);
+
+    // Run tasks that were fetched, until somebody wants something else: how many are run ever. All workers.
+    __device__ kk_u64 run_tasks(kk_u64 done, kk_u32 count) {
+        while (count) {
+            const kk_u32 at = (kk_u32)done % KK_HELD, straight = count < KK_HELD - at ? count : KK_HELD - at;
+            const kk_u32 ran = run_records(kk_block.records + at * KK_SLOT, straight, KK_AS_TASKS, done, &kk_block.results[at]);
+            const kk_u32 run = ran & ~KK_STOPPED;
+            done += run;
+            count -= run;
+            if (ran & KK_STOPPED) break;
+            if (run < straight) {
+                run_wide(done++);
+                break;
+            }
+        }
+        return done;
     }
-}
+
+    // Run a task that is not for this block alone. All workers.
+    __device__ __noinline__ void run_wide(kk_u64 done) {
+        const kk_u32 at = (kk_u32)done % KK_HELD;
+        const unsigned char* record = kk_block.records + at * KK_SLOT;
+        const kk_u32 task = *(const kk_u32*)record;
+        const kk_u64 begun = kk_trace_time();
+        if (task == KK_GRAPH) {
+            run_graph(record, done);
+        } else {
+            call_all(record, &kk_block.results[at]);
+        }
+        kk_publish(&kk_block.done, done + 1);
+        kk_trace(begun, task, KK_TRACED_WIDE, done + 1);
+    }
+};
 
 // --- the reader
 
@@ -906,7 +966,8 @@ static __device__ void kk_read(kk_Grid& grid, const unsigned char* ring, kk_u64 
                 kk_block.wide_calls = calls;
                 kk_toll(&kk_block.work_bell);
             }
-            const kk_u32 attention = kk_block.leave || (int)(calls - kk_block.seen_wide) > 0;
+            const kk_u32 called = (int)(calls - kk_block.seen_wide) > 0, attention = kk_block.leave || called;
+            if (called != kk_block.called) kk_block.called = called;
             if (attention != kk_block.attention) kk_block.attention = attention;
         } else if (lane >= 16 && lane < 16 + KK_RUNS) {
             kk_block.offered[lane - 16] = kk_wants_help(seen);
@@ -1027,7 +1088,10 @@ static __device__ void kk_write(unsigned char* ring, kk_u64 told) {
         told = __shfl_sync(KK_ALL, told, 0);
         if (done == told) break;
         __syncwarp();
+        if (lane == 0) kk_release_system(line, done);  // what the tasks wrote is visible before they count as done
 #if KK_RESULTS
+        // Not before: the release would wait until they are in the host's memory.
+        __syncwarp();
         for (kk_u64 i = told + lane; i < done; i += 32) {
             kk_write_result(ring, i, kk_block.results[i % KK_HELD]);
             kk_block.results[i % KK_HELD] = 0;
@@ -1035,10 +1099,7 @@ static __device__ void kk_write(unsigned char* ring, kk_u64 told) {
         __syncwarp();
 #endif
         told = done;
-        if (lane == 0) {
-            kk_release_system(line, done);  // what the tasks wrote is visible before they count as done
-            kk_block.told = told;
-        }
+        if (lane == 0) kk_release_block(&kk_block.told, told);
     }
     if (lane == 0) kk_tell_system(line + 4, 0);
 }
@@ -1049,7 +1110,7 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
     kk_Grid& grid = *(kk_Grid*)kk_grid;
     if (threadIdx.x == 0) {
         kk_block.ready = kk_block.done = kk_block.told = kk_look_system((const kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)));
-        kk_block.wide_calls = kk_block.seen_wide = kk_block.leave = kk_block.attention = kk_block.last = kk_block.ended = kk_block.count = 0;
+        kk_block.wide_calls = kk_block.seen_wide = kk_block.leave = kk_block.called = kk_block.attention = kk_block.ended = kk_block.count = 0;
         kk_block.stopped = (kk_u32)kk_block.done;
         kk_block.in_node = 0;
         kk_make_bell(&kk_block.work_bell);
@@ -1057,7 +1118,10 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
         for (int i = 0; i < KK_RUNS; i++) kk_block.offered[i] = 0;
         kk_block.busy = 0;
         kk_block.looks = KK_READER;
-        kk_block.alone = 0;
+#if KK_TIMELINE
+        kk_block.traces = (unsigned char*)kk_traces + (kk_u64)blockIdx.x * (KK_LINE + KK_TIMELINE * 32ull);
+        kk_block.traced = *(const kk_u64*)kk_block.traces;
+#endif
         kk_block_x = 0;
         kk_blocks_x = 1;
     }
@@ -1066,18 +1130,11 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
     const kk_u64 done = kk_block.done;
     __syncthreads();
     if (threadIdx.x < KK_THREADS) {
-        unsigned char* traces = (unsigned char*)kk_traces;
-        kk_u64 traced = 0;
-#if KK_TIMELINE
-        traced = *(const kk_u64*)(traces + (kk_u64)blockIdx.x * (KK_LINE + KK_TIMELINE * 32ull));
-#endif
-        kk_Resident resident = {grid, ring, traces, traced KK_ARRAYS_PASS};
-        resident.work(done KK_ARRAYS_PASS);
+        kk_Resident resident = {grid, ring KK_ARRAYS_PASS};
+        resident.work(done);
     } else if (threadIdx.x < KK_THREADS + 32) {
         kk_read(grid, ring, done);
-    } else if (threadIdx.x < KK_THREADS + 64) {
-        kk_write(ring, done);
     } else {
-        kk_publish(done);
+        kk_write(ring, done);
     }
 }

@@ -31,8 +31,10 @@ def resident_text(program: TaskProgram) -> str:
     fields = " ".join(f"{kind}* kk_a{i};" for i, kind in enumerate(kinds))
     passed = "".join(f", kk_a{i}" for i in range(len(kinds)))
     declared = "".join(f", {kind}* kk_a{i}" for i, kind in enumerate(kinds))
+    known = " ".join(f"__builtin_assume(__isGlobal(kk_a{i}));" for i in range(len(kinds)))
     lists = (
         f"#define KK_ARRAYS_STRUCT {fields}\n#define KK_ARRAYS_PASS {passed}\n#define KK_ARRAYS_DECLARE {declared}\n"
+        f"#define KK_ARRAYS_KNOWN {known}\n"
     )
     tasks = [_task(number, task) for number, task in enumerate(program.tasks)]
     return "\n".join([constants + lists, before, *tasks, _choice(program), after])
@@ -65,17 +67,16 @@ def _choice(program: TaskProgram) -> str:
                 given.append(f"*(const {_TYPES[dtype]}*)(kk_record + {at})")
         function = "kk_run" if task.portable is not None else task.signature.name
         cases.append(f"    case {number}: kk_task_{number}::{function}({', '.join(given)}); break;")
-    parameters = "const unsigned char* kk_record, kk_u64* kk_result KK_ARRAYS_DECLARE"
-    # Where most tasks are run they are part of the loop; elsewhere they are called: so they are compiled twice only.
+    parameters = "kk_u32 kk_number, const unsigned char* kk_record, kk_u64* kk_result KK_ARRAYS_DECLARE"
     return "\n".join(
         [
-            f"static __device__ __forceinline__ void kk_run_task_here(kk_u32 kk_number, {parameters}) {{",
-            "    switch (kk_number & ~KK_WIDE) {",
+            "// Whether there is a task of this number; then it was run.",
+            f"static __device__ __forceinline__ bool kk_run_task({parameters}) {{",
+            "    switch (kk_number) {",
             *cases,
+            "    default: return false;",
             "    }",
-            "}",
-            f"static __device__ __noinline__ void kk_run_task({parameters}) {{",
-            "    kk_run_task_here(*(const kk_u32*)kk_record, kk_record, kk_result KK_ARRAYS_PASS);",
+            "    return true;",
             "}",
             "",
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from ...cache.program_cache import ProgramCache
 from ...errors import ArgumentError
 from ...resident.resident import Resident
+from ...resident.task import Task
 from ..device_parts.common import together
 from .common import TIMEOUT, ResidentPart
 
@@ -85,6 +87,34 @@ class BatchTests(ResidentPart):
         assert tail.tolist() == [201] * self.producers
         for producer in range(self.producers):
             assert log[producer * 512 :][:201].tolist() == list(range(201))
+
+    @pytest.mark.parametrize("threads", [32, 64, 256])
+    def test_blocks_of_any_size_run_tasks_in_order(self, cache: ProgramCache, threads: int) -> None:
+        """Each task continues what all work-items of the one before did, by itself, among many, for all blocks and in a graph."""
+        step = "int i = kk_local_id(0), n = kk_group_size(0); int before = x[(i + 1) % n]; kk_barrier(); "
+        step += "x[i] = (3 * before + by) % 65521; if (i == n - 1) kk_result(x[i]);"
+        tasks = {
+            "step": Task(step, args={"by": "i4"}, result="i4"),
+            "all": Task("if (kk_local_id(0) == 0) kk_atomic_add(calls[0], 1);", whole_grid=True),
+        }
+        arrays = {"x": np.zeros(threads, "i4"), "calls": np.zeros(1, "i4")}
+        with self.opened(cache, tasks, arrays, threads=threads) as resident:
+            expected = [0]
+            for by in range(1, 40):
+                expected.append((3 * expected[-1] + by) % 65521)
+            assert resident.submit("step", 0).result(TIMEOUT) == expected[0]
+            assert resident.submit_many("step", np.arange(1, 20)).result(TIMEOUT).tolist() == expected[1:20]
+            resident.submit("all").result(TIMEOUT)
+            graph = resident.graph()
+            last: Any = ()
+            for by in range(20, 40):
+                last = graph.task("step", by, after=last)
+                if by == 30:
+                    last = graph.task("all", after=last)
+            graph.run().result(TIMEOUT)
+            assert graph.result(last) == expected[-1]
+            assert self.read(resident, "x").tolist() == [expected[-1]] * threads
+            assert self.read(resident, "calls")[0] == 2 * self.blocks
 
     def test_many_threads_submit_all_kinds_of_tasks(self, resident: Resident) -> None:
         """Every future completes once, with its own result, and nothing runs twice or not at all."""
