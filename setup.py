@@ -14,7 +14,7 @@ def is_set(name: str) -> bool:
     return os.environ.get(name, "0") not in ("", "0")
 
 
-MODULES = ["_native", "_ring", "_guard", "_copying", "_digest", "_caller", "_calls", "_enqueue"]
+MODULES = ["_native", "_ring", "_guard", "_copying", "_digest", "_caller", "_calls", "_enqueue", "_reading"]
 if not sysconfig.get_config_var("Py_GIL_DISABLED"):
     MODULES.append("_leases")  # relies on the interpreter's lock
 

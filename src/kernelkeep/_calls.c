@@ -5,6 +5,8 @@
  * `run` calls them from the given one on, until one returns anything but 0: then it returns which, and what. None if all went well.
  * Only one thread at a time may use a `BoundCalls`.
  *
+ *     poll(address, argument, again, seconds)     # call it until it returns anything but `again`, and return that
+ *
  * Every argument is an integer or a pointer and is passed as 64 bits, which is how the C calling conventions of 64-bit
  * Linux on x86 and ARM take them; elsewhere this file does not compile, and the calls are made one by one.
  */
@@ -12,6 +14,7 @@
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
 #error "only for 64-bit Linux on x86 and ARM"
@@ -110,6 +113,48 @@ set_call_argument(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_RETURN_NONE;
 }
 
+static double
+now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static PyObject *
+poll(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 4) {
+        PyErr_SetString(PyExc_TypeError, "poll takes the address of a function, its argument, what it returns to be called again, "
+                                         "and seconds");
+        return NULL;
+    }
+    const Function function = (Function)(uintptr_t)PyLong_AsUnsignedLongLong(args[0]);
+    const U argument = PyLong_AsUnsignedLongLong(args[1]);
+    const long again = PyLong_AsLong(args[2]);
+    const double seconds = PyFloat_AsDouble(args[3]);
+    int status;
+    if (PyErr_Occurred())
+        return NULL;
+    if (function == NULL) {
+        PyErr_SetString(PyExc_ValueError, "the address of a function must not be 0");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    const double deadline = now() + seconds;
+    do
+        status = function(argument, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    while (status == again && now() < deadline);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLong(status);
+}
+
+static PyMethodDef functions[] = {
+    {"poll", (PyCFunction)(void (*)(void))poll, METH_FASTCALL,
+     "Call a function until it returns something else, or so many seconds have passed: poll(address, argument, again, seconds)."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyMethodDef several_methods[] = {
     {"set_argument", (PyCFunction)(void (*)(void))set_call_argument, METH_FASTCALL,
      "Exchange one argument of one call: set_argument(call, argument, value)."},
@@ -132,6 +177,7 @@ static struct PyModuleDef module = {
     .m_name = "kernelkeep._calls",
     .m_doc = "Several C functions with all their arguments bound.",
     .m_size = -1,
+    .m_methods = functions,
 };
 
 PyMODINIT_FUNC

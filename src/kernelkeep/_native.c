@@ -6,6 +6,7 @@
  *
  *     class Launch(BoundCall):
  *         def call_failed(self, status): ...       # called when the function returns anything but 0
+ *         def called_often(self): ...              # called once after so many calls as `bind_function` was told
  *
  *     launch = Launch(); launch.bind_function(address, (function, 4, 1, 1, 256, 1, 1, 0, stream, 0, extra)); launch()
  *
@@ -19,6 +20,7 @@
 #include <Python.h>
 #include <structmember.h>
 #include <math.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -48,6 +50,9 @@ typedef struct {
     Function function; /* NULL: unbound */
     U arguments[MOST];
     Py_ssize_t calls; /* under way, in any thread */
+    unsigned long until_often; /* calls until `called_often` is called; 0: it is not */
+    int alone;                 /* one thread at a time may be in the function */
+    pthread_mutex_t lock;
     vectorcallfunc vectorcall;
 } BoundCall;
 
@@ -64,21 +69,29 @@ call(PyObject *self, PyObject *const *Py_UNUSED(args), size_t count, PyObject *n
      * arguments do not look at the rest. Who unbinds and then sees no call under way knows that none will come. */
     Function function;
     U a[MOST];
+    int alone, often;
     Py_BEGIN_CRITICAL_SECTION(self);
     COUNT(bound->calls, 1);
     function = bound->function;
     memcpy(a, bound->arguments, sizeof a);
+    alone = bound->alone;
+    often = bound->until_often > 0 && --bound->until_often == 0;
     Py_END_CRITICAL_SECTION();
     if (function != NULL) {
         Py_BEGIN_ALLOW_THREADS
+        if (alone)
+            pthread_mutex_lock(&bound->lock);
         status = function(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]);
+        if (alone)
+            pthread_mutex_unlock(&bound->lock);
         Py_END_ALLOW_THREADS
     }
-    if (status == 0) {
+    if (status == 0 && !often) {
         COUNT(bound->calls, -1);
         Py_RETURN_NONE;
     }
-    PyObject *result = PyObject_CallMethod(self, "call_failed", "i", status);
+    PyObject *result = status == 0 ? PyObject_CallMethod(self, "called_often", NULL)
+                                   : PyObject_CallMethod(self, "call_failed", "i", status);
     COUNT(bound->calls, -1);
     return result;
 }
@@ -87,8 +100,10 @@ static PyObject *
 new_bound_call(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
 {
     BoundCall *bound = (BoundCall *)type->tp_alloc(type, 0);
-    if (bound != NULL)
+    if (bound != NULL) {
         bound->vectorcall = call;
+        pthread_mutex_init(&bound->lock, NULL);
+    }
     if (type->tp_call == PyVectorcall_Call) /* not replaced; classes in Python inherit the flag from 3.12 on */
         type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
     return (PyObject *)bound;
@@ -99,10 +114,17 @@ bind_function(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     BoundCall *bound = (BoundCall *)self;
     U arguments[MOST] = {0};
-    if (count != 2 || !PyTuple_Check(args[1]) || PyTuple_GET_SIZE(args[1]) > MOST) {
-        PyErr_Format(PyExc_TypeError, "bind_function takes an address and a tuple of at most %d integers", MOST);
+    if (count < 2 || count > 4 || !PyTuple_Check(args[1]) || PyTuple_GET_SIZE(args[1]) > MOST) {
+        PyErr_Format(PyExc_TypeError,
+                     "bind_function takes an address, a tuple of at most %d integers, a number of calls and a flag", MOST);
         return NULL;
     }
+    const unsigned long often = count > 2 ? PyLong_AsUnsignedLong(args[2]) : 0;
+    if (often == (unsigned long)-1 && PyErr_Occurred())
+        return NULL;
+    const int alone = count > 3 ? PyObject_IsTrue(args[3]) : 0;
+    if (alone < 0)
+        return NULL;
     const uint64_t address = PyLong_AsUnsignedLongLong(args[0]);
     if (address == (uint64_t)-1 && PyErr_Occurred())
         return NULL;
@@ -114,13 +136,16 @@ bind_function(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_BEGIN_CRITICAL_SECTION(self);
     memcpy(bound->arguments, arguments, sizeof arguments);
     bound->function = (Function)(uintptr_t)address;
+    bound->until_often = often;
+    bound->alone = alone;
     Py_END_CRITICAL_SECTION();
     Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {
     {"bind_function", (PyCFunction)(void (*)(void))bind_function, METH_FASTCALL,
-     "Bind a function by its address, and its arguments; address 0 unbinds."},
+     "Bind a function by its address, and its arguments; address 0 unbinds. After so many calls, if a number is given,\n"
+     "`called_often` is called, once. With the flag, threads call the function one after the other."},
     {NULL, NULL, 0, NULL},
 };
 

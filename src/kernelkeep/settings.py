@@ -37,9 +37,9 @@ REMOTE_FLUSH_SECONDS = 30.0  # and for all of them, as long as they are written 
 # Resident grids. They are read when a grid is made, so a program may set them: `kernelkeep.settings.RESIDENT_SPINS = 20_000`.
 RESIDENT_SPINS = 500  # looks at the ring before a block with nothing to do looks less often
 RESIDENT_NAPS = 40  # of half a microsecond: how long it then waits between two looks, at most
-RESIDENT_HOST_SPIN_NS = (
-    50_000  # how long a thread that waits for a result looks without pause; then it sleeps, 20 µs to 1 ms
-)
+# How long a thread that waits for a result looks without pause. Then, for 20 times as long, it gives way to other threads between
+# looks; then it sleeps, 20 µs to 1 ms.
+RESIDENT_HOST_SPIN_NS = 50_000
 RESIDENT_SILENCE_SECONDS = 10.0  # without an acknowledged task, after which whoever waits is told what runs
 RESIDENT_END_SECONDS = 10.0  # for a grid that was told to end
 

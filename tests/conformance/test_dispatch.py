@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 import kernelkeep as kk
 from kernelkeep.testing import DispatchTests, open_or_skip
+from kernelkeep.testing.dispatch_parts.called_often import OFTEN, CalledOftenTests
 from kernelkeep.testing.dispatch_parts.prepared import PreparedTests
 from kernelkeep.testing.dispatch_parts.revoked import RevokedTests
 from kernelkeep.testing.dispatch_parts.updates import UpdateTests
@@ -45,9 +47,45 @@ class TestCUDA(DispatchTests):
         x, y = self.ones_and_zeros(device)
         assert isinstance(saxpy.prepare(1, (x, y, 1.0, 64)), native.BoundCall)
 
+    def test_what_is_called_often_launches_a_graph_until_it_is_updated(
+        self, device: kk.Device, saxpy: kk.Kernel
+    ) -> None:
+        pytest.importorskip("kernelkeep._native", reason="kernelkeep._native was not built: there are no such graphs")
+        x, y = self.ones_and_zeros(device)
+        prepared: Any = saxpy.prepare(1, (x, y, 1.0, 64))
+        seen = []
+        for turn in range(3 * OFTEN):
+            if turn == OFTEN:
+                prepared.update("a", 2.0)
+            seen.append(prepared.launches_graph)
+            prepared()
+        assert not any(seen[:16]) and all(seen[17:OFTEN]), "a graph once it was called often"
+        assert not any(seen[OFTEN : OFTEN + 16]) and seen[-1], "a kernel after the update, and then a graph again"
+        assert y.numpy()[0] == OFTEN + 2 * OFTEN * 2.0
+
+    def test_cooperative_launches_stay_kernels(self, device: kk.Device, saxpy: kk.Kernel) -> None:
+        pytest.importorskip("kernelkeep._native", reason="kernelkeep._native was not built: there are no such graphs")
+        x, y = self.ones_and_zeros(device)
+        prepared: Any = saxpy.prepare(1, (x, y, 1.0, 64), cooperative=True)
+        for _ in range(OFTEN):
+            prepared()
+        assert not prepared.launches_graph and y.numpy()[0] == OFTEN
+
+    def test_so_many_launches_have_a_graph_and_no_more(self, device: kk.Device, saxpy: kk.Kernel) -> None:
+        pytest.importorskip("kernelkeep._native", reason="kernelkeep._native was not built: there are no such graphs")
+        from kernelkeep.devices.cuda.launch_graph import MOST_GRAPHS
+
+        x, y = self.ones_and_zeros(device)
+        many: list[Any] = [saxpy.prepare(1, (x, y, 1.0, 64)) for _ in range(MOST_GRAPHS + 8)]
+        for prepared in many:
+            for _ in range(OFTEN):
+                prepared()
+        assert 0 < sum(prepared.launches_graph for prepared in many) <= MOST_GRAPHS
+        assert y.numpy()[0] == len(many) * OFTEN
+
 
 @pytest.mark.cuda
-class TestCUDAInPlainPython(RevokedTests, UpdateTests, PreparedTests):
+class TestCUDAInPlainPython(CalledOftenTests, RevokedTests, UpdateTests, PreparedTests):
     """The twin that is used where the module in C was not built."""
 
     backend = "cuda"

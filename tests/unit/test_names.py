@@ -26,7 +26,18 @@ FOREIGN = {"_exit", "_replace", "_fields", "_C", "_cuda_getCurrentRawStream", "_
            "_set_arg_buf", "_set_arg_multi", "_set_arg_buf_multi", "_condition"}  # fmt: skip
 
 
-MODULES_IN_C = ("_caller", "_calls", "_copying", "_digest", "_enqueue", "_guard", "_leases", "_native", "_ring")
+MODULES_IN_C = (
+    "_caller",
+    "_calls",
+    "_copying",
+    "_digest",
+    "_enqueue",
+    "_guard",
+    "_leases",
+    "_native",
+    "_reading",
+    "_ring",
+)
 
 
 def names_in(path: Path) -> Iterator[str]:
@@ -37,6 +48,8 @@ def names_in(path: Path) -> Iterator[str]:
 
 
 def literals_in(text: str, where: str) -> Iterator[str]:
+    if not any(name in text for name in NAMES):
+        return  # parsing takes longer
     tree = ast.parse(text)
     allowed = {
         id(inner)
@@ -49,10 +62,9 @@ def literals_in(text: str, where: str) -> Iterator[str]:
             yield f"{where}:{node.lineno} says {node.value!r}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_backend_or_language_is_named_outside_its_own_files(path: Path) -> None:
+def test_no_backend_or_language_is_named_outside_its_own_files() -> None:
     """What differs is a capability of the device, a property of its language, or an attribute of its test class."""
-    assert not list(names_in(path))
+    assert [found for path in MODULES for found in names_in(path)] == []
 
 
 def test_the_search_sees_names() -> None:

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import kernelkeep
 from kernelkeep.remote.keys import SHORTEST_SECRET_BYTES
 from kernelkeep.remote.signing import CLOCK_TOLERANCE_SECONDS, HEAD_BYTES, KINDS_OF_REFUSAL
@@ -63,6 +61,8 @@ def test_the_page_says_what_the_code_does() -> None:
 
 def uses_loaders(text: str) -> Iterator[str]:
     """Each import of a module that makes objects of bytes by running code, and each `eval` and `exec`."""
+    if not any(word in text for word in (*LOADERS, "eval", "exec", "allow_pickle")):
+        return  # parsing takes longer
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] in LOADERS)
@@ -74,10 +74,10 @@ def uses_loaders(text: str) -> Iterator[str]:
             yield "allow_pickle"
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_nothing_from_outside_is_unpickled_or_evaluated(path: Path) -> None:
-    if not str(path.relative_to(PACKAGE)).startswith(ALLOWED):
-        assert not list(uses_loaders(path.read_text(encoding="utf-8")))
+def test_nothing_from_outside_is_unpickled_or_evaluated() -> None:
+    others = [path for path in PACKAGE.rglob("*.py") if not str(path.relative_to(PACKAGE)).startswith(ALLOWED)]
+    assert len(others) > 500
+    assert [f"{path}: {name}" for path in others for name in uses_loaders(path.read_text(encoding="utf-8"))] == []
 
 
 def test_the_search_sees_loaders() -> None:

@@ -113,6 +113,10 @@ class TierChain:
             member.count_hit()
         return found
 
+    def count_hit(self) -> None:
+        """The caller found in the nearest tier, and verified, what an entry holds."""
+        self._members[0].count_hit()
+
     def load(
         self,
         digest: str,

@@ -153,11 +153,18 @@ class GpuFolder:
                 return None
             path = str(other)
             data, used = read_regular(path, self.trust)
-        now = time.time()
-        if not -REFRESH_SECONDS < now - used < REFRESH_SECONDS:
-            with contextlib.suppress(OSError):  # a read-only cache can be read all the same
-                os.utime(path, (now, now))
+        _note_use(path, used)
         return data
+
+    def use(self, digest: str, name: str) -> int | None:
+        """The size of the entry that was saved under a name, which counts as used; None where there is none."""
+        path = f"{self._prefix}{digest[:3]}/{slug(name)}-{digest}.bin"
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return None
+        _note_use(path, found.st_mtime)
+        return found.st_size
 
     def has(self, digest: str, name: str = "") -> bool:
         """Whether there is a file for an entry."""
@@ -337,6 +344,14 @@ class GpuFolder:
     def lock(self, digest: str) -> FileLock:
         """The lock under which one process compiles a key."""
         return FileLock(self.path / "locks" / f"{digest}.lock")
+
+
+def _note_use(path: str, used: float) -> None:
+    now = time.time()
+    if not -REFRESH_SECONDS < now - used < REFRESH_SECONDS:
+        follow = os.utime not in os.supports_follow_symlinks  # Windows cannot set the time of a link itself
+        with contextlib.suppress(OSError):  # a read-only cache can be read all the same
+            os.utime(path, (now, now), follow_symlinks=follow)
 
 
 def _totals(uses: Iterable[Use]) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
@@ -35,12 +36,19 @@ def digest_of(source: Source, fingerprint: str, *, whoever_wrote: bool = False) 
     With `whoever_wrote` it stays the same when a new version of kernelkeep writes the source's text otherwise.
     """
     parts = [b"kernelkeep key %d\0" % SCHEMA]
-    for label, value in (*_fields(source), ("fingerprint", fingerprint.encode())):
+    fields = _fields(source)
+    fields.append(("fingerprint", fingerprint.encode()))
+    for label, value in fields:
         if whoever_wrote and label == "writer":
             continue
-        name = label.encode()
-        parts.append(b"%d:%b%d:%b" % (len(name), name, len(value), value))
+        parts += (_spelled(label), b"%d:" % len(value), value)
     return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _spelled(label: str) -> bytes:
+    name = label.encode()
+    return b"%d:%b" % (len(name), name)
 
 
 def digest_once(source: Source, fingerprint: str) -> str:

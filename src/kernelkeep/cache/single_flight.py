@@ -100,6 +100,8 @@ class Flights(Generic[T]):
 class _Flight(Generic[T]):
     """A result to come. A `concurrent.futures.Future` does the same and takes longer."""
 
+    __slots__ = ("_error", "_gates", "_is_known", "_result", "held", "waiting")
+
     def __init__(self) -> None:
         self.waiting = 0  # threads; changed with the lock of all flights
         self.held: tuple[T, ...] = ()  # the result, if the last thread that waits is to drop it

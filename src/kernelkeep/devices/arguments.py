@@ -135,6 +135,8 @@ def _wrong_count(kernel: str, params: tuple[Parameter, ...], args: tuple[Any, ..
 
 def dimensions(value: Any, what: str) -> tuple[int, int, int]:
     """A grid or group as three positive integers."""
+    if value.__class__ is int and value > 0:  # the usual one, on the way of a first launch
+        return value, 1, 1
     sizes = value if isinstance(value, tuple | list) else (value,)
     try:
         parsed = tuple(int(size.__index__()) for size in sizes)

@@ -323,6 +323,10 @@ class Device(ABC):
         self._programs.add(program)
         return program
 
+    def list_programs(self) -> list[Program]:
+        """The programs that are loaded and not collected."""
+        return list(self._programs)
+
     def _checked_source(self, source: Source | PortableKernel) -> Source:
         """The source, in this device's language."""
         self.check_open()
@@ -438,7 +442,7 @@ class Device(ABC):
         try:
             for tenant in list(self._tenants):
                 tenant.close()
-            for program in list(self._programs):
+            for program in self.list_programs():
                 program.close()
             self.closed = True
             self.shut_down()
@@ -464,7 +468,7 @@ class Device(ABC):
         self.closed = True
         self.creation_lock = threading.Lock()
         self.timing_lock = threading.RLock()
-        for program in list(self._programs):
+        for program in self.list_programs():
             program.mark_lost(reason)
         for tenant in list(self._tenants):
             tenant.mark_lost(reason)

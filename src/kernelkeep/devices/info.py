@@ -69,6 +69,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     wide_vectors: bool = False  # kernels may use float8 and float16, and gain by it
     tile_products: bool = False  # warp groups multiply tiles in shared memory, where whole tiles are copied to (sm_90a)
     warp_products: bool = False  # warps multiply small tiles in registers (sm_80 and later)
+    clusters: bool = False  # groups that share a cluster read each other's shared memory (sm_90 and later)
     view_alignment: int = 0  # launches take views that begin at a multiple of so many bytes; 0: no views of parts
     max_loop_rounds: int | None = None  # loops end, silently, after so many rounds of a work-item
     max_group_items: int = 1024  # work-items in a group, in all

@@ -96,6 +96,10 @@ class Kernel(ABC):
         """Code for the usual launch, where it is measurably quicker than `enqueue`; None where it is not."""
         return None
 
+    def launch_first(self, args: tuple[Any, ...], shape: Any) -> bool:
+        """Launch before a launcher is made, where that is quicker; False if nothing was launched."""
+        return False
+
     def native_launcher(self, slow: Launcher) -> Launcher | None:
         """`slow`, which checks and launches, for the usual arguments and without Python; None if the backend has none."""
         return None
@@ -138,7 +142,11 @@ class Kernel(ABC):
         if shape is None:
             shape = self.check_shape(grid, group)
         if queue is None and not shared_bytes and not cooperative and ordered:
-            (self._launcher or self._make_launcher())(args, shape)
+            launch = self._launcher
+            if launch is not None:
+                launch(args, shape)
+            elif not self.launch_first(args, shape):
+                self._make_launcher()(args, shape)
             return
         options = LaunchOptions(queue, shared_bytes, cooperative)
         self.check_options(options)
@@ -246,10 +254,10 @@ class Kernel(ABC):
         """A grid and group as `enqueue` takes them; `ArgumentError` if they do not fit the device or the kernel."""
         if self.program.closed:
             self.raise_closed()
-        limits = self.device.capabilities
-        wanted = dimensions(grid, "grid")
-        if any(n > most for n, most in zip(wanted, limits.max_grid, strict=True)):
-            raise ArgumentError(f"grid must be at most {limits.max_grid} on {self.device.spec}, got {grid!r}")
+        x, y, z = wanted = dimensions(grid, "grid")
+        most = self.device.capabilities.max_grid
+        if x > most[0] or y > most[1] or z > most[2]:
+            raise ArgumentError(f"grid must be at most {most} on {self.device.spec}, got {grid!r}")
         checked_group = self._check_group(group)
         self.note_new_shape(wanted, checked_group)
         shape = self.native_shape(wanted, checked_group)

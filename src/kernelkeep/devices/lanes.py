@@ -63,6 +63,13 @@ class Mark(Fence):
             self.seen = time.perf_counter()
         return bool(self.seen)
 
+    def passes_before(self, deadline: float) -> bool:
+        """Look again and again until it has passed; False at the deadline, by `time.perf_counter`."""
+        while not self.done:
+            if time.perf_counter() >= deadline:
+                return False
+        return True
+
 
 class DeviceClock:
     """How far the host's clock is ahead of the device's; `read` returns the device's time now, in seconds."""
@@ -149,6 +156,7 @@ class BoundBatch:
         launch: Callable[[], None],
         downloads: Sequence[Transfer],
         single: bool,
+        measured: bool = True,
     ) -> None:
         self.single = single
         self.lanes = (lanes.compute,) * 3 if single else (lanes.upload, lanes.compute, lanes.download)
@@ -159,7 +167,7 @@ class BoundBatch:
         self._computes_at_once = lanes.computes_at_once
         self._ends_with_launch = lanes.ends_with_launch
         # The ends of upload and kernel: where nothing is moved, there is only one end.
-        self.marked = not single or (lanes.timed and not lanes.shares_memory)
+        self.marked = not single or (measured and lanes.timed and not lanes.shares_memory)
 
     def __call__(
         self, marks: list[Any], held: list[Any], origins: Sequence[Any] = (), targets: Sequence[Block] = ()
@@ -210,6 +218,8 @@ class Lanes:
         False  # on the blocks and inside the calls: when a batch was sent it is done, and nothing overlaps
     )
     ends_with_launch = False  # on the blocks, which need no call before or after: when the kernel is done, the batch is
+    marks_are_dear = False  # one that tells its time costs about as much as all the rest of a small batch
+    small_batches_ahead: int | None = None  # how many keep the device busy; None: as many as of large ones
     reuses_memory = True  # a batch gets memory that another one had, with anything in it
 
     def __init__(self, device: Device, timed: bool = True) -> None:
@@ -235,11 +245,27 @@ class Lanes:
         """A new block."""
         return Block(self.device.pinned_empty(nbytes, "u1"))
 
+    def copies_directly(self, host: np.ndarray[Any, Any], *, page_lock: bool) -> bool:
+        """Whether uploading from this very array takes the device no longer than from a block, and no core of the host.
+
+        With `page_lock` it may be made so.
+        """
+        return False
+
     def bind_batch(
-        self, uploads: Sequence[Transfer], launch: Callable[[], None], downloads: Sequence[Transfer], *, single: bool
+        self,
+        uploads: Sequence[Transfer],
+        launch: Callable[[], None],
+        downloads: Sequence[Transfer],
+        *,
+        single: bool,
+        measured: bool = True,
     ) -> BoundBatch:
-        """A batch whose handles and launch are always the same; on the compute lane alone with `single`."""
-        return BoundBatch(self, uploads, launch, downloads, single or self.single)
+        """A batch whose handles and launch are always the same; on the compute lane alone with `single`.
+
+        One that is not `measured` has one mark, at its end, and nobody asks for its time.
+        """
+        return BoundBatch(self, uploads, launch, downloads, single or self.single, measured)
 
     def times(self, marks: Sequence[Any]) -> list[float]:
         """When marks that have passed were passed, in seconds of `time.perf_counter`."""

@@ -35,12 +35,15 @@ class Arrivals:
         self._pressed = pressed  # whether somebody depends on the thread, apart from the batches under way
         self._under_way: deque[Submission] = deque()
         self._thread: threading.Thread | None = None
+        self._thread_id = 0
         self._ended = False
         self.renew_locks()
 
     def renew_locks(self) -> None:
         """In a forked process: a thread that does not exist there may hold the old ones."""
-        self._turn = threading.Lock()
+        # Whose it is, is known without a variable: Ctrl-C may come when it is taken, and before anybody could note that.
+        self._turn = threading.RLock()
+        self._helper = 0  # the thread that waits, and has the turn
         self._bell = threading.Lock()
         self._bell.acquire()
         self._asleep = False
@@ -57,7 +60,7 @@ class Arrivals:
     @property
     def is_here(self) -> bool:
         """Whether this is the executor's thread."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._thread_id
 
     def wake(self) -> None:
         """Have the thread look now."""
@@ -71,30 +74,46 @@ class Arrivals:
 
         Returns what is left of the timeout.
         """
-        if self.is_here:
-            return timeout  # a callback that waits for a later batch
+        me = threading.get_ident()
+        if self.is_here or self._helper == me:
+            return timeout  # a callback, or a signal's handler, that waits for a later batch
         start = time.perf_counter()
         patience = PATIENCE_SECONDS if timeout is None else max(0.0, min(timeout, PATIENCE_SECONDS))
-        if self._turn.acquire(blocking=False) or self._turn.acquire(timeout=patience):
-            try:
+        try:
+            if self._turn.acquire(blocking=False) or self._turn.acquire(timeout=patience):
+                self._helper = me
                 while not future.settled and self._complete_next(start + patience):
                     pass
-            finally:
+        finally:
+            # Nothing may be called before this, or Ctrl-C could come there.
+            if self._helper == me:
+                self._helper = 0
+            try:
                 self._turn.release()
+            except RuntimeError:  # another thread has it
+                pass
         if not future.settled:
             future.hurry()
         return None if timeout is None else max(0.0, timeout - (time.perf_counter() - start))
 
     def make_way(self, enough: Callable[[], bool], seconds: float) -> None:
         """Complete batches until it is enough, as far as they arrive so soon and no other thread is at it."""
-        if not self._under_way or self.is_here or not self._turn.acquire(blocking=False):
+        me = threading.get_ident()
+        if not self._under_way or self.is_here or self._helper == me:
             return
         try:
-            deadline = time.perf_counter() + seconds if seconds else 0.0
-            while not enough() and self._complete_next(deadline):
-                pass
+            if self._turn.acquire(blocking=False):
+                self._helper = me
+                deadline = time.perf_counter() + seconds if seconds else 0.0
+                while not enough() and self._complete_next(deadline):
+                    pass
         finally:
-            self._turn.release()
+            if self._helper == me:
+                self._helper = 0
+            try:
+                self._turn.release()
+            except RuntimeError:
+                pass
 
     def look(self) -> None:
         """Complete what has arrived, without waiting."""
@@ -122,6 +141,7 @@ class Arrivals:
     # --- in the executor's thread
 
     def _run(self) -> None:
+        self._thread_id = threading.get_ident()
         looks = 0
         while True:
             if self._depended_on():
@@ -160,6 +180,7 @@ class Arrivals:
         if thread is not None:
             self.wake()
             thread.join()
+            self._thread_id = 0  # another thread may get it
         self._complete = self._pressed = _nothing  # futures keep this, and would keep the engine
 
 

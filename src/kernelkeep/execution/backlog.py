@@ -38,12 +38,25 @@ class Backlog:
         return [submission.future for submission in tuple(self._batches)]
 
     @property
+    def has_free_slot(self) -> bool:
+        """Whether a batch that is added now is sent at once."""
+        return len(self.free_slots) > len(self._batches)
+
+    @property
     def is_pressing(self) -> bool:
         """Whether some batch waits that nobody is about to make way for."""
         return any(not one.relaxed or one.future.urgent for one in tuple(self._batches))
 
-    def add(self, submission: Submission) -> Refused:
-        """Send a batch that was staged, or have it wait. The caller holds the lock."""
+    def add(self, submission: Submission, *, unknown: bool = False) -> Refused:
+        """Send a batch that was staged, or have it wait. The caller holds the lock.
+
+        `unknown`: nobody else has its future yet, so that it cannot be cancelled.
+        """
+        if unknown and self.free_slots and not self._batches:
+            submission.future.begin()
+            refused: Refused = []
+            self._send(submission, refused)
+            return refused
         self._batches.append(submission)
         return self.send()
 
@@ -63,17 +76,20 @@ class Backlog:
             if not submission.future.set_running_or_notify_cancel():
                 self._drop(submission)
                 continue
-            submission.slot = self.free_slots.pop()
-            submission.number = next(self._numbers)
-            try:
-                self._dispatcher.send(submission)
-            except BaseException as error:
-                self.free_slots.append(submission.slot)
-                self._dispatcher.recover(submission)
-                refused.append((submission, error))
-                continue
-            self._arrivals.add(submission)
+            self._send(submission, refused)
         return refused
+
+    def _send(self, submission: Submission, refused: Refused) -> None:
+        submission.slot = self.free_slots.pop()
+        submission.number = next(self._numbers)
+        try:
+            self._dispatcher.send(submission)
+        except BaseException as error:
+            self.free_slots.append(submission.slot)
+            self._dispatcher.recover(submission)
+            refused.append((submission, error))
+            return
+        self._arrivals.add(submission)
 
     def drop_cancelled(self) -> None:
         """Take out the batches whose futures were cancelled. The caller holds the lock."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures._base import FINISHED, RUNNING
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -50,12 +51,23 @@ class BatchFuture(Future[Any]):
             self.urgent = True
             self._arrivals.wake()
 
+    def begin(self) -> None:
+        """What `set_running_or_notify_cancel` does, where nobody else has the future yet."""
+        self._state = RUNNING
+
     def settle_quietly(self, results: Any, problem: BaseException | None) -> bool:
         """Set the outcome, unless there are callbacks, which the caller must not run: then False."""
         with self._condition:
             if self._called_back:
                 return False
-            self.settle(results, problem)
+            if problem is not None or self._entered:
+                self.settle(results, problem)
+                return True
+            # What `set_result` does, without callbacks and others that wait: this is done for each small batch.
+            self.settled = True
+            self._result, self._state = results, FINISHED
+            self._condition.notify_all()
+            self._results = results
         return True
 
     def settle(self, results: Any, problem: BaseException | None) -> None:

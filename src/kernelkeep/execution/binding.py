@@ -125,6 +125,10 @@ class Bindings:
         self._lock = threading.Lock()
         self.disk: DiskTier | None = None  # of the cache whose programs are run
 
+    def known(self, work: Job | Pipeline) -> Wiring | None:
+        """The wiring of a job or a pipeline, if it was made already."""
+        return self._wirings.get(work)
+
     def get(self, work: Job | Pipeline) -> Wiring:
         """The wiring of a job or a pipeline, made at its first batch."""
         wiring = self._wirings.get(work)

@@ -19,6 +19,7 @@ from .submission import Launch, Result, Submission, byte_count
 
 # A batch that moves less than this goes through one lane: waiting for each other costs lanes more than copies of that size take.
 _ONE_LANE_BYTES = 1 << 19
+_DIRECT_BYTES = 1 << 20  # smaller arrays are copied faster than anybody could wait for their upload
 
 
 class Buffers:
@@ -35,6 +36,9 @@ class Buffers:
         self._arrays: Pool[Array] = Pool(self._allocate, most=2 * depth if lanes.reuses_memory else 0)
         self._lent: set[int] = set()
         self._closed = False
+        self.small = False  # the last batch is one with memory of its own, a small one
+        self.page_lock = False  # large arrays that come again and again may be page-locked where they are
+        self.direct = False  # the last large array is one that is uploaded where it is
 
     def room_for(self, nbytes: int) -> int:
         """How many bytes an array gets: as many as the device would give it."""
@@ -44,6 +48,13 @@ class Buffers:
         """Copy a host array to a block."""
         if host.nbytes:
             self.copier.copy(block.host, host, streaming=not self.lanes.shares_memory)
+
+    def copies_directly(self, host: np.ndarray[Any, Any]) -> bool:
+        """Whether a batch that is sent at once is uploaded from this very array."""
+        direct = self.direct = host.nbytes >= _DIRECT_BYTES and self.lanes.copies_directly(
+            host, page_lock=self.page_lock
+        )
+        return direct
 
     def place(self, submission: Submission) -> dict[int, Any]:
         """Device memory for a batch: handles by their cells."""

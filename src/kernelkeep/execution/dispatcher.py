@@ -110,7 +110,7 @@ class Dispatcher:
 
     def read_times(self, submission: Submission) -> None:
         """Note when the stages of a batch that has arrived ended."""
-        if self._timeline is not None:
+        if self._timeline is not None and submission.measured:
             submission.ends = self.lanes.times(submission.marks)
 
     def results(self, submission: Submission) -> dict[str, Any]:
@@ -120,7 +120,10 @@ class Dispatcher:
         else:
             results = {result.name: self.buffers.result_array(result) for result in submission.results}
         if self._timeline is not None:
-            self._timeline.add(submission, submission.ends, self.lanes)
+            if submission.measured:
+                self._timeline.add(submission, submission.ends, self.lanes)
+            else:
+                self._timeline.add_unmeasured(submission)
             if spans.is_on():
                 submission.times = self._timeline.last
         return results

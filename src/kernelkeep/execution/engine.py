@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -41,7 +42,7 @@ _WAY_SECONDS = 300e-6  # how long a submission waits for a slot itself before it
 class Engine:
     """What an executor does. The executor is only a handle, which may be collected while batches are under way."""
 
-    def __init__(self, device: Device, depth: int, timeline: Timeline | None) -> None:
+    def __init__(self, device: Device, depth: int, timeline: Timeline | None, *, page_lock: bool = False) -> None:
         self.device = device
         self.timeline = timeline
         self.closing = False
@@ -49,6 +50,7 @@ class Engine:
         self._depth = depth
         self._counts = BatchCounts(device.spec)
         self._dispatcher = Dispatcher(device, depth, timeline)
+        self._dispatcher.buffers.page_lock = page_lock
         self._bindings = Bindings(device)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -70,22 +72,66 @@ class Engine:
         if self._depth == 1 or lanes.computes_at_once:
             return 1
         # Where cores compute, one batch is filled beside another; the memory of more would only push these out of the caches.
-        return 2 if lanes.shares_memory else self._depth + 1
+        if lanes.shares_memory:
+            return 2
+        buffers = self._dispatcher.buffers
+        if buffers.small and lanes.small_batches_ahead is not None:
+            return lanes.small_batches_ahead
+        # A batch that finds a slot free is uploaded from the caller's own arrays, where these are page-locked.
+        return self._depth if buffers.direct else self._depth + 1
 
     # --- taking batches
 
     def submit(self, work: Work, batch: Mapping[str, Any], *, relaxed: bool = False) -> BatchFuture:
         """Take a batch, after waiting for room. With `relaxed` the caller is about to wait for a result, and so makes way."""
+        if (sent := self._send_small(work, batch)) is not None:
+            return sent
         future = BatchFuture(self._arrivals)
         if not self._backlog.free_slots:
             self._arrivals.look()
         self._wait_for_room()
         self._accept(future, work, batch, parent=spans.context(), relaxed=relaxed)
-        if self._backlog and not relaxed:
+        if not relaxed and self._backlog:
             self._arrivals.make_way(lambda: not self._backlog, _WAY_SECONDS)
             if self._backlog:
                 self._arrivals.wake()
         return future
+
+    def _send_small(self, work: Work, batch: Mapping[str, Any]) -> BatchFuture | None:
+        """Send a batch that has memory of its own and need not wait: the short way, without any question that has one answer.
+
+        None where it is not such a batch, or something is in its way.
+        """
+        backlog, wiring = self._backlog, self._bindings.known(work)
+        if self.closing:  # before anything is copied: in a forked process the memory is the parent's
+            return None
+        if wiring is None or (pattern := wiring.pattern) is None or not backlog.has_free_slot or spans.is_on():
+            return None
+        start = time.perf_counter()
+        if not pattern.fits(work, batch) or (kit := pattern.idle_kit()) is None:
+            return None
+        try:
+            kit.fill(batch)
+            submission = Submission(work, BatchFuture(self._arrivals))
+            submission.belong(pattern, wiring, kit, (start, time.perf_counter()))
+        except BaseException as error:
+            pattern.keep_kit(kit)
+            if isinstance(error, Exception):
+                return None  # the long way says it in the future
+            raise
+        with self._lock:
+            free = self._room > 0 and not self.closing and backlog.has_free_slot
+            if free:
+                self._room -= 1
+                self.accepted += 1
+                refused = backlog.add(submission, unknown=True)
+        if not free:
+            pattern.keep_kit(kit)
+            return None
+        self._dispatcher.buffers.small = True
+        if refused:
+            self._report_refused(refused)
+        return submission.future
 
     def submit_deferred(self, work: Work, batch: Mapping[str, Any]) -> BatchFuture:
         """Take a batch without waiting and without touching the device: a thread of its own does both.
@@ -127,7 +173,7 @@ class Engine:
     def _wait_for_room(self) -> None:
         if self._room <= 0 and not self.closing:
             self._arrivals.make_way(lambda: self._room > 0, _WAY_SECONDS)
-        with self._changed:
+        with self._lock:
             self._check_open()
             # A callback of a future runs in the executor's thread, which is the one that makes room.
             if self._room <= 0 and not self._arrivals.is_here:
@@ -165,24 +211,42 @@ class Engine:
         dispatcher = self._dispatcher
         try:
             wiring = self._bindings.get(work)
-            if not submission.stage_alike(wiring, batch, dispatcher.buffers):
+            if not submission.stage_alike(wiring, batch, dispatcher.buffers, self._backlog.has_free_slot):
                 if fences is None and self.device.guests.supported:
                     batch, fences = ordered_batch(batch, self.device)
                 submission.fences = fences or []
                 submission.stage(wiring, batch, dispatcher.lanes, dispatcher.buffers)
         except BaseException as error:
-            dispatcher.buffers.give_blocks_back(submission)
-            self._counts.settle(submission, error)
-            if future.set_running_or_notify_cancel():
-                future.settle(None, error)
-            self._make_room()
-            if not isinstance(error, Exception):
-                raise
+            self._refuse(submission, error)
             return
+        problem: BaseException | None = None
+        refused: Refused = []
         with self._lock:
-            refused = self._backlog.add(submission)
+            if submission.hasty and not self._backlog.has_free_slot:  # another thread took it
+                try:
+                    submission.copy_borrowed(dispatcher.buffers)
+                except BaseException as error:  # such as no page-locked memory
+                    problem = error
+            if problem is None:
+                # `run` has handed its future out already, and passes fences.
+                refused = self._backlog.add(submission, unknown=fences is None)
+        if problem is not None:
+            self._refuse(submission, problem)
+            return
+        if submission.hasty:
+            submission.wait_for_upload()
         if refused:
             self._report_refused(refused)
+
+    def _refuse(self, submission: Submission, error: BaseException) -> None:
+        """A batch could not be staged: its future says why."""
+        self._dispatcher.buffers.give_blocks_back(submission)
+        self._counts.settle(submission, error)
+        if submission.future.set_running_or_notify_cancel():
+            submission.future.settle(None, error)
+        self._make_room()
+        if not isinstance(error, Exception):
+            raise error
 
     # --- what becomes of them
 

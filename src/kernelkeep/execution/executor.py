@@ -19,6 +19,8 @@ from ..errors import ArgumentError
 from ..progress.reporter import Wanted, check_wanted, reported
 from ..weak_set import WeakSet
 from .engine import Engine, Work
+from .job import Job
+from .pipeline import Pipeline
 from .timeline import Timeline
 
 open_executors: WeakSet[Executor] = WeakSet()
@@ -28,18 +30,22 @@ class Executor:
     """Runs jobs on a device, `depth` batches at a time. Safe under threads; a context manager.
 
     `depth=1` is the synchronous loop. `submit` waits when `depth` batches are on the device and `depth` more in the backlog.
-    An executor that nobody refers to is closed when it is collected, or when the interpreter ends.
+    `page_lock=True` page-locks large host arrays that come again and again where they are (CUDA), see docs/executor.md for
+    what that asks of the program. An executor that nobody refers to is closed when it is collected, or when the interpreter
+    ends.
     """
 
-    def __init__(self, device: Device, depth: int = 3, *, trace: bool = True) -> None:
+    def __init__(self, device: Device, depth: int = 3, *, trace: bool = True, page_lock: bool = False) -> None:
         if not isinstance(device, Device):
             raise ArgumentError(f"device must be a device that kk.open_device returned, got {device!r}")
         if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
             raise ArgumentError(f"depth must be a positive number of batches, got {depth!r}")
+        if not isinstance(page_lock, bool):
+            raise ArgumentError(f"page_lock must be True or False, got {page_lock!r}")
         device.check_open()
         self.device = device
         self.depth = depth
-        self._engine = Engine(device, depth, Timeline(device.spec, depth) if trace else None)
+        self._engine = Engine(device, depth, Timeline(device.spec, depth) if trace else None, page_lock=page_lock)
         self._closer = weakref.finalize(self, self._engine.abandon)
         self._closer.atexit = False  # atexit below does it in the right order, and waits
         device.add_tenant(self._engine)  # not this handle, which may be collected while batches are under way
@@ -164,20 +170,19 @@ class Executor:
         return executor_html(self)
 
     def _checked(self, job: Any) -> Work:
-        if not isinstance(job, Work):
+        if not isinstance(job, (Job, Pipeline)):  # quicker than a union, and asked for each batch
             raise ArgumentError(f"job must be a kk.Job or a kk.Pipeline, got a {type(job).__name__}")
         return job
 
     def _map(
         self, job: Work, batches: Iterator[Mapping[str, Any]], return_exceptions: bool, common: Mapping[str, Any]
     ) -> Generator[Any]:
-        ahead = self._engine.ahead
         pending: deque[Future[Any]] = deque()
         problem: BaseException | None = None
         exhausted = False
         try:
             while True:
-                while not exhausted and len(pending) < ahead:
+                while not exhausted and len(pending) < self._engine.ahead:
                     try:
                         batch = next(batches)
                     except StopIteration:

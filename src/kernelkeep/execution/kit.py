@@ -6,6 +6,8 @@ batch, since its results are lent to the user.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from ..devices.lanes import Transfer
 
 if TYPE_CHECKING:
     from ..devices.array import Array
-    from ..devices.lanes import Block
+    from ..devices.lanes import Block, BoundBatch
     from .binding import Wiring
     from .buffers import Buffers
     from .pattern import Pattern
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
 class Kit:
     """What one batch of a pattern needs. It is used again when the batch is done, and at most one batch has it at a time."""
 
-    __slots__ = ("_arrays", "_blocks", "_buffers", "_results", "_send", "inputs", "is_small", "single")
+    __slots__ = (
+        "_arrays", "_blocks", "_buffers", "_fast_copy", "_pattern", "_results", "_send", "_send_unmeasured", "inputs",
+        "is_small", "single",
+    )  # fmt: skip
 
     def __init__(self, pattern: Pattern, wiring: Wiring, buffers: Buffers, *, is_small: bool) -> None:
         lanes = buffers.lanes
@@ -48,23 +53,45 @@ class Kit:
         self.inputs = [(array.name, array.cell, blocks.get(array.cell)) for array in pattern.arrays]
         up = {array.cell: array.nbytes if array.borrowed else array.room for array in pattern.arrays}
         uploads = [Transfer(handles[cell], up.get(cell, sizes[cell]), blocks.get(cell)) for cell in blocks or up]
-        self._results: list[tuple[str, Block, tuple[int, ...], np.dtype[Any]]] = []
+        # What comes back: the memory it is in, and what is made of it.
+        self._results: list[tuple[str, np.ndarray[Any, Any], tuple[int, ...], np.dtype[Any]]] = []
         for name, cell in wiring.plan.returns:
             if is_small:
                 if cell not in blocks:
                     blocks[cell] = buffers.blocks.take(sizes[cell])
-                self._results.append((name, blocks[cell], *pattern.shapes[cell]))
+                shape, dtype = pattern.shapes[cell]
+                self._results.append((name, blocks[cell].host[: math.prod(shape) * dtype.itemsize], shape, dtype))
         returned = blocks if lanes.shares_memory else [cell for _, cell in wiring.plan.returns]
         downloads = [Transfer(handles[cell], sizes[cell], blocks.get(cell)) for cell in returned]
         self._blocks = list(blocks.values())
         self.single = lanes.single or pattern.moved_bytes <= buffers.one_lane_bytes
         prepared = wiring.bindings[0].prepare(launch, handles, lanes)
+        copied = [(array.dtype, array.nbytes) for array in pattern.arrays]
+        copied += [(dtype, origin.nbytes) for _, origin, _, dtype in self._results]
+        self._fast_copy = buffers.copier.fast_copy(copied)
+        self._pattern = pattern
         self._send = lanes.bind_batch(uploads, prepared, downloads, single=self.single)
+        self._send_unmeasured: BoundBatch | None = None
+        if is_small and lanes.timed and lanes.marks_are_dear:
+            self._send_unmeasured = lanes.bind_batch(uploads, prepared, downloads, single=self.single, measured=False)
+
+    def fill(self, batch: Mapping[str, Any]) -> None:
+        """Copy the host arrays of a small batch."""
+        copy = self._fast_copy
+        for name, _, block in self.inputs:
+            assert block is not None
+            if copy is not None:
+                copy(block.host, batch[name], 0, False)
+            else:
+                self._buffers.fill(block, batch[name])
 
     def send(self, submission: Submission) -> None:
         """Enqueue a batch that was staged."""
         if self.is_small:
-            self._send(submission.marks, submission.held)
+            send = self._send
+            if self._send_unmeasured is not None and not self._pattern.stage_times.is_due():
+                submission.measured, send = False, self._send_unmeasured
+            send(submission.marks, submission.held)
             return
         blocks, borrowed = submission.blocks, submission.borrowed
         origins = [blocks[cell] if cell in blocks else borrowed[cell] for _, cell, _ in self.inputs]
@@ -76,10 +103,14 @@ class Kit:
 
     def results(self) -> dict[str, Any]:
         """Copies of the results of a small batch that has arrived."""
+        copy = self._fast_copy
         made: dict[str, Any] = {}
-        for name, block, shape, dtype in self._results:
+        for name, origin, shape, dtype in self._results:
             made[name] = array = np.empty(shape, dtype)
-            self._buffers.copier.copy_back(array, block.host)
+            if copy is not None:
+                copy(array, origin, 0, False)
+            else:
+                self._buffers.copier.copy_back(array, origin)
         return made
 
     def release(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .kit import Kit
+from .stage_times import StageTimes
 
 if TYPE_CHECKING:
     from .binding import Wiring
@@ -64,6 +65,7 @@ class Pattern:
         self._kits: list[Kit] = []
         self._batches = 0
         self._retired = False
+        self.stage_times = StageTimes()
 
     def fits(self, work: Job | Pipeline, batch: Mapping[str, Any]) -> bool:
         """Whether a batch is like this one. `work` is the job that this one was for."""
@@ -112,6 +114,13 @@ class Pattern:
         buffers.patterns.add(self)
         return Kit(self, wiring, buffers, is_small=size == "small")
 
+    def idle_kit(self) -> Kit | None:
+        """The memory of a small batch, if some is idle."""
+        try:
+            return self._kits.pop() if self._size == "small" else None
+        except IndexError:
+            return None
+
     def _find_size(self, buffers: Buffers) -> str:
         lanes, borrowed = buffers.lanes, [array.nbytes for array in self.arrays if array.borrowed]
         if self.launches[0].cleared or not lanes.reuses_memory or 0 in borrowed:
@@ -155,8 +164,8 @@ def pattern_of(submission: Submission, batch: Mapping[str, Any], buffers: Buffer
         if cell is None:
             return None
         if cell in submission.blocks or cell in submission.borrowed:
-            if value.__class__ is not np.ndarray or not value.flags.c_contiguous:
-                return None
+            if value.__class__ is not np.ndarray or not value.flags.c_contiguous or not value.dtype.isnative:
+                return None  # it was converted, and the next one is, too
             block = submission.blocks.get(cell)
             room = buffers.room_for(value.nbytes)
             arrays.append(HostArray(name, cell, value.shape, value.dtype, value.nbytes, room, block is None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import time
@@ -15,7 +16,7 @@ from ..devices.array import Array
 from ..devices.base import Fence
 from ..devices.host_data import host_view, parse_dtype
 from ..devices.lanes import Block, Lanes, Mark
-from ..errors import ArgumentError, OutOfMemory
+from ..errors import ArgumentError, DeviceError, OutOfMemory
 from .arrivals import PATIENCE_SECONDS
 from .intermediate import Intermediate
 from .pattern import pattern_of
@@ -90,9 +91,12 @@ class Submission:
     moved_bytes = 0  # up and down
     staged = (0.0, 0.0)  # when the host arrays were copied
     dispatched = (0.0, 0.0)
+    received = 0.0  # when it was seen to have arrived
+    measured = True  # the device tells when its stages ended, where a timeline is kept
     arrived = False  # the last mark was seen to have passed
     seen = 0.0  # when, if that was earlier than now
     outcome: tuple[dict[str, Any] | None, BaseException | None] | None = None  # before the future has it
+    hasty = False  # the device reads the caller's arrays: `submit` returns when it has
     relaxed = False  # whoever submitted it is about to wait for a result
     pace: Pace | None = None
     kit: Kit | None = None
@@ -122,6 +126,7 @@ class Submission:
     def stage(self, wiring: Wiring, batch: Mapping[str, Any], lanes: Lanes, buffers: Buffers) -> None:
         """Check a batch's arguments and copy its host arrays."""
         start = time.perf_counter()
+        buffers.small = False
         plan = wiring.plan
         self.pace = wiring.pace
         given = dict(plan.constants)
@@ -153,34 +158,61 @@ class Submission:
         if plan.plain:
             wiring.learn(pattern_of(self, batch, buffers))
 
-    def stage_alike(self, wiring: Wiring, batch: Mapping[str, Any], buffers: Buffers) -> bool:
-        """Copy the host arrays of a batch that is like the one before; False if it is not, and everything is to be checked."""
+    def stage_alike(self, wiring: Wiring, batch: Mapping[str, Any], buffers: Buffers, is_sent_now: bool) -> bool:
+        """Copy the host arrays of a batch that is like the one before; False if it is not, and everything is to be checked.
+
+        What is sent at once need not be copied where the device reads as fast from the caller's array (`hasty`).
+        """
         pattern = wiring.pattern
         if pattern is None:
             return False
         start = time.perf_counter()
         if not pattern.fits(self.work, batch):
             return False
+        kit = pattern.take_kit(wiring, buffers, size="small")
+        self.belong(pattern, wiring, kit)
+        buffers.small = kit is not None
+        if kit is not None:
+            kit.fill(batch)
+            self.staged = (start, time.perf_counter())
+            return True
+        for array in pattern.arrays:
+            host = batch[array.name]
+            direct = not array.borrowed and buffers.copies_directly(host)
+            if array.borrowed or (direct and is_sent_now):
+                self.borrowed[array.cell] = host
+                self.hasty = self.hasty or direct
+            else:
+                block = self.blocks[array.cell] = buffers.blocks.take(array.room)
+                buffers.fill(block, host)
+        self.results = [Result(name, cell, *self.shapes[cell]) for name, cell in wiring.plan.returns]
+        self.staged = (start, time.perf_counter())
+        return True
+
+    def belong(
+        self, pattern: Pattern, wiring: Wiring, kit: Kit | None, staged: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
+        """Be a batch of a pattern, with the memory that belongs to it where there is some."""
         self.pace = wiring.pace
         self.launches, self.shapes, self.job_names = pattern.launches, pattern.shapes, pattern.job_names
         self.uploaded_bytes, self.moved_bytes = pattern.uploaded_bytes, pattern.moved_bytes
         self.alike = pattern, wiring
-        kit = self.kit = pattern.take_kit(wiring, buffers, size="small")
-        if kit is not None:
-            for name, _, fixed in kit.inputs:
-                assert fixed is not None
-                buffers.fill(fixed, batch[name])
-            self.staged = (start, time.perf_counter())
-            return True
-        for array in pattern.arrays:
-            if array.borrowed:
-                self.borrowed[array.cell] = batch[array.name]
-            else:
+        self.kit = kit
+        self.staged = staged
+
+    def copy_borrowed(self, buffers: Buffers) -> None:
+        """Copy what was to be read from the caller's arrays: the batch has to wait for a slot after all."""
+        assert self.alike is not None
+        for array in self.alike[0].arrays:
+            if not array.borrowed and array.cell in self.borrowed:
                 block = self.blocks[array.cell] = buffers.blocks.take(array.room)
-                buffers.fill(block, batch[array.name])
-        self.results = [Result(name, cell, *self.shapes[cell]) for name, cell in wiring.plan.returns]
-        self.staged = (start, time.perf_counter())
-        return True
+                buffers.fill(block, self.borrowed.pop(array.cell))
+        self.hasty = False
+
+    def wait_for_upload(self) -> None:
+        """Wait until the device has read the caller's arrays. What went wrong there is said by completing the batch."""
+        with contextlib.suppress(DeviceError, IndexError):  # IndexError: it was cancelled before it was sent
+            self.marks[0].wait()
 
     def _arguments(self, step: Step, given: Mapping[int, Any]) -> dict[str, Any]:
         """What the functions of a job see: its own arguments, by the names of its parameters."""
@@ -304,14 +336,17 @@ class Submission:
             if moment < near or moment > late:
                 time.sleep(_NAP_SECONDS)
                 missed = moment
+            elif last.passes_before(min(late, deadline)):
+                return True
         if missed:
             self.seen = missed  # it arrived during the nap: the next one is looked for earlier
         return True
 
     def note_pace(self) -> None:
         """The batch has arrived: how long did it take on the device?"""
+        self.received = now = time.perf_counter()
         if self.pace is not None:
-            self.pace.note((self.seen or time.perf_counter()) - self.dispatched[0])
+            self.pace.note((self.seen or now) - self.dispatched[0])
 
     def _was_made(self, cell: int) -> bool:
         return any(cell in launch.made for launch in self.launches)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,11 +17,14 @@ from ..storage.files import write_whole
 
 if TYPE_CHECKING:
     from ..devices.lanes import Lanes
+    from .stage_times import StageTimes
     from .submission import Submission
 
 ENGINES = ("upload", "compute", "download")
 _BATCHES_KEPT = 10_000
 _QUEUES, _SLOTS, _HOST = 1, 2, 3  # the groups of tracks
+_PACKED = struct.Struct("<qq6d")
+_pack = _PACKED.pack
 
 
 class Span(NamedTuple):
@@ -33,6 +37,7 @@ class Span(NamedTuple):
     job: str  # of a pipeline: its name, and for "compute" that of the job
     slot: int
     nbytes: int = 0  # how much was uploaded or downloaded
+    measured: bool = True  # False: a small batch, whose times are those of one like it that was measured shortly before
 
 
 class BatchTimes(NamedTuple):
@@ -50,6 +55,7 @@ class BatchTimes(NamedTuple):
     dispatch: tuple[float, float]
     uploaded_bytes: int
     moved_bytes: int  # up and down
+    measured: bool = True  # by the device's clock
 
     def stages(self) -> list[Span]:
         """What the device did."""
@@ -66,7 +72,8 @@ class BatchTimes(NamedTuple):
 
     def _span(self, engine: str, times: tuple[float, float], job: str, nbytes: int = 0) -> Span:
         start, end = times
-        return Span(engine, start, max(start, end), self.number, job, self.slot, nbytes)
+        measured = self.measured or engine not in ENGINES
+        return Span(engine, start, max(start, end), self.number, job, self.slot, nbytes, measured)
 
 
 class Timeline:
@@ -78,7 +85,7 @@ class Timeline:
     def __init__(self, device: str, depth: int) -> None:
         self._device = device
         self._depth = depth
-        self._batches: deque[tuple[Any, ...]] = deque(maxlen=_BATCHES_KEPT)  # the fields of `BatchTimes`
+        self._batches: deque[tuple[Any, ...]] = deque(maxlen=_BATCHES_KEPT)  # see `_unpacked`
         self._shares_memory = False
         self._last = (0.0, 0.0, 0.0)  # when the lanes of upload, kernels and download had done the batch before
         self._busy = [0.0, 0.0, 0.0]  # seconds of each engine since the beginning, also of batches that are not kept
@@ -91,26 +98,57 @@ class Timeline:
         the marks that the stages need anyway are enough, and a timeline costs the device nothing.
         """
         sent, (last_upload, last_kernel, last_download) = submission.dispatched[0], self._last
-        done = times[-1]
         if lanes.shares_memory:
             # Nothing is moved: filling the block was the upload, and all is over when the last kernel is.
             self._shares_memory = True
-            kernels, upload = times, submission.staged
+            done, kernels, upload = times[-1], times, submission.staged
             computing = sent if sent > last_kernel else last_kernel
             downloading = done
             self._last = (sent, done, done)
         else:
-            uploaded, kernels = times[0], times[1:-1]
+            uploaded, kernels, done = times[0], times[1:-1], times[-1]
             downloading = kernels[-1]
             if submission.on_one_lane:
                 upload, computing = (sent if sent > last_kernel else last_kernel, uploaded), uploaded
                 self._last = (uploaded, done, done)  # the lane of the kernels is busy until the download is done
+                if submission.alike is not None:
+                    self._note_stages(
+                        submission.alike[0].stage_times, upload, downloading - computing, done - downloading
+                    )
             else:
                 upload = (sent if sent > last_upload else last_upload, uploaded)
                 computing = uploaded if uploaded > last_kernel else last_kernel
                 self._last = (uploaded, downloading, done)
                 downloading = downloading if downloading > last_download else last_download
         self.keep(submission, upload, computing, kernels, (downloading, done))
+
+    def _note_stages(self, times: StageTimes, upload: tuple[float, float], kernel: float, download: float) -> None:
+        """A small batch was measured: those since the one before were busy as that one was."""
+        for engine, seconds in enumerate(times.stages):
+            self._busy[engine] += seconds * times.unmeasured
+        times.note(upload[1] - upload[0], kernel, download)
+
+    def add_unmeasured(self, submission: Submission) -> None:
+        """Keep a small batch that the device was not asked about: its stages are taken to be those of one like it.
+
+        It is done for nearly each small batch, so what is kept is packed: thousands of small objects that live on would make
+        every other one slower.
+        """
+        assert submission.alike is not None
+        sent, last, times = submission.dispatched[0], self._last[1], submission.alike[0].stage_times
+        start = sent if sent > last else last
+        done, seen = start + times.seconds, submission.received
+        if done > seen:
+            done = seen if seen > start else start
+        self._last = (start, done, done)
+        times.unmeasured += 1
+        packed = _pack(submission.number, submission.slot, *submission.staged, *submission.dispatched, start, done)
+        self._batches.append(
+            (
+                submission.work.name, submission.job_names, submission.uploaded_bytes, submission.moved_bytes,
+                times.stages, packed,
+            )
+        )  # fmt: skip
 
     def keep(
         self,
@@ -149,12 +187,12 @@ class Timeline:
     @property
     def last(self) -> BatchTimes:
         """The batch that was added last."""
-        return BatchTimes(*self._batches[-1])
+        return _unpacked(self._batches[-1])
 
     @property
     def spans(self) -> list[Span]:
         """Every span that is kept, in the order the batches were done."""
-        batches = [BatchTimes(*batch) for batch in self._batches.copy()]
+        batches = [_unpacked(batch) for batch in self._batches.copy()]
         return [span for batch in batches for span in (*batch.stages(), *batch.host_stages())]
 
     def busy(self) -> dict[str, float]:
@@ -221,7 +259,8 @@ class Timeline:
                 "ts": round((span.start - origin) * 1e6, 3),
                 "dur": round((span.end - span.start) * 1e6, 3),
                 "args": {"batch": span.batch, "job": span.job, "slot": span.slot}
-                | ({"bytes": span.nbytes} if span.nbytes else {}),
+                | ({"bytes": span.nbytes} if span.nbytes else {})
+                | ({} if span.measured else {"measured": False}),
             }
             if span.engine in ENGINES:
                 events.append(
@@ -237,6 +276,21 @@ class Timeline:
                      "cat": span.engine}
                 )  # fmt: skip
         return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _unpacked(kept: tuple[Any, ...]) -> BatchTimes:
+    """A batch as it is kept: the fields of `BatchTimes`, or six where its times are packed."""
+    if len(kept) != 6:
+        return BatchTimes(*kept)
+    name, jobs, uploaded_bytes, moved_bytes, stages, packed = kept
+    number, slot, copied, copied_end, sent, sent_end, start, done = _PACKED.unpack(packed)
+    share = (done - start) / sum(stages) if any(stages) else 0.0
+    uploaded = start + stages[0] * share
+    computed = min(uploaded + stages[1] * share, done)
+    return BatchTimes(
+        number, slot, name, jobs, (start, uploaded), uploaded, (computed,), (computed, done), (copied, copied_end),
+        (sent, sent_end), uploaded_bytes, moved_bytes, measured=False,
+    )  # fmt: skip
 
 
 def merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -17,6 +17,7 @@ from typing import BinaryIO
 from ..errors import ArgumentError
 from ..platforms import system
 from .private import WRITABLE_BY_OTHERS, Trust
+from .reading import read_file
 
 LARGEST_FILE = (1 << 30) + (1 << 20)  # an entry's largest payload, with room for its facts
 _FOLLOW = os.O_RDONLY | system.OPEN_FLAGS | system.NO_WAITING
@@ -122,27 +123,19 @@ def read_regular(path: str | Path, trust: Trust | None = None, most: int = LARGE
     With `trust`, a file that another user could have written is `Untrusted`.
     """
     try:
-        descriptor = system.open_file(path, _READ)
+        data, modified, size, mode, owner = read_file(path, _READ, most)
     except OSError as error:
         # A link, a socket, a device; a folder, where that cannot be opened
         folder = isinstance(error, PermissionError) and os.path.isdir(path)  # noqa: PTH112
         if folder or error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV):
             raise Damaged("something that is no file stands where it should be") from error
         raise
-    try:
-        found = os.fstat(descriptor)
-        # Every disk hit comes through here, so the usual case is checked without a call.
-        ours = trust is None or (found.st_uid in trust.uids and not found.st_mode & WRITABLE_BY_OTHERS)
-        if not (ours and stat.S_ISREG(found.st_mode)):
-            _check_opened(found, trust)
-        if found.st_size > most:
-            raise Damaged(f"it is far too large, {found.st_size:,} bytes")
-        data = os.read(descriptor, found.st_size + 1)
-        while len(data) < found.st_size and (more := os.read(descriptor, found.st_size - len(data))):
-            data += more
-        return data, found.st_mtime
-    finally:
-        os.close(descriptor)
+    # Every disk hit comes through here, so the usual case is checked without a call.
+    ours = trust is None or (owner in trust.uids and not mode & WRITABLE_BY_OTHERS)
+    if data is None or not ours:
+        _check_opened(os.stat_result((mode, 0, 0, 0, owner, 0, size, 0, 0, 0)), trust)
+        raise Damaged(f"it is far too large, {size:,} bytes")
+    return data, modified
 
 
 def create_folder(path: Path) -> None:

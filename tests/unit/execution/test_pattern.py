@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.execution.pattern import Pattern
+from kernelkeep.execution.backlog import Backlog
+from kernelkeep.execution.kit import Kit
+from kernelkeep.execution.submission import Submission
 from kernelkeep.testing import FakeDevice
 
 SCALE = kk.PortableKernel(
@@ -110,6 +113,14 @@ def test_other_shapes_and_arrays_with_gaps_take_effect(executor: kk.Executor, ca
             assert (total == 1).all()
 
 
+def test_arrays_of_the_other_byte_order_are_converted_each_time(executor: kk.Executor, job: kk.Job) -> None:
+    warm_up(executor, job)
+    for number in range(12):
+        x = np.arange(number, number + 64, dtype="f4")
+        swapped = x.astype(x.dtype.newbyteorder())
+        np.testing.assert_array_equal(scaled(executor, job, swapped), 2 * x)
+
+
 def test_another_grid_takes_effect(executor: kk.Executor, cache: kk.ProgramCache) -> None:
     job = kk.Job(cache, SCALE, grid=1, outputs={"y": ((64,), "f4")})
     for number in range(WARM):
@@ -172,19 +183,19 @@ def test_nothing_is_prepared_again_for_alike_batches(
     executor: kk.Executor, job: kk.Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guards the tests above against passing because nothing is ever kept."""
-    taken: list[Any] = []
-    take_kit = Pattern.take_kit
+    used: list[Kit] = []
+    send = Kit.send
 
-    def noting(self: Pattern, *args: Any, **options: Any) -> Any:
-        taken.append(take_kit(self, *args, **options))
-        return taken[-1]
+    def noting(self: Kit, *args: Any) -> None:
+        used.append(self)
+        send(self, *args)
 
-    monkeypatch.setattr(Pattern, "take_kit", noting)
+    monkeypatch.setattr(Kit, "send", noting)
     x = warm_up(executor, job)
     for _ in range(WARM):
         scaled(executor, job, x)
-    assert len({id(kit) for kit in taken if kit is not None}) == 1
-    assert sum(kit is not None for kit in taken) >= WARM
+    assert len({id(kit) for kit in used}) == 1
+    assert len(used) >= WARM
 
 
 # --- large batches, whose results are lent
@@ -241,3 +252,46 @@ def test_memory_that_is_kept_for_one_job_is_given_up_for_another(
     device.faults.fail("allocate")  # once: what is freed meanwhile is enough
     assert (scaled(executor, other, np.ones(2 * LARGE, "f4"))[:64] == 2).all()
     assert (scaled(executor, kept, np.ones(LARGE, "f4"))[:64] == 2).all()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_copies_nothing_to_the_memory_of_its_parent(
+    executor: kk.Executor, job: kk.Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = warm_up(executor, job)
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(Kit, "fill", lambda *_: os._exit(3))
+        try:
+            executor._engine.mark_lost("forked")  # as `forks.py` does for a device with a driver
+            executor.submit(job, x=x, by=2.0, n=64)
+        except kk.DeviceError:
+            os._exit(0)
+        finally:
+            os._exit(4)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_array_equal(scaled(executor, job, x), 2 * x)
+
+
+def test_a_batch_that_lost_its_slot_and_finds_no_memory_fails_alone(
+    executor: kk.Executor, job: kk.Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = warm_up(executor, job)
+
+    def stage_alike(submission: Submission, *_: Any) -> bool:
+        submission.hasty = True
+        return True
+
+    def find_no_memory(*_: Any) -> None:
+        raise kk.OutOfMemory("no page-locked memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Submission, "stage_alike", stage_alike)
+        patched.setattr(Submission, "copy_borrowed", find_no_memory)
+        patched.setattr(Backlog, "has_free_slot", False)
+        future = executor.submit(job, x=x, by=2.0, n=64)
+        with pytest.raises(kk.OutOfMemory, match="page-locked"):
+            future.result(timeout=30)
+    np.testing.assert_array_equal(scaled(executor, job, x), 2 * x)
+    executor.close(timeout=30)

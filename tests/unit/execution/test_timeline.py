@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kernelkeep.execution.stage_times import StageTimes
 from kernelkeep.execution.timeline import Span, Timeline, covered, merged
 
 
@@ -35,6 +36,7 @@ def batch_of(
     return SimpleNamespace(
         number=number, on_one_lane=one_lane, slot=slot, staged=staged, dispatched=dispatched,
         work=SimpleNamespace(name=name), job_names=jobs, uploaded_bytes=8, moved_bytes=12,
+        alike=None,
     )  # fmt: skip
 
 
@@ -83,6 +85,40 @@ def test_batches_on_one_lane_wait_for_the_kernels_before_and_keep_those_behind_w
         ("upload", 8.5, 9), ("compute", 9, 9.5), ("download", 9.5, 10),
     ]  # fmt: skip
     assert spans[10] == ("compute", 10, 11)
+
+
+def test_small_batches_are_measured_now_and_then_and_the_others_are_taken_to_be_like_those() -> None:
+    timeline, times = Timeline("gpu:0", 3), StageTimes()
+    lanes: Any = SimpleNamespace(shares_memory=False, single=False)
+    due = [times.is_due()]
+    flight = batch_of("saxpy", ["saxpy"], 0, 0, (1, 1), (1, 1), one_lane=True)
+    flight.alike = (SimpleNamespace(stage_times=times), None)
+    timeline.add(flight, (2.0, 4.0, 5.0), lanes)
+    # Sent at once, and seen long after it must have been done; sent while that one ran; seen earlier than expected.
+    for number, sent, seen in ((1, 10.0, 20.0), (2, 11.0, 30.0), (3, 40.0, 42.0)):
+        due.append(times.is_due())
+        flight.number, flight.dispatched, flight.received = number, (sent, sent), seen
+        timeline.add_unmeasured(flight)
+    assert due == [True, False, False, False]
+    assert [times.is_due() for _ in range(16)].count(True) == 1
+    spans = [span for span in timeline.spans if span.engine in ("upload", "compute", "download")]
+    assert [(span.start, span.end) for span in spans] == [
+        (1, 2), (2, 4), (4, 5),
+        (10, 11), (11, 13), (13, 14),
+        (14, 15), (15, 17), (17, 18),
+        (40, 40.5), (40.5, 41.5), (41.5, 42),
+    ]  # fmt: skip
+    assert [span.measured for span in spans] == [True] * 3 + [False] * 9
+    assert all(span.measured for span in timeline.spans if span.engine in ("copy", "dispatch")), "by the host's clock"
+    assert (spans[3].batch, spans[3].job, spans[3].nbytes, spans[5].nbytes) == (1, "saxpy", 8, 4)
+    events = [event for event in timeline.chrome_trace()["traceEvents"] if event.get("cat") == "compute"]
+    assert [event["args"].get("measured", True) for event in events] == [True, False, False, False]
+    assert timeline.last.number == 3
+    flight.dispatched = (50.0, 50.0)
+    timeline.add(flight, (51.0, 53.0, 54.0), lanes)
+    assert timeline.busy_seconds == {"upload": 5, "compute": 10, "download": 5}, (
+        "three that were not measured count as well"
+    )
 
 
 def test_where_memory_is_shared_filling_it_is_the_upload() -> None:

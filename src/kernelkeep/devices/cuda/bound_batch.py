@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import settings
 from ..lanes import Block, BoundBatch, Transfer
@@ -16,16 +17,24 @@ if TYPE_CHECKING:
 
 _Call = tuple[int, tuple[int, ...]]
 _MOST_CALLS = 16  # in `_calls.c`
+_NOT_READY = 600  # what the driver says of an event that has not passed
 
 
 class _KeptMark(CudaMark):
     """A mark whose event is recorded again for each batch, by the batch itself."""
 
-    def __init__(self, lanes: CudaLanes) -> None:
+    def __init__(self, lanes: CudaLanes, timed: bool) -> None:
         self._device = lanes.device
-        self._events = self._device.timing_events if lanes.timed else self._device.events
+        self._events = self._device.timing_events if timed else self._device.events
         self.anchor = lanes.anchor
         self.event = self._events.take()
+        native = native_calls()
+        assert native is not None
+        self._query, self._poll, self._address = native.addresses["cuEventQuery"], native.poll, int(self.event)
+
+    def passes_before(self, deadline: float) -> bool:
+        status = self._poll(self._query, self._address, _NOT_READY, deadline - time.perf_counter())
+        return status == 0 or (status != _NOT_READY and self.done)  # `done` raises, and says what went wrong
 
 
 class NativeBatch(BoundBatch):
@@ -38,15 +47,16 @@ class NativeBatch(BoundBatch):
         launch: Callable[[], None],
         downloads: Sequence[Transfer],
         single: bool,
+        measured: bool = True,
     ) -> None:
-        super().__init__(lanes, uploads, launch, downloads, single)
+        super().__init__(lanes, uploads, launch, downloads, single, measured)
         native = native_calls()
         assert native is not None
-        calls, addresses = native
+        calls, addresses = native.calls, native.addresses
         self._lanes = lanes
         self._device = lanes.device
         up, compute, down = (int(lane.queue.cu_stream) for lane in self.lanes)  # type: ignore[union-attr]
-        self._marks = [_KeptMark(lanes) for _ in range(3 if self.marked else 1)]
+        self._marks = [_KeptMark(lanes, lanes.timed and measured) for _ in range(3 if self.marked else 1)]
         to_device, to_host = addresses["cuMemcpyHtoDAsync_v2"], addresses["cuMemcpyDtoHAsync_v2"]
         record, wait = addresses["cuEventRecord"], addresses["cuStreamWaitEvent"]
         before: list[_Call] = [(to_device, (int(one.handle), _address(one), one.nbytes, up)) for one in uploads]
@@ -94,17 +104,24 @@ class NativeBatch(BoundBatch):
             raise self._device.translated(self._device.driver.CUresult(again[1]), "copying a batch")
 
 
+class _Native(NamedTuple):
+    calls: Any  # the class in C
+    poll: Callable[[int, int, int, float], int]
+    addresses: dict[str, int]  # of the driver's functions
+
+
 @cache
-def native_calls() -> tuple[Any, dict[str, int]] | None:
-    """The class in C and the addresses of the driver's functions; None where the module was not built."""
+def native_calls() -> _Native | None:
+    """What is done in C; None where the module was not built."""
     if not settings.native():
         return None
     try:
-        from ..._calls import BoundCalls
+        from ..._calls import BoundCalls, poll
 
         driver = ctypes.CDLL("libcuda.so.1")
-        names = ("cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuStreamWaitEvent")
-        return BoundCalls, {name: ctypes.cast(getattr(driver, name), ctypes.c_void_p).value or 0 for name in names}
+        names = ("cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuStreamWaitEvent", "cuEventQuery")
+        addresses = {name: ctypes.cast(getattr(driver, name), ctypes.c_void_p).value or 0 for name in names}
+        return _Native(BoundCalls, poll, addresses)
     except (ImportError, OSError, AttributeError):
         return None
 

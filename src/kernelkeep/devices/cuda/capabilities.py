@@ -20,6 +20,7 @@ def read_capabilities(device: CudaDevice) -> Capabilities:
     architecture = read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR")
     # Newer architectures copy tiles, too, but multiply them in another way.
     tile_products = architecture == (9, 0) and bool(read("TENSOR_MAP_ACCESS_SUPPORTED"))
+    clusters = architecture >= (9, 0) and bool(read("CLUSTER_LAUNCH"))
     cooperative = bool(read("COOPERATIVE_LAUNCH"))
     return Capabilities(
         cooperative=cooperative,
@@ -36,6 +37,7 @@ def read_capabilities(device: CudaDevice) -> Capabilities:
         cheap_polling=True,
         tile_products=tile_products,
         warp_products=tile_products or (architecture >= (8, 0) and architecture != (9, 0)),
+        clusters=clusters,
         view_alignment=1,
         max_group_items=read("MAX_THREADS_PER_BLOCK"),
         max_group=(read("MAX_BLOCK_DIM_X"), read("MAX_BLOCK_DIM_Y"), read("MAX_BLOCK_DIM_Z")),

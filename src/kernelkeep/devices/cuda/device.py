@@ -19,7 +19,6 @@ import numpy as np
 
 from ...errors import BinaryRejected, DeviceError, KernelKeepError, OutOfMemory
 from ...programs.source import Source
-from ...weak_set import WeakSet
 from ..array import Array
 from ..base import Binary, Device, DeviceInfo, MemoryInfo, Queue
 from ..fingerprint import Fingerprint
@@ -36,6 +35,7 @@ from .guests import CudaGuests
 from .lanes import CudaLanes
 from .pinned import pinned_array
 from .program import CudaProgram
+from .registered import RegisteredArrays
 from .replay import CudaReplay
 from .residents import Residents
 from .streams import Streams
@@ -94,10 +94,10 @@ class CudaDevice(Device):
         with self.current:
             self.cu_stream = self.call(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self._allocations: dict[int, int] = {}  # bytes by address
-        self._loaded: WeakSet[CudaProgram] = WeakSet()
         self._empty_address: int | None = None
         self.record, self.stream_wait = driver.cuEventRecord, driver.cuStreamWaitEvent
         self.streams = Streams(driver, self.cu_stream)
+        self.registered = RegisteredArrays(self)
         self.residents.devices.add(self)
 
     @property
@@ -126,13 +126,11 @@ class CudaDevice(Device):
         if compiled.form == "cubin" and not is_whole_cubin(compiled.payload):
             # The driver would find out only when the code is first needed, which is too late to compile again.
             raise BinaryRejected(f"the binary of {compiled.name} is not a whole cubin")
-        program = CudaProgram(self, compiled, load_library(self, compiled))
-        self._loaded.add(program)
-        return program
+        return CudaProgram(self, compiled, load_library(self, compiled))
 
     def load_all_code(self) -> None:
         """Have the code of all programs on the device, and local memory for their launches."""
-        prepare_for_residents(list(self._loaded))
+        prepare_for_residents(program for program in self.list_programs() if isinstance(program, CudaProgram))
 
     # --- memory
 

@@ -81,6 +81,8 @@ class CudaLanes(Lanes):
     """Three streams, and an anchor that translates times of events to the host's clock."""
 
     device: CudaDevice
+    marks_are_dear = True
+    small_batches_ahead = 2
 
     def __init__(self, device: CudaDevice, timed: bool) -> None:
         driver = device.driver
@@ -90,24 +92,35 @@ class CudaLanes(Lanes):
         super().__init__(device, timed)
         self.clock = CudaQueue(device)
         self.anchor = self._new_anchor()
+        device.registered.open()
+
+    def copies_directly(self, host: np.ndarray[Any, Any], *, page_lock: bool) -> bool:
+        return self.device.registered.has(host, page_lock=page_lock)
 
     def open_lanes(self) -> None:
         self.upload, self.compute, self.download = CudaLane(self), CudaLane(self), CudaLane(self)
 
     def close(self) -> None:
+        self.device.registered.close()
         self.clock.give_back()
         for lane in (self.upload, self.compute, self.download):
             assert isinstance(lane, CudaLane)
             lane.queue.give_back()
 
     def bind_batch(
-        self, uploads: Sequence[Transfer], launch: Callable[[], None], downloads: Sequence[Transfer], *, single: bool
+        self,
+        uploads: Sequence[Transfer],
+        launch: Callable[[], None],
+        downloads: Sequence[Transfer],
+        *,
+        single: bool,
+        measured: bool = True,
     ) -> BoundBatch:
         from .bound_batch import NativeBatch, fits, native_calls
 
         if native_calls() is None or not fits(uploads) or not fits(downloads):
-            return super().bind_batch(uploads, launch, downloads, single=single)
-        return NativeBatch(self, uploads, launch, downloads, single)
+            return super().bind_batch(uploads, launch, downloads, single=single, measured=measured)
+        return NativeBatch(self, uploads, launch, downloads, single, measured)
 
     def times(self, marks: Sequence[CudaMark]) -> list[float]:
         elapsed, success, times = self.elapsed, self.device.success, []

@@ -17,7 +17,7 @@ def launch_addresses() -> dict[str, int] | None:
         from ..._native import CheckedLaunch  # noqa: F401  one that was built from an older file has none
 
         driver = ctypes.CDLL("libcuda.so.1")
-        names = ("cuLaunchKernel", "cuLaunchCooperativeKernel")
+        names = ("cuLaunchKernel", "cuLaunchCooperativeKernel", "cuGraphLaunch")
         return {name: ctypes.cast(getattr(driver, name), ctypes.c_void_p).value or 0 for name in names}
     except (ImportError, OSError, AttributeError):
         return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 import sys
-from functools import lru_cache, partial
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -26,19 +27,66 @@ _FREE_THREADED = "free-threading" in sys.version  # another thread may change an
 
 def native_launcher(kernel: CudaKernel, slow: Launcher) -> Launcher | None:
     """`slow` for the usual arguments; None where the module was not built, or a parameter is of a kind that it cannot pack."""
-    addresses, layout = launch_addresses(), _layout(kernel.params)
-    if addresses is None or layout is None or _FREE_THREADED:
-        return None
-    from ..._native import CheckedLaunch
-
     if isinstance(slow, MethodType):  # not made yet; once it is, it holds the library itself
         slow = partial(_call, kernel.program.hold(), slow)
+    new_launch = _new_launch(kernel)
+    if new_launch is None:
+        return None
+    return new_launch(int(kernel.program.load_kernel(kernel.cu_kernel, kernel.name)), slow)
+
+
+def first_launch(kernel: CudaKernel, args: tuple[Any, ...], shape: Any) -> bool:
+    """Launch a kernel whose code may not be on the device yet; False if that was not done, and the usual way is to be taken.
+
+    The driver loads the code as a part of the launch, which takes less time than to ask it for the function before.
+    """
+    _held = kernel.program.hold()
+    launched = True
+
+    def refuse(args: tuple[Any, ...], shape: Any) -> None:
+        nonlocal launched
+        launched = False
+
+    new_launch, discarded = _new_launch(kernel), kernel.device.discarded
+    if new_launch is None or not discarded.begin():  # loading code waits for every running kernel
+        return False
+    try:
+        new_launch(int(kernel.cu_kernel), refuse)(args, shape)
+    finally:
+        discarded.end()
+    return launched
+
+
+def _new_launch(kernel: CudaKernel) -> Callable[[int, Launcher], Launcher] | None:
+    """What makes a launch of a function, or of the kernel itself, in C."""
+    native, layout = _native(), _layout(kernel.params)
+    if native is None or layout is None:
+        return None
+    checked_launch, address = native
     codes, slots, nbytes, checks = layout
-    function = kernel.program.load_kernel(kernel.cu_kernel, kernel.name)
-    return CheckedLaunch(
-        addresses["cuLaunchKernel"], int(function), int(kernel.device.cu_stream), codes, slots, nbytes,
-        checks, Array, kernel.device, slow,
-    )  # fmt: skip
+    device = kernel.device
+
+    def new_launch(function: int, slow: Launcher) -> Launcher:
+        made: Launcher = checked_launch(
+            address, function, int(device.cu_stream), codes, slots, nbytes, checks, Array, device, slow
+        )
+        return made
+
+    return new_launch
+
+
+def _native() -> tuple[Any, int] | None:
+    addresses = launch_addresses()
+    if addresses is None or _FREE_THREADED:
+        return None
+    return _checked_launch(), addresses["cuLaunchKernel"]
+
+
+@cache
+def _checked_launch() -> Any:
+    from ..._native import CheckedLaunch
+
+    return CheckedLaunch
 
 
 def _call(library: object, slow: Launcher, args: tuple[Any, ...], shape: Any) -> None:

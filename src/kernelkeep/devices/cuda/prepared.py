@@ -1,7 +1,8 @@
 """A prepared launch on CUDA: packed arguments and one driver call.
 
 There are two implementations: with the C module a call goes straight into the driver; without it, it goes through NVIDIA's
-Python bindings, which costs about a microsecond more.
+Python bindings, which costs about a microsecond more. With the C module a launch that is called again and again becomes a graph
+of one kernel, which the driver launches in less time (`launch_graph.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from ...errors import DeviceError
 from ..prepared import LaunchOptions, Prepared
 from .guests import guests_wait, wait_for_guests
+from .launch_graph import LaunchGraph
 from .native import launch_addresses
 from .packing import as_bytes, code_of, layout_of
 from .synchronization import stream_of
@@ -23,6 +26,7 @@ from .synchronization import stream_of
 if TYPE_CHECKING:
     from .program import CudaKernel
 
+_CALLS_BEFORE_GRAPH = 16  # with the same arguments: making a graph takes as long as some twenty launches
 _CLOSE_TIMEOUT_SECONDS = 10.0  # for a call under way: it may be this thread's own, which never ends
 _BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE
 
@@ -131,12 +135,59 @@ def _native_prepared() -> type[CudaPrepared] | None:
     class NativePrepared(BoundCall, CudaPrepared):
         """A call in C. `BoundCall` comes first among the bases, so that a call runs no Python code."""
 
+        _graph: LaunchGraph | None = None
+        launches_graph = False  # else the kernel
+        _graph_refused = False
+        _calls_before_graph = _CALLS_BEFORE_GRAPH
+        _changed = False  # since the calls are counted
+
         def arm(self) -> None:
+            self.launches_graph = self._changed = False
             if self._bind_to_driver():
                 self.bind_function(0, ())  # `call_failed` is called instead
                 return
             name, arguments = self._call()
-            self.bind_function(addresses[name], tuple(int(value) for value in arguments))
+            often = 0 if self.options.cooperative or self._graph_refused else self._calls_before_graph
+            self.bind_function(addresses[name], tuple(int(value) for value in arguments), often)
+
+        def bind(self, index: int, value: Any) -> None:
+            super().bind(index, value)
+            self._changed = True
+            if self.launches_graph:
+                self.arm()  # the graph has the old value
+                self._stay_revoked()  # another argument may be closed still
+
+        def called_often(self) -> None:
+            """Have calls launch a graph from now on, if nothing was changed while they were counted."""
+            try:
+                if self._changed or self.calls_under_way > 1 or not self._make_graph():
+                    self.arm()
+                else:
+                    assert self._graph is not None
+                    graph = (int(self._graph.executable), int(self._stream))
+                    self.launches_graph = True
+                    self.bind_function(addresses["cuGraphLaunch"], graph, 0, True)
+            finally:
+                self._stay_revoked()
+
+        def _make_graph(self) -> bool:
+            """Make the graph, or give it the new arguments; False if that cannot be done now."""
+            try:
+                if self._graph is not None:
+                    self._graph.refresh(self)
+                    return True
+                self._graph = LaunchGraph.of(self)
+            except DeviceError:  # the launch itself is not to fail because of it
+                self._graph_refused = True
+                return False
+            if self._graph is None:
+                self._calls_before_graph *= 2  # asking costs more than a launch
+            return self._graph is not None
+
+        def _stay_revoked(self) -> None:
+            """Unbind again what another thread revoked meanwhile; it waits for this call before anything is freed."""
+            if self.revoked:
+                self.bind_function(0, ())
 
         def disarm(self) -> None:
             self.bind_function(0, ())
@@ -150,8 +201,12 @@ def _native_prepared() -> type[CudaPrepared] | None:
                 self.refuse()
             if self._shared:
                 self._launch_in_order()
-            else:
-                self._launch_again()
+                return
+            if self.launches_graph:
+                self._graph_refused = True
+                self.arm()
+                self._stay_revoked()
+            self._launch_again()
 
     return NativePrepared
 

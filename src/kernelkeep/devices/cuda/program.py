@@ -16,7 +16,7 @@ from ..arguments import Launcher
 from ..base import Binary, FastLaunch, Kernel, LaunchOptions, Program
 from .code_loading import load_function
 from .guests import guests_wait, wait_for_guests
-from .native_launch import native_launcher
+from .native_launch import first_launch, native_launcher
 from .packing import as_bytes, layout_of
 from .param_layout import placed
 from .prepared import CudaPrepared, new_prepared
@@ -145,12 +145,12 @@ class CudaKernel(Kernel):
     def __init__(self, program: CudaProgram, signature: KernelSignature, kernel: Any) -> None:
         super().__init__(program, signature)
         self.cu_kernel = kernel
-        # The driver takes a CUkernel for a CUfunction; the bindings want to be told.
-        self.function = self.device.driver.CUfunction(int(kernel))
         self._confirmed: tuple[Parameter, ...] | None = None
-        if signature.params and all(p.slot >= 0 for p in signature.params):  # read from the cubin when it was made
-            self._confirmed = signature.params
+        params = signature.params
+        if params and min([p.slot for p in params]) >= 0:  # read from the cubin when it was made
+            self._confirmed = params
         self._allowed_shared = _DEFAULT_SHARED_BYTES
+        self._was_launched = False
 
     @property
     def params(self) -> tuple[Parameter, ...]:
@@ -164,6 +164,11 @@ class CudaKernel(Kernel):
         return self._confirmed
 
     @cached_property
+    def function(self) -> Any:
+        """The kernel as the bindings take it for a launch. To the driver a CUkernel is as good as a CUfunction."""
+        return self.device.driver.CUfunction(int(self.cu_kernel))
+
+    @cached_property
     def _packing(self) -> _Packing:
         # If two threads make one at the same time, both use the first.
         first: _Packing = self.__dict__.setdefault("_first_packing", _Packing(self.program.hold(), self.params))
@@ -172,6 +177,12 @@ class CudaKernel(Kernel):
     def release(self) -> None:
         for name in ("_packing", "_first_packing"):
             self.__dict__.pop(name, None)
+
+    def launch_first(self, args: tuple[Any, ...], shape: Any) -> bool:
+        if self._was_launched:
+            return False
+        self._was_launched = True
+        return first_launch(self, args, shape)
 
     def native_launcher(self, slow: Launcher) -> Launcher | None:
         return native_launcher(self, slow)

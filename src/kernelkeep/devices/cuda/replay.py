@@ -14,6 +14,7 @@ from ..array import Array
 from ..prepared import Prepared
 from ..replay import Copy, Replay, Step
 from .graph_edges import EarlyEdges
+from .graph_nodes import destroy_graph, node_parameters
 from .guests import guests_wait, wait_for_guests
 from .prepared import CudaPrepared
 
@@ -58,7 +59,7 @@ class CudaReplay(Replay):
                 node = call(driver.cuGraphAddMemcpyNode, self._graph, last, len(last), copied, device.cu_context)
             else:
                 assert isinstance(step, CudaPrepared)
-                parameters = self._parameters(step)
+                parameters = node_parameters(step)
                 node = None
                 if edges is not None and isinstance(before, CudaPrepared) and edges.allowed(before, step):
                     node = call(driver.cuGraphAddKernelNode, self._graph, [], 0, parameters)
@@ -129,30 +130,12 @@ class CudaReplay(Replay):
     def refresh(self, prepared: Prepared) -> bool:
         assert isinstance(prepared, CudaPrepared)
         with self.device.current:
-            parameters = self._parameters(prepared)
+            parameters = node_parameters(prepared)
             for node in self._nodes.get(prepared, ()):
                 self.device.call(self.device.driver.cuGraphExecKernelNodeSetParams, self._executable, node, parameters)
         self._broken = self._has_revoked()
         self._note_shared()
         return True
-
-    def _parameters(self, prepared: CudaPrepared) -> Any:
-        """The parameters of a launch's node. The driver copies the arguments out of them."""
-        driver = self.device.driver
-        parameters = driver.CUDA_KERNEL_NODE_PARAMS()
-        kernel = prepared.kernel
-        parameters.func = kernel.program.load_kernel(kernel.cu_kernel, kernel.name)
-        (
-            parameters.gridDimX,
-            parameters.gridDimY,
-            parameters.gridDimZ,
-            parameters.blockDimX,
-            parameters.blockDimY,
-            parameters.blockDimZ,
-        ) = prepared.shape
-        parameters.sharedMemBytes = prepared.options.shared_bytes
-        parameters.kernelParams = prepared.pointers
-        return parameters
 
     def _make_cooperative(self, node: Any) -> None:
         driver = self.device.driver
@@ -168,19 +151,7 @@ class CudaReplay(Replay):
             executable, graph, self._executable, self._graph = self._executable, self._graph, None, None
             if self.device.closed:
                 return
-            self.device.discarded.add(_destroy, self.device.driver, executable, graph)
-
-
-_destroying = threading.Lock()
-
-
-def _destroy(driver: Any, executable: Any, graph: Any) -> None:
-    """Destroy a graph and what was made of it, one after the other: the driver leaves it to the caller that no two threads do."""
-    with _destroying:
-        if executable is not None:
-            driver.cuGraphExecDestroy(executable)
-        if graph is not None:
-            driver.cuGraphDestroy(graph)
+            self.device.discarded.add(destroy_graph, self.device.driver, executable, graph)
 
 
 def _copy_parameters(driver: Any, copy: Copy) -> Any:

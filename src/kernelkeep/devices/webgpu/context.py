@@ -19,7 +19,7 @@ from ...errors import DeviceError, OutOfMemory
 from .adapters import Adapter
 from .guard import guarded
 from .native import native
-from .types import address_of, callback, cast, new, text_of
+from .types import address_of, callback, cast, new, raise_late, text_of
 
 _OUT_OF_MEMORY = 3  # WGPUErrorType_OutOfMemory
 _DESTROYED, _CANCELLED = 2, 3  # WGPUDeviceLostReason: by us
@@ -216,6 +216,7 @@ class Context:
         if not guarded("wgpuDevicePoll")(self._address, block, 0):
             self.lose()
         self._release(device)
+        raise_late()
 
     def is_passed(self, point: int) -> bool:
         """Whether everything before a point is done."""

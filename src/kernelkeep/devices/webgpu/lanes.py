@@ -104,14 +104,20 @@ class WebGPULanes(Lanes):
         self.upload = self.compute = self.download = WebGPULane(self)
 
     def bind_batch(
-        self, uploads: Sequence[Copy], launch: Callable[[], None], downloads: Sequence[Copy], *, single: bool
+        self,
+        uploads: Sequence[Copy],
+        launch: Callable[[], None],
+        downloads: Sequence[Copy],
+        *,
+        single: bool,
+        measured: bool = True,
     ) -> BoundBatch:
         from .bound_batch import WebGPUBatch
         from .prepared import WebGPUPrepared
 
         if isinstance(launch, WebGPUPrepared) and not self._by_host:
             return WebGPUBatch(self, uploads, launch, downloads)
-        batch = super().bind_batch(uploads, launch, downloads, single=single)
+        batch = super().bind_batch(uploads, launch, downloads, single=single, measured=measured)
         batch.marked = batch.marked or self._by_host  # each end is seen by the host, and so is a submission of its own
         return batch
 

@@ -5,6 +5,7 @@ cffi reads the text of a type among everything that the header declares, which t
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -81,10 +82,31 @@ def address_of(value: Any) -> int:
     return int(cast("uintptr_t", value))
 
 
+_late: dict[int, BaseException] = {}  # by thread: what a signal's handler raised inside a callback
+
+
 def callback(name: str, function: Any) -> Any:
-    """A function that C can call; it must be kept alive meanwhile."""
+    """A function that C can call; it must be kept alive meanwhile.
+
+    C cannot be told of an exception. What a signal's handler raises in it, such as Ctrl-C, is kept for `raise_late`, and the
+    function is called again: somebody waits for what it notes.
+    """
     ffi, types = _types()
-    return ffi.callback(types[name], function)
+
+    def called(*values: Any) -> None:
+        function(*values)
+
+    def call_again(_kind: Any, error: BaseException, traceback: Any) -> None:
+        function(*traceback.tb_frame.f_locals["values"])
+        _late[threading.get_ident()] = error
+
+    return ffi.callback(types[name], called, onerror=call_again)
+
+
+def raise_late() -> None:
+    """Raise what a signal's handler raised in a callback that this thread was in."""
+    if _late and (error := _late.pop(threading.get_ident(), None)) is not None:
+        raise error
 
 
 def text_of(view: Any) -> str:

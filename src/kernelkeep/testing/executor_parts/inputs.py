@@ -178,6 +178,31 @@ class InputTests(ExecutorPart):
             for number, future in enumerate(futures):
                 np.testing.assert_array_equal(future.result(TIMEOUT)["y"], saxpy_result(number))
 
+    @pytest.mark.parametrize("pinned", [False, True], ids=["ordinary", "pinned"])
+    @pytest.mark.parametrize("items", [1024, 1 << 19])
+    def test_the_same_array_may_be_filled_again_and_again(
+        self, device: Device, cache: ProgramCache, items: int, pinned: bool
+    ) -> None:
+        """Alike batches of one array that changes right after each `submit`, also where it is read where it is."""
+        job = Job(cache, SAXPY, grid=groups(items), outputs=["y"])
+        x, y = np.arange(items, dtype="f4"), np.empty(items, "f4")
+        if pinned:
+            x, y = device.pinned_empty(items, "f4"), device.pinned_empty(items, "f4")
+            x[:] = np.arange(items)
+        a, n = np.float32(2), np.int32(items)
+        with Executor(device, page_lock=True) as executor:
+            futures = []
+            for number in range(20):
+                y[:] = number
+                futures.append(executor.submit(job, x=x, y=y, a=a, n=n))
+                y[:] = -1
+            for number, future in enumerate(futures):
+                np.testing.assert_array_equal(future.result(TIMEOUT)["y"], saxpy_result(number, items))
+            for number in range(20):
+                y[:] = number
+                result = executor.submit(job, x=x, y=y, a=a, n=n).result(TIMEOUT)["y"]
+                np.testing.assert_array_equal(result, saxpy_result(number, items))
+
     def test_large_arrays_are_copied_by_several_threads(
         self, device: Device, job: Job, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -63,3 +63,22 @@ def test_what_cannot_be_bound_is_refused_and_nothing_is_called(bad: Any) -> None
         calls.set_argument(0, 0, 1)
     with pytest.raises(ValueError, match="negative"):
         calls.run(-1)
+
+
+def test_polling_ends_with_what_is_not_to_be_called_again() -> None:
+    left = [600] * 5 + [0]
+    heard = Callback(lambda *arguments: left.pop(0))
+    address = ctypes.cast(heard, ctypes.c_void_p).value
+    assert calls_module.poll(address, 7, 600, 10.0) == 0 and not left
+    left[:] = [600, 3, 0]
+    assert calls_module.poll(address, 7, 600, 10.0) == 3 and left == [0]
+
+
+def test_polling_ends_at_its_time_and_calls_once_at_least() -> None:
+    heard = Heard(600)
+    assert calls_module.poll(heard.addresses[0], 7, 600, -1.0) == 600
+    assert heard.calls == [(0, (7, 0, 0))]
+    assert calls_module.poll(heard.addresses[0], 7, 600, 0.01) == 600
+    for bad in ((), (0, 7, 600, 1.0), (heard.addresses[0], "a", 600, 1.0), (heard.addresses[0], 7, 600, "a")):
+        with pytest.raises((TypeError, ValueError)):
+            calls_module.poll(*bad)

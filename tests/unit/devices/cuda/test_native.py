@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 import threading
@@ -120,10 +121,11 @@ def test_every_argument_arrives_in_its_place() -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
-        ((), TypeError), ((1,), TypeError), ((1, (), 3), TypeError), ((1, [2]), TypeError), ((1, None), TypeError),
+        ((), TypeError), ((1,), TypeError), ((1, (), "3"), TypeError), ((1, [2]), TypeError), ((1, None), TypeError),
         ((1, (0,) * 12), TypeError), (("1", ()), TypeError), ((1.5, ()), TypeError), ((1, (None,)), TypeError),
         ((1, (2, "3")), TypeError), ((-1, ()), OverflowError), ((1 << 64, ()), OverflowError),
         ((1, (-1,)), OverflowError), ((1, (1 << 64,)), OverflowError),
+        ((1, (), 3, True, 5), TypeError), ((1, (), -1), OverflowError), ((1, (), None, True), TypeError),
     ],
     ids=repr,
 )  # fmt: skip
@@ -134,6 +136,96 @@ def test_wrong_arguments_leave_the_binding_unchanged(arguments: tuple[Any, ...],
         call.bind_function(*arguments)
     call()
     assert call.statuses == [3]
+
+
+class Counted(Call):
+    """Notes after which of its calls `called_often` was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.often_after: list[int] = []
+
+    def call(self, times: int) -> None:
+        for _ in range(times):
+            self.calls += 1
+            self()
+
+    def called_often(self) -> None:
+        self.often_after.append(self.calls)
+
+
+def test_what_is_called_often_is_told_once_after_so_many_calls() -> None:
+    call = Counted()
+    call.bind_function(address("fflush"), (0,), 3)
+    call.call(10)
+    assert call.often_after == [3]
+    call.bind_function(address("fflush"), (0,), 3)  # counts anew
+    call.call(2)
+    assert call.often_after == [3]
+    call.call(2)
+    assert call.often_after == [3, 13]
+    call.bind_function(address("fflush"), (0,))
+    call.call(10)
+    assert call.often_after == [3, 13], "without a number nothing is counted"
+
+
+def test_a_call_that_fails_is_not_told_as_called_often() -> None:
+    call = Counted()
+    call.bind_function(address("abs"), (4,), 1)
+    call.call(2)
+    assert (call.statuses, call.often_after) == ([4, 4], [])
+
+
+def test_what_called_often_binds_is_called_from_then_on() -> None:
+    class Changes(Call):
+        def called_often(self) -> None:
+            self.bind_function(address("abs"), (8,), 0, True)
+
+    call = Changes()
+    call.bind_function(address("fflush"), (0,), 2)
+    for _ in range(4):
+        call()
+    assert call.statuses == [8, 8], "the second call itself was the old function's"
+
+
+def test_called_often_may_raise() -> None:
+    class Raises(Call):
+        def called_often(self) -> None:
+            raise KeyError("often")
+
+    call = Raises()
+    call.bind_function(address("fflush"), (0,), 1)
+    with pytest.raises(KeyError, match="often"):
+        call()
+    assert call.calls_under_way == 0
+    call()
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_threads_call_the_function_one_after_the_other_if_asked_to(alone: bool) -> None:
+    inside, most, gate = [0], [0], threading.Lock()
+    both = threading.Barrier(2)
+
+    def enter() -> int:
+        with gate:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2 if alone else 30)  # two that are inside together meet here
+        with gate:
+            inside[0] -= 1
+        return 0
+
+    function = ctypes.CFUNCTYPE(ctypes.c_int)(enter)
+    call = Call()
+    call.bind_function(ctypes.cast(function, ctypes.c_void_p).value or 0, (), 0, alone)
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert most[0] == (1 if alone else 2) and call.statuses == []
 
 
 def test_a_call_takes_no_arguments() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.devices.webgpu import context
 from kernelkeep.devices.webgpu.device import WebGPUDevice
 from kernelkeep.devices.webgpu.program import WebGPUProgram
+from kernelkeep.devices.webgpu.types import address_of
 from kernelkeep.execution.timeline import Timeline
 from kernelkeep.testing import open_or_skip
 
@@ -39,6 +42,27 @@ def device() -> Iterator[WebGPUDevice]:
     with open_or_skip("webgpu") as opened:
         assert isinstance(opened, WebGPUDevice)
         yield opened
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_ctrl_c_inside_a_callback_reaches_who_waits(
+    device: WebGPUDevice, monkeypatch: pytest.MonkeyPatch, launched: bool
+) -> None:
+    array = device.array(np.arange(100, dtype="i4"))
+    frames = ("on_done",) if launched else ("on_mapped",)
+    left = [1]
+
+    def interrupted(value: Any) -> int:
+        if left[0] and sys._getframe(1).f_code.co_name in frames:
+            left[0] -= 1
+            raise KeyboardInterrupt
+        return address_of(value)
+
+    monkeypatch.setattr(context, "address_of", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        device.fence().wait() if launched else array.numpy()
+    assert not left[0]
+    np.testing.assert_array_equal(array.numpy(), np.arange(100))
 
 
 @pytest.mark.parametrize("nbytes", [1, 2, 3, 4, 5, 17, 1023])
