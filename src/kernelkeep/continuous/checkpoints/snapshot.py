@@ -1,7 +1,8 @@
 """The committed state comes to host memory, between two turns of a run.
 
 On a GPU the blocks of a large state are digested where they are, and only those that changed since the last snapshot come to
-the host. The run waits meanwhile. The writer's thread begins with the first bytes, and goes on when the run does.
+the host. The run waits meanwhile. The writer's thread begins with the first bytes of a large state, and goes on when the run
+does.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from .header import CheckpointHeader, ScalarValue, stored_body
 from .host_copy import HostCopy, Span
 
 _LEAST_DIGESTED = 1 << 22  # bytes of a state; a smaller one is downloaded in less time
+# Bytes that come. Fewer are here before a thread has begun, and the two would only take turns in Python.
+_LEAST_AHEAD = 1 << 23
 
 
 def header_of(session: Session, *, finished: bool) -> CheckpointHeader:
@@ -71,7 +74,8 @@ class Snapshots:
     def take(self, deliver: Deliver, *, finished: bool = False) -> float:
         """Bring the committed state to the host; returns the seconds that the run waited. Nothing else runs on the device.
 
-        `deliver` gets the header and the arrays before their contents have come; the third argument tells when they have.
+        `deliver` gets the header and the arrays, of a large state before their contents have come; the third argument tells when
+        they have.
         `MemoryError` where the host has no room for them.
         """
         began = time.perf_counter()
@@ -89,7 +93,9 @@ class Snapshots:
                 wanted[name] = array, spans
         arriving = Arriving(None if self._digester is None else digests)
         self._digests = {}  # until the copy is complete, nobody knows what it holds
-        deliver(header, arrays, arriving)
+        ahead = sum(end - begin for _, spans in wanted.values() for begin, end in spans) >= _LEAST_AHEAD
+        if ahead:
+            deliver(header, arrays, arriving)
         try:
             for name, (array, spans) in wanted.items():
                 self._copy.update(name, array, spans, arriving.reach)
@@ -98,6 +104,8 @@ class Snapshots:
             arriving.fail(error)
             raise
         self._digests = digests
+        if not ahead:
+            deliver(header, arrays, arriving)
         return time.perf_counter() - began
 
     def _changed(self, digester: DeviceDigest, name: str, array: Array, nbytes: int) -> tuple[Digests, list[Span]]:

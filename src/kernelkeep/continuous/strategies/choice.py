@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +9,7 @@ from ...errors import CompileError, Unsupported
 from ..mailbox import Stopped
 from ..run_options import RunOptions
 from ..session import Session
+from .trials import Trial, take_turns
 
 if TYPE_CHECKING:
     from .base import Strategy
@@ -45,29 +43,35 @@ def choose(session: Session, options: RunOptions, limit: int) -> tuple[Strategy,
     if form == "group" and width > _SMALL:
         what = f"{width:,} {'tasks' if session.program.tasks else 'items'}"
         return plain, f"groups cannot wait for each other here, and one group is too small for {what}"
-    one = _seconds(session, partial(session.slice, "step"), 1, _TRIAL)
+    end = session.iteration + limit
+    single = Trial(session, partial(session.slice, "step"), 1, end).grow(_TRIAL)
     if session.stopped is not Stopped.NO:
         return plain, "the work was done before anything could be measured"
-    if one > _LONG_SECONDS:
-        return plain, f"an iteration takes {one * 1e3:.1f} ms, beside which a dispatch costs nothing"
+    if single.seconds > _LONG_SECONDS:
+        return plain, f"an iteration takes {single.seconds * 1e3:.1f} ms, beside which a dispatch costs nothing"
     thorough = limit >= _FEWEST_FOR_ALL
-    trial = min(_LONG_TRIAL, limit // 16) if thorough else _TRIAL  # four times that is what a trial takes at most
-    budget = max(1, min(_LONG_LOOP if thorough else _TRIAL, int(_TRIAL_SECONDS / one))) | 1
-    loops: dict[str, float] = {}
+    # Until its tries are that long, a trial takes four times as many.
+    enough = min(_LONG_TRIAL, limit // 32) if thorough else _TRIAL
+    budget = max(1, min(_LONG_LOOP if thorough else _TRIAL, int(_TRIAL_SECONDS / single.seconds))) | 1
+    loops: dict[str, Trial] = {}
     for kind in session.launches.loops if thorough else (form,):
         try:
-            loops[kind] = _seconds(session, partial(_slice, session, kind, budget), budget, trial)
+            loops[kind] = Trial(session, partial(_slice, session, kind, budget), budget, end).grow(enough)
         except (CompileError, Unsupported) as error:
             return plain, f"many iterations cannot run in one dispatch here: {str(error).splitlines()[0]}"
         if session.stopped is not Stopped.NO:
             break
-    fastest = min(loops, key=loops.__getitem__)
-    many = loops[fastest]
+    chain = None
+    if thorough and session.launches.can("chain"):
+        chain = Trial(session, partial(session.chain, _CHAIN), _CHAIN, end).grow(enough)
+    take_turns([*loops.values(), chain or single])
+    fastest = min(loops, key=lambda kind: loops[kind].seconds)
+    one, many = single.seconds, loops[fastest].seconds
     measured = (
         f"an iteration takes {one * 1e6:.1f} µs in dispatches of its own and {many * 1e6:.1f} µs inside a dispatch"
     )
-    if thorough and session.launches.can("chain"):
-        one = _seconds(session, partial(session.chain, _CHAIN), _CHAIN, trial)
+    if chain is not None:
+        one = chain.seconds
         measured += f", {one * 1e6:.1f} µs in a chain of dispatches"
         plain.expect(one)
     if many > one * _MARGIN:
@@ -79,30 +83,3 @@ def choose(session: Session, options: RunOptions, limit: int) -> tuple[Strategy,
 
 def _slice(session: Session, kind: str, budget: int) -> None:
     session.slice(kind, min(budget, session.largest_budget))
-
-
-def _seconds(session: Session, launch: Callable[[], None], budget: int, trial: int) -> float:
-    """Seconds per iteration: the best of ever longer tries, up to `trial` iterations. The first one loads the code and does
-    not count."""
-    count, spent, first, best = 1, 0.0, True, math.inf
-    while True:
-        before = session.iteration
-        start = time.perf_counter()
-        for _ in range(count):
-            launch()
-        session.synchronize()
-        passed = time.perf_counter() - start
-        if session.stopped in (Stopped.OVERRUN, Stopped.OVERFLOW):
-            session.mend(budget)
-            continue
-        taken = passed / max(1, session.iteration - before)
-        if session.stopped is not Stopped.NO:
-            return taken
-        if first:
-            first = False
-            continue
-        spent += passed
-        best = min(best, taken)  # other processes only make a try longer
-        if count * budget >= trial or spent > _TRIAL_SECONDS:
-            return best
-        count *= 2
