@@ -128,6 +128,34 @@ def attack(cache: GuestCache, digest: str, ask: Callable[[], bool], decoded: lis
     return "\n".join(said)
 
 
+def attack_kept(folder: Path, ask: Callable[[], bool]) -> str:
+    """Tamper with each of the files that are kept beside entries; what was done, in words.
+
+    `ask` says whether the guest read exactly what the entry has.
+    """
+    seed = random.Random(20)
+    flips = 0
+    paths = sorted(folder.iterdir())
+    for path in paths:
+        good = path.read_bytes()
+        for at in {0, len(good) - 1, *seed.sample(range(len(good)), min(SAMPLED, len(good)))}:
+            path.write_bytes(good[:at] + bytes([good[at] ^ seed.randrange(1, 256)]) + good[at + 1 :])
+            assert ask(), f"{path.name}: byte {at} flipped was taken"
+            flips += 1
+        for data in (
+            b"",
+            good[:-1],
+            good + b"x",
+            *(other.read_bytes() for other in paths if other.suffix == path.suffix),
+        ):
+            path.write_bytes(data)
+            assert ask(), f"{path.name}: {len(data)} other bytes were taken"
+        path.unlink()
+        assert ask(), f"{path.name}: is missing"
+        path.write_bytes(good)
+    return f"kept: {flips} bytes flipped in {len(paths)} files"
+
+
 def check(cache: GuestCache, place: Place, what: str, data: bytes, ask: Callable[[], bool], decoded: list[Any]) -> None:
     place.write(data)
     before = turned_away(cache, place)

@@ -50,7 +50,7 @@ def ready(name, src, folder, *args, **settings):
     return msgspec._core.__file__
 build._build = ready
 for _ in range(2):
-    print(build._compile_so(b"source", "x.c", "_core", None, None, None, None, True, "c").__name__)
+    print(build.compile_module_from_src("source", "_core").__name__)
 """
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from .conftest import Guest, needs
 
 pytestmark = needs("triton")
@@ -54,9 +56,34 @@ def test_the_next_process_finds_it(guest: Guest) -> None:
     assert not (guest.folder / "triton_cache_dir").exists()  # Triton's own folder is not used
 
 
+def kept_files(guest: Guest) -> list[Path]:
+    return sorted(guest.cache_dir.glob("guest_triton_*/driver/*"))
+
+
 def test_a_damaged_entry_is_compiled_again(guest: Guest) -> None:
     guest.run(PROGRAM, "64", **ON)
+    for path in kept_files(guest):
+        path.unlink()
     guest.flip(0.95)
+    assert guest.run(PROGRAM, "64", **ON) == "compiled"
+
+
+def test_the_next_process_uses_the_files_of_the_last_and_mends_them(guest: Guest) -> None:
+    guest.run(PROGRAM, "64", **ON)
+    before = {path: (path.stat().st_ino, path.read_bytes()) for path in kept_files(guest)}
+    assert {path.suffix for path in before} >= {".files", ".cubin", ".json", ".ptx"}
+    assert guest.run(PROGRAM, "64", **ON) == "found"
+    assert {path: (path.stat().st_ino, path.read_bytes()) for path in kept_files(guest)} == before
+    cubin = next(path for path in before if path.suffix == ".cubin")
+    cubin.write_bytes(cubin.read_bytes()[:-8] + b"8 others")
+    assert guest.run(PROGRAM, "64", **ON) == "found"
+    assert {path: path.read_bytes() for path in kept_files(guest)} == {path: data for path, (_, data) in before.items()}
+
+
+def test_without_the_entry_its_kept_files_are_not_used(guest: Guest) -> None:
+    guest.run(PROGRAM, "64", **ON)
+    for stored in guest.entries():
+        stored.path.unlink()
     assert guest.run(PROGRAM, "64", **ON) == "compiled"
 
 

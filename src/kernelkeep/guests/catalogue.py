@@ -27,7 +27,7 @@ GUESTS = (
         "triton",
         ("triton",),
         "triton",
-        ("3.9",),
+        ("3.6", "3.9"),
         "export TRITON_CACHE_MANAGER=kernelkeep.guests.triton:KernelkeepCacheManager",
     ),
     Guest(
@@ -43,7 +43,7 @@ GUESTS = (
         "jax",
         ("jax",),
         "jax",
-        ("0.10",),
+        ("0.10", "0.11"),
         "import kernelkeep.guests.jax; kernelkeep.guests.jax.turn_on()",
     ),
     Guest(

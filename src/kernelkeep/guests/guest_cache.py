@@ -128,12 +128,18 @@ class GuestCache:
         return not late
 
     def has(self, key: Key, name: str) -> bool:
-        """Whether this machine has an entry, for guests that need no byte of it; nothing is read."""
+        """Whether this machine has an entry under this name, for guests that need no byte of it. Nothing is read."""
         parts = self._parts or self._open()
-        found = parts.disk.has(key.digest, name)
+        found = parts.disk.usable and parts.disk.folder.use(key.digest, name) is not None
         if found:
-            parts.counts.add(hits_disk=1)
+            parts.chain.count_hit()
         return found
+
+    def count_hit(self, compile_seconds: float) -> None:
+        """The guest's module found on disk, and verified, what an entry holds; its compile took so long."""
+        parts = self._parts or self._open()
+        parts.chain.count_hit()
+        parts.counts.saved(compile_seconds)
 
     def count_hit_in_memory(self) -> None:
         """The guest's module had the bytes still."""

@@ -37,7 +37,9 @@ def compute_shader(context: Any, source: str, name: str = "shader") -> Any:
     check()
     cache = guest_cache("moderngl")
     key = cache.key({"source": source, "driver": _driver_of(context)})
-    known = cache.has(key, name) or cache.get(key, name) is not None
+    if cache.has(key, name):
+        return context.compute_shader(source)
+    known = cache.get(key, name) is not None
     try:
         shader = context.compute_shader(source)
         if not known:

@@ -18,6 +18,8 @@ import pyopencl as cl
 
 from ..cache.key import Key
 from ..devices.fingerprint import cpu_identity
+from ..devices.opencl.pocl import is_pocl
+from ..devices.opencl.pocl_cpu import name_unknown_cpu
 from ..platforms import system
 from ..storage.files import Damaged
 from .files import pack, unpack
@@ -51,6 +53,8 @@ def build(context: Any, source: str, options: str | Iterable[str] = (), name: st
     cache = guest_cache("pyopencl")
     fields = {"source": source, "options": " ".join(given)}
     for number, device in enumerate(context.devices, 1):
+        if is_pocl(device.platform):
+            name_unknown_cpu(device)
         fields[f"device {number}"] = _identity(device)
     key = cache.key(fields)
     found = cache.get(key, name)

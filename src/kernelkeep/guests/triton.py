@@ -1,13 +1,14 @@
 """Triton's compiled kernels in our cache: `TRITON_CACHE_MANAGER=kernelkeep.guests.triton:KernelkeepCacheManager`.
 
 Triton asks for a group of files by its own hash of the source, the options and itself, and puts each file while it compiles. The
-group is one entry here. Triton reads files by their paths, so a verified entry is written to a folder of this process.
+group is one entry here. Triton reads files by their paths: those of a group are kept beside its entry, and verified at each hit;
+all others are written to a folder of this process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import functools
 from typing import Any
 
 from ..cache.key import Key
@@ -16,9 +17,10 @@ from ..storage.files import Damaged
 from .files import pack, unpack
 from .guest_cache import GuestCache, guest_cache
 from .hooks import Hook
+from .kept_files import KeptFiles
 from .process_folder import ProcessFolder
+from .triton_facts import facts_of
 
-_ABOUT = ("target", "num_warps", "num_ctas", "num_stages", "triton_version", "arch", "shared", "debug")
 _METHODS = {
     "get_file": ("filename",),
     "put": ("data", "filename", "binary"),
@@ -26,6 +28,7 @@ _METHODS = {
     "put_group": ("filename", "group"),
 }
 _folder = ProcessFolder()
+_kept = functools.cache(KeptFiles)
 _hook = Hook("Triton")
 _Base = _hook.find_class("triton.runtime.cache", "CacheManager", _METHODS)
 _Own = _hook.find_class("triton.runtime.cache", "FileCacheManager", _METHODS)
@@ -56,27 +59,34 @@ class KernelkeepCacheManager(_Base):  # type: ignore[misc, valid-type]
         return self._cache.key({"hash": self._hash, kind: filename})  # type: ignore[no-any-return]
 
     def _get(self, filename: str, kind: str) -> dict[str, str] | None:
-        """The paths of files with verified contents; those that this process has already are not written again."""
-        key = self._key(filename, kind)
+        """The paths of files with verified contents; those that are kept, or that this process has, are not written again."""
+        key, name = self._key(filename, kind), _name_of(filename)
+        kept = _kept(self._cache) if kind == "group" else None
+        paths = None if kept is None else kept.find(key, name)
+        if paths is not None:
+            return paths
         paths = _folder.find(key.digest)
         if paths is not None:
             self._cache.count_hit_in_memory()
             return paths
-        data = self._cache.get(key, _name_of(filename))
+        data = self._cache.get(key, name)
         if data is None:
             self._turn = key
             return None
         try:
-            return _folder.write(unpack(data), key.digest)
+            paths = None if kept is None else kept.keep(key, name)
+            return paths or _folder.write(unpack(data), key.digest)
         except Damaged as damage:
-            self._cache.reject(key, _name_of(filename), str(damage))
+            self._cache.reject(key, name, str(damage))
         except OSError:  # no room for the files: Triton compiles again
             pass
         return None
 
     def _put(self, filename: str, kind: str, files: dict[str, bytes]) -> None:
         key = self._key(filename, kind)
-        self._cache.put(key, _name_of(filename), pack(files), _about(files))
+        self._cache.put(key, _name_of(filename), pack(files), facts_of(files))
+        if kind == "group":
+            _kept(self._cache).keep(key, _name_of(filename))
         if self._turn is not None and self._turn.digest == key.digest:
             self._turn = None
 
@@ -133,18 +143,3 @@ else:
 
 def _name_of(filename: str) -> str:
     return filename.rpartition(".")[0] or filename
-
-
-def _about(files: dict[str, bytes]) -> dict[str, str]:
-    """What Triton says of a kernel in its metadata, and what it was compiled from, for `kernelkeep explain`."""
-    import hashlib
-
-    about = {}
-    for name, content in files.items():
-        if name.endswith(".json"):
-            with contextlib.suppress(ValueError, TypeError):
-                facts = json.loads(content)
-                about.update({label: str(facts[label]) for label in _ABOUT if label in facts})
-        elif name.endswith((".source", ".ttir")):
-            about[f"source ({name.rpartition('.')[2]})"] = hashlib.sha256(content).hexdigest()[:16]
-    return about
