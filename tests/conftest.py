@@ -26,6 +26,9 @@ os.environ.pop("KERNELKEEP_REMOTE", None)  # tests share nothing with other mach
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell script has what it starts in the background ignore Ctrl-C, and that is inherited; the tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    # So does `nohup`, with the end of the terminal. This process goes on ignoring it; what it starts inherits no function.
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 @pytest.fixture(scope="session", autouse=True)

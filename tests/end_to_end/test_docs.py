@@ -46,6 +46,8 @@ SAYS = {
     "remote.md": "first compiled\nsecond remote\n",
 }
 FOR_INTERPRETERS = ("one-compile.md", "python-kernels.md", "reference-device.md")  # the others compute too much
+PLAIN_PYOPENCL = str(ROOT / "tests" / "end_to_end" / "plain_pyopencl.py")
+BEGINS_WITH_PYOPENCL = {"bring/pyopencl.md"}
 ELSEWHERE = {  # pages that a test of their own runs
     "ahead-of-time.md": "test_ahead_of_time.py",
     **dict.fromkeys(
@@ -82,7 +84,7 @@ def run_page(page: str, device: str, folder: Path, cache_dir: Path) -> str:
     }
     said = ""
     for name in runs:
-        command = [sys.executable, name]
+        command = [sys.executable, *([PLAIN_PYOPENCL] if page in BEGINS_WITH_PYOPENCL else []), name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=folder)
         assert done.returncode == 0, f"{page} on {device}: {done.stderr}"
         said += done.stdout

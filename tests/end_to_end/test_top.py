@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
 
@@ -165,8 +166,11 @@ def test_a_program_that_does_everything_is_seen_and_then_gone(
         for word in ("watched_program.py", "count", "redispatch", "ago at", "alive emulated", "batches/s"):
             assert word in text, text
         assert not any(line.rstrip() != line for line in text.splitlines())
-        for columns in (40, 60, 80, 100):
-            lines = top(pid, "--once", COLUMNS=str(columns)).stdout.splitlines()
+        widths = (40, 60, 80, 100)
+        with ThreadPoolExecutor(len(widths)) as pool:  # each watches for a while
+            texts = list(pool.map(lambda columns: top(pid, "--once", COLUMNS=str(columns)).stdout, widths))
+        for columns, text in zip(widths, texts, strict=True):
+            lines = text.splitlines()
             assert max(map(len, lines)) <= columns
             words = " ".join(line.strip("│ ") for line in lines)
             assert "iteration" in words and "redispatch" in words and ", left  " not in words, words

@@ -60,7 +60,8 @@ def start(program: Path, folder: Path, device: str, **environment: str) -> subpr
         "MPLCONFIGDIR": str(folder / "matplotlib"),
         "PYTHONPATH": str(Path(kk.__file__).parents[1]),
     }
-    command = [sys.executable, str(program)]
+    runner = [str(Path(__file__).with_name("plain_pyopencl.py"))] if "kernelkeep" not in program.read_text() else []
+    command = [sys.executable, *runner, str(program)]
     pipe = subprocess.PIPE
     return subprocess.Popen(
         command, stdout=pipe, stderr=pipe, text=True, cwd=folder, env={**os.environ, **settings, **environment}

@@ -86,7 +86,7 @@ reader = forked(read)
 done, slowest, unexpected, whole = 0, 0.0, 0, 0
 writers = [forked(write, seed) for seed in range(WRITERS)]
 while done < kills:
-    time.sleep(rng.uniform(0.001, 0.03))
+    time.sleep(rng.uniform(0.001, 0.015))
     victim = writers.pop(rng.randrange(WRITERS))
     os.kill(victim, signal.SIGKILL)
     unexpected += os.WTERMSIG(os.waitpid(victim, 0)[1]) != signal.SIGKILL

@@ -19,7 +19,7 @@ from ..execution.timeline import ENGINES, covered
 from ..programs.portable import Buffer, PortableKernel, Scalar
 from ..samples.basic import largest_error
 
-_ITEMS, _GROUP = 1 << 20, 256
+_ITEMS, _FEWER_ITEMS, _GROUP = 1 << 20, 1 << 18, 256  # fewer where the device is the host's own processor
 _ROUNDS = 64
 _TOLERANCE = 1e-4
 # Every round moves a value a little nearer to a half: about as much work as copying it, and easy to check.
@@ -70,12 +70,13 @@ def run_trace_demo(
         raise ArgumentError(f"{trace} is a folder; name a file for the trace")
     if not trace.parent.is_dir():
         raise ArgumentError(f"there is no folder {trace.parent} to write the trace to")
-    hosts = [np.random.default_rng(number).random(_ITEMS, dtype=np.float32) for number in range(4)]
-    common: dict[str, Any] = {"rounds": _ROUNDS, "n": _ITEMS}
+    items = _ITEMS if device.info.is_gpu else _FEWER_ITEMS
+    hosts = [np.random.default_rng(number).random(items, dtype=np.float32) for number in range(4)]
+    common: dict[str, Any] = {"rounds": _ROUNDS, "n": items}
     inputs = ({"x": hosts[number % len(hosts)]} for number in range(batches))
 
     with ProgramCache(device, cache_dir, remote=[]) as cache:
-        job = Job(cache, _SETTLE, grid=_ITEMS // _GROUP, outputs={"y": (_ITEMS, "f4")})
+        job = Job(cache, _SETTLE, grid=items // _GROUP, outputs={"y": (items, "f4")})
         with Executor(device, depth=depth) as executor:
             # What is compiled or allocated once stays out of the timeline.
             results = [executor.submit(job, x=host, **common).result()["y"] for host in hosts]
