@@ -4,6 +4,8 @@
 
 Every contender is a process of its own (`fresh_process_child.py`), whose caches its own earlier runs have filled. They take
 turns. Times count from the moment before the process is started; a process tells when each of its steps was done.
+Python's bytecode is kept too, in a folder of this run, for all of them: an installed package has it, and where the environment
+says that none is to be written, each process would compile every module again.
 
 With CUDA the limits are shown too: the driver opened by cuda-bindings in Python, and by a C++ program. No other process uses the
 driver meanwhile, not even this one: it would be quicker to start.
@@ -47,14 +49,20 @@ Steps = dict[str, float]  # milliseconds since the process was started
 
 
 def run(command: list[str], environment: dict[str, str]) -> Steps:
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | environment
     start = time.monotonic()
-    ended = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise RuntimeError((ended.stderr.strip() or f"exit status {ended.returncode}").splitlines()[-1])
     steps: Steps = {}
     for step, at in json.loads(ended.stdout.splitlines()[-1]).items():
         steps[step] = at if step == "compiles" else (at - start) * 1e3
     return steps
+
+
+def bytecode(folder: str) -> dict[str, str]:
+    """The variable that has Python keep its bytecode there."""
+    return {"PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
 
 
 class Contenders:
@@ -72,13 +80,14 @@ class Contenders:
     def add_command(
         self, name: str, command: list[str], environment: dict[str, str] | None = None, warm_ups: int = 1
     ) -> None:
+        variables = bytecode(self._folder) | (environment or {})
         try:
             for _ in range(warm_ups):
-                run(command, environment or {})
+                run(command, variables)
         except (OSError, RuntimeError) as error:
             print(f"{name} is left out: {error}")
             return
-        self._commands[name] = command, environment or {}
+        self._commands[name] = command, variables
 
     def take_turns(self, rounds: int) -> None:
         for _ in range(rounds):
@@ -115,15 +124,15 @@ def cpp_program(folder: str) -> list[str]:
     return [str(program)]
 
 
-def fill(folder: str, info: kk.DeviceInfo, environment: dict[str, str]) -> None:
+def fill(folder: str, info: kk.DeviceInfo) -> None:
     """Compile the ten programs, twice: PoCL's binaries ripen with the first launch. Write their texts for the others."""
     command = [sys.executable, str(CHILD), "kernelkeep", folder, info.spec, "--texts"]
     for _ in range(2):
-        run(command, environment)
+        run(command, bytecode(folder))
 
 
 def with_cuda(info: kk.DeviceInfo, folder: str, rounds: int) -> None:
-    fill(folder, info, {})
+    fill(folder, info)
     turns = Contenders(folder)
     turns.add("kernelkeep", "kernelkeep", info.spec)
     turns.add("CuPy", "cupy", warm_ups=2, CUPY_CACHE_DIR=f"{folder}/cupy")
@@ -160,7 +169,7 @@ def with_cuda(info: kk.DeviceInfo, folder: str, rounds: int) -> None:
 
 
 def with_opencl(info: kk.DeviceInfo, folder: str, rounds: int) -> None:
-    fill(folder, info, {})
+    fill(folder, info)
     turns = Contenders(folder)
     turns.add("kernelkeep", "kernelkeep", info.spec)
     turns.add("PyOpenCL", "pyopencl", info.spec, warm_ups=2, POCL_CACHE_DIR=f"{folder}/pocl", XDG_CACHE_HOME=folder)

@@ -26,14 +26,15 @@ import numpy as np
 import kernelkeep as kk
 from kernelkeep.kernels.gemm import cost
 from kernelkeep.kernels.gemm.operation import GEMM
+from kernelkeep.kernels.gemm.tensor_tiles import splits_in_clusters
 
 SEED, SHAPES = 18, 400
 LARGEST = 2304, 2304, 4096
 PROCESSORS = 132  # of the GPU that was measured
 STARTS = (
-    (2.0, 0.6, 0.2, 1.0),
-    (1.5, 0.3, 0.3, 0.5),
-    (2.5, 1.0, 0.1, 2.0),
+    (2.0, 0.6, 0.2, 1.0, 0.3),
+    (1.5, 0.3, 0.3, 0.5, 0.5),
+    (2.5, 1.0, 0.1, 2.0, 0.2),
 )  # where searches for a variant's figures begin
 Vector = np.ndarray[Any, Any]
 
@@ -85,18 +86,19 @@ def measure(options: argparse.Namespace) -> None:
                 if time.monotonic() - began > options.seconds:
                     break
                 for kind, variant in known_variants():
-                    if not cost.suits(kind, variant, m, n):
+                    if not cost.suits(kind, variant, m, n) or (kind == "warps" and not splits_in_clusters(device)):
                         continue
                     definition = GEMM.tuned(kind, device.capabilities.shared_bytes).definition
                     launch = definition.launch(device, definition.template.values({"m": m, "n": n, "k": k}), variant)
-                    key = f"{kind} {variant} {n % 4 == 0} {k % 4 == 0}"
+                    key = f"{kind} {variant} {math.gcd(n, 4)} {math.gcd(k, 4)}"
                     if key not in kernels:
                         kernel = stack.enter_context(cache.get(launch.source)).kernel(launch.kernel)
-                        each = kernel.resident_groups(launch.group) // max(device.count_processors(), 1)
-                        kernels[key] = kernel, each
+                        held = kernel.resident_groups(launch.group, launch.shared_bytes)
+                        kernels[key] = kernel, held // max(device.count_processors(), 1)
                     kernel, resident = kernels[key]
                     args = (a[: m * k], b[: k * n], c[: m * n], np.float32(1), np.float32(0), m, n, k)
-                    taken = microseconds(device, kernel.prepare(launch.grid, args, launch.group))
+                    launched = kernel.prepare(launch.grid, args, launch.group, shared_bytes=launch.shared_bytes)
+                    taken = microseconds(device, launched)
                     made = Sample(kind, dict(variant), resident, (m, n, k), taken)
                     lines.write(json.dumps(made._asdict()) + "\n")
 
@@ -140,52 +142,64 @@ def by_shape(samples: Iterable[Sample]) -> dict[tuple[int, int, int], list[Sampl
 def fit(samples: Sequence[Sample]) -> list[tuple[str, cost.Cost]]:
     """The figures of every variant. Samples near the best of their shape count most: the others are not chosen."""
     best = {shape: min(one.us for one in several) for shape, several in by_shape(samples).items()}
-    variants: dict[str, list[Sample]] = {}
+    alike: dict[str, list[Sample]] = {}
     for sample in samples:
-        variants.setdefault(f"{sample.kind} {sorted(sample.variant.items())}", []).append(sample)
+        # Whether groups share the way along k or not, their steps are the same: variants that differ in that are fitted as one.
+        tile = {name: value for name, value in sample.variant.items() if sample.kind != "warps" or name != "SLICES"}
+        alike.setdefault(f"{sample.kind} {sorted(tile.items())}", []).append(sample)
     made = []
-    for several in variants.values():
-        first = several[0]
+    for several in alike.values():
         halves = {
             even: [one for one in several if (one.shape[1] % 4 == 0 and one.shape[2] % 4 == 0) == even]
             for even in (True, False)
         }
         # Few samples of one half: the other half's count, too.
         even, odd = (figures(halves[which] if len(halves[which]) > 4 else several, best) for which in (True, False))
-        made.append((first.kind, cost.Cost(first.variant, min(one.resident for one in several), even, odd)))
+        kind, resident = several[0].kind, min(one.resident for one in several)
+        for variant in {json.dumps(one.variant): one.variant for one in several}.values():
+            times = (times_of(found, kind, variant) for found in (even, odd))
+            made.append((kind, cost.Cost(variant, resident, *times)))
     return made
 
 
-def figures(samples: Sequence[Sample], best: Mapping[tuple[int, int, int], float]) -> cost.Times:
-    """A variant's figures from its samples."""
-    kind, variant, resident = samples[0].kind, samples[0].variant, samples[0].resident
-    template = cost.template(kind)
-    each, steps, memory = [], [], []
+def times_of(found: Vector, kind: str, variant: Mapping[str, int]) -> cost.Times:
+    """A variant's figures, of which `found` are those of all that were fitted as one."""
+    launch, step, work, batch, doubling = found
+    whole = launch + doubling * math.log2(cost.tile_of(kind, variant).shared_by)
+    return cost.Times(*(float(f"{value:.4g}") for value in (whole, step, work, batch)))
+
+
+def figures(samples: Sequence[Sample], best: Mapping[tuple[int, int, int], float]) -> Vector:
+    """`cost.Times`, and what `launch` grows by as twice as many groups share the way along k."""
+    each, steps, memory, doublings = [], [], [], []
     for one in samples:
         m, n, k = one.shape
-        each.append(math.ceil(math.prod(template.grid({"m": m, "n": n, "k": k, **variant})) / PROCESSORS))
-        steps.append(cost.steps(kind, variant, k))
-        memory.append(sum(part**cost.OVERLAP for part in cost.memory_times(kind, variant, m, n, k)))
+        tile = cost.tile_of(one.kind, one.variant)
+        each.append(cost.groups_each(tile, m, n, PROCESSORS))
+        steps.append(cost.steps(tile, k))
+        memory.append(sum(part**cost.OVERLAP for part in cost.memory_times(tile, m, n, k)))
+        doublings.append(math.log2(tile.shared_by))
     logs = np.log([one.us for one in samples])
     weights = np.array([min(1.0, max(0.15, best[one.shape] / one.us)) ** 2 for one in samples])
     start, anchor = np.log(STARTS[0]), 3e-3 if len(samples) < 5 else 1e-4
-    counts, rest_of_it = np.array(steps, float), np.array(memory)
+    counts, rest_of_it, slicing = np.array(steps, float), np.array(memory), np.array(doublings)
+    resident = np.array([one.resident for one in samples])
     whole, rest = np.divmod(np.array(each), resident)
 
     def loss(x: Vector) -> float:
-        launch, step, work, batch = np.exp(x)  # as `cost.took_by`, for all samples at once
-        stepping = whole * max(step, work * resident) + (rest > 0) * np.maximum(step, work * rest)
-        took = launch + counts * stepping + batch * (whole + (rest > 0) - 1)
+        launch, step, work, batch, doubling = np.exp(x)  # as `cost.took_by`, for all samples at once
+        stepping = whole * np.maximum(step, work * resident) + (rest > 0) * np.maximum(step, work * rest)
+        took = launch + doubling * slicing + counts * stepping + batch * (whole + (rest > 0) - 1)
         off = np.log((took**cost.OVERLAP + rest_of_it) ** (1 / cost.OVERLAP)) - logs
         size = np.abs(off)
         near = np.where(size < 0.15, off * off, 0.3 * size - 0.0225)
         return float((weights * near).sum() / weights.sum() + anchor * ((x - start) ** 2).sum())
 
-    found = min((simplex(loss, np.log(one)) for one in STARTS), key=loss)
-    return cost.Times(*(float(f"{value:.4g}") for value in np.exp(found)))
+    found: Vector = np.exp(min((simplex(loss, np.log(one)) for one in STARTS), key=loss))
+    return found
 
 
-def simplex(loss: Callable[[Vector], float], start: Vector, rounds: int = 220) -> Vector:
+def simplex(loss: Callable[[Vector], float], start: Vector, rounds: int = 400) -> Vector:
     """A minimum, by the method of Nelder and Mead."""
     points = [(loss(x), tuple(x)) for x in (start, *(start + 0.4 * unit for unit in np.eye(len(start))))]
     for _ in range(rounds):

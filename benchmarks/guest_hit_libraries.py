@@ -105,6 +105,9 @@ def pyopencl(do: str, folder: Path, measured: Measured) -> None:
         raise Missing(f"there is no OpenCL driver: {error}") from None
     chosen = [one for one in platforms if one.name == "Portable Computing Language"] or platforms
     context = cl.Context(chosen[0].get_devices()[:1])
+    # PyOpenCL alone compiles nothing on a CPU that PoCL does not know.
+    if chosen[0].name == "Portable Computing Language":
+        module("kernelkeep.devices.opencl.pocl_cpu").name_unknown_cpu(context.devices[0])
     queue = cl.CommandQueue(context)
     build = module("kernelkeep.guests.pyopencl").build
     own = str(folder / "pyopencl")

@@ -1,12 +1,13 @@
 """Tasks through a resident grid, against launches of the same work.
 
-    python benchmarks/resident.py [round_trip] [many] [threads] [add] [beside] [timeline] [--json]
+    python benchmarks/resident.py [round_trip] [many] [threads] [add] [beside] [timeline] [--long] [--json]
 
-Needs CUDA. Each section has its peer in the same run:
+Needs CUDA; takes about 40 seconds. Each section has its peer in the same run:
 
 - *round trip*: one tiny task from Python and the wait for it; beside CuPy's and our own launch and wait of the same kernel.
-- *many*: tiny tasks a second through `submit_many`, one block and all.
-- *threads*: 1,000,000 mixed tasks from 8 threads, 20 times: sums exact, every future done.
+- *many*: tiny tasks a second through `submit_many`, one block and all; beside a kernel of one block that loops over the same
+  statement and a barrier, which is the most that one block can do in order.
+- *threads*: 1,000,000 mixed tasks from 8 threads, 3 times, with `--long` 20 times: sums exact, every future done.
 - *add*: a task added from the cache while tasks run: how long the grid stood still, and whether any task was lost.
 - *beside*: the round trip in a green context while PyTorch multiplies matrices all the time.
 - *timeline*: tasks a second with and without traces from inside.
@@ -22,11 +23,13 @@ from typing import Any
 import numpy as np
 
 import kernelkeep as kk
-from common import chosen_sections, open_cuda, row, show
+from common import chosen_sections, long_run, open_cuda, row, show
 from kernelkeep.resident.resident import Resident
 from kernelkeep.resident.task import Task
 
 TINY = "(int i, float a) { if (kk_local_id(0) == 0) y[i] += a; }"
+STORE = "(int i, float a) { if (kk_local_id(0) == 0) y[i] = a; }"
+COUNT = "(int i, float a) { if (kk_local_id(0) == 0) kk_atomic_add(y[i], a); }"
 ADD = Task("if (kk_local_id(0) == 0) { kk_atomic_add(total[0], v); kk_result(v); }", args={"v": "i4"}, result="i4")
 TWICE = Task("if (kk_local_id(0) == 0) kk_atomic_add(total[0], 2 * v);", args={"v": "i4"})
 ROUNDS = 20_000
@@ -71,12 +74,12 @@ def round_trip(cache: kk.ProgramCache) -> None:
         from kernelkeep.programs.signature import entry_symbol
 
         raw = cupy.RawKernel(kernel.source(device).text, entry_symbol("tiny"))
-        theirs = cupy.zeros(1024, "f4")
+        its_y = cupy.zeros(1024, "f4")
         stream = cupy.cuda.Stream(non_blocking=True)
 
         def cupy_launch() -> None:
             with stream:
-                raw((1,), (128,), (theirs, np.int32(5), np.float32(1.0)))
+                raw((1,), (128,), (its_y, np.int32(5), np.float32(1.0)))
             stream.synchronize()
 
         cupy_launch()
@@ -93,60 +96,99 @@ def round_trip(cache: kk.ProgramCache) -> None:
             rows.append([name, *percentiles(submit, ROUNDS, "tiny", 5, 1.0)])
             rows.append([f"{name}, with a result", *percentiles(submit, ROUNDS, "add", 1)])
     launched.release()
-    times = {name: p50 for name, p50, _ in rows}
-    for name, own in times.items():
-        if name.startswith("resident") and not name.endswith("result") and "CuPy launch and wait" in times:
-            its = times["CuPy launch and wait"]
-            row(
-                f"a tiny task and the wait for it, {name}",
-                own,
-                "µs",
-                peer="CuPy launch and wait",
-                its=its,
-                device=device.info,
-            )
-    row("a tiny task and the wait for it, resident", times["resident, 1 block"], "µs", goal="≤ 3.5", device=device.info)
+    times = {name: (p50, p99) for name, p50, p99 in rows}
+    theirs = times.get("CuPy launch and wait")
+    for name, (p50, p99) in times.items():
+        if not name.startswith("resident"):
+            continue
+        work = f"a tiny task and the wait for it, {name}"
+        is_main = name == "resident, 1 block"
+        row(f"{work}, p50", p50, "µs", goal="≤ 3.5" if is_main else "", device=device.info)
+        row(f"{work}, p99", p99, "µs", goal="≤ 6" if is_main else "", device=device.info)
+        if theirs is not None:
+            goal = "≥ 3" if is_main else ""
+            row(work, p50, "µs", peer="CuPy launch and wait", its=theirs[0], goal=goal, device=device.info)
     show("round trip", ["what", "p50 µs", "p99 µs"], rows)
 
 
-def many(cache: kk.ProgramCache, timeline: int = 0) -> list[list[Any]]:
+def rate_of(cache: kk.ProgramCache, body: str, blocks: int | None, threads: int, timeline: int = 0) -> tuple[Any, ...]:
+    """(blocks, million tasks a second, whether what they did is exact) of tiny tasks for one block or for all."""
+    count = 400_000 if blocks == 1 else 4_000_000
+    arrays = {"y": np.zeros(1024, "f4")}
+    options = dict(blocks=blocks, threads=threads, capacity=8192, timeline=timeline)
+    with Resident(cache, {"tiny": body}, arrays, **options) as resident:  # type: ignore[arg-type]
+        given = np.zeros(count, resident.rows_dtype("tiny"))
+        given["i"], given["a"] = np.arange(count) % 1024, 1.0
+        resident.submit_many("tiny", given[:1024]).result()
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            resident.submit_many("tiny", given, ordered=blocks == 1).result()
+            times.append(time.perf_counter() - start)
+        found = float(resident.arrays["y"].numpy().sum())
+        expected = 1024 if body == STORE else 1024 + 5 * count
+        exact = found == expected or (blocks != 1 and body == TINY)  # blocks add to one element without atomics
+        return resident.blocks, count / statistics.median(times) * 1e-6, exact
+
+
+def rate_of_loop(cache: kk.ProgramCache, statement: str, threads: int) -> float:
+    """Million turns a second of a kernel of one block that loops over the statement and a barrier: the most there is."""
+    count = 400_000
+    kernel = kk.PortableKernel(
+        "own_loop",
+        params=[kk.Buffer("y", "f4", "rw"), kk.Scalar("n", "i4"), kk.Scalar("a", "f4")],
+        body=f"for (int k = 0; k < n; k++) {{ int i = k % 1024; {statement} kk_barrier(); }}",
+        group=threads,
+    )
+    y = cache.device.array(np.zeros(1024, "f4"))
+    times = []
+    with cache.get(kernel) as lease:
+        launch = lease.kernel("own_loop")
+        for _ in range(6):
+            start = time.perf_counter()
+            launch.launch(1, (y, count, 1.0))
+            cache.device.synchronize()
+            times.append(time.perf_counter() - start)
+    return count / statistics.median(times[1:]) * 1e-6
+
+
+def many(cache: kk.ProgramCache) -> None:
     rows = []
-    for blocks, count in ((1, 400_000), (None, 4_000_000)):
-        arrays = {"y": np.zeros(1024, "f4")}
-        with Resident(cache, {"tiny": TINY}, arrays, blocks=blocks, capacity=8192, timeline=timeline) as resident:
-            given = np.zeros(count, resident.rows_dtype("tiny"))
-            given["i"], given["a"] = np.arange(count) % 1024, 1.0
-            resident.submit_many("tiny", given[:1000]).result()
-            times = []
-            for _ in range(5):
-                start = time.perf_counter()
-                resident.submit_many("tiny", given, ordered=blocks == 1).result()
-                times.append(time.perf_counter() - start)
-            total = float(resident.arrays["y"].numpy().sum())
-            exact = blocks != 1 or total == 1000 + 5 * count  # spread tasks add to one element without atomics
-            rows.append(
-                [f"{resident.blocks} blocks", count / statistics.median(times) * 1e-6, "yes" if exact else "NO"]
+    for what, body in (("y[i] += a", TINY), ("y[i] = a", STORE), ("an atomic sum", COUNT)):
+        for threads in (32, 128):
+            _, rate, exact = rate_of(cache, body, 1, threads)
+            limit = rate_of_loop(cache, body[body.index("{") + 1 : body.rindex("}")], threads)
+            work = f"submit_many of tiny tasks, {what}, 1 block of {threads} work-items"
+            note = "" if exact else "WRONG SUM"
+            info = cache.device.info
+            row(work, rate, "million/s", goal="≥ 10" if body is TINY else "", device=info, note=note)
+            row(
+                f"{work}, beside", rate, "million/s", peer="a block's own loop of it", its=limit, device=info, note=note
             )
-    return rows
-
-
-def show_many(cache: kk.ProgramCache) -> None:
-    rows = many(cache)
-    for (where, rate, _), goal in zip(rows, ("≥ 10", "≥ 50"), strict=True):
-        row(f"submit_many of tiny tasks, {where}", rate, "million/s", goal=goal, device=cache.device.info)
-    show("submit_many, tiny tasks", ["where", "million tasks/s", "exact"], rows)
+            rows.append([f"1 block of {threads}", what, rate, limit, "yes" if exact else "NO"])
+    blocks, rate, _ = rate_of(cache, TINY, None, 128)
+    row(f"submit_many of tiny tasks, {blocks} blocks", rate, "million/s", goal="≥ 50", device=cache.device.info)
+    rows.append([f"{blocks} blocks of 128", "y[i] += a", rate, "", "yes"])
+    show("submit_many, tiny tasks", ["where", "task", "million/s", "a block's own loop", "exact"], rows)
 
 
 def show_timeline(cache: kk.ProgramCache) -> None:
     rows = []
     for _ in range(3):
-        without, traced = many(cache), many(cache, 4096)
-        rows += [[a[0], a[1], b[1], b[1] / a[1]] for a, b in zip(without, traced, strict=True)]
+        for blocks in (1, None):
+            (count, without, _), (_, traced, _) = (rate_of(cache, TINY, blocks, 128, kept) for kept in (0, 4096))
+            rows.append([f"{count} blocks", without, traced, traced / without])
+    for where in dict.fromkeys(one[0] for one in rows):
+        plain, traced = (statistics.median(one[i] for one in rows if one[0] == where) for i in (1, 2))
+        work = f"submit_many of tiny tasks with timeline=4096, {where}"
+        row(work, traced, "million/s", peer="without", its=plain, goal="≥ 0.98", device=cache.device.info)
     show("timeline", ["where", "million/s without", "with traces", "ratio"], rows)
 
 
-def threads(cache: kk.ProgramCache, repetitions: int = 20, count: int = 1_000_000) -> None:
+def threads(cache: kk.ProgramCache, count: int = 1_000_000) -> None:
+    repetitions = 20 if long_run() else 3
     rows = []
+    failed = 0
     for repetition in range(repetitions):
         with Resident(cache, {"add": ADD, "twice": TWICE}, {"total": np.zeros(1, "i4")}) as resident:
             wrong: list[str] = []
@@ -175,9 +217,12 @@ def threads(cache: kk.ProgramCache, repetitions: int = 20, count: int = 1_000_00
             each = count // 8
             expected = 8 * (each // 2 + 2 * (each - each // 2))
             if total != expected or wrong:
+                failed += 1
                 rows.append([repetition, f"{total} instead of {expected} {wrong}", seconds])
             elif repetition in (0, repetitions - 1):
                 rows.append([repetition, "exact", seconds])
+    work = f"{count:,} mixed tasks from 8 threads, {repetitions} times: wrong"
+    row(work, failed, "runs", goal="≤ 0", device=cache.device.info)
     show(f"{count:,} mixed tasks from 8 threads", ["repetition", "sum", "s"], rows)
 
 
@@ -211,6 +256,15 @@ def add(cache: kk.ProgramCache) -> None:
         lost = sent[0] - int(resident.arrays["total"].numpy()[0])
         rows.append(["compiled first", statistics.median(compiled) * 1e3, max(compiled) * 1e3, ""])
         rows.append(["found in the cache", statistics.median(found) * 1e3, max(found) * 1e3, f"{lost} of {sent[0]:,}"])
+    row(
+        "a task added from the cache under load: pause, longest",
+        max(found) * 1e3,
+        "ms",
+        goal="≤ 1",
+        device=cache.device.info,
+    )
+    work, note = "a task added under load: tasks lost or run twice", f"of {sent[0]:,}"
+    row(work, abs(lost), "tasks", goal="≤ 0", device=cache.device.info, note=note)
     show("a task added while others run", ["program", "pause ms, median", "longest", "lost or twice"], rows)
 
 
@@ -255,6 +309,9 @@ def beside(cache: kk.ProgramCache) -> None:
                 busy.clear()
                 where = "anywhere" if sms is None else f"green context of {sms} SMs"
                 rows.append([where, "busy" if work else "idle", p50, p99])
+                if work and sms is not None:
+                    what = f"a tiny task and the wait for it beside PyTorch's matrix products, {where}, p99"
+                    row(what, p99, "µs", goal="≤ 10", device=cache.device.info)
     over.set()
     worker.join()
     show("beside PyTorch's matrix product", ["where", "GPU", "p50 µs", "p99 µs"], rows)
@@ -262,7 +319,7 @@ def beside(cache: kk.ProgramCache) -> None:
 
 SECTIONS = {
     "round_trip": round_trip,
-    "many": show_many,
+    "many": many,
     "threads": threads,
     "add": add,
     "beside": beside,

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 import kernelkeep as kk
-from common import chosen_sections, show
+from common import chosen_sections, row, show
 
 NODES = 1000
 ROUNDS = 60
@@ -180,27 +180,38 @@ def compare(cache: kk.ProgramCache, shape: str) -> None:
     lease = cache.get(KERNELS)
     y = device.array(np.zeros(NODES, "f4"))
     plain: dict[str, float] = {}
+    theirs: dict[tuple[str, str], float] = {}
     # CUDA graphs first: making them would stop a resident grid.
     for name, kind in (("CUDA graph", shape), ("CUDA graph, PDL", f"early_{shape}")):
         for length, n in WORK.items():
             try:
                 with device.current:
                     graph = getattr(CudaGraph(device, lease, y), kind)(n)
-                    one, row = measured(graph.run)
+                    one, in_a_row = measured(graph.run)
             except Exception as error:
                 rows.append([name, length, "-", "-", f"not here: {type(error).__name__}: {error}"[:90]])
                 continue
             plain.setdefault(length, one)
-            rows.append([name, length, one, row, one / plain[length]])
+            theirs[name, length] = one
+            rows.append([name, length, one, in_a_row, one / plain[length]])
     build = {"chain": resident_chain, "fan": resident_fan}[shape]
     for blocks in (1, None):
         with kk.Resident(cache, {"task": TASK}, {"y": np.zeros(NODES, "f4")}, blocks=blocks) as resident:
             for length, n in WORK.items():
                 graph = build(resident, n)
-                one, row = measured(runs(graph))
+                one, in_a_row = measured(runs(graph))
                 ratio = one / plain[length] if length in plain else "-"
                 name = f"resident, {resident.blocks} block{'s' if resident.blocks > 1 else ''}"
-                rows.append([name, length, one, row, ratio])
+                rows.append([name, length, one, in_a_row, ratio])
+                for (peer, task), its in theirs.items():
+                    if task == length:
+                        work = (
+                            f"{shape} of {NODES:,} tasks of {length}, a node, {name}"
+                            if length != "tiny"
+                            else (f"{shape} of {NODES:,} tiny tasks, a node, {name}")
+                        )
+                        goal = "≤ 0.7" if (blocks is None) == (shape == "fan") else ""
+                        row(work, one, "µs", peer=peer, its=its, goal=goal, device=device.info)
             counted = 2 * (1 + ROUNDS + ROW * (ROUNDS // 4)) * (NODES if shape == "chain" else 2)
             with resident.paused():
                 found = float(resident.arrays["y"].numpy()[0])
