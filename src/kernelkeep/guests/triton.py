@@ -7,7 +7,6 @@ all others are written to a folder of this process.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from typing import Any
 
@@ -126,9 +125,11 @@ class KernelkeepCacheManager(_Base):  # type: ignore[misc, valid-type]
         return filename
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # half made, or the interpreter is half gone
+        try:
             if self._turn is not None:  # compiling failed
                 self._cache.give_up(self._turn)
+        except Exception:  # half made, or the interpreter is half gone; suppress() would cost every hit a microsecond
+            pass
 
 
 _refusal = _hook.refusal
