@@ -68,7 +68,7 @@ What is left to a writer
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from msgspec import Struct
 
@@ -114,6 +114,7 @@ from .nodes import (
 from .types import SCALARS, TYPE_NAMES, Access, Named, StructType, Type, buffer
 
 __all__ = [
+    "CHAINED",
     "NOWHERE",
     "Assign",
     "Binary",
@@ -155,6 +156,7 @@ __all__ = [
     "children",
     "has_effect",
     "kernel_parameter",
+    "long_chain",
     "walk",
 ]  # fmt: skip
 
@@ -220,6 +222,26 @@ def has_effect(expression: Expression) -> bool:
         if isinstance(node, BuiltinCall) and not node.builtin.is_pure:
             return True
     return False
+
+
+# Long chains of operators, such as a sum of 300 terms: as a tree they are deeper than Python's calls may be.
+CHAINED = frozenset((Binary, Logical))
+_LINKS = 40
+
+
+def long_chain(e: Expression, known: Container[int]) -> list[Expression]:
+    """Every 40th left operand of a chain, the innermost first, up to one whose id is known.
+
+    Who handles them in this order and remembers what was found never goes deeper than 40.
+    """
+    found = []
+    links = 0
+    while type(e) in CHAINED and id(e) not in known:
+        e = e.left  # type: ignore[attr-defined]
+        links += 1
+        if links % _LINKS == 0:
+            found.append(e)
+    return found[::-1]
 
 
 _CHILDREN: dict[type, tuple[str, ...]] = {

@@ -48,7 +48,6 @@ from ..types import (
     vector,
 )
 from .assignments import root_of
-from .atomics import uses_atomics
 from .constants import constant_value
 from .conversions import Conversions, invalid
 from .expressions import Expressions, arithmetic_type
@@ -160,9 +159,12 @@ class Calls:
             what = f"{parameter.written} of {function.name}"
             if isinstance(parameter.type, Buffer):
                 array = self._array(parameter.type, argument, what)
-                if _is_own(array) and uses_atomics(function, parameter):
-                    message = f"{what} must be a buffer or a shared array: the function uses atomics on it"
-                    array = self._error(argument.at, message)
+                if _is_own(array):
+                    from .atomics import uses_atomics  # few calls pass an array that one work-item has for itself
+
+                    if uses_atomics(function, parameter):
+                        message = f"{what} must be a buffer or a shared array: the function uses atomics on it"
+                        array = self._error(argument.at, message)
                 given.append(array)
             else:
                 given.append(self._conversions.convert(argument, parameter.type, what))

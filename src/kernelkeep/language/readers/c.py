@@ -26,12 +26,11 @@ from ..checker.scopes import CurrentFunction
 from ..problems import NESTED_TOO_DEEPLY, Problems, TooManyProblems
 from ..tree import Block, Declare, Function, Literal, Module, Place, Statement, Variable
 from ..types import I4, INVALID, VOID, Array, Buffer, Named, Scalar, Type, buffer
-from .c_outline import changed_names, last_function
+from . import Reading as Reading
 from .c_refusals import refuse
 from .c_statements import StatementParser
-from .c_tokens import Token, tokens_of
+from .c_tokens import Token, changed_names, last_function, tokens_of
 from .c_types import UnexpectedToken
-from .reading import Reading as Reading
 
 
 def read_kernel(

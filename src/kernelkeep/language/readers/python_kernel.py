@@ -17,11 +17,11 @@ from ..checker.scopes import CurrentFunction
 from ..problems import TooManyProblems
 from ..tree import NOWHERE, Block, Function, Module, Place, Variable
 from ..types import VOID, Buffer, Type
+from . import Reading
 from .python_function import FunctionReader, ascii_name
 from .python_generated import Generated
 from .python_problems import PythonFunction, PythonProblems
 from .python_statements import StatementReader
-from .reading import Reading
 
 _TOO_DEEP = "the function is nested too deeply"
 

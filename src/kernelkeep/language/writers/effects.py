@@ -10,11 +10,13 @@ memory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..tree import (
+    CHAINED,
     Assign,
     Binary,
     BuiltinCall,
@@ -40,14 +42,37 @@ from ..tree import (
     Update,
     Variable,
     children,
+    long_chain,
 )
 from ..types import Buffer
-from .chains import CHAINED, long_chain
-from .facts import NOTHING, Facts, union
 
 _MEMORY = 1
 _SHARED = 2
 OLD_VALUE = 2  # the position of an Update's old value, beside those of its target and its value
+
+
+class Facts(Struct, frozen=True, gc=False):
+    """What an expression does."""
+
+    reads: int
+    calls: int  # written by calls, which are complete when their value is there
+    direct: int  # written by `=`, `+=` and `++`, which C may put off
+    emits: bool  # statements are written before the expression
+
+
+NOTHING = Facts(0, 0, 0, False)
+
+
+def union(parts: Iterable[Facts]) -> Facts:
+    """What all of them do."""
+    reads = calls = direct = 0
+    emits = False
+    for part in parts:
+        reads |= part.reads
+        calls |= part.calls
+        direct |= part.direct
+        emits = emits or part.emits
+    return Facts(reads, calls, direct, emits)
 
 
 def root_of(expression: Expression) -> Variable | None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from ...errors import Unsupported
 from ..tree import (
+    CHAINED,
     Binary,
     Convert,
     Declare,
@@ -21,9 +22,9 @@ from ..tree import (
     Ternary,
     Unary,
     Variable,
+    long_chain,
 )
 from ..types import BOOL, F8, I8, U8, Scalar, StructType, Type, Vector
-from .chains import CHAINED, long_chain
 from .effects import Effects
 from .names import Names
 from .numbers import INTEGERS, float_digits, folded
