@@ -19,7 +19,7 @@ Call = tuple[int | bytes | None, ...]
 # What launches, waits and copies consist of. None of them takes a float or returns anything but an error.
 _RECORDED = (
     "glUseProgram", "glBindBuffer", "glBindBufferBase", "glBindBufferRange", "glBufferData", "glBufferSubData",
-    "glGetBufferSubData", "glCopyBufferSubData", "glDispatchCompute", "glMemoryBarrier", "glFlush", "glFinish",
+    "glGetBufferSubData", "glCopyBufferSubData", "glFlush", "glFinish",
 )  # fmt: skip
 
 
@@ -34,7 +34,9 @@ class Recorder:
         self.calls: list[Call] = []
         for name in _RECORDED:
             setattr(self, name, self._recording(address_of(getattr(gl, name))))
-        self._get_error = address_of(gl.glGetError) | zero
+        self._dispatch = address_of(gl.glDispatchCompute)
+        self._barrier: Call = (address_of(gl.glMemoryBarrier), C.ALL_BARRIER_BITS)
+        self._get_error: Call = (address_of(gl.glGetError) | zero,)
 
     def _recording(self, address: int) -> Callable[..., None]:
         add = self.calls.append
@@ -44,9 +46,13 @@ class Recorder:
 
         return record
 
+    def dispatch(self, x: int, y: int, z: int) -> None:
+        """Launch groups whose results all later commands see."""
+        self.calls += ((self._dispatch, x, y, z), self._barrier)
+
     def glGetError(self) -> int:
         """Records the look for errors; one that is found is raised later."""
-        self.calls.append((self._get_error,))
+        self.calls.append(self._get_error)
         return 0
 
 

@@ -35,7 +35,7 @@ from .libgl import ERROR_NAMES
 from .libgl import Constants as C
 from .listing import describe, fingerprint_of, memory_of
 from .prepared import OpenGLReplay
-from .program import Launch, OpenGLProgram, link
+from .program import Launch, OpenGLKernel, OpenGLProgram, Values, link
 from .reflection import reflect
 from .scalar_blocks import ScalarBlocks
 from .synchronization import OpenGLFence, OpenGLTimer
@@ -187,35 +187,43 @@ class OpenGLDevice(Device):
         waiting = self.waiting
         if waiting:
             self.waiting = []
-            bound, blocks = self._bound, self._blocks
             if len(waiting) > 1:
-                blocks.place(gl, {block for _, (_, block, _), _ in waiting if block})
-            dispatch, barrier, everything = gl.glDispatchCompute, gl.glMemoryBarrier, C.ALL_BARRIER_BITS
-            for kernel, (buffers, block, loose), (x, y, z) in waiting:
-                if kernel.gl_program != self._used:
-                    self._used = kernel.gl_program
-                    gl.glUseProgram(self._used)
-                for binding, handle in zip(kernel.bindings, buffers, strict=True):
-                    if bound.get(binding) != handle:
-                        if isinstance(handle, BufferPart):
-                            bound[binding] = name, offset, nbytes = tuple(handle)
-                            gl.glBindBufferRange(C.SHADER_STORAGE_BUFFER, binding, name, offset, nbytes)
-                            continue
-                        bound[binding] = int(handle)  # the context does not hold the buffer
-                        gl.glBindBufferBase(C.SHADER_STORAGE_BUFFER, binding, handle)
-                if block and blocks.bound != (kernel.block_binding, block):
-                    blocks.bind(gl, kernel.block_binding, block)
-                if loose:
-                    for (location, set_uniform), value in zip(kernel.uniforms, loose, strict=True):
-                        set_uniform(gl, location, value)
+                self._blocks.place(gl, {block for _, (_, block, _), _ in waiting if block})
+            dispatch = gl.dispatch
+            last = values = None
+            for kernel, values, (x, y, z) in waiting:
+                # Loose uniforms are always set: 0.0 equals -0.0.
+                if values != last or values[2] or kernel.gl_program != self._used:
+                    self._set_state(gl, kernel, values)
+                    last = values
                 dispatch(x, y, z)
-                barrier(everything)
             waiting.clear()
-            buffers = ()  # or arrays closed meanwhile would stay until the next batch
+            last = values = None  # or arrays closed meanwhile would stay until the next batch
             self.batch_size = min(self.batch_size * 2, _MAX_BATCH)
             self.check_errors(gl, "launching")
         if not isinstance(gl, Recorder) and self._discarded.delete(gl):
             self._bound.clear()  # OpenGL reuses the names of deleted buffers
+
+    def _set_state(self, gl: Any, kernel: OpenGLKernel, values: Values) -> None:
+        """Use a program and bind what it is given, as far as it is not bound already."""
+        bound, blocks = self._bound, self._blocks
+        buffers, block, loose = values
+        if kernel.gl_program != self._used:
+            self._used = kernel.gl_program
+            gl.glUseProgram(self._used)
+        for binding, handle in zip(kernel.bindings, buffers, strict=True):
+            if bound.get(binding) != handle:
+                if isinstance(handle, BufferPart):
+                    bound[binding] = name, offset, nbytes = tuple(handle)
+                    gl.glBindBufferRange(C.SHADER_STORAGE_BUFFER, binding, name, offset, nbytes)
+                    continue
+                bound[binding] = int(handle)  # the context does not hold the buffer
+                gl.glBindBufferBase(C.SHADER_STORAGE_BUFFER, binding, handle)
+        if block and blocks.bound != (kernel.block_binding, block):
+            blocks.bind(gl, kernel.block_binding, block)
+        if loose:
+            for (location, set_uniform), value in zip(kernel.uniforms, loose, strict=True):
+                set_uniform(gl, location, value)
 
     def delete_later(self, delete: Callable[[Any], None]) -> None:
         """Have `delete(gl)` called at the next submission. For finalisers: the collector may run inside any GL call."""

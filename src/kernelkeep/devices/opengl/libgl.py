@@ -193,6 +193,11 @@ class Library:
     def __getattr__(self, name: str) -> Any:
         raise DeviceError(f"this machine's EGL or OpenGL has no {name}")
 
+    def dispatch(self, x: int, y: int, z: int) -> None:
+        """Launch groups whose results all later commands see."""
+        self.glDispatchCompute(x, y, z)
+        self.glMemoryBarrier(Constants.ALL_BARRIER_BITS)
+
     def integer(self, name: int, index: int | None = None) -> int:
         """An integer from glGetIntegerv; needs a current context."""
         value = (ctypes.c_int64 * 2)()

@@ -27,7 +27,7 @@ _COMPLAINTS = (
     re.compile(r"^ERROR: \d+:(?P<line>\d+): (?P<message>[^\n]*)", re.MULTILINE),  # the others
 )
 _CODES = dict(i1="i", u1="i", i2="i", u2="i", i4="i", u4="I", i8="q", u8="Q", f2="f", f4="f", f8="d")
-_Values = tuple[tuple[int | BufferPart, ...], bytes, tuple[Any, ...]]  # buffers, the scalar block, loose uniforms
+Values = tuple[tuple[int | BufferPart, ...], bytes, tuple[Any, ...]]  # buffers, the scalar block, loose uniforms
 
 
 def link(gl: Any, source: Source, text: str) -> int:
@@ -131,7 +131,7 @@ class OpenGLKernel(Kernel):
         block = sorted((i for i, p in enumerate(params) if p.place == "block"), key=lambda i: params[i].slot)
         return buffers, block, [i for i, p in enumerate(params) if p.place == "uniform"], self._pack(params)
 
-    def sort_values(self, values: Sequence[Any]) -> _Values:
+    def sort_values(self, values: Sequence[Any]) -> Values:
         """The values of a launch as OpenGL takes them: buffers, the block of scalars, loose uniforms."""
         buffers, block, loose, pack = self._sorting
         packed = pack(*[values[i] for i in block]) if block else b""
@@ -161,7 +161,7 @@ class OpenGLKernel(Kernel):
         super().check_options(options)
 
 
-Launch = tuple[OpenGLKernel, _Values, tuple[int, int, int]]
+Launch = tuple[OpenGLKernel, Values, tuple[int, int, int]]
 
 
 def block_bytes(param: Parameter) -> int:
