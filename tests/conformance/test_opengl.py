@@ -47,3 +47,27 @@ class TestOpenGL(DeviceTests):
         )
         (y,) = self.run(device, kernel, 1, np.zeros(16, "i4"), 1)
         assert y.tolist() == list(range(15, -1, -1))
+
+    def test_launches_of_one_batch_keep_their_own_state(self, device: kk.Device) -> None:
+        text = (
+            "#version 430\nlayout(local_size_x = 1) in;\nlayout(std430, binding = 0) buffer Y { uint y[]; };\n"
+            "uniform float value;\nvoid main() { y[0] = floatBitsToUint(value) ^ (y[0] << 1); }\n"
+        )
+        loose = device.build(kk.Source(text, name="loose", language="glsl")).kernel()
+        shifted = kk.PortableKernel(
+            "shifted", params=[kk.Buffer("y", "u4"), kk.Scalar("a", "u4")], body="y[0] = y[0] * 5u + a;", group=1
+        )
+        block = device.build(shifted.source(device)).kernel()
+        first, second = (device.array(np.ones(1, "u4")) for _ in range(2))
+        expected = [1, 1]
+        for at in range(40):
+            # Another array or another value now and then, launches that repeat, and -0.0 behind 0.0, which it equals.
+            which = at // 4 % 2
+            array = (first, second)[which]
+            for value in (0.0, -0.0):
+                loose.launch(1, (array, np.float32(value)))
+                expected[which] = int(np.float32(value).view("u4")) ^ (expected[which] << 1 & 0xFFFFFFFF)
+            for _ in range(2):
+                block.launch(1, (array, np.uint32(at // 3)))
+                expected[which] = (expected[which] * 5 + at // 3) & 0xFFFFFFFF
+        assert [int(first.numpy()[0]), int(second.numpy()[0])] == expected
