@@ -5,7 +5,8 @@
 FOLDER is where the files go, such as src/kernelkeep/kernels/records: one for each kernel, named KERNEL-WAY-NAME.jsonl,
 where WAY is the template for the kind of device and NAME the device, such as h200-cuda or x86-pocl. A file is written
 anew after each problem: what is not finished in time loses nothing. Lines of problems that are not tuned now stay as
-they are. What is known in the cache folder is not measured again, so the command may be repeated to search longer.
+they are, and so do those of other architectures: a processor with wider vectors needs other variants. What is known in the
+cache folder is not measured again, so the command may be repeated to search longer.
 
 A problem is named by a part of its title, such as "gemm" or "conv2d 1×64"; all of them by default.
 """
@@ -79,14 +80,17 @@ def fewer(samples: list[float]) -> list[float]:
 
 
 def write(path: Path, records: list[Record]) -> int:
-    """Put the records into the file, in place of those it has of the same problems; how many it has then."""
-    new = {canonical(record.problem) for record in records}
+    """Put the records into the file, in place of those it has of the same problems and architecture; how many it has then."""
+    new = {(record.architecture, canonical(record.problem)) for record in records}
     kept: list[Record] = []
     if path.exists():
         with path.open("rb") as lines:
             there = [item for item in decode_lines(lines)[0] if isinstance(item, Record)]
-        kept = [record for record in there if canonical(record.problem) not in new]
-    everything = sorted([*kept, *records], key=lambda record: (canonical(record.problem), record.median_ms or 0.0))
+        kept = [record for record in there if (record.architecture, canonical(record.problem)) not in new]
+    everything = sorted(
+        [*kept, *records],
+        key=lambda record: (record.architecture, canonical(record.problem), record.median_ms or 0.0),
+    )
     temporary = path.with_suffix(".tmp")
     temporary.write_bytes(b"".join(encode_line(record) for record in everything))
     temporary.replace(path)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .template import Launch
 
 _SAMPLE_SECONDS = 5e-4  # of launches in one sample, unless that were more than _MAX_LAUNCHES
+_CPU_SAMPLE_SECONDS = 5e-3  # the first launches of a sample wait for the driver's threads to wake up
 _MAX_LAUNCHES = 256
 _ROTATED_BYTES = 128 << 20  # more than the caches of today's devices hold
 _MAX_SETS = 8
@@ -120,11 +121,12 @@ class Contender:
             launch()
         self._device.synchronize()
         once = min(self._timed(1), self._timed(1))
-        count = max(1, min(_MAX_LAUNCHES, math.ceil(_SAMPLE_SECONDS / max(once, 1e-7))))
+        seconds = _SAMPLE_SECONDS if self._device.info.is_gpu else _CPU_SAMPLE_SECONDS
+        count = max(1, min(_MAX_LAUNCHES, math.ceil(seconds / max(once, 1e-7))))
         if count >= _REPLAY_FROM and self._device.replays_whole:
             self._replay = self._device.new_replay([next(self._next) for _ in range(count)])
             self._timed(count)  # at the first launch the driver prepares it
-            count_again = math.ceil(_SAMPLE_SECONDS / max(self._timed(count) / count, 1e-7))
+            count_again = math.ceil(seconds / max(self._timed(count) / count, 1e-7))
             if count < count_again <= _MAX_LAUNCHES:  # a single launch was mostly overhead
                 self._replay.close()
                 self._replay = self._device.new_replay([next(self._next) for _ in range(count_again)])

@@ -28,6 +28,15 @@ def test_records_are_shipped_for_a_gpu_and_a_cpu() -> None:
         assert f"{kernel}-vectors-x86-pocl" in names
 
 
+@pytest.mark.parametrize("kernel", ["gemm", "conv2d"])
+@pytest.mark.parametrize("vectors", ["avx2", "avx512f"])
+def test_records_are_shipped_for_cpus_with_narrow_and_with_wide_vectors(kernel: str, vectors: str) -> None:
+    with (RECORDS / f"{kernel}-vectors-x86-pocl.jsonl").open("rb") as lines:
+        records = [record for record in decode_lines(lines)[0] if isinstance(record, Record)]
+    known = {tuple(record.problem.items()) for record in records if record.architecture.endswith(f" {vectors}")}
+    assert known == {tuple(record.problem.items()) for record in records}
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_shipped_records_match_the_templates(path: Path) -> None:
     kernel, kind = path.stem.split("-")[:2]

@@ -46,7 +46,7 @@ def allowed(v: Mapping[str, Any]) -> bool:
     """
     if v["KC"] == 96:
         return bool(v["NC"] == 64 and (v["MR"], v["NV"]) == (6, 1))
-    return (v["MR"], v["NV"]) == (6, 1) or (v["MR"] == 12 and v["MC"] >= 128)
+    return (v["MR"], v["NV"]) == (6, 1) or (v["MR"] == 12 and v["MC"] >= 64)
 
 
 def shared_bytes(v: Mapping[str, Any]) -> int:
