@@ -16,7 +16,7 @@ import pytest
 
 from kernelkeep.cache.key import Key
 from kernelkeep.cache.upkeep import clear_root, prune_root, survey_root
-from kernelkeep.guests import kept_files
+from kernelkeep.guests import kept_folder
 from kernelkeep.guests.files import pack
 from kernelkeep.guests.guest_cache import GuestCache
 from kernelkeep.guests.kept_files import KeptFiles
@@ -211,11 +211,12 @@ def test_they_are_counted_and_stay_as_long_as_a_process_uses_them(cache: GuestCa
 USES = """
 import sys
 from kernelkeep.guests.guest_cache import GuestCache
-from kernelkeep.guests import kept_files
+from kernelkeep.guests import kept_folder
+from kernelkeep.guests.kept_files import KeptFiles
 cache = GuestCache("probe", sys.argv[1])
-kept = kept_files.KeptFiles(cache)
+kept = KeptFiles(cache)
 key = cache.key({"hash": "1"})
-kept_files._MOST_BYTES = int(sys.argv[2])
+kept_folder._MOST_BYTES = int(sys.argv[2])
 for number in range(int(sys.argv[3])):
     paths = (kept.find(key, "add") if number % 2 else None) or kept.keep(key, "add")
     if paths is not None:
@@ -257,8 +258,8 @@ def test_a_full_folder_takes_no_more_and_is_emptied_once_nobody_uses_it(
     size = sum(path.stat().st_size for path in folder.iterdir())
     assert run(tmp_path, most_bytes=size + 100) == "full"
     assert contents(mine.find(key, NAME)) == FILES  # this process uses it
-    assert mine._release is not None
-    mine._release()
+    assert mine._folder.release is not None
+    mine._folder.release()
     assert run(tmp_path, most_bytes=size + 100) == "full"
     assert not folder.exists()
     assert run(tmp_path) == "kept"
@@ -285,7 +286,7 @@ def test_where_the_folder_cannot_be_held_or_written_nothing_is_kept(
 
     kept = KeptFiles(cache)
     with monkeypatch.context() as patched:
-        patched.setattr(kept_files, "write_temporary", refuse)
+        patched.setattr(kept_folder, "write_temporary", refuse)
         assert kept.keep(key, NAME) is None
     assert kept.keep(key, NAME) is not None
     unheld = KeptFiles(cache)
@@ -293,7 +294,7 @@ def test_where_the_folder_cannot_be_held_or_written_nothing_is_kept(
     def no_lock() -> None:
         raise LockUnavailable("no locks here")
 
-    monkeypatch.setattr(unheld._foreign, "hold", no_lock)
+    monkeypatch.setattr(unheld._folder.foreign, "hold", no_lock)
     assert unheld.find(key, NAME) is None and unheld.keep(key, NAME) is None
 
 
@@ -309,8 +310,8 @@ def test_a_forked_child_holds_the_folder_for_itself(cache: GuestCache, key: Key,
         os.read(after[0], 1)
         os._exit(0)
     assert os.read(before[0], 1) == b"1"
-    assert kept._release is not None
-    kept._release()  # as if the parent had ended
+    assert kept._folder.release is not None
+    kept._folder.release()  # as if the parent had ended
     assert clear_root(tmp_path / "cache").in_use
     os.write(after[1], b"1")
     os.waitpid(child, 0)

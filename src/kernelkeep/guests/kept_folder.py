@@ -1,0 +1,107 @@
+"""What is kept beside a guest's entries so that a hit is fast: the folder, its bound, and the check that every hit makes.
+
+The check is SHA-256 over the key, what is said of the contents, and digests of their blocks. Those find damage ten times as fast
+as SHA-256 over every byte would; they prove nothing about who wrote a file, so one that another user could have written, and
+could change behind the check, does not pass. What does not pass is written again from the entry, and without the entry nothing is
+found.
+
+The folder is `driver`, a foreign cache folder: counted, pruned and cleared with the rest. A process that uses it holds it, so that
+nobody removes a file between the check and the guest's own read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable
+
+from ..cache.key import Key
+from ..platforms import system
+from ..storage.files import Damaged, publish, write_temporary
+from ..storage.locks import LockUnavailable
+from ..storage.private import make_private_folder
+from ..storage.reading import read_file
+from .guest_cache import GuestCache
+from .process_end import at_process_end
+
+try:
+    from .._digest import digest_blocks as _digest_in_c
+except ImportError:  # a system for which it is not built
+    _digest_in_c = None  # type: ignore[assignment]
+
+READ = os.O_RDONLY | system.OPEN_FLAGS | system.NO_WAITING | system.NO_LINKS
+CHECK_BYTES = 32
+_MOST_BYTES = 256 << 20  # as much as OpenGL drivers keep, and at most a quarter of the cache
+_BLOCK_BYTES, _BLOCK_KEY = 1 << 16, bytes(16)
+
+
+class KeptFolder:
+    """Safe under threads, processes and forks."""
+
+    def __init__(self, cache: GuestCache) -> None:
+        self.cache = cache
+        self.foreign = cache.disk.folder.foreign
+        self.prefix = f"{self.foreign.path}/"
+        self.release: Callable[[], None] | None = None
+        self._process = 0
+        self._room: int | None = None  # bytes, once somebody looked
+
+    def use(self, key: Key, name: str) -> int | None:
+        """The size of the entry on disk, which counts as used; None where there is none, or nothing can be kept."""
+        disk = self.cache.disk
+        return disk.folder.use(key.digest, name) if disk.usable and self.holds() else None
+
+    def read(self, name: str, most: int) -> bytes:
+        """A file that only this user could have written. `OSError`; `Damaged` where it is another's, or is larger."""
+        data, _, _, mode, owner = read_file(self.prefix + name, READ, most)
+        if data is None or mode & system.WRITABLE_BY_OTHERS or owner not in self.cache.disk.trust.uids:
+            raise Damaged("it is no file of this user")
+        return data
+
+    def make(self) -> None:
+        """Make the folder, for this user alone."""
+        make_private_folder(self.foreign.path, self.cache.disk.trust)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Publish a file. `OSError`."""
+        publish(write_temporary(self.cache.disk.folder.path / "tmp", content), self.foreign.path / name)
+
+    def holds(self) -> bool:
+        """Keep others from removing the folder; a forked child holds it for itself."""
+        process = os.getpid()
+        if self._process != process:
+            release = None
+            with contextlib.suppress(LockUnavailable):
+                release = self.foreign.hold()
+            self.release, self._room, self._process = release, None, process
+        return self.release is not None
+
+    def take_room(self, nbytes: int) -> bool:
+        """Whether so many bytes more may be kept."""
+        if self._room is None:
+            self._room = min(_MOST_BYTES, self.cache.disk.max_bytes // 4) - self.foreign.nbytes()
+            at_process_end(self._clear_if_full)
+        self._room -= nbytes
+        return self._room >= 0
+
+    def _clear_if_full(self) -> None:
+        """Remove the folder at the end, unless another process uses it. What is used again is written again."""
+        if self._room is not None and self._room < 0 and self.release is not None:
+            self.release()
+            self.foreign.remove({})
+
+
+def check_of(key: str, said: bytes, content: bytes | memoryview) -> bytes:
+    """The check of some contents, of what is said of them, and of their key."""
+    return hashlib.sha256(key.encode() + said + _digests_of_blocks(content)).digest()
+
+
+def _digests_of_blocks(content: bytes | memoryview) -> bytes:
+    if _digest_in_c is None:
+        from ..continuous.checkpoints.block_digest import digest_blocks  # NumPy, which few hits need
+
+        return digest_blocks(memoryview(content), _BLOCK_KEY).tobytes()
+    digests = bytearray(16 * -(-len(content) // _BLOCK_BYTES))
+    _digest_in_c(content, _BLOCK_KEY, digests)
+    return bytes(digests)
