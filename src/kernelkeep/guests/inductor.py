@@ -14,12 +14,14 @@ import torch
 from ..cache.key import Key
 from .guest_cache import guest_cache
 from .hooks import Hook
+from .inductor_bytes import open_door, pack, unpack
 from .inductor_key import parts_of_all_graphs, parts_of_graph, watch
+from .kept_bytes import KeptBytes
 
 _MODULE = "torch._inductor.remote_cache"
-# Compiled once for many: who asks for one of these waits for the process that compiles it. The others are asked for by the way.
-_WAITED_FOR = ("RemoteFxGraphCache", "RemoteAOTAutogradCache")
-_CACHES = (*_WAITED_FOR, "RemoteAutotuneCache", "RemoteBundledAutotuneCache", "RemoteDynamoPGOCache")
+# Graphs are compiled once for many: who asks for one waits for the process that compiles it. The others are asked for by the way.
+_GRAPHS = ("RemoteFxGraphCache", "RemoteAOTAutogradCache")
+_CACHES = (*_GRAPHS, "RemoteAutotuneCache", "RemoteBundledAutotuneCache", "RemoteDynamoPGOCache")
 _SETTINGS = (
     ("torch._inductor.config", "fx_graph_remote_cache", True),
     ("torch._functorch.config", "enable_remote_autograd_cache", True),
@@ -38,28 +40,42 @@ def _find_base(hook: Hook) -> Any:
 _Base = _find_base(Hook("torch.compile"))
 
 
-class KernelkeepBackend(_Base):  # type: ignore[misc, valid-type]
-    """Gets and puts the bytes of one of the compiler's caches."""
+_kept = functools.cache(KeptBytes)
 
-    def __init__(self, kind: str) -> None:
+
+class KernelkeepBackend(_Base):  # type: ignore[misc, valid-type]
+    """Gets and puts the bytes of one of the compiler's caches. `door`: whether PyTorch takes graphs as they are."""
+
+    def __init__(self, kind: str, *, door: bool = False) -> None:
         super().__init__()
         self._kind = kind
-        self._waits = kind in _WAITED_FOR
+        self._door = door
+        self._is_graph = kind in _GRAPHS
 
     def _key(self, key: str) -> Key:
-        return guest_cache("inductor").key({"kind": self._kind, "key": key})
+        form = {"form": "bytes"} if self._is_graph else {}
+        return guest_cache("inductor").key({"kind": self._kind, "key": key, **form})
 
-    def _get(self, key: str) -> bytes | None:
-        made = self._key(key)
-        return (
-            guest_cache("inductor").get(made, self._kind)
-            if self._waits
-            else guest_cache("inductor").find(made, self._kind)
-        )
+    def _get(self, key: str) -> Any:
+        made, cache = self._key(key), guest_cache("inductor")
+        if not self._is_graph:
+            return cache.find(made, self._kind)
+        kept = _kept(cache)
+        copy = kept.find(made, self._kind)
+        if copy is not None:
+            return unpack(copy, door=self._door)
+        found = cache.get(made, self._kind)
+        if found is None:
+            return None
+        kept.keep(made, self._kind)
+        return unpack(found, door=self._door)
 
     def _put(self, key: str, data: bytes) -> None:
+        made, cache = self._key(key), guest_cache("inductor")
         about = {"torch": str(torch.__version__), **self._parts_of(key)}
-        guest_cache("inductor").put(self._key(key), self._kind, bytes(data), about)
+        cache.put(made, self._kind, pack(data) if self._is_graph else bytes(data), about)
+        if self._is_graph:
+            _kept(cache).keep(made, self._kind)
 
     def _parts_of(self, key: str) -> dict[str, str]:
         if self._kind == "RemoteFxGraphCache":
@@ -83,8 +99,9 @@ def turn_on(*, local: bool = False) -> None:
         hook.has(module, name)
     hook.check()
     guest_cache("inductor")  # what is wrong with its settings is said here, and not in the middle of a compile
+    door = open_door([caches[name] for name in _GRAPHS])
     for name, cache in caches.items():
-        cache.backend_override_cls = functools.partial(KernelkeepBackend, name)
+        cache.backend_override_cls = functools.partial(KernelkeepBackend, name, door=door)
     for module, name, value in settings:
         setattr(module, name, value)
     watch()

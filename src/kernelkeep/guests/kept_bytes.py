@@ -30,15 +30,15 @@ class KeptBytes:
         self._cache = cache
         self._folder = KeptFolder(cache)
 
-    def find(self, key: Key, name: str) -> bytes | None:
+    def find(self, key: Key, name: str) -> memoryview | None:
         """An entry's bytes, all of them verified; None where they are not kept, or are not as they were."""
         size = self._folder.use(key, name)
         if size is None:
             return None
         try:
             data = self._folder.read(f"{key.digest}.bytes", LARGEST_PAYLOAD + _START)
-            said = data[CHECK_BYTES:_START]
-            if check_of(key.digest, said, memoryview(data)[_START:]) != data[:CHECK_BYTES]:
+            said, content = data[CHECK_BYTES:_START], memoryview(data)[_START:]
+            if check_of(key.digest, said, content) != data[:CHECK_BYTES]:
                 raise Damaged("its checksum is wrong")
             entry_bytes, compile_seconds = _SAID.unpack(said)
             if entry_bytes != size:
@@ -49,7 +49,7 @@ class KeptBytes:
             log(name, "its kept copy is not used: %s", str(error) or type(error).__name__)
             return None
         self._cache.count_hit(compile_seconds)
-        return data[_START:]
+        return content
 
     def keep(self, key: Key, name: str) -> None:
         """Write the bytes of an entry that is on disk, where they can be kept."""
