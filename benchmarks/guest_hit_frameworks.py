@@ -134,7 +134,7 @@ def _graphs(folder: Path, measured: Measured) -> None:
         (found, *_), *_ = candidates(local, None if local else cache, key)
         return found
 
-    for _ in range(20):
+    for _ in range(200):
         pairs = [(partial(find, True, key), partial(find, False, key)) for key in keys]
         measured.turns("torch.compile: a graph, decoded and unpickled", pairs)
         for key in keys:

@@ -140,7 +140,7 @@ print(tampering.attack(cache, digest, ask_for_launcher, decoded))
 INDUCTOR = (
     SETUP
     + """
-import pickle
+import pickle, shutil
 import torch
 import kernelkeep.guests.inductor as guest
 from torch._inductor import codecache, remote_cache as real
@@ -169,10 +169,35 @@ def watched_decode(self, data):
 pickle.loads, real.RemoteCacheJsonSerde.decode = watched_loads, watched_decode
 cache = guest.guest_cache("inductor")
 assert set(asked) == {"RemoteFxGraphCache", "RemoteAOTAutogradCache"}, asked
+kept_folder, saved = cache.disk.folder.foreign.path, cache.disk.root.parent / "saved"
+
+def ask():
+    shutil.rmtree(kept_folder, ignore_errors=True)
+    return len(list(find(*args))) > 0
+
 for kind, args in asked.items():
     backend = args[2].backend
     digest = backend._key(args[2]._get_key(args[3])).digest
-    print(tampering.attack(cache, digest, lambda: len(list(find(*args))) > 0, decoded))
+    good = [content for _, content, _ in find(*args)]
+    assert good
+    shutil.copytree(cache.disk.folder.path / "programs", saved)
+    print(tampering.attack(cache, digest, ask, decoded))
+
+    # The copies that are kept beside the entries: PyTorch unpickles what the entry has.
+    shutil.copytree(saved, cache.disk.folder.path / "programs", dirs_exist_ok=True)
+    shutil.rmtree(saved)
+    shutil.rmtree(kept_folder, ignore_errors=True)
+    for one in asked.values():  # with the copy of another key beside it
+        assert list(find(*one))
+    seen = []
+    pickle.loads = lambda data: seen.append(data) or loads(data)
+
+    def ask_kept():
+        seen.clear()
+        return [content for _, content, _ in find(*args)] == good == seen
+
+    print(tampering.attack_kept(kept_folder, ask_kept))
+    pickle.loads = watched_loads
 """
 )
 
@@ -209,4 +234,4 @@ def test_no_changed_byte_reaches_triton(guest: Guest, stores: dict[str, str]) ->
 def test_no_changed_byte_reaches_pickle(guest: Guest, stores: dict[str, str]) -> None:
     said = guest.run(INDUCTOR, **stores)
     print(said)
-    assert said.count(" bytes flipped") == 6
+    assert said.count(" bytes flipped") == 8

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import struct
 from collections.abc import Callable
 
 from ..cache.key import Key
@@ -33,6 +34,7 @@ except ImportError:  # a system for which it is not built
 READ = os.O_RDONLY | system.OPEN_FLAGS | system.NO_WAITING | system.NO_LINKS
 CHECK_BYTES = 32
 _MOST_BYTES = 256 << 20  # as much as OpenGL drivers keep, and at most a quarter of the cache
+_LENGTH = struct.Struct("<Q")
 _BLOCK_BYTES, _BLOCK_KEY = 1 << 16, bytes(16)
 
 
@@ -94,7 +96,8 @@ class KeptFolder:
 
 def check_of(key: str, said: bytes, content: bytes | memoryview) -> bytes:
     """The check of some contents, of what is said of them, and of their key."""
-    return hashlib.sha256(key.encode() + said + _digests_of_blocks(content)).digest()
+    length = _LENGTH.pack(len(content))  # the digest of the last block is that of one with zeros behind it
+    return hashlib.sha256(key.encode() + said + length + _digests_of_blocks(content)).digest()
 
 
 def _digests_of_blocks(content: bytes | memoryview) -> bytes:

@@ -1,0 +1,121 @@
+"""The bytes of entries that are kept once more: every one of them verified at each hit, and never without the entry."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelkeep.cache.key import Key
+from kernelkeep.guests import kept_folder
+from kernelkeep.guests.guest_cache import GuestCache
+from kernelkeep.guests.kept_bytes import KeptBytes
+from kernelkeep.platforms import system
+
+# More than two blocks, and compressed in the entry.
+PAYLOAD = random.Random(1).randbytes(1000) + b"a graph that zstd makes smaller " * 5000
+NAME = "graph"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[GuestCache]:
+    made = GuestCache("probe", tmp_path / "cache", wait_seconds=20)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def key(cache: GuestCache) -> Key:
+    made = cache.key({"hash": "1"})
+    cache.put(made, NAME, PAYLOAD)
+    return made
+
+
+def copy_of(cache: GuestCache, key: Key) -> Path:
+    return cache.disk.folder.foreign.path / f"{key.digest}.bytes"
+
+
+def test_another_process_finds_them_and_counts_a_hit(cache: GuestCache, key: Key, tmp_path: Path) -> None:
+    assert KeptBytes(cache).find(key, NAME) is None
+    KeptBytes(cache).keep(key, NAME)
+    other = GuestCache("probe", tmp_path / "cache")
+    assert KeptBytes(other).find(key, NAME) == PAYLOAD
+    assert other.stats().hits_disk == 1
+    other.close()
+
+
+def test_no_changed_byte_is_handed_out(cache: GuestCache, key: Key) -> None:
+    kept = KeptBytes(cache)
+    kept.keep(key, NAME)
+    path = copy_of(cache, key)
+    good = path.read_bytes()
+    seed = random.Random(19)
+    for at in {*range(64), len(good) - 1, *seed.sample(range(len(good)), 300)}:
+        path.write_bytes(good[:at] + bytes([good[at] ^ seed.randrange(1, 256)]) + good[at + 1 :])
+        assert kept.find(key, NAME) is None, at
+    for data in (b"", good[:31], good[:32], good[:47], good[:48], good[:-1], good[: len(good) // 2], good + b"\0"):
+        path.write_bytes(data)
+        assert kept.find(key, NAME) is None, len(data)
+    kept.keep(key, NAME)
+    assert kept.find(key, NAME) == PAYLOAD and path.read_bytes() == good
+
+
+def test_the_copy_of_another_entry_does_not_pass(cache: GuestCache, key: Key) -> None:
+    kept = KeptBytes(cache)
+    second = cache.key({"hash": "2"})
+    cache.put(second, NAME, PAYLOAD[::-1])
+    kept.keep(second, NAME)
+    shutil.copy(copy_of(cache, second), copy_of(cache, key))
+    assert kept.find(key, NAME) is None and kept.find(second, NAME) == PAYLOAD[::-1]
+
+
+@pytest.mark.skipif(not system.HAS_OWNERS, reason="no owners here")
+def test_a_copy_that_another_user_could_have_written_is_not_used(
+    cache: GuestCache, key: Key, tmp_path: Path
+) -> None:
+    kept = KeptBytes(cache)
+    kept.keep(key, NAME)
+    path = copy_of(cache, key)
+    path.chmod(0o620)
+    assert kept.find(key, NAME) is None
+    path.chmod(0o600)
+    assert kept.find(key, NAME) == PAYLOAD
+    if system.user_number() == 0:
+        os.chown(path, 1234, -1)
+        assert kept.find(key, NAME) is None
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert kept.find(key, NAME) is None
+    path.unlink()
+    path.mkdir()
+    assert kept.find(key, NAME) is None
+
+
+def test_without_the_entry_nothing_is_found_and_a_new_entry_has_a_new_copy(cache: GuestCache, key: Key) -> None:
+    kept = KeptBytes(cache)
+    kept.keep(key, NAME)
+    cache.delete(key)
+    assert kept.find(key, NAME) is None
+    kept.keep(key, NAME)  # of nothing
+    cache.put(key, NAME, b"another")
+    assert kept.find(key, NAME) is None
+    kept.keep(key, NAME)
+    assert kept.find(key, NAME) == b"another"
+
+
+def test_a_damaged_entry_is_not_copied(cache: GuestCache, key: Key) -> None:
+    (path,) = cache.disk.folder.files()
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    KeptBytes(cache).keep(key, NAME)
+    assert not copy_of(cache, key).exists()
+
+
+def test_a_full_folder_takes_no_more(cache: GuestCache, key: Key, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_folder, "_MOST_BYTES", len(PAYLOAD) - 1)
+    KeptBytes(cache).keep(key, NAME)
+    assert not copy_of(cache, key).exists()
