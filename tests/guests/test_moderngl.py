@@ -6,7 +6,9 @@ import subprocess
 
 import pytest
 
+from kernelkeep.cache.stats import STATS_FILE, read_file
 from kernelkeep.cache.upkeep import survey_root
+from kernelkeep.storage.private import default_trust
 
 from .conftest import Guest, needs
 
@@ -41,6 +43,26 @@ def test_the_drivers_cache_is_ours(guest: Guest) -> None:
     assert folder.driver_bytes > 0
     assert guest.run(PROGRAM) == "fine"
     assert len(guest.entries()) == 1
+    counts = read_file(guest.cache_dir / STATS_FILE, default_trust())
+    assert (counts["misses"], counts["compiles"], counts["hits_disk"]) == (1, 1, 1)
+
+
+def test_a_shader_whose_entry_was_removed_is_known_again(guest: Guest) -> None:
+    guest.run(PROGRAM)
+    for stored in guest.entries():
+        stored.path.unlink()
+    assert guest.run(PROGRAM) == "fine"
+    assert len(guest.entries()) == 1
+
+
+# One process at a time compiles: the others wait for its turn to end.
+TOGETHER = PROGRAM.replace("shader = guest", """from kernelkeep.guests.guest_cache import guest_cache
+shader = guest""").replace('print("fine")', 'print(guest_cache("moderngl").stats().compiles)')
+
+
+def test_processes_that_start_together_compile_once(guest: Guest) -> None:
+    children = [guest.start(TOGETHER) for _ in range(4)]
+    assert sorted(child.communicate(timeout=300)[0].strip() for child in children) == ["0", "0", "0", "1"]
 
 
 def test_after_the_first_context_it_is_too_late(guest: Guest) -> None:

@@ -166,6 +166,16 @@ class GpuFolder:
         _note_use(path, found.st_mtime)
         return found.st_size
 
+    def lately_used(self, name: str, most: int) -> set[str]:
+        """Of the last keys saved under a name, those of entries whose last use need not be written yet."""
+        since = time.time() - REFRESH_SECONDS
+        found = set()
+        for digest in self.find_name(name)[-most:]:
+            with contextlib.suppress(OSError):
+                if os.lstat(f"{self._prefix}{digest[:3]}/{slug(name)}-{digest}.bin").st_mtime > since:
+                    found.add(digest)
+        return found
+
     def has(self, digest: str, name: str = "") -> bool:
         """Whether there is a file for an entry."""
         path = f"{self._prefix}{digest[:3]}/{slug(name)}-{digest}.bin"

@@ -15,6 +15,7 @@ from ..storage.foreign_folder import FOREIGN
 from ..storage.private import make_private_tree
 from .guest_cache import guest_cache
 from .hooks import Hook
+from .key import KeyStart
 
 
 def turn_on() -> None:
@@ -34,32 +35,55 @@ def turn_on() -> None:
 
 def compute_shader(context: Any, source: str, name: str = "shader") -> Any:
     """`context.compute_shader(source)`; while another process compiles the same one, it waits for it. `name` is for listings."""
-    check()
-    cache = guest_cache("moderngl")
-    key = cache.key({"source": source, "driver": _driver_of(context)})
-    if cache.has(key, name):
+    driver = _drivers.get(context)
+    if driver is None:
+        check()
+        driver = _drivers[context] = _Driver(context)
+    known = driver.known.get(name)
+    if known is None:
+        known = driver.known[name] = driver.cache.known(name)
+    if driver.start.digest("source", source) in known:
+        driver.cache.count_hit(0.0)
         return context.compute_shader(source)
-    known = cache.get(key, name) is not None
-    try:
-        shader = context.compute_shader(source)
-        if not known:
-            cache.put(key, name, source.encode())  # that the driver's cache has it; the code is there
-    finally:
-        cache.give_up(key)
-    return shader
+    return _compiled(context, source, name, driver)
 
 
-_drivers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+class _Driver:
+    """What a context says of its driver, asked once: moderngl asks the driver ninety questions for it.
 
+    And the shaders that were known when a name was first used: looking for the file of each would take a twentieth of its hit.
+    One whose entry has been removed since is compiled by the driver, which is right without us, too.
+    """
 
-def _driver_of(context: Any) -> str:
-    """What a context says of its driver, asked once: moderngl asks the driver ninety questions for it."""
-    found = _drivers.get(context)
-    if found is None:
+    def __init__(self, context: Any) -> None:
         info = context.info
-        found = ", ".join(str(info.get(part, "")) for part in ("GL_VENDOR", "GL_RENDERER", "GL_VERSION"))
-        _drivers[context] = found
-    return found
+        said = ", ".join(str(info.get(part, "")) for part in ("GL_VENDOR", "GL_RENDERER", "GL_VERSION"))
+        self.cache = guest_cache("moderngl")
+        self.fields = {"driver": said}
+        self.start = KeyStart("moderngl", self.fields)
+        self.known: dict[str, set[str]] = {}  # by the name of shaders
+
+
+_drivers: weakref.WeakKeyDictionary[Any, _Driver] = weakref.WeakKeyDictionary()
+
+
+def _compiled(context: Any, source: str, name: str, driver: _Driver) -> Any:
+    cache = driver.cache
+    key = cache.key({**driver.fields, "source": source})
+    stored = cache.has(key, name)
+    if stored:
+        shader = context.compute_shader(source)
+    else:
+        try:
+            stored = cache.get(key, name) is not None
+            shader = context.compute_shader(source)
+            # What is put says that the driver's cache has it; the code is there.
+            stored = stored or cache.put(key, name, source.encode())
+        finally:
+            cache.give_up(key)
+    if stored:
+        driver.known[name].add(key.digest)
+    return shader
 
 
 @functools.cache

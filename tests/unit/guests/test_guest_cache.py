@@ -19,6 +19,7 @@ import pytest
 from kernelkeep.cache.upkeep import list_entries
 from kernelkeep.errors import CacheWarning
 from kernelkeep.guests.guest_cache import GuestCache
+from kernelkeep.guests.key import KeyStart
 
 PAYLOAD = bytes(range(256)) * 40
 
@@ -50,6 +51,27 @@ def test_guests_do_not_find_each_others(cache: GuestCache, tmp_path: Path) -> No
 def test_fields_do_not_run_into_each_other(cache: GuestCache) -> None:
     keys = [{"a": "bc"}, {"ab": "c"}, {"a": "b", "c": ""}, {"a": "b" * 300}, {"a": "b" * 299 + "c"}]
     assert len({cache.key(fields).digest for fields in keys}) == len(keys)
+
+
+@pytest.mark.parametrize("value", ["", "b", "b" * 300, "größe", "\ud800"])
+def test_a_key_whose_first_fields_were_hashed_before_is_the_same(cache: GuestCache, value: str) -> None:
+    start = KeyStart("probe", {"driver": "a"})
+    assert start.digest("source", value) == cache.key({"driver": "a", "source": value}).digest
+    assert start.digest("source", "c") == cache.key({"driver": "a", "source": "c"}).digest
+
+
+def test_known_are_the_entries_that_are_there_and_were_used_lately(cache: GuestCache) -> None:
+    keys = [cache.key({"source": str(number)}) for number in range(4)]
+    for key in keys[:3]:
+        cache.put(key, "thing", PAYLOAD)
+    cache.put(keys[3], "other", PAYLOAD)
+    assert cache.known("thing") == {key.digest for key in keys[:3]}
+    cache.delete(keys[0])
+    (old,) = (path for path in cache.disk.folder.files() if keys[1].digest in path.name)
+    os.utime(old, (1e9, 1e9))  # its use is to be noted
+    assert cache.known("thing") == {keys[2].digest} and cache.known("nothing") == set()
+    assert cache.has(keys[1], "thing")
+    assert cache.known("thing") == {keys[1].digest, keys[2].digest}
 
 
 def test_no_flipped_byte_comes_back(cache: GuestCache, tmp_path: Path) -> None:
@@ -103,6 +125,7 @@ def test_who_gives_up_lets_others_compile(cache: GuestCache) -> None:
 _CHILD = """
 import sys, time
 from kernelkeep.guests.guest_cache import GuestCache
+from kernelkeep.guests.key import KeyStart
 cache = GuestCache("probe", sys.argv[1], wait_seconds=60)
 key = cache.key({"source": "processes"})
 if cache.get(key, "thing") is None:
