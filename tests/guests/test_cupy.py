@@ -48,6 +48,12 @@ def test_the_next_process_finds_it(guest: Guest) -> None:
     assert not list((guest.folder / "cupy_cache_dir").rglob("*.cubin"))  # CuPy's own folder is not used
 
 
+def test_processes_that_start_together_compile_once(guest: Guest) -> None:
+    children = [guest.start(PROGRAM, "4.0f") for _ in range(4)]
+    said = [child.communicate(timeout=300)[0].strip() for child in children]
+    assert sorted(said) == ["compiled", "found", "found", "found"]
+
+
 def test_a_damaged_entry_is_compiled_again(guest: Guest) -> None:
     guest.run(PROGRAM, "2.0f")
     guest.flip(0.9)

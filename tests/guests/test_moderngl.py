@@ -56,8 +56,11 @@ def test_a_shader_whose_entry_was_removed_is_known_again(guest: Guest) -> None:
 
 
 # One process at a time compiles: the others wait for its turn to end.
-TOGETHER = PROGRAM.replace("shader = guest", """from kernelkeep.guests.guest_cache import guest_cache
-shader = guest""").replace('print("fine")', 'print(guest_cache("moderngl").stats().compiles)')
+TOGETHER = PROGRAM.replace(
+    "shader = guest",
+    """from kernelkeep.guests.guest_cache import guest_cache
+shader = guest""",
+).replace('print("fine")', 'print(guest_cache("moderngl").stats().compiles)')
 
 
 def test_processes_that_start_together_compile_once(guest: Guest) -> None:

@@ -1,7 +1,7 @@
 """The bytes of a graph as they are, where PyTorch puts base64 and JSON around what goes to a remote cache.
 
-PyTorch hands over `{"data": <base64>, …}` as JSON, and decodes both at every hit, which takes longer than unpickling the graph. An
-entry holds the bytes themselves, behind the rest of the JSON and its length. To hand them back, the two places where PyTorch
+PyTorch hands over `{"data": <base64>, …}` as JSON, and decodes both at every hit, which takes longer than unpickling the graph.
+An entry holds the bytes themselves, behind the rest of the JSON and its length. To hand them back, the two places where PyTorch
 decodes are taught to let pass what is decoded already. Whether it does is tried with a value when the cache is turned on; a
 version that decodes elsewhere gets JSON again.
 """
@@ -77,7 +77,7 @@ def open_door(caches: list[Any]) -> bool:
     if type(before) is not _Base64:
         if before is not base64:
             return False
-        codecache.base64 = _Base64()  # type: ignore[assignment]
+        codecache.base64 = _Base64()
     if not _passes():
         codecache.base64 = before
         return False
@@ -105,7 +105,7 @@ def _passes() -> bool:
     quiet = logging.getLogger(codecache.__name__)
     was, quiet.disabled = quiet.disabled, True  # it logs what it cannot take
     try:
-        return list(codecache.GuardedCache.iterate_over_candidates(False, Remote(), "")) == [(True, _TRUE, False)]  # type: ignore[arg-type]
+        return list(codecache.GuardedCache.iterate_over_candidates(False, Remote(), "")) == [(True, _TRUE, False)]
     except Exception:
         return False
     finally:

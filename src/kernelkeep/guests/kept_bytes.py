@@ -1,7 +1,7 @@
 """The bytes of a guest's entries once more, as they are, for guests whose hits are faster than an entry is verified.
 
-An entry is compressed, and checked with SHA-256: 91 KB of a graph take 70 µs, where PyTorch unpickles them in 33. The copy is read
-and checked in 12:
+An entry is compressed, and checked with SHA-256: 91 KB of a graph take 70 µs, where PyTorch unpickles them in 33. The copy is
+read and checked in 13:
 
     driver/<key>.bytes        a check, the entry's size, the seconds its compile took; then the bytes
 

@@ -5,8 +5,8 @@ as SHA-256 over every byte would; they prove nothing about who wrote a file, so 
 could change behind the check, does not pass. What does not pass is written again from the entry, and without the entry nothing is
 found.
 
-The folder is `driver`, a foreign cache folder: counted, pruned and cleared with the rest. A process that uses it holds it, so that
-nobody removes a file between the check and the guest's own read.
+The folder is `driver`, a foreign cache folder: counted, pruned and cleared with the rest. A process that uses it holds it, so
+that nobody removes a file between the check and the guest's own read.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ class KeyStart:
         """The digest of the key that has this field behind the others."""
         whole = self._copy()
         whole.update(f"{len(label)}:{label}{len(value)}:{value}".encode("utf-8", "surrogatepass"))
-        return whole.hexdigest()
+        digest: str = whole.hexdigest()
+        return digest
 
 
 def _hash(guest: str, fields: Mapping[str, str]) -> Any:

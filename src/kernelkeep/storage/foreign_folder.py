@@ -1,9 +1,9 @@
 """A foreign cache folder: a folder inside the cache in which somebody else, such as a driver, keeps files of its own.
 
 Any device may own one: the folder `driver` in a GPU's folder. An OpenGL driver keeps its shader cache there, PoCL the programs it
-builds, and Triton's files are kept there (`guests/kept_files.py`). Nobody else reads or writes them. kernelkeep counts them,
-removes the whole folder when it is old, and clears it with the rest. A process that cannot go on without the folder holds it;
-then it stays. A device makes the folder with `make_private_tree`, because drivers run what they find there.
+builds, and Triton's files and PyTorch's graphs are kept there (`guests/kept_folder.py`). Nobody else reads or writes them.
+kernelkeep counts them, removes the whole folder when it is old, and clears it with the rest. A process that cannot go on without
+the folder holds it; then it stays. A device makes the folder with `make_private_tree`, because drivers run what they find there.
 """
 
 from __future__ import annotations

@@ -39,11 +39,16 @@ def copy_of(cache: GuestCache, key: Key) -> Path:
     return cache.disk.folder.foreign.path / f"{key.digest}.bytes"
 
 
+def found(kept: KeptBytes, key: Key) -> bytes | None:
+    view = kept.find(key, NAME)
+    return None if view is None else bytes(view)
+
+
 def test_another_process_finds_them_and_counts_a_hit(cache: GuestCache, key: Key, tmp_path: Path) -> None:
-    assert KeptBytes(cache).find(key, NAME) is None
+    assert found(KeptBytes(cache), key) is None
     KeptBytes(cache).keep(key, NAME)
     other = GuestCache("probe", tmp_path / "cache")
-    assert KeptBytes(other).find(key, NAME) == PAYLOAD
+    assert found(KeptBytes(other), key) == PAYLOAD
     assert other.stats().hits_disk == 1
     other.close()
 
@@ -56,12 +61,12 @@ def test_no_changed_byte_is_handed_out(cache: GuestCache, key: Key) -> None:
     seed = random.Random(19)
     for at in {*range(64), len(good) - 1, *seed.sample(range(len(good)), 300)}:
         path.write_bytes(good[:at] + bytes([good[at] ^ seed.randrange(1, 256)]) + good[at + 1 :])
-        assert kept.find(key, NAME) is None, at
+        assert found(kept, key) is None, at
     for data in (b"", good[:31], good[:32], good[:47], good[:48], good[:-1], good[: len(good) // 2], good + b"\0"):
         path.write_bytes(data)
-        assert kept.find(key, NAME) is None, len(data)
+        assert found(kept, key) is None, len(data)
     kept.keep(key, NAME)
-    assert kept.find(key, NAME) == PAYLOAD and path.read_bytes() == good
+    assert found(kept, key) == PAYLOAD and path.read_bytes() == good
 
 
 def test_the_copy_of_another_entry_does_not_pass(cache: GuestCache, key: Key) -> None:
@@ -70,41 +75,39 @@ def test_the_copy_of_another_entry_does_not_pass(cache: GuestCache, key: Key) ->
     cache.put(second, NAME, PAYLOAD[::-1])
     kept.keep(second, NAME)
     shutil.copy(copy_of(cache, second), copy_of(cache, key))
-    assert kept.find(key, NAME) is None and kept.find(second, NAME) == PAYLOAD[::-1]
+    assert found(kept, key) is None and found(kept, second) == PAYLOAD[::-1]
 
 
 @pytest.mark.skipif(not system.HAS_OWNERS, reason="no owners here")
-def test_a_copy_that_another_user_could_have_written_is_not_used(
-    cache: GuestCache, key: Key, tmp_path: Path
-) -> None:
+def test_a_copy_that_another_user_could_have_written_is_not_used(cache: GuestCache, key: Key, tmp_path: Path) -> None:
     kept = KeptBytes(cache)
     kept.keep(key, NAME)
     path = copy_of(cache, key)
     path.chmod(0o620)
-    assert kept.find(key, NAME) is None
+    assert found(kept, key) is None
     path.chmod(0o600)
-    assert kept.find(key, NAME) == PAYLOAD
+    assert found(kept, key) == PAYLOAD
     if system.user_number() == 0:
         os.chown(path, 1234, -1)
-        assert kept.find(key, NAME) is None
+        assert found(kept, key) is None
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    assert kept.find(key, NAME) is None
+    assert found(kept, key) is None
     path.unlink()
     path.mkdir()
-    assert kept.find(key, NAME) is None
+    assert found(kept, key) is None
 
 
 def test_without_the_entry_nothing_is_found_and_a_new_entry_has_a_new_copy(cache: GuestCache, key: Key) -> None:
     kept = KeptBytes(cache)
     kept.keep(key, NAME)
     cache.delete(key)
-    assert kept.find(key, NAME) is None
+    assert found(kept, key) is None
     kept.keep(key, NAME)  # of nothing
     cache.put(key, NAME, b"another")
-    assert kept.find(key, NAME) is None
+    assert found(kept, key) is None
     kept.keep(key, NAME)
-    assert kept.find(key, NAME) == b"another"
+    assert found(kept, key) == b"another"
 
 
 def test_a_damaged_entry_is_not_copied(cache: GuestCache, key: Key) -> None:
