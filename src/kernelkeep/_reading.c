@@ -1,12 +1,15 @@
 /* Reads whole files in one call: every hit on disk does, and calls from Python take longer than the system needs.
  *
  *     read_file(path, flags, most)         -> (data, modified, size, mode, owner)
+ *     read_trusted(path, flags, most, owners) -> (data, modified) or None
  *     read_files(prefix, files, flags, owners) -> the bytes of several files, one behind the other, or None
+ *     is_private_folder(path, owners)      -> bool
  *
  * `data` is None, and nothing is read, where the path leads to anything but a regular file or to one of more than `most` bytes.
  * A file that grows meanwhile gives one byte more than `size`. `files` is a list of names, to be put behind the prefix, and sizes;
  * None where one of them is no regular file of this size, or could have been written by anybody but the users `owners`, a frozenset
- * of numbers. `storage/reading.py` has the twins in plain Python, which are used where this module was not built.
+ * of numbers. `read_trusted` is None where anything is out of the ordinary, and then says nothing of what. `is_private_folder`: whether a path leads to a folder, not through a link, that only the users `owners` can write to;
+ * `os.lstat` makes an object of twenty fields, which takes longer than to ask. `storage/reading.py` has the twins in plain Python, which are used where this module was not built.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -148,6 +151,40 @@ is_theirs(const struct stat *found, PyObject *owners)
     return theirs;
 }
 
+static PyObject *
+read_trusted(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *path = NULL, *data;
+    struct stat found;
+    long flags;
+    long long most;
+    int descriptor, theirs;
+    if (count != 4 || !PyFrozenSet_CheckExact(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "read_trusted takes a path, flags, a number of bytes and a frozenset");
+        return NULL;
+    }
+    flags = PyLong_AsLong(args[1]);
+    most = PyLong_AsLongLong(args[2]);
+    if (PyErr_Occurred() || !PyUnicode_FSConverter(args[0], &path)) {
+        return NULL;
+    }
+    descriptor = open_and_look(PyBytes_AS_STRING(path), (int)flags, &found);
+    Py_DECREF(path);
+    if (descriptor < 0) {
+        return descriptor == -2 ? NULL : Py_NewRef(Py_None);
+    }
+    theirs = S_ISREG(found.st_mode) && found.st_size <= most ? is_theirs(&found, args[3]) : 0;
+    data = theirs == 1 ? read_all(descriptor, (Py_ssize_t)found.st_size, args[0]) : NULL;
+    close(descriptor);
+    if (data == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_OSError)) {
+            PyErr_Clear();
+        }
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    }
+    return Py_BuildValue("Nd", data, (double)found.st_mtim.tv_sec + 1e-9 * (double)found.st_mtim.tv_nsec);
+}
+
 /* Whether a file is a regular one of this size and of these owners, and its bytes are in `room`, which has one more; -1 with an
  * exception. */
 static int
@@ -240,11 +277,36 @@ end:
     return data;
 }
 
+static PyObject *
+is_private_folder(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *path = NULL;
+    struct stat found;
+    int looked, private;
+    if (count != 2 || !PyFrozenSet_CheckExact(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "is_private_folder takes a path and a frozenset");
+        return NULL;
+    }
+    if (!PyUnicode_FSConverter(args[0], &path)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    looked = lstat(PyBytes_AS_STRING(path), &found);
+    Py_END_ALLOW_THREADS
+    Py_DECREF(path);
+    private = looked == 0 && S_ISDIR(found.st_mode) ? is_theirs(&found, args[1]) : 0;
+    return private < 0 ? NULL : PyBool_FromLong(private);
+}
+
 static PyMethodDef methods[] = {
     {"read_file", (PyCFunction)(void (*)(void))read_file, METH_FASTCALL,
      "read_file(path, flags, most): the file's bytes, and what it is"},
+    {"read_trusted", (PyCFunction)(void (*)(void))read_trusted, METH_FASTCALL,
+     "read_trusted(path, flags, most, owners): a file's bytes and its last change, or None"},
     {"read_files", (PyCFunction)(void (*)(void))read_files, METH_FASTCALL,
      "read_files(prefix, files, flags, owners): the bytes of files of these names, sizes and owners, or None"},
+    {"is_private_folder", (PyCFunction)(void (*)(void))is_private_folder, METH_FASTCALL,
+     "is_private_folder(path, owners): whether it is a folder that only these users can write to"},
     {NULL, NULL, 0, NULL},
 };
 

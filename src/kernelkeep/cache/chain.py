@@ -96,26 +96,35 @@ class TierChain:
                     return Hit(found[1], found[1].facts, member.tier.origin, place)
         return None
 
-    def read(self, digest: str, name: str) -> tuple[bytes, float] | None:
-        """The verified payload from the nearest tier, and the seconds that its compile took.
+    def find_near(self, digest: str, name: str, decoder: Callable[[bytes, str], T]) -> T | None:
+        """What the decoder makes of an entry in the nearest tier, which it verifies. Nothing is counted.
 
         None: `load` looks in all tiers, and does what is to be done about damage.
         """
         member = self._members[0]
-        if not member.opened or member.tier.in_background:
+        if not member.opened:
             return None
         try:
-            data = member.tier.get_named(digest, name)
-            found = None if data is None else decode_payload(data, digest)
+            data = member.tier.get_usual(digest, name)
+            return None if data is None else decoder(data, digest)
         except Exception:
             return None
+
+    def read(self, digest: str, name: str) -> tuple[bytes, float] | None:
+        """The verified payload from the nearest tier, and the seconds that its compile took; None as above."""
+        found = self.find_near(digest, name, decode_payload)
         if found is not None:
-            member.count_hit()
+            self.count_hit()
         return found
 
     def count_hit(self) -> None:
         """The caller found in the nearest tier, and verified, what an entry holds."""
-        self._members[0].count_hit()
+        self._members[0].hits.add()
+
+    @property
+    def nearest_origin(self) -> ProgramOrigin:
+        """The origin of what `find_near` finds."""
+        return self._members[0].tier.origin
 
     def load(
         self,
@@ -165,7 +174,7 @@ class TierChain:
         except BinaryRejected as error:
             self._reject(member, digest, name, str(error), place)
             return None
-        member.count_hit()
+        member.hits.add()
         for earlier in missed:
             if self._store(earlier, digest, name, data, place):
                 earlier.count("filled")
@@ -413,7 +422,7 @@ class TierChain:
 
     def hits(self, origin: str) -> int:
         """Hits in the tiers of an origin."""
-        return sum(member.counts.hits for member in self._members if member.tier.origin == origin)
+        return sum(member.hits.read() for member in self._members if member.tier.origin == origin)
 
     def total(self, count: str, origin: str) -> int:
         """One of `TierCounts`, summed over the tiers of an origin."""

@@ -12,6 +12,7 @@ import msgspec
 from ..errors import CacheWarning
 from ..escaping import escaped
 from .log import log
+from .native import Tally
 from .tiers.tier import NotWritable, Tier
 
 _LEAST_SHARE = 0.25  # of the time of a lookup: with less of it left, no tier is asked
@@ -71,6 +72,7 @@ class Member:
     def __init__(self, tier: Tier, *, only: bool = False) -> None:
         self.tier = tier
         self.counts = TierCounts()
+        self.hits = Tally()  # on the way of every lookup; `read_counts` puts them among the counts
         # One that is far away counts as open until it fails: nothing is asked of a server that may not be needed.
         self.opened = tier.in_background
         self.use = Pause(*tier.retry_seconds)
@@ -85,11 +87,6 @@ class Member:
         """Add one to a count."""
         with self._lock:
             setattr(self.counts, what, getattr(self.counts, what) + 1)
-
-    def count_hit(self) -> None:
-        """Add one to the hits, which are on the way of every lookup."""
-        with self._lock:
-            self.counts.hits += 1
 
     def expect(self, digest: str) -> None:
         """Remember from now on whether this entry is stored."""
@@ -110,7 +107,7 @@ class Member:
     def read_counts(self) -> TierCounts:
         """All counts, at one moment."""
         with self._lock:
-            return msgspec.structs.replace(self.counts)
+            return msgspec.structs.replace(self.counts, hits=self.hits.read())
 
     def reopen(self) -> bool:
         """Open the tier, unless it is open or its pause is not over; whether it may be used now."""

@@ -151,6 +151,8 @@ class LoadedPrograms:
 
     def hold(self, digest: str, alias: Hashable) -> LoadedProgram | None:
         """The loaded program of a digest, in use until `end()`; `alias` finds it on the hot path from now on."""
+        if digest not in self._by_digest:  # most often, since the hot path had not found it; without the lock
+            return None
         with self._lock:
             loaded = self._by_digest.get(digest)
             if loaded is not None:

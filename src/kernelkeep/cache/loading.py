@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..activity.spans import span
-from ..errors import OutOfMemory
+from ..errors import BinaryRejected, OutOfMemory
 from .chain import TierChain
 from .chain_member import LookupTime
-from .entry import Entry
+from .entry import Entry, decode
 from .key import digest_once, key_of
 from .loaded_programs import LoadedProgram, LoadedPrograms
 from .log import log
 from .saver import Saver, SaveState
-from .stats import Counters
 from .tiers.tier import Place
 from .timings import Timings
 
@@ -37,11 +36,10 @@ class TierLoader:
         chain: TierChain,
         loaded: LoadedPrograms,
         saver: Saver,
-        counters: Counters,
         timings: Timings,
     ) -> None:
         self._device, self._chain, self._loaded = device, chain, loaded
-        self._saver, self._counters, self._timings = saver, counters, timings
+        self._saver, self._timings = saver, timings
 
     def load(
         self,
@@ -60,6 +58,10 @@ class TierLoader:
         With `source`, what was compiled ahead for the device's architecture is found too, and with `place` what is there. With
         `only_named`, an entry that was saved under another name is a `LookupError`.
         """
+        if place is None:
+            near = self._load_near(digest, name, alias)
+            if near is not None:
+                return near
         seconds = 0.0
 
         def load(entry: Entry) -> Program:
@@ -72,7 +74,7 @@ class TierLoader:
             with span("cache.load", program=entry.facts.name, device=self._device.spec, bytes=len(entry.payload)):
                 program: Program = self.with_relief(partial(self._device.load, entry.payload, eager=eager))
             seconds = time.perf_counter() - start
-            self._timings.add_load(seconds)
+            self._timings.add_load(seconds, entry.facts.compile_seconds)
             return program
 
         places: Callable[[], Sequence[Place]] = tuple
@@ -87,9 +89,29 @@ class TierLoader:
         if hit.place is not None and source is not None:  # if it is ever saved again, then as a program of this device
             own = self._device.fingerprint
             facts = msgspec.structs.replace(facts, key=key_of(source, own.digest, own.folder), device=own.folder)
-        self._counters.add(compile_seconds_saved=max(0.0, facts.compile_seconds - seconds))
         log(facts.name, "loaded from %s in %.2f ms", hit.origin, seconds * 1e3)
         return self.add(hit.value, SaveState(facts, saved=True, place=hit.place), digest, alias), hit.origin
+
+    def _load_near(self, digest: str, name: str, alias: Hashable) -> tuple[LoadedProgram, ProgramOrigin] | None:
+        """The usual hit, in the nearest tier and under its own name; None for everything else, which `load` does."""
+        entry = self._chain.find_near(digest, name, decode)
+        if entry is None:
+            return None
+        facts, payload = entry.facts, entry.payload
+        if facts.name != name:
+            return None
+        start = time.perf_counter()
+        try:
+            with span("cache.load", program=name, device=self._device.spec, bytes=len(payload)):
+                program = self._device.load(payload, eager=False)
+        except (BinaryRejected, OutOfMemory):  # `load` tries it once more, and sets it aside or makes room
+            return None
+        seconds = time.perf_counter() - start
+        self._chain.count_hit()
+        self._timings.add_load(seconds, facts.compile_seconds)
+        origin = self._chain.nearest_origin
+        log(name, "loaded from %s in %.2f ms", origin, seconds * 1e3)
+        return self.add(program, SaveState(facts, saved=True), digest, alias), origin
 
     def add(self, program: Program, state: SaveState, digest: str, alias: Hashable) -> LoadedProgram:
         """Keep a program that was loaded or compiled. It is in use until `end()`."""

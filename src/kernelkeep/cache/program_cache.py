@@ -122,12 +122,12 @@ class ProgramCache(HotLookup):
             remote_timeout = max((tier.remote.timeout_seconds for tier in far), default=remote_timeout)
         self.chain = TierChain([self.disk, *far], remote_timeout)
         self.saver = Saver(device, self.chain, self.loaded, self._counters, automatic=auto_save)
-        self._loader = TierLoader(device, self.chain, self.loaded, self.saver, self._counters, self._timings)
+        self._loader = TierLoader(device, self.chain, self.loaded, self.saver, self._timings)
         self._flights: Flights[tuple[LoadedProgram, ProgramOrigin]] = Flights(
             hold=lambda found: found[0].begin(), drop=lambda found: found[0].end()
         )
         # Not a method: a cache that refers to itself would be freed late, and its programs with it.
-        self._counts = partial(_read_counts, self._counters, self.loaded, self.chain)
+        self._counts = partial(_read_counts, self._counters, self._timings, self.loaded, self.chain)
         self._lifetime = LifetimeCounts(self._counts, self.disk)
         self.bind_hot(self.loaded.hot, self.loaded.next_tick)
         # What the layers above keep with the cache, by keys of their own. Emptied when it is closed.
@@ -418,8 +418,11 @@ class ProgramCache(HotLookup):
         return self.disk.folder.path
 
 
-def _read_counts(counters: Counters, loaded: LoadedPrograms, chain: TierChain) -> dict[str, float]:
+def _read_counts(
+    counters: Counters, timings: Timings, loaded: LoadedPrograms, chain: TierChain
+) -> dict[str, float]:
     counts = counters.read()
+    counts["compile_seconds_saved"] = timings.compile_seconds_saved
     counts["hits_memory"] = loaded.hits
     counts["evictions"] = loaded.evictions
     return counts | chain.tier_counts()

@@ -85,7 +85,8 @@ class Flights(Generic[T]):
             if flight.waiting:  # until the last of them has its own
                 self._hold(result)
                 flight.held = (result,)
-        flight.land(result)
+        if flight.held:
+            flight.land(result)
         return result
 
     def _end(self, key: str, flight: _Flight[T], error: BaseException) -> None:
@@ -100,22 +101,20 @@ class Flights(Generic[T]):
 class _Flight(Generic[T]):
     """A result to come. A `concurrent.futures.Future` does the same and takes longer."""
 
-    __slots__ = ("_error", "_gates", "_is_known", "_result", "held", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting = 0  # threads; changed with the lock of all flights
-        self.held: tuple[T, ...] = ()  # the result, if the last thread that waits is to drop it
-        self._result: T | None = None
-        self._error: Exception | None = None
-        self._is_known = False
-        # A lock for each thread that waits: what they share, one that is interrupted could leave taken.
-        self._gates: list[threading.Lock] = []
+    # Defaults of the class and no `__init__`: nobody waits for most of them, and then nothing of it is set.
+    waiting = 0  # threads; changed with the lock of all flights
+    held: tuple[T, ...] = ()  # the result, if the last thread that waits is to drop it
+    _result: T | None = None
+    _error: Exception | None = None
+    _is_known = False
+    # A lock for each thread that waits: what they share, one that is interrupted could leave taken.
+    _gates: tuple[threading.Lock, ...] = ()
 
     def new_gate(self) -> threading.Lock:
         """What a thread waits at; called with the lock of all flights."""
         gate = threading.Lock()
         gate.acquire()
-        self._gates.append(gate)
+        self._gates += (gate,)
         return gate
 
     def land(self, result: T | None = None, error: Exception | None = None) -> None:

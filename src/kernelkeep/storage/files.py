@@ -17,7 +17,7 @@ from typing import BinaryIO
 from ..errors import ArgumentError
 from ..platforms import system
 from .private import WRITABLE_BY_OTHERS, Trust
-from .reading import read_file
+from .reading import read_file, read_trusted
 
 LARGEST_FILE = (1 << 30) + (1 << 20)  # an entry's largest payload, with room for its facts
 _FOLLOW = os.O_RDONLY | system.OPEN_FLAGS | system.NO_WAITING
@@ -115,6 +115,12 @@ def check_destination(path: str | os.PathLike[str]) -> None:
         raise NotRegular("an open file of this process")
     with contextlib.suppress(FileNotFoundError):
         _check_regular(Path(path).stat())
+
+
+def read_usual(path: str, trust: Trust) -> tuple[bytes, float] | None:
+    """What `read_regular` returns; None where it would raise, or might: it tells what is wrong."""
+    found: tuple[bytes, float] | None = read_trusted(path, _READ, LARGEST_FILE, trust.uids)
+    return found
 
 
 def read_regular(path: str | Path, trust: Trust | None = None, most: int = LARGEST_FILE) -> tuple[bytes, float]:

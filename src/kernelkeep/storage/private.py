@@ -21,6 +21,7 @@ from pathlib import Path
 from .. import settings
 from ..errors import ArgumentError
 from ..platforms import system
+from .reading import is_private_folder
 
 WRITABLE_BY_OTHERS = system.WRITABLE_BY_OTHERS
 _MOST_LINKS = 40  # as many as Linux follows
@@ -59,13 +60,13 @@ class Trust:
 
     def check_part(self, path: str | Path) -> bool:
         """Check a folder whose parent was checked. False where it is missing or is a file, which is no objection."""
+        if is_private_folder(path, self.uids):
+            return True  # the usual case: most hits on disk come through here
         try:
             found = os.lstat(path)
         except FileNotFoundError:
             return False
         mode = found.st_mode
-        if stat.S_ISDIR(mode) and found.st_uid in self.uids and not mode & WRITABLE_BY_OTHERS:
-            return True  # the usual case, without a call: most hits on disk come through here
         if stat.S_ISLNK(mode):
             self.check_folder(path)
             return True

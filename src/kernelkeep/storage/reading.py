@@ -1,12 +1,16 @@
 """Whole files in one call (`_reading.c`, or the same in plain Python): every hit on disk reads some.
 
     data, modified, size, mode, owner = read_file(path, flags, most)
+    data, modified = read_trusted(path, flags, most, owners) or …
     data = read_files(prefix, [(name, size), ...], flags, owners)
+    if is_private_folder(path, owners): …
 
 `read_file`: `data` is None, and nothing is read, where the path leads to anything but a regular file or to one of more than
 `most` bytes. A file that grows meanwhile gives one byte more than `size`. `read_files`: the bytes of files whose names begin with
 `prefix`, one behind the other; None where one of them is no regular file of this size, or could have been written by anybody but
-the users `owners`, a frozenset of numbers. Both raise `OSError`.
+the users `owners`, a frozenset of numbers. Both raise `OSError`. `read_trusted` does not: it is None where anything is out of the
+ordinary, and `read_file` tells what. `is_private_folder`: whether a path leads to a folder, not through
+a link, that only the users `owners` can write to.
 """
 
 from __future__ import annotations
@@ -37,6 +41,19 @@ def read_file_in_python(path: str | os.PathLike[str], flags: int, most: int) -> 
         os.close(descriptor)
 
 
+def read_trusted_in_python(
+    path: str | os.PathLike[str], flags: int, most: int, owners: frozenset[int]
+) -> tuple[bytes, float] | None:
+    """The twin of the function in C."""
+    try:
+        data, modified, _, mode, owner = read_file_in_python(path, flags, most)
+    except OSError:
+        return None
+    if data is None or mode & system.WRITABLE_BY_OTHERS or owner not in owners:
+        return None
+    return data, modified
+
+
 def read_files_in_python(prefix: str, files: list[tuple[str, int]], flags: int, owners: frozenset[int]) -> bytes | None:
     """The twin of the function in C."""
     parts = []
@@ -46,6 +63,16 @@ def read_files_in_python(prefix: str, files: list[tuple[str, int]], flags: int, 
             return None
         parts.append(data)
     return b"".join(parts)
+
+
+def is_private_folder_in_python(path: str | os.PathLike[str], owners: frozenset[int]) -> bool:
+    """The twin of the function in C."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    theirs = found.st_uid in owners and not found.st_mode & system.WRITABLE_BY_OTHERS
+    return stat.S_ISDIR(found.st_mode) and theirs
 
 
 def _native() -> Any:
@@ -61,4 +88,6 @@ def _native() -> Any:
 
 _module = _native()
 read_file = read_file_in_python if _module is None else _module.read_file
+read_trusted = read_trusted_in_python if _module is None else _module.read_trusted
 read_files = read_files_in_python if _module is None else _module.read_files
+is_private_folder = is_private_folder_in_python if _module is None else _module.is_private_folder

@@ -155,6 +155,10 @@ class DiskTier(Tier):
         """The bytes of an entry. One file that cannot be read is a miss and no failure of the tier."""
         return self.get_named(digest, "")
 
+    def get_usual(self, digest: str, name: str) -> bytes | None:
+        """The bytes of the entry that was saved under a name."""
+        return None if self._refusal is not None or self._missing else self.folder.read_usual(digest, name)
+
     def get_named(self, digest: str, name: str) -> bytes | None:
         """The same, found faster under the name it was saved under."""
         if self._refusal is not None:

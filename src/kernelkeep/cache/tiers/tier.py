@@ -118,6 +118,10 @@ class Tier(ABC):
         """Get ready. Called before anything else, and again before the first use after a failure. May raise `NotWritable`."""
         return
 
+    def get_usual(self, digest: str, name: str) -> bytes | None:
+        """`get_named` where it takes next to no time. None says nothing, and whatever is raised: `get_named` is called then."""
+        return None
+
     def get_named(self, digest: str, name: str) -> bytes | None:
         """`get`, given the program's name, which a tier that files entries by name uses to find them faster."""
         return self.get(digest)
