@@ -112,7 +112,8 @@ def encode(entry: Entry) -> bytes:
 
 def decode(data: bytes, digest: str) -> Entry:
     """The entry of `digest`, with every byte verified; `Damaged` says what is wrong."""
-    return Entry(*_decoded(data, digest, _decoder))
+    facts, payload = _decoded(data, digest, _decoder)
+    return Entry(facts, payload)
 
 
 def decode_payload(data: bytes, digest: str) -> tuple[bytes, float]:

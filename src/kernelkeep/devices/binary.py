@@ -12,6 +12,7 @@ from ..errors import BinaryRejected
 from ..programs.signature import KernelSignature
 
 _MAGIC = b"KKI1"
+_BYTES = (bytes, bytearray, memoryview)
 
 
 class Binary(msgspec.Struct, frozen=True, gc=False):
@@ -33,7 +34,7 @@ class Binary(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def decode(cls, data: bytes, backend: str) -> Binary:
         """Read a binary made for `backend`; anything else is `BinaryRejected`."""
-        if not isinstance(data, bytes | bytearray | memoryview) or bytes(data[:4]) != _MAGIC:
+        if not isinstance(data, _BYTES) or bytes(data[:4]) != _MAGIC:
             raise BinaryRejected("these bytes are not a program binary")
         try:
             binary = _decoder.decode(memoryview(data)[4:])

@@ -22,7 +22,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 _NO_DEFINES: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Source:
     """A program's text and how it is to be compiled.
 
@@ -40,19 +40,22 @@ class Source:
     defines: Mapping[str, Any] = field(default_factory=dict)
     include_dirs: tuple[Path, ...] = ()
 
-    if TYPE_CHECKING:  # what it takes is more than what it keeps
+    def __init__(
+        self,
+        text: str,
+        name: str = "program",
+        language: str = DEFAULT_LANGUAGE,
+        options: Iterable[str] = (),
+        defines: Mapping[str, Any] = _NO_DEFINES,
+        include_dirs: str | Path | Iterable[str | Path] = (),
+    ) -> None:
+        # All at once: a frozen dataclass sets one field after the other, with a call for each.
+        self.__dict__.update(
+            text=text, name=name, language=language, options=options, defines=defines, include_dirs=include_dirs
+        )
+        self._check_fields()
 
-        def __init__(
-            self,
-            text: str,
-            name: str = "program",
-            language: str = DEFAULT_LANGUAGE,
-            options: Iterable[str] = (),
-            defines: Mapping[str, Any] = ...,
-            include_dirs: str | Path | Iterable[str | Path] = (),
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
+    def _check_fields(self) -> None:
         if not isinstance(self.text, str):
             raise ArgumentError(f"text must be a str, got {type(self.text).__name__}")
         if self.text and "\n" not in self.text and self.text.endswith(tuple(source_suffixes())):
@@ -62,8 +65,7 @@ class Source:
         find_language(self.language)
         if not isinstance(self.name, str) or not self.name:
             raise ArgumentError(f"name must be a non-empty str, got {self.name!r}")
-        if self.options == () == self.include_dirs and self.defines.__class__ is dict and not self.defines:
-            object.__setattr__(self, "defines", _NO_DEFINES)
+        if self.options == () == self.include_dirs and self.defines is _NO_DEFINES:
             return  # most sources: every hit on disk comes through here
         if isinstance(self.options, str) or not isinstance(self.options, Iterable):
             raise ArgumentError(

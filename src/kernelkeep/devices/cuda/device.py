@@ -231,9 +231,10 @@ class CudaDevice(Device):
 
     def synchronize(self) -> None:
         self.check_open()
-        with self.current:
-            self.call(self.driver.cuStreamSynchronize, self.cu_stream)
-            self.discarded.clear()
+        self.call(self.driver.cuStreamSynchronize, self.cu_stream)
+        if self.discarded.waiting:
+            with self.current:
+                self.discarded.clear()
 
     def settle(self) -> None:
         """Wait for all work on all our streams, also on those of collected queues."""
