@@ -55,6 +55,23 @@ class TestCUDA(DeviceTests):
         np.testing.assert_array_equal(part.numpy(), [-1] * 5)
 
 
+    def test_code_is_loaded_late_from_bytes_that_stay(self, device: kk.Device) -> None:
+        """The driver makes no copy of a binary: nothing else may come to lie there before the first launch, nor after it."""
+        binaries = [device.compile(source(SAXPY.replace("a * x[i]", f"(a + {i}) * x[i]"))) for i in range(8)]
+        kernels = [device.load(bytes(bytearray(binary)), eager=False).kernel() for binary in binaries]
+        sizes = [len(binary) for binary in binaries]
+        del binaries
+        gc.collect()
+        rubbish = [bytes([255]) * (size + more) for size in sizes for more in range(-64, 64, 8) for _ in range(20)]
+        x = device.array(np.ones(64, "f4"))
+        for i, kernel in enumerate(kernels):
+            y = device.zeros(64)
+            for _ in range(2):
+                kernel.launch(1, (x, y, np.float32(1), np.int32(64)), 64)
+            np.testing.assert_array_equal(y.numpy(), np.full(64, 2 * (1 + i), "f4"))
+        assert len(rubbish) == 8 * 16 * 20
+
+
 def source(text: str = SAXPY, **fields: object) -> kk.Source:
     return kk.Source(text, name="saxpy", language="cuda", **fields)  # type: ignore[arg-type]
 

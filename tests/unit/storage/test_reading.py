@@ -99,3 +99,44 @@ def test_files_that_another_user_could_have_written_are_refused(functions: Any, 
             assert functions[1](f"{tmp_path}/", files, FLAGS, OWNERS) is None
         (tmp_path / name).chmod(0o644)
     assert functions[1](f"{tmp_path}/", files, FLAGS, OWNERS) == b"first"
+
+
+TRUSTED = [pytest.param((reading.read_trusted_in_python, reading.is_private_folder_in_python), id="python")]
+if _modules():
+    from kernelkeep import _reading
+
+    TRUSTED.append(pytest.param((_reading.read_trusted, _reading.is_private_folder), id="c"))
+
+
+@pytest.mark.parametrize("pair", TRUSTED)
+def test_only_the_usual_file_is_read_as_trusted(pair: Any, tmp_path: Path) -> None:
+    read = pair[0]
+    path = tmp_path / "entry"
+    path.write_bytes(b"abc")
+    path.chmod(0o600)
+    os.utime(path, ns=(5, 1_234_567_890_123_456_789))
+    assert read(str(path), FLAGS, 3, OWNERS) == (b"abc", path.stat().st_mtime)
+    assert read(str(path), FLAGS, 2, OWNERS) is None  # too large
+    assert read(str(path), FLAGS, 3, frozenset({system.user_number() + 1})) is None
+    assert read(str(tmp_path / "missing"), FLAGS, 3, OWNERS) is None
+    assert read(str(tmp_path), FLAGS, 1 << 20, OWNERS) is None
+    (tmp_path / "link").symlink_to(path)
+    assert read(str(tmp_path / "link"), FLAGS, 3, OWNERS) is None
+    path.chmod(0o620)
+    assert read(str(path), FLAGS, 3, OWNERS) is None
+
+
+@pytest.mark.parametrize("pair", TRUSTED)
+def test_only_a_folder_that_others_cannot_write_to_is_private(pair: Any, tmp_path: Path) -> None:
+    is_private = pair[1]
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o700)
+    assert is_private(str(folder), OWNERS) and is_private(folder, OWNERS)
+    assert not is_private(str(folder), frozenset({system.user_number() + 1}))
+    assert not is_private(str(tmp_path / "missing"), OWNERS)
+    (tmp_path / "link").symlink_to(folder)
+    assert not is_private(str(tmp_path / "link"), OWNERS)
+    (folder / "file").write_bytes(b"")
+    assert not is_private(str(folder / "file"), OWNERS)
+    folder.chmod(0o770)
+    assert not is_private(str(folder), OWNERS)

@@ -21,14 +21,23 @@ def _loads_eagerly() -> bool:
     return os.environ.get("CUDA_MODULE_LOADING", "").upper() == "EAGER"
 
 
+@cache
+def _options(driver: Any) -> tuple[Any, ...]:
+    """The binary stays where it is, so the driver makes no copy of it. (Options for compiling come before: there are none.)"""
+    return None, None, 0, [driver.CUlibraryOption.CU_LIBRARY_BINARY_IS_PRESERVED], [1], 1
+
+
 def load_library(device: CudaDevice, compiled: Binary) -> Any:
-    """A library in host memory; its code comes to the device with `load_function` or the first launch."""
+    """A library in host memory; its code comes to the device with `load_function` or the first launch.
+
+    The caller holds `compiled.payload` until the library is unloaded: the driver reads it there.
+    """
     driver = device.driver
     if _loads_eagerly():
         with device.residents.out_of_the_way(), device.current:
-            status, library = driver.cuLibraryLoadData(compiled.payload, [], [], 0, [], [], 0)
+            status, library = driver.cuLibraryLoadData(compiled.payload, *_options(driver))
     else:  # a library belongs to no context
-        status, library = driver.cuLibraryLoadData(compiled.payload, None, None, 0, None, None, 0)
+        status, library = driver.cuLibraryLoadData(compiled.payload, *_options(driver))
     if status is not device.success:
         if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise device.translated(status, f"loading {compiled.name}")

@@ -31,19 +31,21 @@ _DEFAULT_SHARED_BYTES = 48 * 1024  # more per group must be requested from the d
 class _Library:
     """A loaded library, unloaded when its last holder drops it.
 
-    A thread holds it during a launch, so another thread may close the program meanwhile.
+    A thread holds it during a launch, so another thread may close the program meanwhile. It holds the bytes it was loaded from,
+    which the driver reads until it is unloaded.
     """
 
-    __slots__ = ("_device", "handle")
+    __slots__ = ("_device", "_payload", "handle")
 
-    def __init__(self, device: CudaDevice, handle: Any) -> None:
+    def __init__(self, device: CudaDevice, handle: Any, payload: bytes) -> None:
         self._device = device
+        self._payload = payload
         self.handle = handle
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be half gone
             if not self._device.lost:
-                self._device.discarded.add(_unload, self._device, self.handle)
+                self._device.discarded.add(_unload, self._device, self.handle, self._payload)
 
 
 class CudaProgram(Program):
@@ -53,7 +55,7 @@ class CudaProgram(Program):
 
     def __init__(self, device: CudaDevice, compiled: Binary, library: Any) -> None:
         super().__init__(device, compiled)
-        self._library: _Library | None = _Library(device, library)
+        self._library: _Library | None = _Library(device, library, compiled.payload)
         self._functions: dict[int, Any] = {}  # of kernels whose code is on the device
 
     def make_resident(self) -> None:
@@ -102,7 +104,8 @@ class CudaProgram(Program):
                 self.device.discarded.clear()
 
 
-def _unload(device: CudaDevice, library: Any) -> None:
+def _unload(device: CudaDevice, library: Any, payload: bytes) -> None:
+    """`payload` is what the library was loaded from, held until it is unloaded."""
     device.settle()  # a launch may still be running, and unloading does not wait for it
     device.driver.cuLibraryUnload(library)
 
