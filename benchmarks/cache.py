@@ -17,8 +17,8 @@ Without a section start, disk and memory are measured; with --long all of them, 
 
 from __future__ import annotations
 
-import json
 import contextlib
+import json
 import os
 import resource
 import shutil

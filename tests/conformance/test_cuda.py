@@ -54,7 +54,6 @@ class TestCUDA(DeviceTests):
         gc.collect()
         np.testing.assert_array_equal(part.numpy(), [-1] * 5)
 
-
     def test_code_is_loaded_late_from_bytes_that_stay(self, device: kk.Device) -> None:
         """The driver makes no copy of a binary: nothing else may come to lie there before the first launch, nor after it."""
         binaries = [device.compile(source(SAXPY.replace("a * x[i]", f"(a + {i}) * x[i]"))) for i in range(8)]

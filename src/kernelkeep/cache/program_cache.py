@@ -418,9 +418,7 @@ class ProgramCache(HotLookup):
         return self.disk.folder.path
 
 
-def _read_counts(
-    counters: Counters, timings: Timings, loaded: LoadedPrograms, chain: TierChain
-) -> dict[str, float]:
+def _read_counts(counters: Counters, timings: Timings, loaded: LoadedPrograms, chain: TierChain) -> dict[str, float]:
     counts = counters.read()
     counts["compile_seconds_saved"] = timings.compile_seconds_saved
     counts["hits_memory"] = loaded.hits

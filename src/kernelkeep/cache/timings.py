@@ -11,7 +11,6 @@ from typing import Any
 
 from ..activity.facts import Histogram
 
-
 _MOST_UNCOUNTED = 256
 
 
