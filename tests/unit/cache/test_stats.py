@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kernelkeep.cache.native import Tally
 from kernelkeep.cache.stats import COUNTERS, CacheStats, Counters, add_to_file, read_file
+from kernelkeep.cache.timings import Timings
 from kernelkeep.testing import run_python
 
 ENDING = """
@@ -126,3 +128,32 @@ def test_str_is_a_table_for_people() -> None:
     assert "over the bound" not in table
     assert "over the bound" in str(CacheStats(over_bound=True))
     assert len({line.rfind("  ") for line in table.splitlines()}) == 1, "the values stand in one column"
+
+
+def test_a_tally_loses_nothing_and_looking_does_not_count() -> None:
+    tally = Tally()
+
+    def add() -> None:
+        for number in range(2000):
+            tally.add()
+            if number % 100 == 0:
+                tally.read()
+
+    threads = [threading.Thread(target=add) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [tally.read() for _ in range(3)] == [16_000] * 3
+
+
+def test_loads_are_counted_when_somebody_looks_and_before_there_are_many() -> None:
+    timings = Timings()
+    for _ in range(1000):
+        timings.add_load(0.002, 0.102)
+        timings.add_load(0.2, 0.1)  # slower than the compile: nothing saved
+    assert len(timings._uncounted) < 300
+    assert timings.compile_seconds_saved == pytest.approx(100)
+    loads = timings.histograms()["load_seconds"]
+    assert sum(loads["counts"]) == 2000 and loads["sum"] == pytest.approx(202)
+    assert not timings._uncounted
