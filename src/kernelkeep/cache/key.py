@@ -35,20 +35,24 @@ def digest_of(source: Source, fingerprint: str, *, whoever_wrote: bool = False) 
 
     With `whoever_wrote` it stays the same when a new version of kernelkeep writes the source's text otherwise.
     """
-    parts = [b"kernelkeep key %d\0" % SCHEMA]
-    fields = _fields(source)
-    fields.append(("fingerprint", fingerprint.encode()))
-    for label, value in fields:
-        if whoever_wrote and label == "writer":
-            continue
-        parts += (_spelled(label), b"%d:" % len(value), value)
-    return hashlib.sha256(b"".join(parts)).hexdigest()
+    begin, end = _ends(source.language, fingerprint)
+    text = source.key_text.encode("utf-8", "surrogatepass")
+    between = [
+        _spelled(label, value) for label, value in _further_fields(source) if not (whoever_wrote and label == "writer")
+    ]
+    return hashlib.sha256(b"%b%d:%b%b%b" % (begin, len(text), text, b"".join(between), end)).hexdigest()
 
 
-@lru_cache(maxsize=256)
-def _spelled(label: str) -> bytes:
+@lru_cache(maxsize=64)
+def _ends(language: str, fingerprint: str) -> tuple[bytes, bytes]:
+    """What comes before the length of a source's text, and what comes last: the same for all sources of a device."""
+    begin = b"kernelkeep key %d\0%b6:source" % (SCHEMA, _spelled("language", language.encode()))
+    return begin, _spelled("fingerprint", fingerprint.encode())
+
+
+def _spelled(label: str, value: bytes) -> bytes:
     name = label.encode()
-    return b"%d:%b" % (len(name), name)
+    return b"%d:%b%d:%b" % (len(name), name, len(value), value)
 
 
 def digest_once(source: Source, fingerprint: str) -> str:
@@ -71,7 +75,13 @@ def key_of(source: Source, fingerprint: str, fingerprint_name: str = "") -> Key:
 
 
 def _fields(source: Source) -> list[tuple[str, bytes]]:
-    fields = [("language", source.language.encode()), ("source", source.key_text.encode("utf-8", "surrogatepass"))]
+    text = source.key_text.encode("utf-8", "surrogatepass")
+    return [("language", source.language.encode()), ("source", text), *_further_fields(source)]
+
+
+def _further_fields(source: Source) -> list[tuple[str, bytes]]:
+    """Those that most sources have none of."""
+    fields = []
     if source.writer:
         fields.append(("writer", source.writer.encode()))
     if find_language(source.language).source_names_kernel:

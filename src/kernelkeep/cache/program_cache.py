@@ -198,9 +198,11 @@ class ProgramCache(HotLookup):
     def identify(self, asked: Source | PortableKernel) -> tuple[Source, str]:
         """The source for this device, and its digest, which is computed once for each `Source`."""
         self.check_open()
-        source = asked.source(self.device) if isinstance(asked, PortableKernel) else asked
+        source = asked
         if not isinstance(source, Source):
-            raise not_a_source(source)
+            if not isinstance(source, PortableKernel):
+                raise not_a_source(source)
+            source = source.source(self.device)
         if source.language != self.device.language:
             raise wrong_language(source, self.device.spec, self.device.language)
         return source, digest_once(source, self._fingerprint)
