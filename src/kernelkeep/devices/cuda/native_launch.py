@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -25,14 +24,16 @@ _CODES = frozenset("QqIiHhBbfd")
 _FREE_THREADED = "free-threading" in sys.version  # another thread may change an array while it is looked at in C
 
 
+_REFUSED = object()
+
+
 def native_launcher(kernel: CudaKernel, slow: Launcher) -> Launcher | None:
     """`slow` for the usual arguments; None where the module was not built, or a parameter is of a kind that it cannot pack."""
     if isinstance(slow, MethodType):  # not made yet; once it is, it holds the library itself
         slow = partial(_call, kernel.program.hold(), slow)
-    new_launch = _new_launch(kernel)
-    if new_launch is None:
+    if _native() is None or _layout(kernel.params) is None:
         return None
-    return new_launch(int(kernel.program.load_kernel(kernel.cu_kernel, kernel.name)), slow)
+    return _new_launch(kernel, int(kernel.program.load_kernel(kernel.cu_kernel, kernel.name)), slow)
 
 
 def first_launch(kernel: CudaKernel, args: tuple[Any, ...], shape: Any) -> bool:
@@ -41,38 +42,29 @@ def first_launch(kernel: CudaKernel, args: tuple[Any, ...], shape: Any) -> bool:
     The driver loads the code as a part of the launch, which takes less time than to ask it for the function before.
     """
     _held = kernel.program.hold()
-    launched = True
-
-    def refuse(args: tuple[Any, ...], shape: Any) -> None:
-        nonlocal launched
-        launched = False
-
-    new_launch, discarded = _new_launch(kernel), kernel.device.discarded
-    if new_launch is None or not discarded.begin():  # loading code waits for every running kernel
+    launch, discarded = _new_launch(kernel, int(kernel.cu_kernel), _refuse), kernel.device.discarded
+    if launch is None or not discarded.begin():  # loading code waits for every running kernel
         return False
     try:
-        new_launch(int(kernel.cu_kernel), refuse)(args, shape)
+        return launch(args, shape) is not _REFUSED
     finally:
         discarded.end()
-    return launched
 
 
-def _new_launch(kernel: CudaKernel) -> Callable[[int, Launcher], Launcher] | None:
-    """What makes a launch of a function, or of the kernel itself, in C."""
+def _refuse(args: tuple[Any, ...], shape: Any) -> object:
+    """In place of the slow launch, which nobody has made yet."""
+    return _REFUSED
+
+
+def _new_launch(kernel: CudaKernel, function: int, slow: Launcher) -> Launcher | None:
+    """A launch of a function, or of the kernel itself, in C; None where that cannot be."""
     native, layout = _native(), _layout(kernel.params)
     if native is None or layout is None:
         return None
     checked_launch, address = native
-    codes, slots, nbytes, checks = layout
     device = kernel.device
-
-    def new_launch(function: int, slow: Launcher) -> Launcher:
-        made: Launcher = checked_launch(
-            address, function, int(device.cu_stream), codes, slots, nbytes, checks, Array, device, slow
-        )
-        return made
-
-    return new_launch
+    made: Launcher = checked_launch(address, function, int(device.cu_stream), *layout, Array, device, slow)
+    return made
 
 
 def _native() -> tuple[Any, int] | None:
