@@ -423,20 +423,21 @@ def main() -> None:
     parser.add_argument("--tune", type=float, default=0.0, metavar="SECONDS", help="tune each problem first")
     parser.add_argument("--rounds", type=int, help="of each figure, instead of 7, or 15 with --long")
     parser.add_argument(
-        "--seconds", type=float, help="after which there are no more rounds, instead of 2, or 6 with --long"
+        "--seconds", type=float, help="after which there are no more rounds, instead of 2 at most, or 6 with --long"
     )
     parser.add_argument("--cache-dir", help="where tuning results are; the user's own by default")
-    parser.add_argument("--long", action="store_true", help="15 rounds of each, in place of 7 or 2 seconds")
+    parser.add_argument("--long", action="store_true", help="15 rounds of each, in place of 7 or 2 seconds at most")
     parser.add_argument(
         "--json", nargs="?", const="", metavar="FILE", help="append the rows there; JSON lines without FILE"
     )
     options = parser.parse_args()
     options.rounds = options.rounds or (15 if options.long else 7)
-    options.seconds = options.seconds or (6.0 if options.long else 2.0)
     problems = [p for p in PROBLEMS if not options.kernels or any(name in p.title for name in options.kernels)]
     devices = chosen_devices()
     if not devices or not problems:
         parser.error("there is no such device" if not devices else "there is no such problem")
+    # Two figures of each problem on each device: together they end within a minute, however many devices there are.
+    options.seconds = options.seconds or (6.0 if options.long else min(2.0, 8.0 / (len(devices) * len(problems))))
     if not all(info.is_gpu for info in devices) and (load := os.getloadavg()[0]) > 0.5:
         print(f"other work is running (load {load:.1f}): figures of the CPU will be far off", file=sys.stderr)
     rows: list[list[Any]] = []
