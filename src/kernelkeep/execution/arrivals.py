@@ -43,6 +43,7 @@ class Arrivals:
         """In a forked process: a thread that does not exist there may hold the old ones."""
         # Whose it is, is known without a variable: Ctrl-C may come when it is taken, and before anybody could note that.
         self._turn = threading.RLock()
+        self.settling = threading.RLock()  # whether a future has a condition of its own; a signal's handler may ask that, too
         self._helper = 0  # the thread that waits, and has the turn
         self._bell = threading.Lock()
         self._bell.acquire()
@@ -75,7 +76,7 @@ class Arrivals:
         Returns what is left of the timeout.
         """
         me = threading.get_ident()
-        if self.is_here or self._helper == me:
+        if me == self._thread_id or self._helper == me:
             return timeout  # a callback, or a signal's handler, that waits for a later batch
         start = time.perf_counter()
         patience = PATIENCE_SECONDS if timeout is None else max(0.0, min(timeout, PATIENCE_SECONDS))
@@ -95,6 +96,24 @@ class Arrivals:
         if not future.settled:
             future.hurry()
         return None if timeout is None else max(0.0, timeout - (time.perf_counter() - start))
+
+    def complete_only(self, submission: Submission) -> None:
+        """Complete a batch that is known to be done, if it is the only one under way and no other thread is at it."""
+        me = threading.get_ident()
+        if me == self._thread_id or self._helper == me:
+            return
+        try:
+            if self._turn.acquire(blocking=False):
+                self._helper = me
+                if len(self._under_way) == 1 and self._under_way[0] is submission:
+                    self._complete_first(submission, False)
+        finally:
+            if self._helper == me:
+                self._helper = 0
+            try:
+                self._turn.release()
+            except RuntimeError:
+                pass
 
     def make_way(self, enough: Callable[[], bool], seconds: float) -> None:
         """Complete batches until it is enough, as far as they arrive so soon and no other thread is at it."""

@@ -108,11 +108,6 @@ class Dispatcher:
             self.lanes.compute.flush()
             _ = marks[-1].done  # as below
 
-    def read_times(self, submission: Submission) -> None:
-        """Note when the stages of a batch that has arrived ended."""
-        if self._timeline is not None and submission.measured:
-            submission.ends = self.lanes.times(submission.marks)
-
     def results(self, submission: Submission) -> dict[str, Any]:
         """The results of a batch that has arrived."""
         if submission.kit is not None:  # that of a large batch was given back

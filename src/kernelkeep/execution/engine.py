@@ -51,6 +51,7 @@ class Engine:
         self._counts = BatchCounts(device.spec)
         self._dispatcher = Dispatcher(device, depth, timeline)
         self._dispatcher.buffers.page_lock = page_lock
+        self._computes_at_once = self._dispatcher.lanes.computes_at_once
         self._bindings = Bindings(device)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -112,8 +113,8 @@ class Engine:
             return None
         try:
             kit.fill(batch)
-            submission = Submission(work, BatchFuture(self._arrivals))
-            submission.belong(pattern, wiring, kit, (start, time.perf_counter()))
+            submission = Submission.of_kit(work, BatchFuture(self._arrivals), (pattern, wiring), kit)
+            submission.staged = (start, time.perf_counter())
         except BaseException as error:
             pattern.keep_kit(kit)
             if isinstance(error, Exception):
@@ -131,6 +132,9 @@ class Engine:
         self._dispatcher.buffers.small = True
         if refused:
             self._report_refused(refused)
+        elif self._computes_at_once:
+            submission.arrived = True
+            self._arrivals.complete_only(submission)
         return submission.future
 
     def submit_deferred(self, work: Work, batch: Mapping[str, Any]) -> BatchFuture:
@@ -284,12 +288,15 @@ class Engine:
         try:
             if in_thread or not submission.arrived:
                 submission.marks[-1].wait()
-            self._dispatcher.read_times(submission)  # now: the next batch may use the same marks
+            if self.timeline is not None and submission.measured:
+                submission.ends = self._dispatcher.lanes.times(submission.marks)  # now: the next batch may use the same marks
         except Exception as error:
             problem = error
         submission.note_pace()
+        kit = submission.kit
+        is_small = kit is not None and kit.is_small
         with self._lock:
-            if problem is None:
+            if problem is None and not is_small:
                 buffers.give_arrays_back(submission)
             refused = self._backlog.free(submission.slot)  # the next is on its way before this one's result is made
         if refused:

@@ -182,7 +182,8 @@ class Executor:
         exhausted = False
         try:
             while True:
-                while not exhausted and len(pending) < self._engine.ahead:
+                ahead = self._engine.ahead
+                while not exhausted and len(pending) < ahead:
                     try:
                         batch = next(batches)
                     except StopIteration:
@@ -227,7 +228,7 @@ def _shown(results: Generator[Any], title: str, total: int, progress: Wanted) ->
 
 
 def _merged(common: Mapping[str, Any], batch: Any) -> dict[str, Any]:
-    if not isinstance(batch, Mapping):
+    if batch.__class__ is not dict and not isinstance(batch, Mapping):  # the first question takes a tenth of the second
         raise ArgumentError(f"a batch must be a mapping of argument names to values, got a {type(batch).__name__}")
     return {**common, **batch}
 

@@ -27,8 +27,8 @@ class Kit:
     """What one batch of a pattern needs. It is used again when the batch is done, and at most one batch has it at a time."""
 
     __slots__ = (
-        "_arrays", "_blocks", "_buffers", "_fast_copy", "_pattern", "_results", "_send", "_send_unmeasured", "inputs",
-        "is_small", "single",
+        "_arrays", "_blocks", "_buffers", "_fast_copy", "_pattern", "_results", "_send", "_send_unmeasured", "common",
+        "inputs", "is_small", "single",
     )  # fmt: skip
 
     def __init__(self, pattern: Pattern, wiring: Wiring, buffers: Buffers, *, is_small: bool) -> None:
@@ -36,6 +36,7 @@ class Kit:
         self._buffers = buffers
         self._arrays: list[tuple[int, Array]] = []
         self.is_small = is_small
+        self.common: dict[str, Any] | None = None  # what is the same in each submission that has this kit
         (launch,) = pattern.launches
         blocks: dict[int, Block] = {}
         handles: dict[int, Any] = {}

@@ -42,6 +42,8 @@ _LONG_SECONDS = (
 )
 _NAP_SECONDS = 20e-6  # of which the system makes about 75e-6
 
+_OF_ONE_BATCH = ("work", "future", "marks", "held", "alike", "kit")  # `alike` and `kit` would have the kit hold itself
+
 Shape = tuple[tuple[int, ...], np.dtype[Any]]
 
 
@@ -123,6 +125,20 @@ class Submission:
         self.marks: list[Mark] = []
         self.ends: list[float] = []  # when the marks were passed, where a timeline is kept
 
+    @classmethod
+    def of_kit(cls, work: Job | Pipeline, future: BatchFuture, alike: tuple[Pattern, Wiring], kit: Kit) -> Submission:
+        """A small batch, which differs from the one that had the kit before in little; its arrays are in the kit."""
+        made = cls.__new__(cls)
+        if kit.common is None:
+            made.__init__(work, future)  # type: ignore[misc]
+            made.belong(*alike, None)
+            # What is shared is never written to: a batch with a kit has neither blocks nor arrays of its own.
+            kit.common = {name: value for name, value in vars(made).items() if name not in _OF_ONE_BATCH}
+        vars(made).update(kit.common)
+        made.work, made.future, made.marks, made.held = work, future, [], []
+        made.alike, made.kit = alike, kit
+        return made
+
     def stage(self, wiring: Wiring, batch: Mapping[str, Any], lanes: Lanes, buffers: Buffers) -> None:
         """Check a batch's arguments and copy its host arrays."""
         start = time.perf_counter()
@@ -189,16 +205,13 @@ class Submission:
         self.staged = (start, time.perf_counter())
         return True
 
-    def belong(
-        self, pattern: Pattern, wiring: Wiring, kit: Kit | None, staged: tuple[float, float] = (0.0, 0.0)
-    ) -> None:
+    def belong(self, pattern: Pattern, wiring: Wiring, kit: Kit | None) -> None:
         """Be a batch of a pattern, with the memory that belongs to it where there is some."""
         self.pace = wiring.pace
         self.launches, self.shapes, self.job_names = pattern.launches, pattern.shapes, pattern.job_names
         self.uploaded_bytes, self.moved_bytes = pattern.uploaded_bytes, pattern.moved_bytes
         self.alike = pattern, wiring
         self.kit = kit
-        self.staged = staged
 
     def copy_borrowed(self, buffers: Buffers) -> None:
         """Copy what was to be read from the caller's arrays: the batch has to wait for a slot after all."""

@@ -312,12 +312,11 @@ class OpenGLDevice(Device):
 
     def synchronize(self) -> None:
         self.check_open()
+        self._do(self._finish, "waiting")
 
-        def work(gl: Any) -> None:
-            gl.glFinish()
-            self.start_batches()
-
-        self._do(work, "waiting")
+    def _finish(self, gl: Any) -> None:
+        gl.glFinish()
+        self.start_batches()
 
     def shut_down(self) -> None:
         with self.context.current() as gl:

@@ -69,12 +69,17 @@ class OpenGLMark(OpenGLFence, Mark):
 class SoftwareMark(Mark):
     """A point that has passed: software OpenGL computes inside the calls, so nothing is gained by looking again later."""
 
+    waits_asleep = True
+
     def __init__(self, device: OpenGLDevice) -> None:
         device.synchronize()
         self.seen = time.perf_counter()
 
     @property
     def done(self) -> bool:
+        return True
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
         return True
 
 
