@@ -43,7 +43,7 @@ class Arrivals:
         """In a forked process: a thread that does not exist there may hold the old ones."""
         # Whose it is, is known without a variable: Ctrl-C may come when it is taken, and before anybody could note that.
         self._turn = threading.RLock()
-        self.settling = threading.RLock()  # whether a future has a condition of its own; a signal's handler may ask that, too
+        self.settling = threading.RLock()  # of futures; reentrant, because a signal's handler may ask one
         self._helper = 0  # the thread that waits, and has the turn
         self._bell = threading.Lock()
         self._bell.acquire()

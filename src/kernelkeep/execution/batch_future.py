@@ -34,7 +34,7 @@ class BatchFuture(Future[Any]):
         self._entered: list[Any] = []
 
     @property
-    def _condition(self) -> threading.Condition:
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
         """What `Future` guards its state with, made when somebody other than the completing thread first asks for the state."""
         if self._shared is None:
             made = threading.Condition()

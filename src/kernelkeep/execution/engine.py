@@ -289,7 +289,8 @@ class Engine:
             if in_thread or not submission.arrived:
                 submission.marks[-1].wait()
             if self.timeline is not None and submission.measured:
-                submission.ends = self._dispatcher.lanes.times(submission.marks)  # now: the next batch may use the same marks
+                # Now: the next batch may use the same marks.
+                submission.ends = self._dispatcher.lanes.times(submission.marks)
         except Exception as error:
             problem = error
         submission.note_pace()
