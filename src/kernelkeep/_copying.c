@@ -5,6 +5,11 @@
  * The calling thread begins at once and takes piece after piece; threads that wake up meanwhile take pieces too. So a helper that
  * is late, because the machine is busy, delays nothing. The interpreter's lock is released, and no helper ever needs it.
  *
+ * A helper that loses its core in the middle of a piece does delay the copy: nobody else may finish what it may still write. So
+ * pieces are small, no helper ever holds a lock, and the caller waits for the last pieces without sleeping, or its own core would be gone,
+ * too. Helpers ask the scheduler for short turns, which come sooner (Linux 6.12 and later). With all of an H200's 16 cores busy
+ * this took a stream of batches from 1.16 to about 0.47 ms each.
+ *
  * With `streaming` the target is written past the caches: right for memory that a device reads next and the host does not. Alone such
  * a copy is slower; in a stream of batches to an H200, which reads the memory meanwhile, it took 0.27 ms instead of 0.41 ms.
  *
@@ -13,11 +18,15 @@
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
 #error "only for 64-bit Linux on x86 and ARM"
@@ -27,26 +36,30 @@
 #endif
 
 #define MOST_HELPERS 31
-#define PIECE ((size_t)128 << 10)
+#define PIECE ((size_t)32 << 10)
+#define ALONE ((size_t)128 << 10) /* bytes that are not worth waking anybody for */
+#define TURN_NANOSECONDS 100000   /* of a helper; the shortest that the scheduler gives */
+#define AWAKE_NANOSECONDS 1000000 /* for which the caller waits without sleeping */
 
+/* What is copied. Written while nobody is in: before the job is open, or when the last one has left. */
 static struct {
     char *target;
     const char *origin;
     size_t nbytes;
     int streaming;
-    int helpers;         /* that may take part */
-    int entered;         /* that did */
-    int active;          /* that still do */
-    int open;            /* whether one may still enter */
-    atomic_size_t taken; /* bytes that somebody copies or has copied */
 } job;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of everything above but `taken` */
-static pthread_mutex_t copying = PTHREAD_MUTEX_INITIALIZER; /* one copy at a time has the helpers */
-static pthread_cond_t begun = PTHREAD_COND_INITIALIZER;
-static pthread_cond_t finished = PTHREAD_COND_INITIALIZER;
-static unsigned long jobs; /* that have begun */
-static int threads;       /* that were made in this process */
+/* Whether one may enter the job, how many helpers have entered it, and how many of them are still in. */
+#define OPEN 0x80000000u
+#define ENTERED 0x10000u
+#define INSIDE 0xffffu
+static _Atomic uint32_t state;
+static _Atomic uint32_t most;    /* helpers that may enter it */
+static _Atomic uint32_t jobs;    /* that have begun */
+static _Atomic uint32_t asleep;  /* helpers */
+static atomic_size_t taken;      /* bytes that somebody copies or has copied */
+static atomic_flag copying = ATOMIC_FLAG_INIT; /* one copy at a time has the helpers */
+static int threads;              /* that were made in this process */
 
 /* --- copying a piece */
 
@@ -90,12 +103,12 @@ copy_piece(char *target, const char *origin, size_t nbytes, int streaming)
     memcpy(target, origin, nbytes);
 }
 
-/* Take pieces until none is left. Only while the job is open, or for a helper that has entered. */
+/* Take pieces until none is left. For the caller, and for helpers that have entered. */
 static void
 copy_pieces(void)
 {
     for (;;) {
-        const size_t at = atomic_fetch_add_explicit(&job.taken, PIECE, memory_order_relaxed);
+        const size_t at = atomic_fetch_add_explicit(&taken, PIECE, memory_order_relaxed);
         if (at >= job.nbytes)
             return;
         const size_t rest = job.nbytes - at;
@@ -103,28 +116,96 @@ copy_pieces(void)
     }
 }
 
+/* --- waiting */
+
+static void
+sleep_while(_Atomic uint32_t *word, uint32_t value)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void
+wake(_Atomic uint32_t *word, int count)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+static uint64_t
+now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static void
+pause_briefly(void)
+{
+    for (int i = 0; i < 8; i++) {
+#if defined(__x86_64__)
+        _mm_pause();
+#else
+        __asm__ volatile("yield");
+#endif
+    }
+}
+
 /* --- the helpers */
+
+/* Where the kernel does not know it, this changes nothing. */
+static void
+ask_for_short_turns(void)
+{
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } wanted;
+    memset(&wanted, 0, sizeof wanted);
+    if (syscall(SYS_sched_getattr, 0, &wanted, sizeof wanted, 0) || wanted.policy != 0)
+        return; /* not the usual policy: somebody has thought about it */
+    wanted.size = sizeof wanted;
+    wanted.runtime = TURN_NANOSECONDS;
+    syscall(SYS_sched_setattr, 0, &wanted, 0);
+}
+
+static int
+enter(void)
+{
+    uint32_t seen = atomic_load(&state);
+    while ((seen & OPEN) && (seen & ~OPEN) / ENTERED < atomic_load(&most))
+        if (atomic_compare_exchange_weak(&state, &seen, seen + ENTERED + 1))
+            return 1;
+    return 0;
+}
+
+static void
+leave(void)
+{
+    const uint32_t before = atomic_fetch_sub(&state, 1);
+    if (!(before & OPEN) && (before & INSIDE) == 1)
+        wake(&state, 1);
+}
 
 static void *
 help(void *unused)
 {
-    unsigned long seen = 0;
+    uint32_t seen = 0;
     (void)unused;
+    ask_for_short_turns();
     for (;;) {
-        pthread_mutex_lock(&lock);
-        while (jobs == seen)
-            pthread_cond_wait(&begun, &lock);
-        seen = jobs;
-        if (job.open && job.entered < job.helpers) {
-            job.entered++;
-            job.active++;
-            pthread_mutex_unlock(&lock);
-            copy_pieces();
-            pthread_mutex_lock(&lock);
-            if (--job.active == 0)
-                pthread_cond_signal(&finished);
+        while (atomic_load(&jobs) == seen) {
+            atomic_fetch_add(&asleep, 1);
+            sleep_while(&jobs, seen);
+            atomic_fetch_sub(&asleep, 1);
         }
-        pthread_mutex_unlock(&lock);
+        seen = atomic_load(&jobs);
+        if (enter()) {
+            copy_pieces();
+            leave();
+        }
     }
     return NULL;
 }
@@ -154,41 +235,49 @@ make_helpers(int wanted)
 static void
 forget_helpers(void) /* in a forked child */
 {
-    pthread_mutex_init(&lock, NULL);
-    pthread_mutex_init(&copying, NULL);
-    pthread_cond_init(&begun, NULL);
-    pthread_cond_init(&finished, NULL);
-    memset(&job, 0, sizeof job);
+    atomic_store(&state, 0);
+    atomic_store(&jobs, 0);
+    atomic_store(&asleep, 0);
+    atomic_flag_clear(&copying);
     threads = 0;
+}
+
+static void
+wait_for_helpers(void)
+{
+    uint32_t seen = atomic_fetch_and(&state, ~OPEN) & ~OPEN;
+    if (!(seen & INSIDE))
+        return;
+    const uint64_t deadline = now() + AWAKE_NANOSECONDS;
+    while ((seen = atomic_load(&state)) & INSIDE) {
+        if (now() < deadline)
+            pause_briefly();
+        else
+            sleep_while(&state, seen);
+    }
 }
 
 static void
 copy_together(char *target, const char *origin, size_t nbytes, int helpers, int streaming)
 {
-    if (helpers < 1 || nbytes <= PIECE || pthread_mutex_trylock(&copying)) {
+    if (helpers < 1 || nbytes <= ALONE || atomic_flag_test_and_set(&copying)) {
         copy_piece(target, origin, nbytes, streaming);
         return;
     }
     make_helpers(helpers);
-    pthread_mutex_lock(&lock);
     job.target = target;
     job.origin = origin;
     job.nbytes = nbytes;
     job.streaming = streaming;
-    job.helpers = helpers;
-    job.entered = 0;
-    job.open = 1;
-    atomic_store_explicit(&job.taken, 0, memory_order_relaxed);
-    jobs++;
-    pthread_cond_broadcast(&begun);
-    pthread_mutex_unlock(&lock);
+    atomic_store(&most, (uint32_t)helpers);
+    atomic_store(&taken, 0);
+    atomic_store(&state, OPEN);
+    atomic_fetch_add(&jobs, 1);
+    if (atomic_load(&asleep))
+        wake(&jobs, helpers);
     copy_pieces();
-    pthread_mutex_lock(&lock);
-    job.open = 0;
-    while (job.active)
-        pthread_cond_wait(&finished, &lock);
-    pthread_mutex_unlock(&lock);
-    pthread_mutex_unlock(&copying);
+    wait_for_helpers();
+    atomic_flag_clear(&copying);
 }
 
 /* --- for Python */
@@ -209,7 +298,7 @@ copy(PyObject *Py_UNUSED(self), PyObject *args)
         PyBuffer_Release(&origin);
         return NULL;
     }
-    if (origin.len <= (Py_ssize_t)PIECE) /* too short to let another thread run for it */
+    if (origin.len <= (Py_ssize_t)ALONE) /* too short to let another thread run for it */
         memcpy(target.buf, origin.buf, (size_t)origin.len);
     else {
         Py_BEGIN_ALLOW_THREADS

@@ -52,6 +52,7 @@ class Mark(Fence):
     """A point in a lane's work that knows when it was passed: here, when the device's fence was first seen done."""
 
     waits_asleep = False  # `wait` takes no time from the device, and returns as soon as it has passed
+    is_polled_in_c = False  # `passes_before` takes neither the interpreter's lock nor anything else that others need
 
     def __init__(self, fence: Fence) -> None:
         self._fence = fence
@@ -64,7 +65,10 @@ class Mark(Fence):
         return bool(self.seen)
 
     def passes_before(self, deadline: float) -> bool:
-        """Look again and again until it has passed; False at the deadline, by `time.perf_counter`."""
+        """Look again and again until it has passed; False at the deadline, by `time.perf_counter`.
+
+        Also False, and early, where it is noticed that this thread has to share its core.
+        """
         while not self.done:
             if time.perf_counter() >= deadline:
                 return False

@@ -2,7 +2,8 @@
 
 A batch is completed by whoever waits for its result, which saves two changes of threads: for a small batch these take longer than
 all the rest. What nobody waits for is completed by a thread of the executor's. It is woken at once where somebody depends on it,
-as callbacks do, and batches in the backlog; otherwise it looks every few milliseconds.
+as callbacks do, and batches in the backlog; otherwise it looks now and then, and ever more rarely while others do the work: on a
+busy host it would take the core of a thread that waits, which then stands still for milliseconds.
 
 Completing is a turn: one thread has it at a time, so that results come in order.
 """
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = (
     5e-3  # a batch that takes longer is left to the executor's thread, and its result is waited for asleep
 )
-_LOOK_SECONDS = 4e-3
-_LOOKS = 100  # with nothing under way, before the thread sleeps until it is woken
+_LOOK_SECONDS = 4e-3  # after which the thread looks first
+_MOST_LOOK_SECONDS = 64e-3
+_LOOKS = 10  # with nothing under way, before the thread sleeps until it is woken
 
 
 class Arrivals:
@@ -161,7 +163,7 @@ class Arrivals:
 
     def _run(self) -> None:
         self._thread_id = threading.get_ident()
-        looks = 0
+        looks, pause = 0, _LOOK_SECONDS
         while True:
             if self._depended_on():
                 with self._turn:
@@ -171,26 +173,30 @@ class Arrivals:
                 return
             elif self._under_way or looks < _LOOKS:
                 looks = 0 if self._under_way else looks + 1
-                if not self._bell.acquire(timeout=_LOOK_SECONDS):
-                    self._look_in_thread()
+                if not self._bell.acquire(timeout=pause):
+                    pause = _LOOK_SECONDS if self._look_in_thread() else min(2 * pause, _MOST_LOOK_SECONDS)
             else:
                 self._asleep = True
                 if not self._under_way and not self._ended:  # else a batch came this very moment, and nobody rang
                     self._bell.acquire()
                 self._asleep = False
-                looks = 0
+                looks, pause = 0, _LOOK_SECONDS
 
     def _depended_on(self) -> bool:
         under_way = tuple(self._under_way)
         return bool(under_way) and (any(one.future.urgent for one in under_way) or self._pressed())
 
-    def _look_in_thread(self) -> None:
+    def _look_in_thread(self) -> bool:
+        """Complete what has arrived; whether that was anything."""
+        found = False
         if self._under_way and self._turn.acquire(blocking=False):
             try:
                 while self._under_way and self._under_way[0].arrives_before(0.0):
+                    found = True
                     self._complete_first(self._under_way[0], True)
             finally:
                 self._turn.release()
+        return found
 
     def close(self) -> None:
         """End the thread. Nothing is under way."""

@@ -19,6 +19,7 @@ from ..devices.lanes import Block, Lanes, Mark
 from ..errors import ArgumentError, DeviceError, OutOfMemory
 from .arrivals import PATIENCE_SECONDS
 from .intermediate import Intermediate
+from .pace import sharing
 from .pattern import pattern_of
 from .plan import check_output_dtype
 
@@ -225,7 +226,10 @@ class Submission:
     def wait_for_upload(self) -> None:
         """Wait until the device has read the caller's arrays. What went wrong there is said by completing the batch."""
         with contextlib.suppress(DeviceError, IndexError):  # IndexError: it was cancelled before it was sent
-            self.marks[0].wait()
+            uploaded = self.marks[0]
+            deadline = time.perf_counter() + PATIENCE_SECONDS
+            if not self._polled(uploaded, deadline) and not uploaded.wait(PATIENCE_SECONDS):
+                uploaded.wait()
 
     def _arguments(self, step: Step, given: Mapping[int, Any]) -> dict[str, Any]:
         """What the functions of a job see: its own arguments, by the names of its parameters."""
@@ -331,11 +335,26 @@ class Submission:
         return self.arrived
 
     def _look_until(self, last: Mark, usual: float, deadline: float, behind: int) -> bool:
-        """Look again and again, with naps as long as the batch is not expected soon, or the device has enough to do.
+        """Look again and again, where that costs nobody anything but a core; else with naps.
 
-        A thread that never sleeps shares its core half and half with another on a busy host, and stands still for
-        milliseconds when it is the other's turn.
+        On a busy host a thread that naps loses its core to others, and one that never sleeps keeps it. Where it has to share
+        one all the same, it stands still for milliseconds when it is the other's turn, unless it naps. So it naps for a while
+        once it stood still.
         """
+        return self._polled(last, deadline) or self._nap_until(last, usual, deadline, behind)
+
+    def _polled(self, mark: Mark, deadline: float) -> bool:
+        """Look again and again; False at the deadline, or where naps are better."""
+        if not mark.is_polled_in_c or sharing.is_likely:
+            return False
+        if mark.passes_before(deadline):
+            return True
+        if time.perf_counter() < deadline:
+            sharing.note()
+        return False
+
+    def _nap_until(self, last: Mark, usual: float, deadline: float, behind: int) -> bool:
+        """Look with naps as long as the batch is not expected soon, or the device has enough to do."""
         now, sent = time.perf_counter, self.dispatched[0]
         near, late = sent + usual - _NEAR_SECONDS, sent + usual + _LATE_SECONDS
         if behind > 1 and usual > _LONG_SECONDS:

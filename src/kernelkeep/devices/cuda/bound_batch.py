@@ -23,6 +23,8 @@ _NOT_READY = 600  # what the driver says of an event that has not passed
 class _KeptMark(CudaMark):
     """A mark whose event is recorded again for each batch, by the batch itself."""
 
+    is_polled_in_c = True
+
     def __init__(self, lanes: CudaLanes, timed: bool) -> None:
         self._device = lanes.device
         self._events = self._device.timing_events if timed else self._device.events
