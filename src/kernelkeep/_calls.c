@@ -5,9 +5,10 @@
  * `run` calls them from the given one on, until one returns anything but 0: then it returns which, and what. None if all went well.
  * Only one thread at a time may use a `BoundCalls`.
  *
- *     poll(address, argument, again, seconds)     # call it until it returns anything but `again`, and return that
+ *     poll(address, argument, again, seconds)     # call it until it returns anything but `again`: returns that, and whether
+ *                                                 # the thread stood still meanwhile
  *
- * `poll` gives up early where its thread stood still for half a millisecond: another one has the core, and gets it again soon.
+ * A thread that stood still for half a millisecond shares its core with another one, which gets it again soon: `poll` gives up then.
  *
  * Every argument is an integer or a pointer and is passed as 64 bits, which is how the C calling conventions of 64-bit
  * Linux on x86 and ARM take them; elsewhere this file does not compile, and the calls are made one by one.
@@ -136,7 +137,7 @@ poll(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
     const U argument = PyLong_AsUnsignedLongLong(args[1]);
     const long again = PyLong_AsLong(args[2]);
     const double seconds = PyFloat_AsDouble(args[3]);
-    int status;
+    int status, stood_still;
     if (PyErr_Occurred())
         return NULL;
     if (function == NULL) {
@@ -150,9 +151,10 @@ poll(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
         before = at;
         status = function(argument, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
         at = now();
-    } while (status == again && at < deadline && at - before < STOOD_STILL_SECONDS);
+        stood_still = at - before > STOOD_STILL_SECONDS;
+    } while (status == again && at < deadline && !stood_still);
     Py_END_ALLOW_THREADS
-    return PyLong_FromLong(status);
+    return Py_BuildValue("iO", status, stood_still ? Py_True : Py_False);
 }
 
 static PyMethodDef functions[] = {

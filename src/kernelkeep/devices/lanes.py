@@ -53,6 +53,7 @@ class Mark(Fence):
 
     waits_asleep = False  # `wait` takes no time from the device, and returns as soon as it has passed
     is_polled_in_c = False  # `passes_before` takes neither the interpreter's lock nor anything else that others need
+    stood_still = False  # the thread did, in the last `passes_before`: it shares its core
 
     def __init__(self, fence: Fence) -> None:
         self._fence = fence
@@ -67,7 +68,7 @@ class Mark(Fence):
     def passes_before(self, deadline: float) -> bool:
         """Look again and again until it has passed; False at the deadline, by `time.perf_counter`.
 
-        Also False, and early, where it is noticed that this thread has to share its core.
+        Also False where the thread stood still before.
         """
         while not self.done:
             if time.perf_counter() >= deadline:

@@ -347,11 +347,10 @@ class Submission:
         """Look again and again; False at the deadline, or where naps are better."""
         if not mark.is_polled_in_c or sharing.is_likely:
             return False
-        if mark.passes_before(deadline):
-            return True
-        if time.perf_counter() < deadline:
+        passed = mark.passes_before(deadline)
+        if mark.stood_still:
             sharing.note()
-        return False
+        return passed
 
     def _nap_until(self, last: Mark, usual: float, deadline: float, behind: int) -> bool:
         """Look with naps as long as the batch is not expected soon, or the device has enough to do."""

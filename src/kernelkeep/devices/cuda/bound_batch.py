@@ -35,7 +35,7 @@ class _KeptMark(CudaMark):
         self._query, self._poll, self._address = native.addresses["cuEventQuery"], native.poll, int(self.event)
 
     def passes_before(self, deadline: float) -> bool:
-        status = self._poll(self._query, self._address, _NOT_READY, deadline - time.perf_counter())
+        status, self.stood_still = self._poll(self._query, self._address, _NOT_READY, deadline - time.perf_counter())
         return status == 0 or (status != _NOT_READY and self.done)  # `done` raises, and says what went wrong
 
 
@@ -108,7 +108,7 @@ class NativeBatch(BoundBatch):
 
 class _Native(NamedTuple):
     calls: Any  # the class in C
-    poll: Callable[[int, int, int, float], int]
+    poll: Callable[[int, int, int, float], tuple[int, bool]]
     addresses: dict[str, int]  # of the driver's functions
 
 

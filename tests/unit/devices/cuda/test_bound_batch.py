@@ -76,23 +76,25 @@ def test_polling_ends_with_what_is_not_to_be_called_again() -> None:
 
 
 def _polled(address: int | None) -> int:
-    while (status := calls_module.poll(address, 7, 600, 10.0)) == 600:
-        pass  # this thread stood still, which a busy machine does to it
-    return int(status)
+    while (found := calls_module.poll(address, 7, 600, 10.0))[0] == 600:
+        assert found[1]  # a busy machine makes a thread stand still
+    return int(found[0])
 
 
 def test_polling_ends_early_where_the_thread_stood_still() -> None:
     heard = Callback(lambda *arguments: time.sleep(0.002) or 600)  # type: ignore[func-returns-value]
     start = time.perf_counter()
-    assert calls_module.poll(ctypes.cast(heard, ctypes.c_void_p).value, 7, 600, 30.0) == 600
+    assert calls_module.poll(ctypes.cast(heard, ctypes.c_void_p).value, 7, 600, 30.0) == (600, True)
     assert time.perf_counter() - start < 10.0
+    passed = Callback(lambda *arguments: time.sleep(0.002) or 0)  # type: ignore[func-returns-value]
+    assert calls_module.poll(ctypes.cast(passed, ctypes.c_void_p).value, 7, 600, 30.0) == (0, True)
 
 
 def test_polling_ends_at_its_time_and_calls_once_at_least() -> None:
     heard = Heard(600)
-    assert calls_module.poll(heard.addresses[0], 7, 600, -1.0) == 600
+    assert calls_module.poll(heard.addresses[0], 7, 600, -1.0)[0] == 600
     assert heard.calls == [(0, (7, 0, 0))]
-    assert calls_module.poll(heard.addresses[0], 7, 600, 0.01) == 600
+    assert calls_module.poll(heard.addresses[0], 7, 600, 0.01)[0] == 600
     for bad in ((), (0, 7, 600, 1.0), (heard.addresses[0], "a", 600, 1.0), (heard.addresses[0], 7, 600, "a")):
         with pytest.raises((TypeError, ValueError)):
             calls_module.poll(*bad)
