@@ -58,6 +58,10 @@ class ResidentBlocks(ABC):
     def count_blocks(self, program: Program) -> int:
         """How many blocks of the program's kernel can stay here at once."""
 
+    def prepare(self, program: Program, blocks: int, arguments: tuple[int, ...]) -> None:
+        """Do what can be done for `launch` while another kernel is still here. Loads no code, and never waits."""
+        return None
+
     @abstractmethod
     def launch(self, program: Program, blocks: int, arguments: tuple[int, ...]) -> None:
         """Launch the program's kernel, beside all other work."""

@@ -304,6 +304,11 @@ def interrupt(process: int) -> None:
     """The console has sent Ctrl-C already. There is no way to send it to one process; `os.kill` would end it."""
 
 
+def woken_on_time() -> AbstractContextManager[None]:
+    """Windows has nothing like it."""
+    return contextlib.nullcontext()
+
+
 def kill_group(process: int) -> None:
     command = ["taskkill", "/T", "/F", "/PID", str(process)]
     with contextlib.suppress(subprocess.SubprocessError):

@@ -48,6 +48,7 @@ class EmulatedGrid:
         self.diagnose: Callable[[], str] = lambda: ""
         self.end_seconds = settings.RESIDENT_END_SECONDS
         self.launches = 0
+        self.launched_at = 0.0
         self._program: EmulatedProgram | None = None
         self._threads: list[EmulatedBlock] = []
         self._ending = False  # told to end
@@ -62,6 +63,9 @@ class EmulatedGrid:
     ) -> EmulatedProgram:
         """The tasks, compiled or from the cache."""
         return open_program(self.cache, tasks, arrays, threads)
+
+    def prepare(self, program: EmulatedProgram) -> None:
+        """Nothing can be done before the threads have ended."""
 
     def use(self, program: EmulatedProgram) -> None:
         """The program from the next start on."""
@@ -165,6 +169,7 @@ class EmulatedGrid:
             ]
             _running.add(self)
             self._start_threads(self._shared)
+            self.launched_at = time.perf_counter()
             threading.Thread(target=_beat, args=(list(self._threads),), name="kernelkeep-beats", daemon=True).start()
             self.launches += 1
 

@@ -7,6 +7,7 @@ other code, to free memory. `done` in the ring tells where to go on.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -49,6 +50,7 @@ class DeviceGrid:
         self.diagnose: Callable[[], str] = lambda: ""
         self.end_seconds = settings.RESIDENT_END_SECONDS
         self.launches = 0
+        self.launched_at = 0.0  # by `time.perf_counter`
 
     # --- the program
 
@@ -96,11 +98,22 @@ class DeviceGrid:
         """Fix what does not change from launch to launch."""
         self.view = RingView(layout, ring)
         self.blocks = blocks
-        self._grid = self.device.array(np.zeros(_GRID_BYTES, "u1"))
+        # Two: the one that the next launch has is set to 0 while a grid still runs.
+        self._grid, self._next = (self.device.array(np.zeros(_GRID_BYTES, "u1")) for _ in range(2))
         bytes_each = 128 + self.timeline * 32
         self._traces = self.device.array(np.zeros(bytes_each * blocks if self.timeline else 16, "u1"))
         self._ring_address = self.blocks_place.map_memory(ring)
         self._arrays = list(arrays)
+
+    def prepare(self, lease: Lease) -> None:
+        """Do what can be done for the first launch of a program while the grid runs."""
+        if self._running:
+            self.blocks_place.prepare(lease.program, self.blocks, self._arguments(self._next))
+
+    def _arguments(self, grid: Array) -> tuple[int, ...]:
+        """Of a launch: addresses."""
+        addresses = (self.blocks_place.address_of(one) for one in (grid, self._traces, *self._arrays))
+        return (self._ring_address, *addresses)
 
     def use(self, lease: Lease) -> None:
         """The program of the next launch. No grid runs, or none was started."""
@@ -177,16 +190,17 @@ class DeviceGrid:
             assert self._lease is not None
             self.view.command[:] = RUN
             try:
-                self._grid.copy_from(np.zeros(_GRID_BYTES, "u1"))
-                addresses = [self.blocks_place.address_of(one) for one in (self._grid, self._traces, *self._arrays)]
-                self.blocks_place.launch(self._lease.program, self.blocks, (self._ring_address, *addresses))
+                self.blocks_place.launch(self._lease.program, self.blocks, self._arguments(self._next))
+                self.launched_at = time.perf_counter()
+                self._running = True
+                self._grid, self._next = self._next, self._grid
+                self._next.copy_from(np.zeros(_GRID_BYTES, "u1"))
             except Exception as error:  # whoever waits for tasks hears of it
                 if isinstance(error, DeviceError):
                     self._failure = error
                 else:
                     self._failure = DeviceError(f"the resident grid cannot be launched: {error}")
                 raise
-            self._running = True
             self._failure = None
             self.launches += 1
 

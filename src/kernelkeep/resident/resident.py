@@ -269,11 +269,13 @@ class Resident(Submitter):
         with self._control, span("resident.add", task=str(name), device=self.device.spec) as current:
             self._check_open()
             table, program = self._parts.with_task(name, body)
+            self._grid.prepare(program)
             began = time.perf_counter()
             with self._grid.out_of_the_way():
                 self._parts.use(table, program)
                 self.set_plans(table.plans, self._all_lanes)
-            self.last_pause_seconds = time.perf_counter() - began
+            launched = self._grid.launched_at  # earlier than `began`: it was paused before, and still is
+            self.last_pause_seconds = max(0.0, launched - began)
             current.set(paused_seconds=self.last_pause_seconds)
             return self.last_pause_seconds
 

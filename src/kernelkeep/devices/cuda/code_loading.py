@@ -62,14 +62,13 @@ def load_function(device: CudaDevice, kernel: Any, name: str, program_name: str)
 def reserve_local_memory(device: CudaDevice, kernel: Any) -> None:
     """Have local memory for all threads of a kernel: a launch that needs more than any before waits for every kernel.
 
-    No resident grid runs meanwhile.
+    No resident grid runs meanwhile. The device's context must be current.
     """
     driver, call = device.driver, device.call
     which, stack = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, driver.CUlimit.CU_LIMIT_STACK_SIZE
-    with device.current:
-        needed = int(call(driver.cuKernelGetAttribute, which, kernel, device.cu_device))
-        if needed > int(call(driver.cuCtxGetLimit, stack)):
-            call(driver.cuCtxSetLimit, stack, needed, doing="reserving local memory")
+    needed = int(call(driver.cuKernelGetAttribute, which, kernel, device.cu_device))
+    if needed > int(call(driver.cuCtxGetLimit, stack)):
+        call(driver.cuCtxSetLimit, stack, needed, doing="reserving local memory")
 
 
 def prepare_for_residents(programs: Iterable[CudaProgram]) -> None:
@@ -77,8 +76,9 @@ def prepare_for_residents(programs: Iterable[CudaProgram]) -> None:
     for program in programs:
         try:
             program.make_resident()
-            for kernel in program.find_kernels():
-                reserve_local_memory(program.device, kernel)
+            with program.device.current:
+                for kernel in program.find_kernels():
+                    reserve_local_memory(program.device, kernel)
         except OutOfMemory:
             raise
         except DeviceError:  # it was closed meanwhile, or the driver refuses its launches too

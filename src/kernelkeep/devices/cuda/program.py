@@ -56,6 +56,7 @@ class CudaProgram(Program):
     def __init__(self, device: CudaDevice, compiled: Binary, library: Any) -> None:
         super().__init__(device, compiled)
         self._library: _Library | None = _Library(device, library, compiled.payload)
+        self._found: dict[str, Any] = {}  # the driver's handles of kernels, by their names
         self._functions: dict[int, Any] = {}  # of kernels whose code is on the device
 
     def make_resident(self) -> None:
@@ -84,11 +85,22 @@ class CudaProgram(Program):
         return library
 
     def _find(self, signature: KernelSignature) -> Any:
-        symbol = (signature.symbol or signature.name).encode()
         library = self.hold()
-        status, kernel = self.device.driver.cuLibraryGetKernel(library.handle, symbol)
-        if status is not self.device.success:
-            raise BinaryRejected(f"the binary of {self.name} has no kernel {signature.name}")
+        kernel = self._found.get(signature.name)
+        if kernel is None:
+            symbol = (signature.symbol or signature.name).encode()
+            status, kernel = self.device.driver.cuLibraryGetKernel(library.handle, symbol)
+            if status is not self.device.success:
+                raise BinaryRejected(f"the binary of {self.name} has no kernel {signature.name}")
+            self._found[signature.name] = kernel
+        return kernel
+
+    def kernel_without_code(self) -> CudaKernel:
+        """The program's only kernel, as `kernel()` gives it, but its code may not be on the device yet."""
+        (signature,) = self.compiled.kernels
+        self.check_open()
+        kernel = self._kernels.setdefault(signature.name, CudaKernel(self, signature, self._find(signature)))
+        assert isinstance(kernel, CudaKernel)
         return kernel
 
     def make_kernel(self, signature: KernelSignature) -> Kernel:
@@ -153,6 +165,7 @@ class CudaKernel(Kernel):
         if params and min([p.slot for p in params]) >= 0:  # read from the cubin when it was made
             self._confirmed = params
         self._allowed_shared = _DEFAULT_SHARED_BYTES
+        self._groups_each: dict[tuple[int, int], int] = {}  # of a multiprocessor, by work-items and shared memory
         self._was_launched = False
 
     @property
@@ -180,6 +193,12 @@ class CudaKernel(Kernel):
     def release(self) -> None:
         for name in ("_packing", "_first_packing"):
             self.__dict__.pop(name, None)
+
+    def prepare_first(self, grid: int, args: tuple[Any, ...]) -> None:
+        """Do for a first launch with these arguments what needs no code on the device."""
+        self.check_shape(grid, None)
+        self.check_arguments(args)
+        _ = self._packing, self.function
 
     def launch_first(self, args: tuple[Any, ...], shape: Any) -> bool:
         if self._was_launched:
@@ -262,13 +281,16 @@ class CudaKernel(Kernel):
 
     def count_groups_each(self, items: int, shared_bytes: int) -> int:
         """How many groups of this size run at the same time on one multiprocessor."""
+        known = self._groups_each.get((items, shared_bytes))
+        if known is not None:
+            return known
         device, driver = self.device, self.device.driver
         _held = self.program.hold()
         self._allow_shared(shared_bytes)
         function = self.program.load_kernel(self.cu_kernel, self.name)
         with device.current:
             each = device.call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, function, items, shared_bytes)
-        return int(each)
+        return self._groups_each.setdefault((items, shared_bytes), int(each))
 
     def _allow_shared(self, shared_bytes: int) -> None:
         """Check an amount of dynamic shared memory, and request it from the driver if it is more than the default."""

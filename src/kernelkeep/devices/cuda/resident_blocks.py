@@ -11,6 +11,7 @@ from ...errors import ArgumentError, DeviceError
 from ..array import Array
 from ..program import Program
 from ..resident_blocks import ResidentBlocks, SuspendableGrid
+from .program import CudaProgram
 from .resident_queue import ResidentQueue
 from .resident_room import Share
 
@@ -58,6 +59,10 @@ class CudaResidentBlocks(ResidentBlocks):
     def _count_each(self, program: Program) -> int:
         """How many blocks of the program's kernel fit on one processor."""
         return program.kernel().resident_groups() // self._device.count_sms()
+
+    def prepare(self, program: Program, blocks: int, arguments: tuple[int, ...]) -> None:
+        assert isinstance(program, CudaProgram)
+        program.kernel_without_code().prepare_first(blocks, arguments)
 
     def launch(self, program: Program, blocks: int, arguments: tuple[int, ...]) -> None:
         share = Share(blocks, self._count_each(program), self._queue.sms)

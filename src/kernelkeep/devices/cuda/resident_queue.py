@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .program import CudaKernel
 
 _POLL_SECONDS = 20e-6
+_EAGER_SECONDS = 200e-6  # a grid without a long task ends within tens of microseconds; who waits looks all the time for so long
 
 
 class ResidentQueue(CudaQueue):
@@ -68,11 +69,13 @@ class ResidentQueue(CudaQueue):
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait until the kernel has ended; False if the timeout passed first."""
-        deadline = time.monotonic() + timeout_seconds
+        began = time.monotonic()
         while not self.idle:
-            if time.monotonic() >= deadline:
+            waited = time.monotonic() - began
+            if waited >= timeout_seconds:
                 return False
-            time.sleep(_POLL_SECONDS)
+            if waited > _EAGER_SECONDS:
+                time.sleep(_POLL_SECONDS)
         return True
 
     def close(self) -> None:

@@ -77,24 +77,38 @@ static __device__ inline void kk_release_block(volatile kk_u64* p, kk_u64 v) {
     asm volatile("st.release.cta.shared.u64 [%0], %1;" ::"r"((kk_u32)__cvta_generic_to_shared((void*)p)), "l"(v) : "memory");
 }
 // Bells in shared memory: a thread that waits for one sleeps, and does not keep the others from their memory by looking all the
-// time. Whoever was rung awake, or has slept long enough, looks for itself what there is: a bell that is missed costs time only.
+// time. To toll releases, as `kk_release_block` does, but does not wait: a fence takes longer than a small task. To be rung awake
+// acquires. A bell has two phases: who waits says how often it was tolled before, odd or even. Devices before sm_90 have none.
+#define KK_HAS_BELLS (__CUDA_ARCH__ >= 900)
 static __device__ inline void kk_make_bell(kk_u64* bell) {
-#if __CUDA_ARCH__ >= 900
+#if KK_HAS_BELLS
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"((kk_u32)__cvta_generic_to_shared(bell)) : "memory");
 #endif
 }
-static __device__ inline void kk_toll(kk_u64* bell) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((kk_u32)__cvta_generic_to_shared(bell)) : "memory");
+static __device__ inline void kk_toll_at(kk_u32 place) {
+#if KK_HAS_BELLS
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(place) : "memory");
 #endif
 }
-static __device__ inline void kk_sleep_at(kk_u64* bell, kk_u32& phase, kk_u32 nanoseconds) {
-#if __CUDA_ARCH__ >= 900
+static __device__ inline void kk_toll(kk_u64* bell) { kk_toll_at((kk_u32)__cvta_generic_to_shared(bell)); }
+// Whether the bell was tolled; waits for that, at most about so long.
+static __device__ inline bool kk_sleep_at(kk_u64* bell, kk_u32 phase, kk_u32 nanoseconds) {
+#if KK_HAS_BELLS
     kk_u32 rung;
     asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3; selp.u32 %0, 1, 0, p; }" : "=r"(rung) : "r"((kk_u32)__cvta_generic_to_shared(bell)), "r"(phase), "r"(nanoseconds) : "memory");
-    phase ^= rung;
+    return rung;
 #else
     __nanosleep(20);
+    return false;
+#endif
+}
+static __device__ inline bool kk_was_tolled(kk_u64* bell, kk_u32 phase) {
+#if KK_HAS_BELLS
+    kk_u32 rung;
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(rung) : "r"((kk_u32)__cvta_generic_to_shared(bell)), "r"(phase) : "memory");
+    return rung;
+#else
+    return true;
 #endif
 }
 // A place in shared memory that stays in a register: to find it again takes as long as to read it.
@@ -231,11 +245,13 @@ struct kk_Block {
     __align__(16) unsigned char call[KK_SLOT];  // the record of another block's call
     kk_u64 results[KK_HELD];
     volatile kk_u64 ready;  // tasks fetched ever: the reader's
-    volatile kk_u64 done;  // tasks run ever: the workers'
+    volatile kk_u64 done;  // tasks run ever: the workers'. Where there are bells, what they wrote is there when the bell was tolled
     volatile kk_u64 told;  // tasks told to the host: the writer's
     volatile kk_u32 wide_calls;  // seen by the reader
     volatile kk_u32 busy;  // with what others asked for: the workers'
-    kk_u64 work_bell, done_bell;  // for the first worker; for the writer
+    kk_u64 work_bell;  // for the first worker
+    kk_u64 bells[KK_HELD];  // one for each record, tolled when its task was run: for the writer
+    kk_u64 unheard;  // a bell that nobody waits for
     __align__(8) volatile unsigned char offered[KK_RUNS];  // graphs that want help: the reader's
     volatile kk_u64 in_node;  // number of the graph << 32 | number of the node + 1, while one runs: the workers'
     volatile kk_u32 leave;  // the host wants the grid to end: the reader's
@@ -324,12 +340,18 @@ struct kk_Record {
     uint4 pieces[KK_AHEAD ? KK_SLOT / 16 : 1];
 };
 
-// Say how far the workers are, in `done` or `in_node`. The publisher, after they have met.
-static __device__ inline void kk_publish(volatile kk_u64* word, kk_u64 number) {
-    if (threadIdx.x == KK_PUBLISHER) {
-        kk_release_block(word, number);
-        kk_toll(&kk_block.done_bell);
-    }
+// The bell of a task, and its phase before that task. The writer tells a task before the reader fetches the one that has the same
+// bell next; so to the writer a bell is one phase ahead at most.
+static __device__ inline kk_u64* kk_bell_of(kk_u64 task) { return &kk_block.bells[task % KK_HELD]; }
+static __device__ inline kk_u32 kk_phase_of(kk_u64 task) { return task / KK_HELD & 1; }
+// Say that so many tasks were run: the last of them. One worker, after they have met.
+static __device__ inline void kk_publish(kk_u64 done) {
+#if KK_HAS_BELLS
+    kk_toll(kk_bell_of(done - 1));
+    kk_block.done = done;
+#else
+    kk_release_block(&kk_block.done, done);
+#endif
 }
 
 // Run tasks whose records lie in `kk_block` from `at` on, one or more. All workers. Ends before one that is not for this block alone,
@@ -340,6 +362,8 @@ static __device__ __noinline__ kk_u32 kk_run_records(kk_u32 at, kk_u32 count, kk
     const unsigned char* record = (const unsigned char*)&kk_block + at;
     volatile kk_u64* progress = as == KK_AS_TASKS ? &kk_block.done : &kk_block.in_node;
     const kk_u32 watched = kk_place(as == KK_AS_TASKS ? &kk_block.attention : &kk_block.called), stopped = kk_place(&kk_block.stopped);
+    kk_u32 bell = kk_place(as == KK_AS_TASKS ? kk_bell_of(number) : &kk_block.unheard);
+    const kk_u32 bell_bytes = as == KK_AS_TASKS ? 8 : 0;
     const kk_u32 mask = as == KK_AS_ONE ? ~KK_WIDE : ~0u;
     if (threadIdx.x >= KK_THREADS) return 0;  // never so; but the compiler would read the thread's number again for each task
     [[maybe_unused]] kk_Record ahead = *(const kk_Record*)record;
@@ -370,7 +394,15 @@ static __device__ __noinline__ kk_u32 kk_run_records(kk_u32 at, kk_u32 count, kk
         if (KK_THREADS > 32 && wanted) kk_block.stopped = (kk_u32)number;
         kk_workers_meet();
         stops = KK_THREADS > 32 ? kk_look_at(stopped) == (kk_u32)number : __any_sync(KK_ALL, wanted);
-        kk_publish(progress, number);
+        if (threadIdx.x == KK_PUBLISHER) {  // as `kk_publish`; of a node, only where the block is
+#if KK_HAS_BELLS
+            kk_toll_at(bell);
+            *progress = number;
+#else
+            kk_release_block(progress, number);
+#endif
+        }
+        bell += bell_bytes;
         kk_trace(begun, task, as & KK_IN_GRAPH, as == KK_AS_NODES ? (kk_u32)number - 2u : number);
     } while (!stops && i < count);
     return stops ? i | KK_STOPPED : i;
@@ -518,7 +550,7 @@ struct kk_Resident {
     __device__ __noinline__ void run_wide_node(const unsigned char* record, kk_u64 number, kk_u32 node, kk_u64* results) {
         const kk_u64 begun = kk_trace_time();
         call_all(record, results + node);
-        kk_publish(&kk_block.in_node, number | (node + 2));
+        if (threadIdx.x == KK_PUBLISHER) kk_block.in_node = number | (node + 2);
         kk_trace(begun, *(const kk_u32*)record, KK_IN_GRAPH | KK_TRACED_WIDE, node);
     }
 
@@ -789,7 +821,7 @@ struct kk_Resident {
             kk_block.results[at] = 0;
 #endif
             kk_block.told = done + 1;
-            kk_release_block(&kk_block.done, done + 1);
+            kk_publish(done + 1);
             atomicCAS(&kk_block.looks, KK_RUNNING, KK_WORKERS);
         }
         __syncwarp();
@@ -827,7 +859,7 @@ struct kk_Resident {
                     } else if ((todo = find_work(done, leaving)) < 0) {
                         if (asks && !leaving) atomicCAS(&kk_block.looks, KK_READER, KK_ASKED);
                         asks = false;
-                        kk_sleep_at(&kk_block.work_bell, phase, ++spins < 1000 ? 1000 : 20000);
+                        phase ^= kk_sleep_at(&kk_block.work_bell, phase, ++spins < 1000 ? 1000 : 20000);
                     } else if (atomicCAS(&kk_block.looks, KK_ASKED, KK_READER) == KK_WORKERS) {
                         atomicExch(&kk_block.looks, KK_READER);
                     }
@@ -871,7 +903,7 @@ struct kk_Resident {
         if (threadIdx.x == KK_PUBLISHER) {
             kk_fence_block();
             kk_block.ended = 1;
-            kk_toll(&kk_block.done_bell);
+            kk_toll(kk_bell_of(done));  // of a task that is not run: it only wakes the writer
         }
     }
 
@@ -903,7 +935,7 @@ struct kk_Resident {
         } else {
             call_all(record, &kk_block.results[at]);
         }
-        kk_publish(&kk_block.done, done + 1);
+        if (threadIdx.x == KK_PUBLISHER) kk_publish(done + 1);
         kk_trace(begun, task, KK_TRACED_WIDE, done + 1);
     }
 };
@@ -1046,13 +1078,15 @@ static __device__ void kk_write(unsigned char* ring, kk_u64 told) {
     const kk_u32 lane = threadIdx.x % 32;
     kk_u64* line = (kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x));
     kk_u64 beaten = 0, watched = ~0ull, watched_node = ~0ull;
-    kk_u32 looks = 0, phase = 0;
+    kk_u32 looks = 0;
     for (;;) {
         kk_u64 done = told;
         if (lane == 0) {  // the others wait
             for (;;) {
                 const bool ended = kk_block.ended;
+                if (ended) kk_fence_block();
                 done = kk_acquire_block(&kk_block.done);
+                if (done != told && !kk_was_tolled(kk_bell_of(done - 1), kk_phase_of(done - 1))) continue;
                 if (done != told) {
                     // The workers may have told it themselves, and more since.
                     told = kk_block.told;
@@ -1060,8 +1094,9 @@ static __device__ void kk_write(unsigned char* ring, kk_u64 told) {
                 }
                 if (done != told) {
                     // Each acknowledgement waits for the memory. While tasks are waiting, several share one, within microseconds.
-                    if (done == kk_block.ready || kk_block.leave || done - told >= KK_HELD / 4 || ++looks > 40) break;
-                    kk_sleep_at(&kk_block.done_bell, phase, 200);
+                    const kk_u64 ready = kk_block.ready, most = told + KK_HELD / 4, enough = ready < most ? ready : most;
+                    if (done >= enough || kk_block.leave || ++looks > 40) break;
+                    kk_sleep_at(kk_bell_of(enough - 1), kk_phase_of(enough - 1), 200);
                     continue;
                 }
                 if (ended) break;
@@ -1080,7 +1115,7 @@ static __device__ void kk_write(unsigned char* ring, kk_u64 told) {
                     }
                     beaten = now;
                 }
-                kk_sleep_at(&kk_block.done_bell, phase, 5000);
+                kk_sleep_at(kk_bell_of(told), kk_phase_of(told), 5000);
             }
             looks = 0;
         }
@@ -1114,7 +1149,7 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
         kk_block.stopped = (kk_u32)kk_block.done;
         kk_block.in_node = 0;
         kk_make_bell(&kk_block.work_bell);
-        kk_make_bell(&kk_block.done_bell);
+        kk_make_bell(&kk_block.unheard);
         for (int i = 0; i < KK_RUNS; i++) kk_block.offered[i] = 0;
         kk_block.busy = 0;
         kk_block.looks = KK_READER;
@@ -1125,9 +1160,13 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
         kk_block_x = 0;
         kk_blocks_x = 1;
     }
-    for (kk_u32 i = threadIdx.x; i < KK_HELD; i += KK_ALL_THREADS) kk_block.results[i] = 0;
     __syncthreads();
     const kk_u64 done = kk_block.done;
+    for (kk_u64 task = done + threadIdx.x; task < done + KK_HELD; task += KK_ALL_THREADS) {
+        kk_block.results[task % KK_HELD] = 0;
+        kk_make_bell(kk_bell_of(task));
+        if (kk_phase_of(task)) kk_toll(kk_bell_of(task));
+    }
     __syncthreads();
     if (threadIdx.x < KK_THREADS) {
         kk_Resident resident = {grid, ring KK_ARRAYS_PASS};
