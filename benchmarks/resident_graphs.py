@@ -10,7 +10,8 @@ Needs CUDA; takes about 10 seconds. Each section has 1,000 tasks of one block of
 
 Time is what Python sees from the launch to the end of the wait, divided by the tasks. "PDL" is programmatic dependent launch: a
 kernel is launched while the one before still runs, and waits inside. "In a row" is ten runs and one wait. A tiny task adds to one
-element; a longer one computes for about a microsecond before.
+element; a longer one computes for a microsecond before. How often it multiplies for that is measured: its body in a plain loop of
+one kernel, with a barrier behind it as a node has, takes that long. No chain can be faster; the rows of chains say how long it is.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from common import chosen_sections, row, show
 NODES = 1000
 ROUNDS = 60
 ROW = 10
-WORK = {"tiny": 0, "1 µs": 450}  # dependent multiplications
 BODY = "float u = a; for (int k = 0; k < n; k++) u = u * 0.999f + 0.001f * a; if ({first}) y[i] += u;"
 TASK = "(int i, float a, int n) { " + BODY.format(first="kk_local_id(0) == 0") + " }"
 # Dependents may start at once; all but their first instructions wait for the end of the kernel before.
@@ -41,6 +41,14 @@ extern "C" __global__ void early(float* y, int i, float a, int n) {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
     BODY
+}
+extern "C" __global__ void in_a_loop(float* y, int i, float given, int n, int rounds) {
+    for (int round = 0; round < rounds; round++) {
+        float a = given;
+        asm volatile("" : "+f"(a));  // or all rounds would use what the first has computed
+        BODY
+        __syncthreads();
+    }
 }
 """.replace("BODY", BODY.format(first="threadIdx.x == 0")),
     name="graph_nodes",
@@ -54,7 +62,7 @@ class CudaGraph:
     def __init__(self, device: Any, lease: Any, y: Any) -> None:
         self.device, self.driver, self.call = device, device.driver, device.call
         self.functions = {}
-        for name in ("plain", "early"):
+        for name in ("plain", "early", "in_a_loop"):
             kernel = lease.kernel(name)
             self.functions[name] = kernel.program.load_kernel(kernel.cu_kernel, name)
         self.y = int(y.handle)
@@ -134,6 +142,30 @@ class CudaGraph:
         return self.finish(graph)
 
 
+def time_in_a_loop(graph: CudaGraph, n: int) -> float:
+    """Microseconds of the body with n multiplications, one after the other in one kernel."""
+    rounds = 20 * NODES
+    types = (ctypes.c_void_p, ctypes.c_int, ctypes.c_float, ctypes.c_int, ctypes.c_int)
+    given = ((graph.y, 0, 1.0, n, rounds), types)
+    launch = graph.driver.cuLaunchKernel
+
+    def run() -> float:
+        start = time.perf_counter()
+        graph.call(launch, graph.functions["in_a_loop"], 1, 1, 1, 128, 1, 1, 0, graph.stream, given, 0)
+        graph.call(graph.driver.cuStreamSynchronize, graph.stream)
+        return time.perf_counter() - start
+
+    run()
+    return statistics.median(run() for _ in range(5)) / rounds * 1e6
+
+
+def bodies(graph: CudaGraph) -> dict[str, tuple[int, float]]:
+    """How often each body multiplies, and how many microseconds it takes in a loop."""
+    least, many = time_in_a_loop(graph, 0), time_in_a_loop(graph, 1000)
+    n = round((1.0 - least) / (many - least) * 1000)
+    return {"tiny": (0, least), "1 µs": (n, time_in_a_loop(graph, n))}
+
+
 def measured(run: Callable[[int], Any], nodes: int = NODES) -> tuple[float, float]:
     """Microseconds of a node: in one run that is waited for, and in several in a row."""
     run(1)
@@ -179,11 +211,14 @@ def compare(cache: kk.ProgramCache, shape: str) -> None:
     rows: list[list[Any]] = []
     lease = cache.get(KERNELS)
     y = device.array(np.zeros(NODES, "f4"))
+    with device.current:
+        work = bodies(CudaGraph(device, lease, y))
+    rows.extend(["the body in a loop", length, floor, "", ""] for length, (_, floor) in work.items())
     plain: dict[str, float] = {}
     theirs: dict[tuple[str, str], float] = {}
     # CUDA graphs first: making them would stop a resident grid.
     for name, kind in (("CUDA graph", shape), ("CUDA graph, PDL", f"early_{shape}")):
-        for length, n in WORK.items():
+        for length, (n, _) in work.items():
             try:
                 with device.current:
                     graph = getattr(CudaGraph(device, lease, y), kind)(n)
@@ -197,7 +232,7 @@ def compare(cache: kk.ProgramCache, shape: str) -> None:
     build = {"chain": resident_chain, "fan": resident_fan}[shape]
     for blocks in (1, None):
         with kk.Resident(cache, {"task": TASK}, {"y": np.zeros(NODES, "f4")}, blocks=blocks) as resident:
-            for length, n in WORK.items():
+            for length, (n, floor) in work.items():
                 graph = build(resident, n)
                 one, in_a_row = measured(runs(graph))
                 ratio = one / plain[length] if length in plain else "-"
@@ -205,13 +240,13 @@ def compare(cache: kk.ProgramCache, shape: str) -> None:
                 rows.append([name, length, one, in_a_row, ratio])
                 for (peer, task), its in theirs.items():
                     if task == length:
-                        work = (
-                            f"{shape} of {NODES:,} tasks of {length}, a node, {name}"
-                            if length != "tiny"
-                            else (f"{shape} of {NODES:,} tiny tasks, a node, {name}")
-                        )
+                        tasks = "tiny tasks" if length == "tiny" else f"tasks of {length}"
+                        what = f"{shape} of {NODES:,} {tasks}, a node, {name}"
                         goal = "≤ 0.7" if (blocks is None) == (shape == "fan") else ""
-                        row(work, one, "µs", peer=peer, its=its, goal=goal, device=device.info)
+                        note = ""
+                        if shape == "chain":
+                            note = f"the body alone takes {floor:.3f} µs, {floor / its:.2f} of the peer's node"
+                        row(what, one, "µs", peer=peer, its=its, goal=goal, device=device.info, note=note)
             counted = 2 * (1 + ROUNDS + ROW * (ROUNDS // 4)) * (NODES if shape == "chain" else 2)
             with resident.paused():
                 found = float(resident.arrays["y"].numpy()[0])

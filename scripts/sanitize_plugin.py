@@ -28,7 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
         make(source, *args)
         object.__setattr__(source, "options", ("-lineinfo",))
         if folder := os.environ.get("KERNELKEEP_SANITIZE_TEXTS"):
-            Path(folder, f"{source.name}-{len(source.program.tasks)}-{source.program.constants['THREADS']}.cu").write_text(source.text)
+            name = f"{source.name}-{len(source.program.tasks)}-{source.program.constants['THREADS']}.cu"
+            Path(folder, name).write_text(source.text)
 
     DeviceGrid.load_graph = load_out_of_the_way  # type: ignore[method-assign]
     TaskProgramSource.__init__ = make_with_lines  # type: ignore[method-assign]
