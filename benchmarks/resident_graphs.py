@@ -11,7 +11,7 @@ Needs CUDA; takes about 10 seconds. Each section has 1,000 tasks of one block of
 Time is what Python sees from the launch to the end of the wait, divided by the tasks. "PDL" is programmatic dependent launch: a
 kernel is launched while the one before still runs, and waits inside. "In a row" is ten runs and one wait. A tiny task adds to one
 element; a longer one computes for a microsecond before. How often it multiplies for that is measured: its body in a plain loop of
-one kernel, with a barrier behind it as a node has, takes that long. No chain can be faster; the rows of chains say how long it is.
+one kernel, with a barrier behind it as a node has, takes that long. No chain can be faster; its rows say how long it is.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A driver call lets go of the interpreter's lock. A thread that then computes keeps the lock for its whole turn, 5 ms, so a few
 driver calls in a row take tens of milliseconds beside busy threads: far longer than the grid needs to be launched again.
 
-The system wakes a thread 50 µs after its time, to wake several at once. Whoever waits for the lock, or for the grid's end, is woken on
-time here.
+The system wakes a thread up to 50 µs late, to wake several at once. Whoever waits for the lock, or for the grid's end, is woken
+on time here.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .program import CudaKernel
 
 _POLL_SECONDS = 20e-6
-_EAGER_SECONDS = 200e-6  # without a pause between looks: where no task takes long, a grid ends within tens of microseconds
+_EAGER_SECONDS = 200e-6  # so long it looks without pauses: where no task takes long, a grid ends sooner
 
 
 class ResidentQueue(CudaQueue):
