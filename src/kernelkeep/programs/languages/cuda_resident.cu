@@ -340,19 +340,10 @@ struct kk_Record {
     uint4 pieces[KK_AHEAD ? KK_SLOT / 16 : 1];
 };
 
-// The bell of a task, and its phase before that task. The writer tells a task before the reader fetches the one that has the same
-// bell next; so to the writer a bell is one phase ahead at most.
+// The bell of a task, and its phase before that task. A task is told before one is fetched that has the same bell, so the writer
+// finds no bell more than one phase ahead. `tests/unit/resident/test_bells_model.py` has this, and the order of the stores, as a model.
 static __device__ inline kk_u64* kk_bell_of(kk_u64 task) { return &kk_block.bells[task % KK_HELD]; }
 static __device__ inline kk_u32 kk_phase_of(kk_u64 task) { return task / KK_HELD & 1; }
-// Say that so many tasks were run: the last of them. One worker, after they have met.
-static __device__ inline void kk_publish(kk_u64 done) {
-#if KK_HAS_BELLS
-    kk_toll(kk_bell_of(done - 1));
-    kk_block.done = done;
-#else
-    kk_release_block(&kk_block.done, done);
-#endif
-}
 
 // Run tasks whose records lie in `kk_block` from `at` on, one or more. All workers. Ends before one that is not for this block alone,
 // and behind one after which a worker has seen that somebody wants something: then KK_STOPPED is in the result, which is how many were
@@ -394,7 +385,7 @@ static __device__ __noinline__ kk_u32 kk_run_records(kk_u32 at, kk_u32 count, kk
         if (KK_THREADS > 32 && wanted) kk_block.stopped = (kk_u32)number;
         kk_workers_meet();
         stops = KK_THREADS > 32 ? kk_look_at(stopped) == (kk_u32)number : __any_sync(KK_ALL, wanted);
-        if (threadIdx.x == KK_PUBLISHER) {  // as `kk_publish`; of a node, only where the block is
+        if (threadIdx.x == KK_PUBLISHER) {  // what was run; of a node, only where the block is
 #if KK_HAS_BELLS
             kk_toll_at(bell);
             *progress = number;
@@ -820,8 +811,9 @@ struct kk_Resident {
             kk_write_result(ring, done, kk_block.results[at]);  // not before: the release would wait until it is in the host's memory
             kk_block.results[at] = 0;
 #endif
-            kk_block.told = done + 1;
-            kk_publish(done + 1);
+            kk_block.told = done + 1;  // before the bell, or the writer would tell it again
+            kk_toll(kk_bell_of(done));
+            kk_release_block(&kk_block.done, done + 1);  // behind it: the writer has perhaps not acquired `told`
             atomicCAS(&kk_block.looks, KK_RUNNING, KK_WORKERS);
         }
         __syncwarp();
@@ -935,7 +927,10 @@ struct kk_Resident {
         } else {
             call_all(record, &kk_block.results[at]);
         }
-        if (threadIdx.x == KK_PUBLISHER) kk_publish(done + 1);
+        if (threadIdx.x == KK_PUBLISHER) {
+            kk_toll(kk_bell_of(done));
+            kk_release_block(&kk_block.done, done + 1);
+        }
         kk_trace(begun, task, KK_TRACED_WIDE, done + 1);
     }
 };
@@ -1085,13 +1080,13 @@ static __device__ void kk_write(unsigned char* ring, kk_u64 told) {
             for (;;) {
                 const bool ended = kk_block.ended;
                 if (ended) kk_fence_block();
+                told = kk_acquire_block(&kk_block.told);  // the workers may have told some themselves
                 done = kk_acquire_block(&kk_block.done);
-                if (done != told && !kk_was_tolled(kk_bell_of(done - 1), kk_phase_of(done - 1))) continue;
-                if (done != told) {
-                    // The workers may have told it themselves, and more since.
-                    told = kk_block.told;
-                    if (told > done) done = told;
+                if (done > told) {
+                    if (!kk_was_tolled(kk_bell_of(done - 1), kk_phase_of(done - 1))) continue;
+                    told = kk_block.told;  // and more since
                 }
+                if (told > done) done = told;
                 if (done != told) {
                     // Each acknowledgement waits for the memory. While tasks are waiting, several share one, within microseconds.
                     const kk_u64 ready = kk_block.ready, most = told + KK_HELD / 4, enough = ready < most ? ready : most;

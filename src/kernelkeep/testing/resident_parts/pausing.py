@@ -78,6 +78,18 @@ class PausingTests(ResidentPart):
         assert self.read(resident, "total")[1:3].tolist() == [40, 40]
         assert self.read(resident, "tail")[1:3].tolist() == [40, 40]
 
+    def test_a_grid_goes_on_from_anywhere_in_the_ring(self, cache: ProgramCache) -> None:
+        """Blocks hold fewer records than the ring, and each launch begins in the middle of them."""
+        with self.opened(cache, blocks=1) as resident:
+            sent = 0
+            for count in (1, 30, 127, 128, 129, 257, 511, 2):
+                with resident.paused():
+                    future = resident.submit_many("twice", np.arange(count))
+                assert future.result(TIMEOUT).tolist() == [2 * k for k in range(count)]
+                assert [resident.submit("twice", k).result(TIMEOUT) for k in range(3)] == [0, 2, 4]
+                sent += count + 3
+            assert resident.done == (sent,)
+
     def test_other_kernels_run_beside_it(self, resident: Resident, device: Device) -> None:
         self.check_saxpy(device, self.build(device, SAXPY))
         assert resident.submit("twice", 8).result(TIMEOUT) == 16
