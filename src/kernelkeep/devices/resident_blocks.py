@@ -66,6 +66,10 @@ class ResidentBlocks(ABC):
     def launch(self, program: Program, blocks: int, arguments: tuple[int, ...]) -> None:
         """Launch the program's kernel, beside all other work."""
 
+    def launched(self, program: Program, blocks: int) -> None:
+        """Called when `launch` has returned, for what need not be done before. The kernel runs."""
+        return None
+
     @abstractmethod
     def wait(self, timeout_seconds: float) -> bool:
         """Whether the kernel has ended, after at most that time; True where none was launched. `DeviceError` if it failed."""

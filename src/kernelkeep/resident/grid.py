@@ -193,6 +193,7 @@ class DeviceGrid:
                 self.blocks_place.launch(self._lease.program, self.blocks, self._arguments(self._next))
                 self.launched_at = time.perf_counter()
                 self._running = True
+                self.blocks_place.launched(self._lease.program, self.blocks)
                 self._grid, self._next = self._next, self._grid
                 self._next.copy_from(np.zeros(_GRID_BYTES, "u1"))
             except Exception as error:  # whoever waits for tasks hears of it

@@ -12,7 +12,7 @@ from pathlib import Path
 from kernelkeep.programs import languages
 from kernelkeep.programs.task_program import GRID_VERSION
 
-RECORDED = (12, "82d4a8296ad8fc2d")
+RECORDED = (13, "d7fe2f96234fb81c")
 
 
 def test_another_text_of_the_grid_needs_another_version() -> None:

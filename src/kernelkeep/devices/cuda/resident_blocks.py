@@ -65,9 +65,16 @@ class CudaResidentBlocks(ResidentBlocks):
         program.kernel_without_code().prepare_first(blocks, arguments)
 
     def launch(self, program: Program, blocks: int, arguments: tuple[int, ...]) -> None:
+        if not self._device.residents.room.is_free_for(self):
+            self._take_room(program, blocks)
+        program.kernel().launch(blocks, arguments, queue=self._queue, cooperative=True)
+
+    def launched(self, program: Program, blocks: int) -> None:
+        self._take_room(program, blocks)
+
+    def _take_room(self, program: Program, blocks: int) -> None:
         share = Share(blocks, self._count_each(program), self._queue.sms)
         self._device.residents.room.take(self, share, self._device.spec)
-        program.kernel().launch(blocks, arguments, queue=self._queue, cooperative=True)
 
     def wait(self, timeout_seconds: float) -> bool:
         return self._queue.wait(timeout_seconds)

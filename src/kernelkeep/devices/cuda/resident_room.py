@@ -26,6 +26,10 @@ class Room:
     def __init__(self) -> None:
         self._shares: dict[object, Share] = {}
 
+    def is_free_for(self, holder: object) -> bool:
+        """Whether nobody came before."""
+        return next(iter(self._shares), holder) is holder
+
     def take(self, holder: object, share: Share, device: str) -> None:
         """Before a launch; `ArgumentError` if the grid does not fit beside those that came before it."""
         before = []

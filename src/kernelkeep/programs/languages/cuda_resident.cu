@@ -20,7 +20,7 @@ typedef unsigned long long kk_u64;
 #define KK_NONE 0xffffffffu
 #define KK_WORKERS_BARRIER 1
 #define KK_ALL_THREADS (KK_THREADS + 64)
-#define KK_PUBLISHER (KK_THREADS - 32)  // the worker that says how far they are: of the last warp, since small tasks use the first
+#define KK_PUBLISHER (KK_THREADS - 1)  // the worker that says how far they are: of the last warp, since small tasks use the first
 #define KK_COMMAND_EXIT 1
 #define KK_BEAT_NANOSECONDS 1000000
 #define KK_RESULTS_AT (KK_LINE * (1ull + 2 * gridDim.x))
@@ -68,10 +68,18 @@ static __device__ inline void kk_tell(kk_u64* p, kk_u64 v) {
 }
 static __device__ inline void kk_fence_grid() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 // Words in shared memory. To acquire costs nothing, to release waits for what this thread wrote.
+static __device__ inline kk_u32 kk_acquire_block(const volatile kk_u32* p) {
+    kk_u32 v;
+    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"((kk_u32)__cvta_generic_to_shared((const void*)p)) : "memory");
+    return v;
+}
 static __device__ inline kk_u64 kk_acquire_block(const volatile kk_u64* p) {
     kk_u64 v;
     asm volatile("ld.acquire.cta.shared.u64 %0, [%1];" : "=l"(v) : "r"((kk_u32)__cvta_generic_to_shared((const void*)p)) : "memory");
     return v;
+}
+static __device__ inline void kk_release_block(volatile kk_u32* p, kk_u32 v) {
+    asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"((kk_u32)__cvta_generic_to_shared((void*)p)), "r"(v) : "memory");
 }
 static __device__ inline void kk_release_block(volatile kk_u64* p, kk_u64 v) {
     asm volatile("st.release.cta.shared.u64 [%0], %1;" ::"r"((kk_u32)__cvta_generic_to_shared((void*)p)), "l"(v) : "memory");
@@ -117,11 +125,13 @@ static __device__ inline kk_u32 kk_place(const volatile void* p) {
     asm volatile("" : "+r"(place));
     return place;
 }
-static __device__ inline kk_u32 kk_look_at(kk_u32 place) {
-    kk_u32 v;
-    asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(v) : "r"(place) : "memory");
+static __device__ inline uint2 kk_look_at(kk_u32 place) {
+    uint2 v;
+    asm volatile("ld.volatile.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(place) : "memory");
     return v;
 }
+static __device__ inline void kk_tell_at(kk_u32 place, kk_u32 v) { asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(place), "r"(v) : "memory"); }
+static __device__ inline void kk_release_at(kk_u32 place, kk_u32 v) { asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(place), "r"(v) : "memory"); }
 static __device__ inline void kk_fence_block() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
 static __device__ inline uint4 kk_fetch(const uint4* p) {
     uint4 v;
@@ -238,6 +248,13 @@ __shared__ kk_u32 kk_block_x, kk_blocks_x;  // the position of this block in the
 #define kk_threads_y 1u
 #define kk_threads_z 1u
 
+#define KK_WANTED 0x7fffffffu
+// What workers look at while they run tasks one after the other: whether somebody wants something, and behind which task they stop.
+struct __align__(8) kk_Watch {
+    volatile kk_u32 wanted;  // the reader's: 0 or KK_WANTED
+    volatile kk_u32 stop;  // the publisher's
+};
+
 struct kk_Block {
     __align__(16) unsigned char records[KK_HELD * KK_SLOT];
     __align__(16) unsigned char chunk[2][KK_CHUNK * KK_SLOT];
@@ -245,24 +262,23 @@ struct kk_Block {
     __align__(16) unsigned char call[KK_SLOT];  // the record of another block's call
     kk_u64 results[KK_HELD];
     volatile kk_u64 ready;  // tasks fetched ever: the reader's
-    volatile kk_u64 done;  // tasks run ever: the workers'. Where there are bells, what they wrote is there when the bell was tolled
+    volatile kk_u32 done;  // tasks run ever, modulo 2^32: the workers'. What the last one wrote is there when its bell was tolled
     volatile kk_u64 told;  // tasks told to the host: the writer's
     volatile kk_u32 wide_calls;  // seen by the reader
     volatile kk_u32 busy;  // with what others asked for: the workers'
     kk_u64 work_bell;  // for the first worker
     kk_u64 bells[KK_HELD];  // one for each record, tolled when its task was run: for the writer
     kk_u64 unheard;  // a bell that nobody waits for
+    kk_Watch watch[3];  // by as what tasks are run: KK_AS_ONE …
+    kk_u32 unread;  // where those say how far they are that need not
     __align__(8) volatile unsigned char offered[KK_RUNS];  // graphs that want help: the reader's
     volatile kk_u64 in_node;  // number of the graph << 32 | number of the node + 1, while one runs: the workers'
     volatile kk_u32 leave;  // the host wants the grid to end: the reader's
-    volatile kk_u32 called;  // whether another block wants something: the reader's
-    volatile kk_u32 attention;  // that, or the host does
-    volatile kk_u32 stopped;  // behind which task or node the workers see to it: theirs
     volatile kk_u32 ended;  // and published all: the workers'
     kk_u32 looks;  // who reads the ring: KK_READER …
     // the first worker's, for the others
     int todo, turn;  // `turn` is read while the first worker may be in a wide task already, which changes `todo`
-    kk_u32 count, goes_on, run, next;
+    kk_u32 count, goes_on, run, next, pace;
     volatile kk_u32 seen_wide;
     kk_u64 graph;
     unsigned char* traces;  // of this block
@@ -331,14 +347,30 @@ static __device__ inline void kk_trace(kk_u64 begun, kk_u32 task, kk_u32 what, k
 
 // As what tasks are run.
 #define KK_AS_ONE 0u  // the caller says so when it is done
-#define KK_AS_TASKS 1u  // of the ring
-#define KK_AS_NODES KK_IN_GRAPH  // of a graph
+#define KK_AS_TASKS 1u  // of the ring: somebody wants something where the host wants the grid to end, or a block calls
+#define KK_AS_NODES KK_IN_GRAPH  // of a graph: a block calls
 #define KK_STOPPED 0x80000000u
-// A small record is read while the task before it runs, and is then in registers.
+#define KK_STOP 0xfffffffeu  // where a task's number is expected: there is no other
+#define KK_SHORT 4000u  // cycles: shorter tasks run many at a time, see `pace`
+// A small record is read before the workers meet behind the task before it, and is then in registers. Of others the number is.
 #define KK_AHEAD (KK_SLOT <= 32)
 struct kk_Record {
     uint4 pieces[KK_AHEAD ? KK_SLOT / 16 : 1];
 };
+static __device__ inline kk_Record kk_read_record(const unsigned char* p) {
+    kk_Record record;
+    const kk_u32 place = (kk_u32)__cvta_generic_to_shared(p);
+    if (!KK_AHEAD) {
+        asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(record.pieces[0].x) : "r"(place) : "memory");
+        return record;
+    }
+#pragma unroll
+    for (kk_u32 i = 0; i < sizeof(record) / 16; i++) {
+        uint4& v = record.pieces[i];
+        asm volatile("ld.volatile.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(place + 16 * i) : "memory");
+    }
+    return record;
+}
 
 // The bell of a task, and its phase before that task. A task is told before one is fetched that has the same bell, so the writer
 // finds no bell more than one phase ahead. `tests/unit/resident/test_bells_model.py` has this, and the order of the stores, as a model.
@@ -346,57 +378,53 @@ static __device__ inline kk_u64* kk_bell_of(kk_u64 task) { return &kk_block.bell
 static __device__ inline kk_u32 kk_phase_of(kk_u64 task) { return task / KK_HELD & 1; }
 
 // Run tasks whose records lie in `kk_block` from `at` on, one or more. All workers. Ends before one that is not for this block alone,
-// and behind one after which a worker has seen that somebody wants something: then KK_STOPPED is in the result, which is how many were
-// run. Not inlined, so that tasks are compiled once; and with few branches, since one takes as long as a small task does.
-static __device__ __noinline__ kk_u32 kk_run_records(kk_u32 at, kk_u32 count, kk_u32 as, kk_u64 number, kk_u64* results KK_ARRAYS_DECLARE) {
+// or when somebody wants something: then KK_STOPPED is in the result, which is how many were run. Not inlined, so that tasks are
+// compiled once. Everything in here takes as long as a small task does, so what can be known while a task runs is looked up then: the
+// next record, whether it is the last, and whether to stop.
+//
+// All workers must stop behind the same task, and none waits to hear of it. So the publisher alone decides: one that sees at the end
+// of a task that somebody wants something says, before all meet, that they stop behind the next. All have read that before they
+// end the next. It does not change its mind in the task in which they stop, so it does not matter who reads it early.
+static __device__ __noinline__ kk_u32 kk_run_records(kk_u32 at, kk_u32 count, kk_u32 as, kk_u32 number, kk_u64* results KK_ARRAYS_DECLARE) {
     KK_ARRAYS_KNOWN
     const unsigned char* record = (const unsigned char*)&kk_block + at;
-    volatile kk_u64* progress = as == KK_AS_TASKS ? &kk_block.done : &kk_block.in_node;
-    const kk_u32 watched = kk_place(as == KK_AS_TASKS ? &kk_block.attention : &kk_block.called), stopped = kk_place(&kk_block.stopped);
-    kk_u32 bell = kk_place(as == KK_AS_TASKS ? kk_bell_of(number) : &kk_block.unheard);
+    const kk_u32 watch = kk_place(&kk_block.watch[as]);
+    const kk_u32 progress = kk_place(as == KK_AS_ONE ? &kk_block.unread : as == KK_AS_TASKS ? &kk_block.done : (volatile kk_u32*)&kk_block.in_node);
     const kk_u32 bell_bytes = as == KK_AS_TASKS ? 8 : 0;
-    const kk_u32 mask = as == KK_AS_ONE ? ~KK_WIDE : ~0u;
+    kk_u32 bell = kk_place(as == KK_AS_TASKS ? kk_bell_of(number) : &kk_block.unheard);
     if (threadIdx.x >= KK_THREADS) return 0;  // never so; but the compiler would read the thread's number again for each task
-    [[maybe_unused]] kk_Record ahead = *(const kk_Record*)record;
-    kk_u32 i = 0;
-    bool stops;
+    const bool publishes = threadIdx.x == KK_PUBLISHER;
+    kk_u32 task = *(const kk_u32*)record & (as == KK_AS_ONE ? ~KK_WIDE : ~0u), i = 0;
+    bool stops = false;
+    [[maybe_unused]] kk_Record here = kk_read_record(record);
+    if (task >= KK_TASKS) return 0;
     do {
-#if KK_AHEAD
-        const kk_Record here = ahead;
-        ahead = *(const kk_Record*)(i + 1 < count ? record + KK_SLOT : record);
-        const unsigned char* given = (const unsigned char*)&here;
-#else
-        const unsigned char* given = record;
-#endif
-        const kk_u32 task = *(const kk_u32*)given;
+        const uint2 seen = kk_look_at(watch);
+        [[maybe_unused]] const kk_u32 what = task;
         const kk_u64 begun = kk_trace_time();
-        if (!kk_run_task(task & mask, given, results + i KK_ARRAYS_PASS)) return i;
-        if (as == KK_AS_ONE) {
-            kk_workers_meet();
-            return 1;
-        }
+        kk_run_task(task, KK_AHEAD ? (const unsigned char*)&here : record, results + i KK_ARRAYS_PASS);
         number++;
         i++;
-        record += KK_SLOT;
-        // Every worker looks at its own end, so that the last one, however long it took, has seen what is wanted. Who saw it
-        // says so before all meet. Nobody is past the next meeting before all have read it, and none says more then. `bar.red`
-        // would do that, but its result takes longer; in one warp it does not.
-        const bool wanted = kk_look_at(watched);
-        if (KK_THREADS > 32 && wanted) kk_block.stopped = (kk_u32)number;
+        const bool ends = i == count;
+        if (!ends) record += KK_SLOT;
+        here = kk_read_record(record);  // while they meet
+        stops = seen.y == number;
+        // Compared with what is known now only, or the compiler would do it before the task, and wait for what was seen.
+        if (publishes && seen.x > i && !stops) kk_tell_at(watch + 4, number + 1);
         kk_workers_meet();
-        stops = KK_THREADS > 32 ? kk_look_at(stopped) == (kk_u32)number : __any_sync(KK_ALL, wanted);
-        if (threadIdx.x == KK_PUBLISHER) {  // what was run; of a node, only where the block is
+        if (publishes) {  // of a node, only where the block is
 #if KK_HAS_BELLS
             kk_toll_at(bell);
-            *progress = number;
+            kk_tell_at(progress, number);
 #else
-            kk_release_block(progress, number);
+            kk_release_at(progress, number);
 #endif
         }
         bell += bell_bytes;
-        kk_trace(begun, task, as & KK_IN_GRAPH, as == KK_AS_NODES ? (kk_u32)number - 2u : number);
-    } while (!stops && i < count);
-    return stops ? i | KK_STOPPED : i;
+        kk_trace(begun, what, as & KK_IN_GRAPH, as == KK_AS_NODES ? number - 2u : number);
+        task = stops || ends ? KK_STOP : here.pieces[0].x;
+    } while (task < KK_TASKS);
+    return task == KK_STOP && stops ? i | KK_STOPPED : i;
 }
 
 struct kk_Resident {
@@ -404,8 +432,17 @@ struct kk_Resident {
     unsigned char* ring;
     KK_ARRAYS_STRUCT
 
-    __device__ __forceinline__ kk_u32 run_records(const unsigned char* from, kk_u32 count, kk_u32 as, kk_u64 number, kk_u64* results) {
+    __device__ __forceinline__ kk_u32 run_records(const unsigned char* from, kk_u32 count, kk_u32 as, kk_u32 number, kk_u64* results) {
         return kk_run_records((kk_u32)(from - (const unsigned char*)&kk_block), count, as, number, results KK_ARRAYS_PASS);
+    }
+
+    // How many tasks to run at once behind the last ones: 0 if somebody wants something, 1 while tasks take long, so that nobody waits
+    // for more than the one that runs. Where they are short, all there are: one that takes long all of a sudden holds up others
+    // for two tasks. All workers.
+    __device__ kk_u32 pace(kk_u32 as, kk_u32 ran, kk_u32 since) {
+        if (threadIdx.x == 0) kk_block.pace = kk_block.watch[as].wanted ? 0 : kk_cycles() - since < ran * KK_SHORT ? KK_HELD : 1;
+        kk_workers_meet();
+        return kk_block.pace;  // does not change before they meet again
     }
 
     // --- wide tasks
@@ -515,24 +552,25 @@ struct kk_Resident {
         if (threadIdx.x < kk_block.chain.successors) successor = kk_look(successors_of(graph) + kk_block.chain.first + threadIdx.x);
         if (threadIdx.x == 0) kk_block.next = 0;
         if (threadIdx.x == KK_PUBLISHER) kk_block.in_node = number | (first + 1);
+        kk_u32 most = 1;  // at once
         for (kk_u32 from = 0, side = 0; from < length; from += KK_CHUNK, side ^= 1) {
             const kk_u32 left = length - from, count = left < KK_CHUNK ? left : KK_CHUNK;
             if (left > KK_CHUNK) fetch_records(side ^ 1, records + (from + KK_CHUNK) * (kk_u64)KK_SLOT, left - KK_CHUNK);
             for (kk_u32 i = 0; i < count;) {
                 const unsigned char* record = kk_block.chunk[side] + i * KK_SLOT;
-                const kk_u32 node = first + from + i;
-                const kk_u32 ran = run_records(record, count - i, KK_AS_NODES, number | (node + 1), results + node);
-                i += ran & ~KK_STOPPED;
-                if (ran & KK_STOPPED) {
-                    answer_if_called();
-                } else if (i < count) {
+                const kk_u32 node = first + from + i, asked = count - i < most ? count - i : most, since = kk_cycles();
+                const kk_u32 ran = run_records(record, asked, KK_AS_NODES, node + 1, results + node), run = ran & ~KK_STOPPED;
+                i += run;
+                if (!(ran & KK_STOPPED) && run < asked) {
                     run_wide_node(kk_block.chunk[side] + i * KK_SLOT, number, first + from + i, results);
                     i++;
                 }
-            }
-            if (left > KK_CHUNK) {
-                kk_wait_for_copies();
-                kk_workers_meet();
+                if (i == count && left > KK_CHUNK) kk_wait_for_copies();  // they meet below
+                most = ran & KK_STOPPED ? 0 : i < count || left > KK_CHUNK ? pace(KK_AS_NODES, asked, since) : most;
+                if (!most) {
+                    answer_if_called();
+                    most = 1;
+                }
             }
         }
         return successor;
@@ -803,7 +841,7 @@ struct kk_Resident {
             kk_release_block(&kk_block.ready, done + 1);
             atomicExch(&kk_block.looks, KK_RUNNING);  // from now on the reader may go on
         }
-        run_records(record, 1, KK_AS_ONE, done, &kk_block.results[at]);
+        run_records(record, 1, KK_AS_ONE, 0, &kk_block.results[at]);
         kk_trace(begun, *(const kk_u32*)record, 0, done + 1);
         if (threadIdx.x == 0) {
             kk_release_system((kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)), done + 1);
@@ -813,7 +851,7 @@ struct kk_Resident {
 #endif
             kk_block.told = done + 1;  // before the bell, or the writer would tell it again
             kk_toll(kk_bell_of(done));
-            kk_release_block(&kk_block.done, done + 1);  // behind it: the writer has perhaps not acquired `told`
+            kk_release_block(&kk_block.done, (kk_u32)done + 1u);  // behind it: the writer has perhaps not acquired `told`
             atomicCAS(&kk_block.looks, KK_RUNNING, KK_WORKERS);
         }
         __syncwarp();
@@ -901,17 +939,20 @@ struct kk_Resident {
 
     // Run tasks that were fetched, until somebody wants something else: how many are run ever. All workers.
     __device__ kk_u64 run_tasks(kk_u64 done, kk_u32 count) {
-        while (count) {
+        for (kk_u32 most = 1; most;) {
             const kk_u32 at = (kk_u32)done % KK_HELD, straight = count < KK_HELD - at ? count : KK_HELD - at;
-            const kk_u32 ran = run_records(kk_block.records + at * KK_SLOT, straight, KK_AS_TASKS, done, &kk_block.results[at]);
+            const kk_u32 asked = straight < most ? straight : most, since = kk_cycles();
+            const kk_u32 ran = run_records(kk_block.records + at * KK_SLOT, asked, KK_AS_TASKS, (kk_u32)done, &kk_block.results[at]);
             const kk_u32 run = ran & ~KK_STOPPED;
             done += run;
             count -= run;
             if (ran & KK_STOPPED) break;
-            if (run < straight) {
+            if (run < asked) {
                 run_wide(done++);
                 break;
             }
+            if (!count) break;
+            most = pace(KK_AS_TASKS, asked, since);
         }
         return done;
     }
@@ -929,7 +970,7 @@ struct kk_Resident {
         }
         if (threadIdx.x == KK_PUBLISHER) {
             kk_toll(kk_bell_of(done));
-            kk_release_block(&kk_block.done, done + 1);
+            kk_release_block(&kk_block.done, (kk_u32)done + 1u);
         }
         kk_trace(begun, task, KK_TRACED_WIDE, done + 1);
     }
@@ -974,7 +1015,7 @@ static __device__ void kk_read(kk_Grid& grid, const unsigned char* ring, kk_u64 
             int rests = 0;
             if (lane == 0) {
                 const long long since = clock64() - looked;
-                rests = since < KK_REST_CYCLES || (since < 64 * KK_REST_CYCLES && ready - kk_block.done >= KK_HELD / 2);
+                rests = since < KK_REST_CYCLES || (since < 64 * KK_REST_CYCLES && (kk_u32)ready - kk_block.done >= KK_HELD / 2);
             }
             if (__shfl_sync(KK_ALL, rests, 0)) {
                 __nanosleep(500);  // a warp that looks at shared memory all the time slows down the others
@@ -993,9 +1034,9 @@ static __device__ void kk_read(kk_Grid& grid, const unsigned char* ring, kk_u64 
                 kk_block.wide_calls = calls;
                 kk_toll(&kk_block.work_bell);
             }
-            const kk_u32 called = (int)(calls - kk_block.seen_wide) > 0, attention = kk_block.leave || called;
-            if (called != kk_block.called) kk_block.called = called;
-            if (attention != kk_block.attention) kk_block.attention = attention;
+            const kk_u32 called = (int)(calls - kk_block.seen_wide) > 0 ? KK_WANTED : 0, wanted = kk_block.leave ? KK_WANTED : called;
+            if (called != kk_block.watch[KK_AS_NODES].wanted) kk_block.watch[KK_AS_NODES].wanted = called;
+            if (wanted != kk_block.watch[KK_AS_TASKS].wanted) kk_block.watch[KK_AS_TASKS].wanted = wanted;
         } else if (lane >= 16 && lane < 16 + KK_RUNS) {
             kk_block.offered[lane - 16] = kk_wants_help(seen);
         }
@@ -1017,7 +1058,8 @@ static __device__ void kk_read(kk_Grid& grid, const unsigned char* ring, kk_u64 
         }
         const kk_u64 head = __shfl_sync(KK_ALL, seen, 0), command = __shfl_sync(KK_ALL, seen, 1);
         if (lane == 0 && command == KK_COMMAND_EXIT) {
-            kk_block.leave = kk_block.attention = 1;
+            kk_block.leave = 1;
+            kk_block.watch[KK_AS_TASKS].wanted = KK_WANTED;
             kk_toll(&kk_block.work_bell);
         }
         kk_u64 count = head > ready ? head - ready : 0;  // it may be behind: a record came as a copy, and its head is on the way
@@ -1081,12 +1123,13 @@ static __device__ void kk_write(unsigned char* ring, kk_u64 told) {
                 const bool ended = kk_block.ended;
                 if (ended) kk_fence_block();
                 told = kk_acquire_block(&kk_block.told);  // the workers may have told some themselves
-                done = kk_acquire_block(&kk_block.done);
-                if (done > told) {
+                const int more = (int)(kk_acquire_block(&kk_block.done) - (kk_u32)told);
+                done = more > 0 ? told + more : told;
+                if (done != told) {
                     if (!kk_was_tolled(kk_bell_of(done - 1), kk_phase_of(done - 1))) continue;
                     told = kk_block.told;  // and more since
+                    if (told > done) done = told;
                 }
-                if (told > done) done = told;
                 if (done != told) {
                     // Each acknowledgement waits for the memory. While tasks are waiting, several share one, within microseconds.
                     const kk_u64 ready = kk_block.ready, most = told + KK_HELD / 4, enough = ready < most ? ready : most;
@@ -1139,9 +1182,10 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
     unsigned char* ring = (unsigned char*)kk_ring;
     kk_Grid& grid = *(kk_Grid*)kk_grid;
     if (threadIdx.x == 0) {
-        kk_block.ready = kk_block.done = kk_block.told = kk_look_system((const kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)));
-        kk_block.wide_calls = kk_block.seen_wide = kk_block.leave = kk_block.called = kk_block.attention = kk_block.ended = kk_block.count = 0;
-        kk_block.stopped = (kk_u32)kk_block.done;
+        kk_block.ready = kk_block.told = kk_look_system((const kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)));
+        kk_block.done = (kk_u32)kk_block.told;
+        kk_block.wide_calls = kk_block.seen_wide = kk_block.leave = kk_block.ended = kk_block.count = 0;
+        for (int i = 0; i < 3; i++) kk_block.watch[i].wanted = kk_block.watch[i].stop = 0;
         kk_block.in_node = 0;
         kk_make_bell(&kk_block.work_bell);
         kk_make_bell(&kk_block.unheard);
@@ -1156,7 +1200,7 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
         kk_blocks_x = 1;
     }
     __syncthreads();
-    const kk_u64 done = kk_block.done;
+    const kk_u64 done = kk_block.told;
     for (kk_u64 task = done + threadIdx.x; task < done + KK_HELD; task += KK_ALL_THREADS) {
         kk_block.results[task % KK_HELD] = 0;
         kk_make_bell(kk_bell_of(task));

@@ -70,13 +70,13 @@ def _choice(program: TaskProgram) -> str:
     parameters = "kk_u32 kk_number, const unsigned char* kk_record, kk_u64* kk_result KK_ARRAYS_DECLARE"
     return "\n".join(
         [
-            "// Whether there is a task of this number; then it was run.",
-            f"static __device__ __forceinline__ bool kk_run_task({parameters}) {{",
+            f"#define KK_TASKS {len(cases)}u",
+            "// Run the task of this number, which is below KK_TASKS.",
+            f"static __device__ __forceinline__ void kk_run_task({parameters}) {{",
             "    switch (kk_number) {",
             *cases,
-            "    default: return false;",
+            "    default: __builtin_unreachable();",
             "    }",
-            "    return true;",
             "}",
             "",
         ]
