@@ -31,5 +31,6 @@ def pytest_configure(config: pytest.Config) -> None:
             name = f"{source.name}-{len(source.program.tasks)}-{source.program.constants['THREADS']}.cu"
             Path(folder, name).write_text(source.text)
 
-    DeviceGrid.load_graph = load_out_of_the_way  # type: ignore[method-assign]
-    TaskProgramSource.__init__ = make_with_lines  # type: ignore[method-assign]
+    monkeypatch = pytest.MonkeyPatch()  # for as long as the process lives
+    monkeypatch.setattr(DeviceGrid, "load_graph", load_out_of_the_way)
+    monkeypatch.setattr(TaskProgramSource, "__init__", make_with_lines)
