@@ -53,11 +53,18 @@ def run(command: list[str], environment: dict[str, str]) -> Steps:
     start = time.monotonic()
     ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if ended.returncode:
-        raise RuntimeError((ended.stderr.strip() or f"exit status {ended.returncode}").splitlines()[-1])
+        raise RuntimeError(_reason(ended.stderr) or f"exit status {ended.returncode}")
     steps: Steps = {}
     for step, at in json.loads(ended.stdout.splitlines()[-1]).items():
         steps[step] = at if step == "compiles" else (at - start) * 1e3
     return steps
+
+
+def _reason(stderr: str) -> str:
+    """The line that says what went wrong: a compiler's log ends with its options, an exception's text may have many lines."""
+    lines = [line.strip() for line in stderr.strip().splitlines()]
+    errors = [line for line in lines if line.startswith("error:") or " error: " in line]
+    return (errors or lines[-1:] or [""])[0]
 
 
 def bytecode(folder: str) -> dict[str, str]:
@@ -72,6 +79,7 @@ class Contenders:
         self._folder = folder
         self._commands: dict[str, tuple[list[str], dict[str, str]]] = {}
         self._found: dict[str, list[Steps]] = {}
+        self.left_out: dict[str, str] = {}  # and why
 
     def add(self, name: str, who: str, spec: str = "", *, warm_ups: int = 1, **environment: str) -> None:
         """Add one of `fresh_process_child.py`."""
@@ -85,6 +93,7 @@ class Contenders:
             for _ in range(warm_ups):
                 run(command, variables)
         except (OSError, RuntimeError) as error:
+            self.left_out[name] = str(error)
             print(f"{name} is left out: {error}")
             return
         self._commands[name] = command, variables
@@ -176,12 +185,16 @@ def with_opencl(info: kk.DeviceInfo, folder: str, rounds: int) -> None:
     turns.add("NumPy alone", "numpy_alone")
     turns.take_turns(rounds)
     turns.check_no_compiles("kernelkeep")
+    ours = turns.between("kernelkeep", "results")
+    what = "fresh process: python to results of ten cached programs"
+    note = "ms by steps: " + "; ".join(
+        turns.parts(n) for n in ("kernelkeep", "PyOpenCL", "NumPy alone") if turns.has(n)
+    )
     if turns.has("PyOpenCL"):
-        note = "ms by steps: " + "; ".join(turns.parts(name) for name in ("kernelkeep", "PyOpenCL", "NumPy alone"))
-        ours, its = turns.between("kernelkeep", "results"), turns.between("PyOpenCL", "results")
-        what = "fresh process: python to results of ten cached programs"
-        peer = "PyOpenCL, its and the driver's caches warm"
+        peer, its = "PyOpenCL, its and the driver's caches warm", turns.between("PyOpenCL", "results")
         row(what, ours, "ms", peer=peer, its=its, goal="≥ 1.5", device=info, note=note)
+    else:
+        row(what, ours, "ms", device=info, note=f"PyOpenCL is left out: {turns.left_out['PyOpenCL']}; {note}")
 
 
 def devices() -> list[kk.DeviceInfo]:

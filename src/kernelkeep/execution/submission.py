@@ -309,10 +309,12 @@ class Submission:
         elif wanted is not None and passed[1] != wanted[1]:
             label = _output_label(launch, param)
             raise ArgumentError(f"{label} must be {wanted[1].name} as in outputs=, got an array of {passed[1].name}")
-        elif wanted is not None and passed[0] != wanted[0] and self._was_made(cell):
+        elif wanted is not None and passed[0] != wanted[0]:
+            # The kernel may write as far as outputs= says: a smaller array would be written beyond its end.
+            origin = "comes from an earlier job" if self._was_made(cell) else "was passed with the batch"
             raise ArgumentError(
-                f"{_output_label(launch, param)} has the shape {wanted[0]} in outputs=, but the array comes from an earlier job, "
-                f"where its shape is {passed[0]}"
+                f"{_output_label(launch, param)} has the shape {wanted[0]} in outputs=, but the array {origin}, with the "
+                f"shape {passed[0]}"
             )
 
     # --- when it is under way

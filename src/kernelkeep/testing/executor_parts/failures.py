@@ -111,6 +111,22 @@ class FailureTests(ExecutorPart):
         bad = Job(cache, TALLY, grid=1, outputs={"total": (5, "f4")})
         self.check(executor, job, bad, {"total": np.zeros(5, "i4"), "by": 1, "n": 5}, ArgumentError, "float32")
 
+    @pytest.mark.parametrize("passed", [(3,), (7,), (1, 5)], ids=repr)
+    def test_an_output_of_another_shape_than_the_array_fails_the_future(
+        self, executor: Executor, job: Job, cache: ProgramCache, passed: tuple[int, ...]
+    ) -> None:
+        """The kernel may write as far as `outputs=` says, which was beyond the end of a smaller array."""
+        bad = Job(cache, TALLY, grid=1, outputs={"total": (5, "i4")})
+        batch = {"total": np.zeros(passed, "i4"), "by": 1, "n": 5}
+        self.check(
+            executor,
+            job,
+            bad,
+            batch,
+            ArgumentError,
+            f"has the shape (5,) in outputs=, but the array was passed with the batch, with the shape {passed}",
+        )
+
     def test_names_of_a_source_are_checked_once_it_is_compiled(
         self, device: Device, executor: Executor, job: Job, cache: ProgramCache
     ) -> None:
