@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -98,3 +99,26 @@ def test_without_a_driver_it_is_silent(monkeypatch: pytest.MonkeyPatch, missing:
     with start.DriverStart(0):
         pass
     assert threading.active_count() == before and missing == ["cuda"]
+
+
+def test_the_block_begins_after_the_start_and_beside_the_making_of_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered = threading.Event()
+    steps: list[str] = []
+
+    class Slow(Driver):
+        def cuInit(self, flags: int) -> int:
+            time.sleep(0.05)
+            steps.append("initialised")
+            return super().cuInit(flags)
+
+        def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> int:
+            assert entered.wait(10)
+            steps.append("context")
+            return super().cuDevicePrimaryCtxRetain(context, device)
+
+    driver = Slow()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    with start.DriverStart(0):
+        steps.append("block")
+        entered.set()
+    assert steps == ["initialised", "block", "context"] and driver.held == 0
