@@ -447,7 +447,9 @@ def section_memory(rows: list[list[Any]]) -> None:
         for count in THREADS[1:]:
             work = f"memory hit, get and release, {count} threads"
             ours_there, empty_there = times[KERNELKEEP, count], times[EMPTY, count]
-            limit = f"two calls that do nothing: {empty_alone:.3f} µs with one thread, {empty_there:.3f} µs with {count}"
+            limit = (
+                f"two calls that do nothing: {empty_alone:.3f} µs with one thread, {empty_there:.3f} µs with {count}"
+            )
             compared(work, ours_there, peer="kernelkeep, one thread", its=alone, goal="≤ 1.2", note=limit)
             # By as much as these threads slow calls that do nothing, it is Python and the machine that slow ours.
             peer = "kernelkeep, one thread, slowed as much as two calls that do nothing are by the same threads"
