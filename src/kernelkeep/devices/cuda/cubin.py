@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import struct
 
-# 64-bit little-endian ELF for CUDA: magic, machine 190, and where its tables of segments and sections are.
-_ELF = struct.Struct("<4sBB10x2xH4x8xQQ4x2xHHHH")
+# 64-bit little-endian ELF for CUDA: how it starts, its machine, and where its tables of segments and sections are.
+_ELF = struct.Struct("<6s12xH4x8xQQ4x2xHHHH")
+_START = b"\x7fELF\2\1"
+_CUDA = 190
 
 
 def is_whole_cubin(payload: bytes) -> bool:
     """Whether these bytes are an ELF file for CUDA that is not cut off."""
     if len(payload) < _ELF.size:
         return False
-    magic, kind, order, machine, segments_at, sections_at, *sizes = _ELF.unpack_from(payload)
-    segment_size, segments, section_size, sections = sizes
-    end = max(segments_at + segment_size * segments, sections_at + section_size * sections)
-    return bool((magic, kind, order, machine) == (b"\x7fELF", 2, 1, 190) and sections and end <= len(payload))
+    start, machine, segments_at, sections_at, segment_size, segments, section_size, sections = _ELF.unpack_from(payload)
+    ends = segments_at + segment_size * segments, sections_at + section_size * sections
+    return bool(start == _START and machine == _CUDA and sections and max(ends) <= len(payload))
 
 
 def machine_codes(cubin: bytes) -> list[bytes]:

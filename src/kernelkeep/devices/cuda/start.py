@@ -1,9 +1,9 @@
 """Starts the driver and a device's context in a thread, while the thread that opens the device imports what it needs for it.
 
-Making a context takes the driver a tenth of a second and needs no Python, so the imports come for nothing. `cuInit` before it takes
-as long, but a fifth longer while another thread of the process runs, whatever that does (on an H200 127 ms in place of 107 beside
-the imports, 125 beside an empty loop): the imports wait until it is done. Whatever goes wrong here is said by the calls that
-follow in the opening thread: they ask the driver for the same again.
+Making a context takes the driver a tenth of a second and needs no Python, so the imports come for nothing. `cuInit` before it
+takes a fifth longer while another thread of the process runs, whatever that does (on an H200 127 ms in place of 107 beside the
+imports, 125 beside an empty loop): the imports wait until it is done. Whatever goes wrong here is said by the calls that follow
+in the opening thread: they ask the driver for the same again.
 """
 
 from __future__ import annotations
