@@ -70,6 +70,7 @@ class TierChain:
         self._members = [Member(tier, only=len(tiers) == 1) for tier in tiers]
         self._lookup_seconds = lookup_seconds
         self.has_remote = any(tier.in_background for tier in tiers)
+        self.nearest_origin: ProgramOrigin = tiers[0].origin if tiers else "disk"  # of what `find_near` finds
         self._background = BackgroundTasks()
         self._prefetched = Prefetched()
         for member in self._members:
@@ -120,11 +121,6 @@ class TierChain:
     def count_hit(self) -> None:
         """The caller found in the nearest tier, and verified, what an entry holds."""
         self._members[0].hits.add()
-
-    @property
-    def nearest_origin(self) -> ProgramOrigin:
-        """The origin of what `find_near` finds."""
-        return self._members[0].tier.origin
 
     def load(
         self,
