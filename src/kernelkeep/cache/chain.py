@@ -111,6 +111,10 @@ class TierChain:
         except Exception:
             return None
 
+    def reject_near(self, digest: str, name: str, reason: str) -> None:
+        """Take an entry that `find_near` found out of the nearest tier: the driver refuses it."""
+        self._reject(self._members[0], digest, name, reason)
+
     def read(self, digest: str, name: str) -> tuple[bytes, float] | None:
         """The verified payload from the nearest tier, and the seconds that its compile took; None as above."""
         found = self.find_near(digest, name, decode_payload)

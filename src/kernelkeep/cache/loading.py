@@ -72,7 +72,7 @@ class TierLoader:
             eager = entry.facts.key.digest != digest or place is not None
             start = time.perf_counter()
             with span("cache.load", program=entry.facts.name, device=self._device.spec, bytes=len(entry.payload)):
-                program: Program = self.with_relief(partial(self._device.load, entry.payload, eager=eager))
+                program: Program = self.with_relief(self._device.load, entry.payload, eager=eager)
             seconds = time.perf_counter() - start
             self._timings.add_load(seconds, entry.facts.compile_seconds)
             return program
@@ -103,8 +103,9 @@ class TierLoader:
         start = time.perf_counter()
         try:
             with span("cache.load", program=name, device=self._device.spec, bytes=len(payload)):
-                program = self._device.load(payload, eager=False)
-        except (BinaryRejected, OutOfMemory):  # `load` tries it once more, and sets it aside or makes room
+                program: Program = self.with_relief(self._device.load, payload, eager=False)
+        except BinaryRejected as error:
+            self._chain.reject_near(digest, name, str(error))
             return None
         seconds = time.perf_counter() - start
         self._chain.count_hit()
@@ -119,14 +120,14 @@ class TierLoader:
         self._saver.watch(loaded)
         return self._loaded.add(loaded, alias)
 
-    def with_relief(self, work: Callable[[], Any]) -> Any:
+    def with_relief(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Do it; if the device has no memory for it, evict every idle program and try once more."""
         try:
-            return work()
+            return work(*args, **options)
         except OutOfMemory:
             if not self._loaded.evict_idle():
                 raise
-            return work()
+            return work(*args, **options)
 
 
 def places_ahead(device: Device, source: Source) -> list[Place]:
