@@ -1,4 +1,4 @@
-"""How long the batches of a job take on the device, and whether cores are shared: what decides how they are waited for."""
+"""How long the batches of a job take on the device, and how the last ones were waited for: what decides how the next are."""
 
 from __future__ import annotations
 
@@ -13,27 +13,18 @@ class Pace:
 
     def __init__(self) -> None:
         self.seconds = math.inf
+        self._shared_until = 0.0
 
     def note(self, seconds: float) -> None:
         """A batch took so long."""
         before = self.seconds
         self.seconds = seconds if before == math.inf else 0.75 * before + 0.25 * seconds
 
-
-class Sharing:
-    """Whether threads that never sleep have to share their cores with others, as was noticed lately in this process."""
-
-    def __init__(self) -> None:
-        self._until = 0.0
-
     @property
-    def is_likely(self) -> bool:
-        """Whether one stood still a moment ago."""
-        return time.perf_counter() < self._until
+    def shares_core(self) -> bool:
+        """Whether a thread that never sleeps has to share its core with others, as it was a moment ago."""
+        return time.perf_counter() < self._shared_until
 
-    def note(self) -> None:
+    def note_sharing(self) -> None:
         """A thread stood still while it looked for a batch."""
-        self._until = time.perf_counter() + _SHARING_SECONDS
-
-
-sharing = Sharing()
+        self._shared_until = time.perf_counter() + _SHARING_SECONDS

@@ -19,7 +19,6 @@ from ..devices.lanes import Block, Lanes, Mark
 from ..errors import ArgumentError, DeviceError, OutOfMemory
 from .arrivals import PATIENCE_SECONDS
 from .intermediate import Intermediate
-from .pace import sharing
 from .pattern import pattern_of
 from .plan import check_output_dtype
 
@@ -347,11 +346,11 @@ class Submission:
 
     def _polled(self, mark: Mark, deadline: float) -> bool:
         """Look again and again; False at the deadline, or where naps are better."""
-        if not mark.is_polled_in_c or sharing.is_likely:
+        if not mark.is_polled_in_c or self.pace is None or self.pace.shares_core:
             return False
         passed = mark.passes_before(deadline)
         if mark.stood_still:
-            sharing.note()
+            self.pace.note_sharing()
         return passed
 
     def _nap_until(self, last: Mark, usual: float, deadline: float, behind: int) -> bool:
