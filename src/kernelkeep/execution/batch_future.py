@@ -34,7 +34,7 @@ class BatchFuture(Future[Any]):
         self._entered: list[Any] = []
 
     @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]
+    def _condition(self) -> threading.Condition:
         """What `Future` guards its state with, made when somebody other than the completing thread first asks for the state."""
         if self._shared is None:
             made = threading.Condition()
@@ -42,6 +42,10 @@ class BatchFuture(Future[Any]):
                 if self._shared is None:
                     self._shared = made
         return self._shared
+
+    @_condition.setter
+    def _condition(self, condition: threading.Condition) -> None:
+        self._shared = condition
 
     def result(self, timeout: float | None = None) -> Any:
         if not self.settled:

@@ -161,6 +161,56 @@ def test_a_callback_added_while_somebody_completes_the_batch_runs_elsewhere(airp
     assert callers == ["kernelkeep-executor"]
 
 
+@pytest.mark.usefixtures("lazy")
+def test_only_a_batch_that_is_first_is_completed_by_who_sent_it(airport: Airport) -> None:
+    first, second = airport.flights(2)
+    airport.arrivals.complete_only(second)  # type: ignore[arg-type]
+    assert not airport.completed, "results come in order"
+    airport.arrivals.look()
+    (third,) = airport.flights(1)
+    airport.arrivals.complete_only(third)  # type: ignore[arg-type]
+    assert len(airport.completed) == 3 and third.future.done() and first.future.result(0) == 0
+
+
+def test_the_thread_looks_ever_more_rarely_while_nothing_is_left_to_it(
+    airport: Airport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    monkeypatch.setattr(Flight, "arrives_before", lambda *_: looks.append(time.monotonic()))
+    (flight,) = airport.flights(1, here=False)
+    time.sleep(0.6)
+    assert 1 <= len(looks) <= 15, "0.6 s would have room for 150 looks"
+    flight.here.set()
+    assert flight.future.result(TIMEOUT) == 0
+
+
+@pytest.mark.parametrize("also_waits", [False, True])
+def test_a_future_without_a_condition_is_settled_once_whoever_asks_meanwhile(
+    airport: Airport, also_waits: bool
+) -> None:
+    def settle(number: int) -> None:
+        future, called = BatchFuture(airport.arrivals), []
+        future.begin()
+
+        def ask() -> None:
+            future.add_done_callback(lambda done: called.append(done.result()))
+
+        def wait() -> None:
+            called.append(concurrent.futures.Future.result(future, TIMEOUT))
+
+        asking = [threading.Thread(target=one) for one in ([ask, wait] if also_waits else [ask])]
+        for thread in asking:
+            thread.start()
+        if not future.settle_quietly({"y": number}, None):
+            future.settle({"y": number}, None)  # what the executor's thread does: it calls back
+        for thread in asking:
+            thread.join(TIMEOUT)
+        assert called == [{"y": number}] * len(asking) and future.result(0) == {"y": number}
+
+    for number in range(200):
+        settle(number)
+
+
 def test_many_threads_wait_for_results_of_each_other(airport: Airport) -> None:
     flights = airport.flights(40)
     seen: list[int] = []

@@ -35,8 +35,12 @@ def _is_free(lock: Any) -> bool:
 
 @pytest.mark.parametrize(
     "use",
-    [lambda arrivals: BatchFuture(arrivals).result(1.0), lambda arrivals: arrivals.make_way(lambda: False, 0.1)],
-    ids=["result", "make_way"],
+    [
+        lambda arrivals: BatchFuture(arrivals).result(1.0),
+        lambda arrivals: arrivals.make_way(lambda: False, 0.1),
+        lambda arrivals: arrivals.complete_only(arrivals._under_way[0]),
+    ],
+    ids=["result", "make_way", "complete_only"],
 )
 def test_ctrl_c_leaves_no_turn_behind(use: Callable[[Arrivals], object]) -> None:
     arrivals = Arrivals(lambda submission, in_thread: True, lambda: False)
@@ -55,5 +59,6 @@ def test_a_handler_in_the_middle_of_a_turn_does_not_take_it_again() -> None:
         arrivals._helper = threading.get_ident()
         assert arrivals.help(BatchFuture(arrivals), 0.5) == 0.5
         arrivals.look()
+        arrivals.complete_only(arrivals._under_way[0])
         assert not _is_free(arrivals._turn)
     assert _is_free(arrivals._turn)
