@@ -24,7 +24,7 @@ from .diagnosis import not_ended
 from .graph_layout import GraphLayout
 from .graph_memory import DeviceGraphMemory, GraphMemory
 from .protocol import EXIT, RUN, Layout, RingView
-from .quick_switches import quick_switches
+from .quick_switches import no_collections, quick_switches
 from .task import PreparedTask
 
 _GRID_BYTES = 16384  # what blocks share; set to 0 before each start
@@ -209,7 +209,7 @@ class DeviceGrid:
     def out_of_the_way(self) -> Iterator[None]:
         """No grid runs meanwhile. `DeviceError` if this one cannot be launched afterwards."""
         before = self._failure
-        with quick_switches(), self.blocks_place.out_of_the_way():
+        with quick_switches(), no_collections(), self.blocks_place.out_of_the_way():
             yield
         if self._failure is not None and self._failure is not before:
             raise self._failure

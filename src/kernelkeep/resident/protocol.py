@@ -69,16 +69,16 @@ Tags wrap
     them.
 
 Exit and takeover
-    The host stores command = 1 in the line of each lane. Each block finishes the task that runs, and behind short tasks at most
-    two more, forgets records it has fetched but not begun, acknowledges all it has run, and ends. The end of a grid completes its
-    writes: done is then exactly the number of tasks run, and all result words have arrived. The host stores command = 0 and
-    starts the next grid, whose blocks begin at their done. Nothing is lost, nothing runs twice. The host may submit all the time.
+    The host stores command = 1 in the line of each lane. Each block finishes the task that runs, and of short tasks a few more,
+    forgets records it has fetched but not begun, acknowledges all it has run, and ends. The end of a grid completes its writes:
+    done is then exactly the number of tasks run, and all result words have arrived. The host stores command = 0 and starts the
+    next grid, whose blocks begin at their done. Nothing is lost and nothing runs twice. The host may submit all the time.
 
 After a crash
     Of the host's process, with the ring in a file: the file's pages hold every store made, in the order above, so records below
     head are whole. (After a power failure they are not; nothing is promised then.) Of the device: some of the last words it wrote
-    may be missing. In both cases the tasks done … head - 1 are the unacknowledged ones, and exactly they run again. One of them
-    may have run, wholly or in part: what a task must do once only, it must be able to repeat, or the arrays must come from a
+    may be missing. In both cases the tasks done … head - 1 are the unacknowledged ones, and exactly they run again. Some of
+    them may have run, and one in part: what a task must do once only, it must be able to repeat, or the arrays must come from a
     checkpoint made at the same `done`. A task below done does not run again; its result may be lost, which its tags tell.
     Where the process died between a copy and its head, the task was not submitted, but may have run. If it is acknowledged, done
     is head + 1, and is taken for head. Otherwise its number goes to another task. So before a grid starts, all words of the copy

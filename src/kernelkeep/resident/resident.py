@@ -38,6 +38,7 @@ from .graph_memory import LoadedGraphs
 from .grid import DeviceGrid
 from .open_residents import add_open_resident, discard_open_resident, warn_unclosed
 from .pulse import Pulse
+from .quick_switches import quick_switches
 from .saving import save_arrays
 from .submitter import submitter_type
 from .task import GRAPH_PLAN
@@ -266,7 +267,8 @@ class Resident(Submitter):
         with the new program goes on with the same rings. Tasks that wait run the new body if it has the same arguments, result
         and `whole_grid` as the old one; else they run the old one.
         """
-        with self._control, span("resident.add", task=str(name), device=self.device.spec) as current:
+        # Beside busy threads, files and driver calls would take seconds.
+        with self._control, quick_switches(), span("resident.add", task=str(name), device=self.device.spec) as current:
             self._check_open()
             table, program = self._parts.with_task(name, body)
             self._grid.prepare(program)
