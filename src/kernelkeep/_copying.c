@@ -38,7 +38,7 @@
 #define MOST_HELPERS 31
 #define PIECE ((size_t)128 << 10) /* also how much is not worth waking anybody for */
 #define TURN_NANOSECONDS 100000   /* of a helper; the shortest that the scheduler gives */
-#define AWAKE_NANOSECONDS 1000000 /* for which the caller waits without sleeping */
+#define AWAKE_NANOSECONDS 5000000 /* for which the caller waits without sleeping */
 
 /* What is copied. Written while nobody is in: before the job is open, or when the last one has left. */
 static struct {

@@ -17,7 +17,7 @@ from .. import settings
 
 _PIECE = 1 << 20  # bytes that are worth waking a thread for
 _MOST_HELPERS = 3
-_MOST_NATIVE_HELPERS = 7  # beside a device that reads the memory meanwhile, eleven of 16 cores were slower
+_MOST_NATIVE_HELPERS = 5  # beside a device that reads the memory meanwhile, eleven of 16 cores were slower
 _PLAIN_KINDS = "biufc"  # whose arrays are buffers of bytes for C
 
 _Piece = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], threading.Lock]

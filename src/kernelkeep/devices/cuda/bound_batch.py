@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _Call = tuple[int, tuple[int, ...]]
 _MOST_CALLS = 16  # in `_calls.c`
-_MOST_EVENTS = 5  # calls for the events behind the launch
 _NOT_READY = 600  # what the driver says of an event that has not passed
 
 
@@ -74,15 +73,7 @@ class NativeBatch(BoundBatch):
                 after[:0] = [(record, (computed, compute)), (wait, (down, computed, 0))]
         # What is told at each call: the number of the call in C.
         first = len(after) - len(downloads)
-        end = int(self._marks[-1].event)
-        self._downloaded: _KeptMark | None = None
-        if not single and measured and lanes.stamps is not None:
-            # The time is taken on another stream: between two downloads that held the second one up, half a percent of a batch.
-            self._downloaded = _KeptMark(lanes, timed=False)
-            downloaded, stamps = int(self._downloaded.event), int(lanes.stamps.cu_stream)
-            after += [(record, (downloaded, down)), (wait, (stamps, downloaded, 0)), (record, (end, stamps))]
-        else:
-            after.append((record, (end, down)))
+        after.append((record, (int(self._marks[-1].event), down)))
         self._origins = [index for index, one in enumerate(uploads) if one.block is None]
         self._targets = [first + index for index, one in enumerate(downloads) if one.block is None]
         self._before, self._after = calls(), calls()
@@ -143,4 +134,4 @@ def _address(transfer: Transfer) -> int:
 
 def fits(transfers: Sequence[Transfer]) -> bool:
     """Whether so many copies can be bound."""
-    return len(transfers) <= _MOST_CALLS - _MOST_EVENTS
+    return len(transfers) <= _MOST_CALLS - 3

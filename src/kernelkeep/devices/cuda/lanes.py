@@ -91,7 +91,6 @@ class CudaLanes(Lanes):
         self.elapsed = driver.cuEventElapsedTime
         super().__init__(device, timed)
         self.clock = CudaQueue(device)
-        self.stamps = CudaQueue(device) if timed else None  # where ends of downloads are timed
         self.anchor = self._new_anchor()
         device.registered.open()
 
@@ -104,8 +103,6 @@ class CudaLanes(Lanes):
     def close(self) -> None:
         self.device.registered.close()
         self.clock.give_back()
-        if self.stamps is not None:
-            self.stamps.give_back()
         for lane in (self.upload, self.compute, self.download):
             assert isinstance(lane, CudaLane)
             lane.queue.give_back()
