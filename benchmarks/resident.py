@@ -244,21 +244,10 @@ def add(cache: kk.ProgramCache) -> None:
             if second.stats().compiles:
                 raise SystemExit(f"nothing must be compiled, got {second.stats().compiles} programs")
     for where, found in pauses.items():
-        row(
-            f"a task added from a {where} hit under load: pause, longest",
-            max(found),
-            "ms",
-            goal="≤ 1",
-            device=device.info,
-        )
-    row(
-        "a task added under load: tasks lost or run twice",
-        abs(lost),
-        "tasks",
-        goal="≤ 0",
-        device=device.info,
-        note=f"of {sent:,}",
-    )
+        work = f"a task added under load, its program {where}: pause, longest"
+        row(work, max(found), "ms", goal="≤ 1", device=device.info)
+    work, note = "a task added under load: tasks lost or run twice", f"of {sent:,}"
+    row(work, abs(lost), "tasks", goal="≤ 0", device=device.info, note=note)
     rows = [[where, statistics.median(found), max(found), f"{lost} of {sent:,}"] for where, found in pauses.items()]
     show("a task added while others run", ["its program", "pause ms, median", "longest", "lost or twice"], rows)
 
@@ -281,7 +270,7 @@ def add_under_load(resident: Resident, bodies: list[str]) -> tuple[dict[str, lis
     time.sleep(0.05)
     pauses = {
         where: [resident.add("other", body) * 1e3 for _ in range(times) for body in bodies]
-        for where, times in (("disk", 1), ("memory", 2))
+        for where, times in (("on disk", 1), ("in memory", 2))
     }
     stop.set()
     worker.join()

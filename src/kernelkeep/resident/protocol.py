@@ -69,10 +69,11 @@ Tags wrap
     them.
 
 Exit and takeover
-    The host stores command = 1 in the line of each lane. Each block finishes the task that runs, and of short tasks a few more,
-    forgets records it has fetched but not begun, acknowledges all it has run, and ends. The end of a grid completes its writes:
-    done is then exactly the number of tasks run, and all result words have arrived. The host stores command = 0 and starts the
-    next grid, whose blocks begin at their done. Nothing is lost and nothing runs twice. The host may submit all the time.
+    The host stores command = 1 in the line of each lane. Each block finishes the task that runs, and behind short tasks at most
+    two more, forgets records it has fetched but not begun, acknowledges all it has run, and ends. The end of a grid completes its
+    writes: done is then exactly the number of tasks run, and all result words have arrived. The host stores command = 0 and
+    starts the next grid, whose blocks begin at their done. Nothing is lost and nothing runs twice. The host may submit all
+    the time.
 
 After a crash
     Of the host's process, with the ring in a file: the file's pages hold every store made, in the order above, so records below

@@ -1,19 +1,17 @@
-"""How a block's workers agree before which group of tasks they stop, as a model: every order of events with two workers.
+"""How a block's workers agree behind which task they stop, as a model: every order of events with two workers.
 
-The rules are those of the loop in `kk_run_records` in `cuda_resident.cu`. At the beginning of a group a worker looks at two
-words: whether something is wanted, which may change at any time, and before which task they stop, which the publisher writes. All
-must stop before the same group, and before the third one when something stays wanted.
+The rules are those of the loop in `kk_run_records` in `cuda_resident.cu`. Between two meetings a worker looks at the word that
+the publisher writes, and compares what it saw at the end of its task. Whoever wants something says so, and takes it back, at any
+time. All must stop behind the same task, and within two tasks when it stays wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 
-GROUPS = 5
-BEGINS, SAYS, RUNS, WAITS, STOPPED = range(5)
+TASKS = 5
 
 
 class Disagreement(AssertionError):
@@ -21,9 +19,11 @@ class Disagreement(AssertionError):
 
 
 class Worker(NamedTuple):
-    group: int = 0
-    at: int = BEGINS
+    number: int = 0  # tasks it has run
+    looked: bool = False
     wanted: bool = False  # as it saw it
+    stop: int = 0
+    waits: bool = False  # for the others
 
 
 class State(NamedTuple):
@@ -33,83 +33,81 @@ class State(NamedTuple):
     stop: int = 0
 
 
-def step(state: State, at: int, without: str) -> State:
-    worker, stop = state.workers[at], state.stop
-    if worker.at == BEGINS:
-        stops = stop == worker.group and (worker.group > 0 or without == "run the first group")
-        after = worker._replace(at=STOPPED if stops else SAYS, wanted=state.wanted)
-    elif worker.at == SAYS:
-        if at == 0 and worker.wanted:
-            stop = worker.group if without == "say it for the next group" else worker.group + 1
-        after = worker._replace(at=RUNS)
-        if at and worker.wanted and without == "let the publisher decide":
-            after = worker._replace(at=STOPPED)
-    else:
-        after = worker._replace(at=WAITS)
-    return state._replace(workers=(*state.workers[:at], after, *state.workers[at + 1 :]), stop=stop)
-
-
-def following(state: State, without: str) -> list[State]:
-    """All that may happen next; nothing when all have stopped, or run all groups."""
-    places = {worker.at for worker in state.workers}
-    if places == {STOPPED}:
-        return []
-    if places == {WAITS, STOPPED}:
-        raise Disagreement(f"some stop, the others wait for them: {state}")
-    if places == {WAITS}:
-        if state.workers[0].group + 1 == GROUPS:
-            return []
-        return [state._replace(workers=tuple(Worker(worker.group + 1) for worker in state.workers))]
-    found = [step(state, at, without) for at, one in enumerate(state.workers) if one.at not in (WAITS, STOPPED)]
+def steps(state: State, without: str) -> list[State]:
+    found = []
     if state.changes < 3:
         found.append(state._replace(wanted=not state.wanted, changes=state.changes + 1))
+    for at, worker in enumerate(state.workers):
+        if worker.waits:
+            continue
+        stop = state.stop
+        if not worker.looked:
+            after = worker._replace(looked=True, wanted=state.wanted, stop=state.stop)
+        else:
+            number = worker.number + 1
+            after = worker._replace(number=number, waits=True)
+            stops = worker.stop == number and without != "keep its mind"
+            if at == 0 and worker.wanted and not stops:
+                stop = number if without == "say it for the next task" else number + 1
+        found.append(state._replace(workers=(*state.workers[:at], after, *state.workers[at + 1 :]), stop=stop))
     return found
 
 
-def explore(first: State, without: str = "", check: Callable[[State], None] = lambda state: None) -> int:
-    """Go through all states; how many there are."""
-    seen, left = {first}, [first]
+def meet(state: State) -> State | None:
+    """All are at the end of the task: they go on, or stop together; None if they stopped or have run all tasks."""
+    numbers = {worker.number for worker in state.workers}
+    stopped = [worker.stop == worker.number for worker in state.workers]
+    if len(numbers) > 1 or any(stopped) != all(stopped):
+        raise Disagreement(f"they do not stop together: {state}")
+    if all(stopped) or numbers == {TASKS}:
+        return None
+    return state._replace(workers=tuple(worker._replace(looked=False, waits=False) for worker in state.workers))
+
+
+def explore(without: str = "", first_stop: int = 0) -> set[int]:
+    """Go through all states; behind which tasks the workers stopped."""
+    first = State((Worker(), Worker()), stop=first_stop)
+    seen, left, ends = {first}, [first], set()
     while left:
         state = left.pop()
-        check(state)
-        for one in following(state, without):
+        if all(worker.waits for worker in state.workers):
+            met = meet(state)
+            if met is None:
+                ends.add(state.workers[0].number)
+            following = [] if met is None else [met]
+        else:
+            following = steps(state, without)
+        for one in following:
             if one not in seen:
                 seen.add(one)
                 left.append(one)
-    return len(seen)
+    return ends
 
 
-WORKERS = (Worker(), Worker())
+@pytest.mark.parametrize("first_stop", [0, 1, 3])
+def test_all_workers_stop_behind_the_same_task(first_stop: int) -> None:
+    """Whatever the word was when they began. If that was the number of a task, they stop for nothing."""
+    assert max(explore(first_stop=first_stop)) == (first_stop or TASKS)
 
 
-@pytest.mark.parametrize("stop", [0, 1, 3])
-def test_all_workers_stop_before_the_same_group(stop: int) -> None:
-    """Whatever the word was when they began."""
-    assert explore(State(WORKERS, stop=stop)) > 100
-
-
-@pytest.mark.parametrize("without", ["say it for the next group", "let the publisher decide"])
+@pytest.mark.parametrize("without", ["say it for the next task", "keep its mind"])
 def test_a_rule_that_is_left_out_is_noticed(without: str) -> None:
     with pytest.raises(Disagreement):
-        explore(State(WORKERS), without)
+        explore(without)
 
 
-def test_something_is_run_whatever_the_word_was() -> None:
-    """Or a block would begin again and again, and stop each time."""
-
-    def check(state: State) -> None:
-        assert all(worker.group or worker.at != STOPPED for worker in state.workers)
-
-    explore(State(WORKERS), check=check)
-    with pytest.raises(AssertionError):
-        explore(State(WORKERS), "run the first group", check)
-
-
-def test_what_stays_wanted_is_seen_to_before_the_third_group() -> None:
-    """The first one may have begun before it was wanted."""
-
-    def check(state: State) -> None:
-        assert all(worker.group < 2 or worker.at in (BEGINS, STOPPED) for worker in state.workers)
-
-    began = tuple(Worker(at=SAYS, wanted=False) for _ in WORKERS)
-    explore(State(began, wanted=True, changes=3), check=check)
+def test_what_stays_wanted_is_seen_to_within_two_tasks() -> None:
+    state = State((Worker(), Worker()), wanted=True, changes=3)
+    seen, left, longest = {state}, [state], 0
+    while left:
+        state = left.pop()
+        following = steps(state, "")
+        if all(worker.waits for worker in state.workers):
+            met = meet(state)
+            longest = max(longest, state.workers[0].number)
+            following = [] if met is None else [met]
+        for one in following:
+            if one not in seen:
+                seen.add(one)
+                left.append(one)
+    assert longest == 2

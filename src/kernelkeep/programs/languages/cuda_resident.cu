@@ -85,24 +85,38 @@ static __device__ inline void kk_release_block(volatile kk_u64* p, kk_u64 v) {
     asm volatile("st.release.cta.shared.u64 [%0], %1;" ::"r"((kk_u32)__cvta_generic_to_shared((void*)p)), "l"(v) : "memory");
 }
 // Bells in shared memory: a thread that waits for one sleeps, and does not keep the others from their memory by looking all the
-// time. Whoever was rung awake, or has slept long enough, looks for itself what there is: a bell that is missed costs time only.
+// time. To toll releases, as `kk_release_block` does, but does not wait: a fence takes longer than a small task. To be rung awake
+// acquires. A bell has two phases: who waits says how often it was tolled before, odd or even. Devices before sm_90 have none.
+#define KK_HAS_BELLS (__CUDA_ARCH__ >= 900)
 static __device__ inline void kk_make_bell(kk_u64* bell) {
-#if __CUDA_ARCH__ >= 900
+#if KK_HAS_BELLS
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"((kk_u32)__cvta_generic_to_shared(bell)) : "memory");
 #endif
 }
-static __device__ inline void kk_toll(kk_u64* bell) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((kk_u32)__cvta_generic_to_shared(bell)) : "memory");
+static __device__ inline void kk_toll_at(kk_u32 place) {
+#if KK_HAS_BELLS
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(place) : "memory");
 #endif
 }
-static __device__ inline void kk_sleep_at(kk_u64* bell, kk_u32& phase, kk_u32 nanoseconds) {
-#if __CUDA_ARCH__ >= 900
+static __device__ inline void kk_toll(kk_u64* bell) { kk_toll_at((kk_u32)__cvta_generic_to_shared(bell)); }
+// Whether the bell was tolled; waits for that, at most about so long.
+static __device__ inline bool kk_sleep_at(kk_u64* bell, kk_u32 phase, kk_u32 nanoseconds) {
+#if KK_HAS_BELLS
     kk_u32 rung;
     asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3; selp.u32 %0, 1, 0, p; }" : "=r"(rung) : "r"((kk_u32)__cvta_generic_to_shared(bell)), "r"(phase), "r"(nanoseconds) : "memory");
-    phase ^= rung;
+    return rung;
 #else
     __nanosleep(20);
+    return false;
+#endif
+}
+static __device__ inline bool kk_was_tolled(kk_u64* bell, kk_u32 phase) {
+#if KK_HAS_BELLS
+    kk_u32 rung;
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(rung) : "r"((kk_u32)__cvta_generic_to_shared(bell)), "r"(phase) : "memory");
+    return rung;
+#else
+    return true;
 #endif
 }
 // A place in shared memory that stays in a register: to find it again takes as long as to read it.
@@ -117,6 +131,7 @@ static __device__ inline uint2 kk_look_at(kk_u32 place) {
     return v;
 }
 static __device__ inline void kk_tell_at(kk_u32 place, kk_u32 v) { asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(place), "r"(v) : "memory"); }
+static __device__ inline void kk_release_at(kk_u32 place, kk_u32 v) { asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(place), "r"(v) : "memory"); }
 static __device__ inline void kk_fence_block() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
 static __device__ inline uint4 kk_fetch(const uint4* p) {
     uint4 v;
@@ -233,9 +248,10 @@ __shared__ kk_u32 kk_block_x, kk_blocks_x;  // the position of this block in the
 #define kk_threads_y 1u
 #define kk_threads_z 1u
 
-// What workers look at while they run tasks one after the other: whether somebody wants something, and before which task they stop.
+#define KK_WANTED 0x7fffffffu
+// What workers look at while they run tasks one after the other: whether somebody wants something, and behind which task they stop.
 struct __align__(8) kk_Watch {
-    volatile kk_u32 wanted;  // the reader's
+    volatile kk_u32 wanted;  // the reader's: 0 or KK_WANTED
     volatile kk_u32 stop;  // the publisher's
 };
 
@@ -246,12 +262,13 @@ struct kk_Block {
     __align__(16) unsigned char call[KK_SLOT];  // the record of another block's call
     kk_u64 results[KK_HELD];
     volatile kk_u64 ready;  // tasks fetched ever: the reader's
-    volatile kk_u32 done;  // tasks run ever, modulo 2^32, after which the workers have released what they wrote: theirs
-    volatile kk_u32 running;  // the same, perhaps some more: theirs
+    volatile kk_u32 done;  // tasks run ever, modulo 2^32: the workers'. What the last one wrote is there when its bell was tolled
     volatile kk_u64 told;  // tasks told to the host: the writer's
     volatile kk_u32 wide_calls;  // seen by the reader
     volatile kk_u32 busy;  // with what others asked for: the workers'
-    kk_u64 work_bell, done_bell;  // for the first worker; for the writer
+    kk_u64 work_bell;  // for the first worker
+    kk_u64 bells[KK_HELD];  // one for each record, tolled when its task was run: for the writer
+    kk_u64 unheard;  // a bell that nobody waits for
     kk_Watch watch[3];  // by as what tasks are run: KK_AS_ONE …
     kk_u32 unread;  // where those say how far they are that need not
     __align__(8) volatile unsigned char offered[KK_RUNS];  // graphs that want help: the reader's
@@ -333,9 +350,8 @@ static __device__ inline void kk_trace(kk_u64 begun, kk_u32 task, kk_u32 what, k
 #define KK_AS_TASKS 1u  // of the ring: somebody wants something where the host wants the grid to end, or a block calls
 #define KK_AS_NODES KK_IN_GRAPH  // of a graph: a block calls
 #define KK_STOPPED 0x80000000u
+#define KK_STOP 0xfffffffeu  // where a task's number is expected: there is no other
 #define KK_SHORT 4000u  // cycles: shorter tasks run many at a time, see `pace`
-#define KK_MANY 64u
-#define KK_GROUP 8u
 // A small record is read before the workers meet behind the task before it, and is then in registers. Of others the number is.
 #define KK_AHEAD (KK_SLOT <= 32)
 struct kk_Record {
@@ -356,49 +372,59 @@ static __device__ inline kk_Record kk_read_record(const unsigned char* p) {
     return record;
 }
 
-// Say how many tasks of the ring were run. The publisher, after the workers have met.
-static __device__ inline void kk_publish(kk_u32 done) {
-    kk_release_block(&kk_block.done, done);
-    kk_toll(&kk_block.done_bell);
-}
+// The bell of a task, and its phase before that task. A task is told before one is fetched that has the same bell, so the writer
+// finds no bell more than one phase ahead. `tests/unit/resident/test_bells_model.py` has this, and the order of the stores, as a model.
+static __device__ inline kk_u64* kk_bell_of(kk_u64 task) { return &kk_block.bells[task % KK_HELD]; }
+static __device__ inline kk_u32 kk_phase_of(kk_u64 task) { return task / KK_HELD & 1; }
 
 // Run tasks whose records lie in `kk_block` from `at` on, one or more. All workers. Ends before one that is not for this block alone,
 // or when somebody wants something: then KK_STOPPED is in the result, which is how many were run. Not inlined, so that tasks are
-// compiled once.
+// compiled once. Everything in here takes as long as a small task does, so what can be known while a task runs is looked up then: the
+// next record, whether it is the last, and whether to stop.
 //
-// To look what is wanted takes as long as a small task, and so does the fence before others are told what was run. So both are done
-// for a group of tasks. All workers must stop before the same group, and none waits to hear of it: the publisher alone decides. If it
-// sees at the beginning of a group that somebody wants something, it says that they stop before the next one, which begins
-// after they have met. Who sees that early does not care, since it is not the group that begins.
+// All workers must stop behind the same task, and none waits to hear of it. So the publisher alone decides: one that sees at the end
+// of a task that somebody wants something says, before all meet, that they stop behind the next. All have read that before they
+// end the next. It does not change its mind in the task in which they stop, so it does not matter who reads it early.
 static __device__ __noinline__ kk_u32 kk_run_records(kk_u32 at, kk_u32 count, kk_u32 as, kk_u32 number, kk_u64* results KK_ARRAYS_DECLARE) {
     KK_ARRAYS_KNOWN
     const unsigned char* record = (const unsigned char*)&kk_block + at;
     const kk_u32 watch = kk_place(&kk_block.watch[as]);
-    const kk_u32 progress = kk_place(as == KK_AS_ONE ? &kk_block.unread : as == KK_AS_TASKS ? &kk_block.running : (volatile kk_u32*)&kk_block.in_node);
+    const kk_u32 progress = kk_place(as == KK_AS_ONE ? &kk_block.unread : as == KK_AS_TASKS ? &kk_block.done : (volatile kk_u32*)&kk_block.in_node);
+    const kk_u32 bell_bytes = as == KK_AS_TASKS ? 8 : 0;
+    kk_u32 bell = kk_place(as == KK_AS_TASKS ? kk_bell_of(number) : &kk_block.unheard);
     if (threadIdx.x >= KK_THREADS) return 0;  // never so; but the compiler would read the thread's number again for each task
     const bool publishes = threadIdx.x == KK_PUBLISHER;
     kk_u32 task = *(const kk_u32*)record & (as == KK_AS_ONE ? ~KK_WIDE : ~0u), i = 0;
+    bool stops = false;
     [[maybe_unused]] kk_Record here = kk_read_record(record);
-    while (i < count && task < KK_TASKS) {
+    if (task >= KK_TASKS) return 0;
+    do {
         const uint2 seen = kk_look_at(watch);
-        if (i && seen.y == number) return i | KK_STOPPED;
-        if (publishes && seen.x) kk_tell_at(watch + 4, number + KK_GROUP);
-        kk_u32 left = count - i < KK_GROUP ? count - i : KK_GROUP;
-        do {
-            const kk_u64 begun = kk_trace_time();
-            kk_run_task(task, KK_AHEAD ? (const unsigned char*)&here : record, results + i KK_ARRAYS_PASS);
-            [[maybe_unused]] const kk_u32 what = task;
-            number++;
-            if (++i < count) record += KK_SLOT;
-            here = kk_read_record(record);  // while they meet
-            kk_workers_meet();
-            if (publishes) kk_tell_at(progress, number);
-            kk_trace(begun, what, as & KK_IN_GRAPH, as == KK_AS_NODES ? number - 2u : number);
-            task = here.pieces[0].x;
-        } while (--left && task < KK_TASKS);
-        if (publishes && as == KK_AS_TASKS) kk_publish(number);
-    }
-    return i;
+        [[maybe_unused]] const kk_u32 what = task;
+        const kk_u64 begun = kk_trace_time();
+        kk_run_task(task, KK_AHEAD ? (const unsigned char*)&here : record, results + i KK_ARRAYS_PASS);
+        number++;
+        i++;
+        const bool ends = i == count;
+        if (!ends) record += KK_SLOT;
+        here = kk_read_record(record);  // while they meet
+        stops = seen.y == number;
+        // Compared with what is known now only, or the compiler would do it before the task, and wait for what was seen.
+        if (publishes && seen.x > i && !stops) kk_tell_at(watch + 4, number + 1);
+        kk_workers_meet();
+        if (publishes) {  // of a node, only where the block is
+#if KK_HAS_BELLS
+            kk_toll_at(bell);
+            kk_tell_at(progress, number);
+#else
+            kk_release_at(progress, number);
+#endif
+        }
+        bell += bell_bytes;
+        kk_trace(begun, what, as & KK_IN_GRAPH, as == KK_AS_NODES ? number - 2u : number);
+        task = stops || ends ? KK_STOP : here.pieces[0].x;
+    } while (task < KK_TASKS);
+    return task == KK_STOP && stops ? i | KK_STOPPED : i;
 }
 
 struct kk_Resident {
@@ -411,9 +437,10 @@ struct kk_Resident {
     }
 
     // How many tasks to run at once behind the last ones: 0 if somebody wants something, 1 while tasks take long, so that nobody waits
-    // for more than the one that runs. Many where they are short: then others wait for two groups. All workers.
+    // for more than the one that runs. Where they are short, all there are: one that takes long all of a sudden holds up others
+    // for two tasks. All workers.
     __device__ kk_u32 pace(kk_u32 as, kk_u32 ran, kk_u32 since) {
-        if (threadIdx.x == 0) kk_block.pace = kk_block.watch[as].wanted ? 0 : kk_cycles() - since < ran * KK_SHORT ? KK_MANY : 1;
+        if (threadIdx.x == 0) kk_block.pace = kk_block.watch[as].wanted ? 0 : kk_cycles() - since < ran * KK_SHORT ? KK_HELD : 1;
         kk_workers_meet();
         return kk_block.pace;  // does not change before they meet again
     }
@@ -822,8 +849,9 @@ struct kk_Resident {
             kk_write_result(ring, done, kk_block.results[at]);  // not before: the release would wait until it is in the host's memory
             kk_block.results[at] = 0;
 #endif
-            kk_block.told = done + 1;
-            kk_release_block(&kk_block.done, (kk_u32)done + 1u);
+            kk_block.told = done + 1;  // before the bell, or the writer would tell it again
+            kk_toll(kk_bell_of(done));
+            kk_release_block(&kk_block.done, (kk_u32)done + 1u);  // behind it: the writer has perhaps not acquired `told`
             atomicCAS(&kk_block.looks, KK_RUNNING, KK_WORKERS);
         }
         __syncwarp();
@@ -861,7 +889,7 @@ struct kk_Resident {
                     } else if ((todo = find_work(done, leaving)) < 0) {
                         if (asks && !leaving) atomicCAS(&kk_block.looks, KK_READER, KK_ASKED);
                         asks = false;
-                        kk_sleep_at(&kk_block.work_bell, phase, ++spins < 1000 ? 1000 : 20000);
+                        phase ^= kk_sleep_at(&kk_block.work_bell, phase, ++spins < 1000 ? 1000 : 20000);
                     } else if (atomicCAS(&kk_block.looks, KK_ASKED, KK_READER) == KK_WORKERS) {
                         atomicExch(&kk_block.looks, KK_READER);
                     }
@@ -905,7 +933,7 @@ struct kk_Resident {
         if (threadIdx.x == KK_PUBLISHER) {
             kk_fence_block();
             kk_block.ended = 1;
-            kk_toll(&kk_block.done_bell);
+            kk_toll(kk_bell_of(done));  // of a task that is not run: it only wakes the writer
         }
     }
 
@@ -940,7 +968,10 @@ struct kk_Resident {
         } else {
             call_all(record, &kk_block.results[at]);
         }
-        if (threadIdx.x == KK_PUBLISHER) kk_publish((kk_u32)done + 1u);
+        if (threadIdx.x == KK_PUBLISHER) {
+            kk_toll(kk_bell_of(done));
+            kk_release_block(&kk_block.done, (kk_u32)done + 1u);
+        }
         kk_trace(begun, task, KK_TRACED_WIDE, done + 1);
     }
 };
@@ -1003,7 +1034,7 @@ static __device__ void kk_read(kk_Grid& grid, const unsigned char* ring, kk_u64 
                 kk_block.wide_calls = calls;
                 kk_toll(&kk_block.work_bell);
             }
-            const kk_u32 called = (int)(calls - kk_block.seen_wide) > 0, wanted = kk_block.leave || called;
+            const kk_u32 called = (int)(calls - kk_block.seen_wide) > 0 ? KK_WANTED : 0, wanted = kk_block.leave ? KK_WANTED : called;
             if (called != kk_block.watch[KK_AS_NODES].wanted) kk_block.watch[KK_AS_NODES].wanted = called;
             if (wanted != kk_block.watch[KK_AS_TASKS].wanted) kk_block.watch[KK_AS_TASKS].wanted = wanted;
         } else if (lane >= 16 && lane < 16 + KK_RUNS) {
@@ -1027,7 +1058,8 @@ static __device__ void kk_read(kk_Grid& grid, const unsigned char* ring, kk_u64 
         }
         const kk_u64 head = __shfl_sync(KK_ALL, seen, 0), command = __shfl_sync(KK_ALL, seen, 1);
         if (lane == 0 && command == KK_COMMAND_EXIT) {
-            kk_block.leave = kk_block.watch[KK_AS_TASKS].wanted = 1;
+            kk_block.leave = 1;
+            kk_block.watch[KK_AS_TASKS].wanted = KK_WANTED;
             kk_toll(&kk_block.work_bell);
         }
         kk_u64 count = head > ready ? head - ready : 0;  // it may be behind: a record came as a copy, and its head is on the way
@@ -1083,37 +1115,36 @@ static __device__ void kk_write(unsigned char* ring, kk_u64 told) {
     const kk_u32 lane = threadIdx.x % 32;
     kk_u64* line = (kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x));
     kk_u64 beaten = 0, watched = ~0ull, watched_node = ~0ull;
-    kk_u32 looks = 0, phase = 0;
+    kk_u32 looks = 0;
     for (;;) {
         kk_u64 done = told;
         if (lane == 0) {  // the others wait
             for (;;) {
                 const bool ended = kk_block.ended;
                 if (ended) kk_fence_block();
+                told = kk_acquire_block(&kk_block.told);  // the workers may have told some themselves
                 const int more = (int)(kk_acquire_block(&kk_block.done) - (kk_u32)told);
-                done = told + (kk_u64)(long long)more;
-                if (more) {
-                    // The workers may have told it themselves, and more since.
-                    told = kk_block.told;
+                done = more > 0 ? told + more : told;
+                if (done != told) {
+                    if (!kk_was_tolled(kk_bell_of(done - 1), kk_phase_of(done - 1))) continue;
+                    told = kk_block.told;  // and more since
                     if (told > done) done = told;
                 }
                 if (done != told) {
                     // Each acknowledgement waits for the memory. While tasks are waiting, several share one, within microseconds.
-                    if (done == kk_block.ready || kk_block.leave || done - told >= KK_HELD / 4 || ++looks > 40) break;
-                    kk_sleep_at(&kk_block.done_bell, phase, 200);
+                    const kk_u64 ready = kk_block.ready, most = told + KK_HELD / 4, enough = ready < most ? ready : most;
+                    if (done >= enough || kk_block.leave || ++looks > 40) break;
+                    kk_sleep_at(kk_bell_of(enough - 1), kk_phase_of(enough - 1), 200);
                     continue;
                 }
                 if (ended) break;
                 const kk_u64 now = kk_nanoseconds();
                 if (now - beaten > KK_BEAT_NANOSECONDS) {
-                    // Tasks of a group were run and are not told while another one of it runs.
-                    const int ahead = (int)(kk_block.running - (kk_u32)done);
-                    const kk_u64 at = done + (ahead > 0 ? ahead : 0);
-                    const bool busy = kk_block.ready != at;
+                    const bool busy = kk_block.ready != done;
                     kk_tell_system(line + 1, now);
-                    kk_tell_system(line + 2, busy ? at + 1 : 0);
-                    if (at != watched) kk_tell_system(line + 3, now);
-                    watched = busy ? at : ~0ull;
+                    kk_tell_system(line + 2, busy ? done + 1 : 0);
+                    if (done != watched) kk_tell_system(line + 3, now);
+                    watched = busy ? done : ~0ull;
                     const kk_u64 node = kk_block.in_node;
                     if (node != watched_node) {
                         kk_tell_system(line + 4, node);
@@ -1122,7 +1153,7 @@ static __device__ void kk_write(unsigned char* ring, kk_u64 told) {
                     }
                     beaten = now;
                 }
-                kk_sleep_at(&kk_block.done_bell, phase, 5000);
+                kk_sleep_at(kk_bell_of(told), kk_phase_of(told), 5000);
             }
             looks = 0;
         }
@@ -1152,12 +1183,12 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
     kk_Grid& grid = *(kk_Grid*)kk_grid;
     if (threadIdx.x == 0) {
         kk_block.ready = kk_block.told = kk_look_system((const kk_u64*)(ring + KK_LINE * (2 + 2 * blockIdx.x)));
-        kk_block.done = kk_block.running = (kk_u32)kk_block.told;
+        kk_block.done = (kk_u32)kk_block.told;
         kk_block.wide_calls = kk_block.seen_wide = kk_block.leave = kk_block.ended = kk_block.count = 0;
         for (int i = 0; i < 3; i++) kk_block.watch[i].wanted = kk_block.watch[i].stop = 0;
         kk_block.in_node = 0;
         kk_make_bell(&kk_block.work_bell);
-        kk_make_bell(&kk_block.done_bell);
+        kk_make_bell(&kk_block.unheard);
         for (int i = 0; i < KK_RUNS; i++) kk_block.offered[i] = 0;
         kk_block.busy = 0;
         kk_block.looks = KK_READER;
@@ -1168,9 +1199,16 @@ kk_entry_resident(const kk_u64 kk_ring, const kk_u64 kk_grid, const kk_u64 kk_tr
         kk_block_x = 0;
         kk_blocks_x = 1;
     }
-    for (kk_u32 i = threadIdx.x; i < KK_HELD; i += KK_ALL_THREADS) kk_block.results[i] = 0;
     __syncthreads();
     const kk_u64 done = kk_block.told;
+    for (kk_u64 task = done + threadIdx.x; task < done + KK_HELD; task += KK_ALL_THREADS) {
+        kk_block.results[task % KK_HELD] = 0;
+        kk_make_bell(kk_bell_of(task));
+    }
+    __syncthreads();
+    for (kk_u64 task = done + threadIdx.x; task < done + KK_HELD; task += KK_ALL_THREADS) {
+        if (kk_phase_of(task)) kk_toll(kk_bell_of(task));
+    }
     __syncthreads();
     if (threadIdx.x < KK_THREADS) {
         kk_Resident resident = {grid, ring KK_ARRAYS_PASS};
