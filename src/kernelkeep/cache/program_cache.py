@@ -22,7 +22,7 @@ from .. import settings
 from ..activity import live
 from ..activity.facts import Facts as LiveFacts
 from ..activity.spans import span
-from ..errors import ArgumentError, DeviceError
+from ..errors import ArgumentError, DeviceError, TaskSilent
 from ..programs.portable import PortableKernel
 from ..programs.source import Source, not_a_source, wrong_language
 from ..storage.private import Trust
@@ -361,21 +361,28 @@ class ProgramCache(HotLookup):
         self._tenants.add(tenant)
 
     def close(self) -> None:
-        """Save what is still to be saved, unload the programs, and add up the statistics. The device stays open."""
+        """Save what is still to be saved, unload the programs, and add up the statistics. The device stays open.
+
+        Resident grids are closed first. Where that raises `TaskSilent`, the cache stays open as well.
+        """
         if self.closed:
             return
         self.closed = True
         self.memo.clear()
-        discard_open_cache(self)
         try:
             for tenant in list(self._tenants):
                 tenant.close()
+        except TaskSilent:  # a resident grid goes on, and needs the cache
+            self.closed = False
+            raise
         finally:
-            self.saver.close()
-            self.chain.close()
-            self.loaded.clear()
-            self._lifetime.save(note=True)
-            live.remove(self)
+            if self.closed:
+                discard_open_cache(self)
+                self.saver.close()
+                self.chain.close()
+                self.loaded.clear()
+                self._lifetime.save(note=True)
+                live.remove(self)
 
     def __enter__(self) -> Self:
         return self

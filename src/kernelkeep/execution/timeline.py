@@ -10,7 +10,6 @@ import os
 import struct
 from collections import deque
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..storage.files import write_whole
@@ -234,7 +233,7 @@ class Timeline:
 
         The file appears whole or not at all. `ArgumentError` where it cannot be written.
         """
-        write_whole(Path(path), json.dumps(self.chrome_trace()).encode())
+        write_whole(path, json.dumps(self.chrome_trace()).encode())
 
     def chrome_trace(self, origin: float | None = None) -> dict[str, Any]:
         """The trace as its JSON is: one track for each queue, for each slot, and for the host's part.

@@ -111,9 +111,19 @@ def rows_of(task: PreparedTask, rows: Any) -> np.ndarray[Any, Any]:
     dtype = task.row_dtype
     name = task.parts.name
     if not task.names:
-        if isinstance(rows, int) and not isinstance(rows, bool) and rows >= 0:
-            return np.zeros(rows, "V1")
+        if isinstance(rows, int | np.integer) and not isinstance(rows, bool) and rows >= 0:
+            try:
+                return np.zeros(int(rows), "V1")
+            except (MemoryError, ValueError):
+                raise ArgumentError(
+                    f"rows for task {name} must fit into memory, a byte for each task, got {rows}: submit fewer at once"
+                ) from None
         raise ArgumentError(f"task {name} takes no arguments: rows must be the number of tasks, got {rows!r}")
+    if isinstance(rows, np.ma.MaskedArray):
+        raise ArgumentError(
+            f"rows for task {name} must be an array without a mask, got a masked array: pass those to run, such as "
+            "rows.compressed()"
+        )
     if isinstance(rows, np.ndarray) and rows.dtype == dtype and rows.ndim == 1:
         return np.ascontiguousarray(rows)
     try:
@@ -121,11 +131,18 @@ def rows_of(task: PreparedTask, rows: Any) -> np.ndarray[Any, Any]:
     except ValueError as error:
         raise ArgumentError(f"rows for task {name} cannot be read: {error}") from None
     if given.dtype.names is not None:
-        if given.ndim != 1 or set(given.dtype.names) != set(task.names):
+        if given.ndim != 1:
+            raise ArgumentError(f"rows for task {name} must be records in one dimension, got shape {given.shape}")
+        if set(given.dtype.names) != set(task.names):
             raise ArgumentError(
                 f"rows for task {name} must have the fields {', '.join(task.names)}, got {given.dtype.names}"
             )
         columns = [given[one] for one in task.names]
+        for one, column in zip(task.names, columns, strict=True):
+            if column.ndim != 1:
+                raise ArgumentError(
+                    f"field {one} of the rows for task {name} must be one number, got an array of shape {column.shape[1:]}"
+                )
     else:
         if given.ndim == 1 and len(task.names) == 1:
             given = given[:, None]
@@ -137,16 +154,17 @@ def rows_of(task: PreparedTask, rows: Any) -> np.ndarray[Any, Any]:
         columns = [given[:, i] for i in range(len(task.names))]
     found = np.zeros(len(given), dtype)
     for one, column in zip(task.names, columns, strict=True):
-        field = found[one]
-        is_number = column.dtype.kind in "biuf"
-        if is_number:
-            with np.errstate(all="ignore"):
-                field[...] = column.astype(field.dtype, casting="unsafe")
-        fits = is_number and (
-            np.array_equal(field, column)
-            if field.dtype.kind in "iu"
-            else np.array_equal(np.isinf(field), np.isinf(column))
-        )
-        if not fits:
-            raise ArgumentError(f"argument {one} of task {name} must be {field.dtype}, and a row does not fit")
+        _fill(found[one], column, f"argument {one} of task {name}")
     return found
+
+
+def _fill(field: np.ndarray[Any, Any], column: np.ndarray[Any, Any], what: str) -> None:
+    """Convert a column of rows, and refuse the first value that does not fit."""
+    if column.dtype.kind not in "biuf":
+        raise ArgumentError(f"{what} must be {field.dtype}, got rows of {column.dtype}")
+    with np.errstate(all="ignore"):
+        field[...] = column.astype(field.dtype, casting="unsafe")
+    wrong = field != column if field.dtype.kind in "iu" else np.isinf(field) != np.isinf(column)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ArgumentError(f"{what} must be {field.dtype}, and row {row} does not fit: {column[row].item()!r}")

@@ -16,8 +16,8 @@ from .task import GRAPH, WIDE, PreparedTask
 _MOST_SHOWN = 8
 _IDLE = "no block has anything to do"
 WAY_OUT = (
-    "It goes on, and result() may be called again; stop(timeout) ends the grid at the next task boundary; a task that never "
-    "ends leaves the GPU only with this process"
+    "It goes on, and result() or close() may be called again; stop(timeout) ends the grid at the next task boundary; a task that "
+    "never ends leaves the GPU only with this process"
 )
 
 
@@ -30,6 +30,11 @@ class Silence:
         self.seconds = seconds
         self._seen: dict[int, tuple[int, float]] = {}  # by lane: what was done, and since when
         self._lock = threading.Lock()
+
+    def begin_again(self) -> None:
+        """Count from now on: the grid did not run before."""
+        with self._lock:
+            self._seen.clear()
 
     def lasts(self, number: int, done: int) -> float:
         """For how long `done` of a lane is what it is, counted from when somebody first looked."""

@@ -33,8 +33,6 @@ else:
 
 SLICE_NS = 100_000_000  # signals are handled and the device is looked at between two slices
 SPIN_NS = 50_000
-LOOP_TURNS = 20  # turns of the loop before an awaiting coroutine begins to sleep
-LEAST_SLEEP, MOST_SLEEP = 50e-6, 1e-3
 
 
 class Waiting:
@@ -77,6 +75,7 @@ class FutureWaits:
         def lanes(self) -> Iterable[Any]: ...
         def result(self, timeout: float | None = None) -> Any: ...
         def queue(self) -> int: ...
+        def place(self) -> int: ...
         def is_next(self) -> bool: ...
         def spin(self) -> bool: ...
 
@@ -159,20 +158,10 @@ class FutureWaits:
         return self.result()
 
     async def _wait_in_loop(self) -> None:
-        import asyncio
+        from .awaiting import loop_waits  # imports asyncio
 
-        looked = time.monotonic_ns()
-        turn, pause = 0, LEAST_SLEEP
-        while not self.settled():
-            if turn < LOOP_TURNS:
-                await asyncio.sleep(0)
-                turn += 1
-            else:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, MOST_SLEEP)
-            if time.monotonic_ns() - looked > SLICE_NS:
-                self.look()
-                looked = time.monotonic_ns()
+        if not self.done():
+            await loop_waits().wait(self)
 
 
 def described(future: Any) -> str:
@@ -195,6 +184,8 @@ class LaneFuture(FutureWaits):
         sequence: int
         code: str
 
+        count: int
+
         def value(self) -> Any: ...
 
     def lanes(self) -> Iterable[Any]:
@@ -203,6 +194,10 @@ class LaneFuture(FutureWaits):
     def queue(self) -> int:
         """Futures of the same queue are done one after the other."""
         return id(self.lane)
+
+    def place(self) -> int:
+        """Which one of its queue it is: one with a lower place is done before."""
+        return self.sequence + self.count
 
     def is_next(self) -> bool:
         """Whether it is one task and nothing is before it."""
@@ -240,7 +235,10 @@ class BatchFuture(FutureWaits):
         return self._lanes
 
     def queue(self) -> int:
-        return id(self)
+        return id(self._lanes[0] if len(self._lanes) == 1 else self)
+
+    def place(self) -> int:
+        return int(self.parts[-1].place()) if self.parts else 0
 
     def is_next(self) -> bool:
         return False

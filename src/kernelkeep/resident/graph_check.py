@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..errors import GraphError
+from ..errors import ArgumentError, GraphError
 
 Edge = tuple[int, int]  # numbers of two nodes: the first runs before the second
 
@@ -21,6 +21,12 @@ class GraphLimits(msgspec.Struct, frozen=True):
     nodes: int = 1 << 20
     edges: int = 1 << 23
     whole_grid: int = 1 << 16
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            given = getattr(self, name)
+            if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+                raise ArgumentError(f"{name} of GraphLimits must be an integer of at least 0, got {given!r}")
 
 
 def check_size(labels: Sequence[str], wide: Sequence[bool], edges: Sequence[Edge], limits: GraphLimits) -> None:

@@ -6,13 +6,16 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .argument_checks import timeout_seconds
 from .future import TaskFuture, Waiting
 from .lane import open_lane
 from .protocol import Layout
 from .task import WIDE, PreparedTask
+
+if TYPE_CHECKING:
+    from .awaiting import RoomLines
 
 _SLICE_NS = 100_000_000
 _ROOM_SPIN_NS = 20_000
@@ -32,6 +35,7 @@ class Lanes:
         self._numbers = {id(lane): number for number, lane in enumerate(self.all)}
         self._turn = itertools.count()
         self._waiting = waiting
+        self._lines: RoomLines | None = None
 
     def of_thread(self) -> Any:
         """The lane of the thread that calls."""
@@ -51,7 +55,7 @@ class Lanes:
             future: TaskFuture | None = lane.push(plan, args)
             if future is not None:
                 return future
-            self._wait_for_room(lane)
+            self.wait_for_room(lane)
 
     def push_rows(self, task: PreparedTask, rows: Any, check: Callable[[], None], *, ordered: bool) -> list[TaskFuture]:
         """Submit a task for each row: all to this thread's lane, or in pieces to all of them."""
@@ -83,13 +87,26 @@ class Lanes:
                 parts.append(future)
                 start += taken
             else:
-                self._wait_for_room(lane)
+                self.wait_for_room(lane)
 
-    def _wait_for_room(self, lane: Any) -> None:
+    def wait_for_room(self, lane: Any) -> None:
         """Wait until a quarter of a full ring is free: one doorbell for each freed slot would be slow."""
         has_room = lane.wait_for_room(_ROOM_SPIN_NS, _SLICE_NS, max(1, self._capacity // 4))
         if not has_room or lane.failure is not None:
             self._waiting.look(lane)  # asks the driver: not each time
+
+    async def push_in_loop(self, lane: Any, push: Callable[[], TaskFuture | None]) -> TaskFuture:
+        """What `push` returns as soon as there is room in the lane. Only the coroutine waits, not its event loop."""
+        if self._lines is None:
+            from .awaiting import RoomLines  # imports asyncio
+
+            self._lines = RoomLines()
+        future: TaskFuture = await self._lines.first_future(
+            push,
+            lambda: lane.wait_for_room(0, 0, max(1, self._capacity // 4)),
+            lambda: self._waiting.look(lane),
+        )
+        return future
 
     def drain(self, timeout: float | None) -> bool:
         """Wait until every task submitted so far is done; whether that is so after `timeout` seconds."""

@@ -170,12 +170,21 @@ class Resident(Submitter):
 
     def _submit_slowly(self, name: str, *args: Any) -> TaskFuture:
         """As `submit`, which leaves to this what is unusual."""
+        lane = self._lane_of_thread()
+        while (future := self._try_submit(lane, name, args)) is None:
+            self._lanes.wait_for_room(lane)
+        return future
+
+    def _try_submit(self, lane: Any, name: str, args: tuple[Any, ...]) -> TaskFuture | None:
+        """As `submit`; None where the ring is full."""
         self._check_open()
-        task = self._parts.table.task(name)
+        table = self._parts.table
+        task = table.task(name)
         try:
-            return self._lanes.push(self._lane_of_thread(), task.plan(), args, self._check_open)
+            future: TaskFuture | None = lane.push(table.plans[name], args)
         except (TypeError, OverflowError) as error:
             raise argument_error(task, args, error) from None
+        return future
 
     def _lane_of_thread(self) -> Any:
         """The lane that takes what this thread submits."""
@@ -199,8 +208,9 @@ class Resident(Submitter):
         return found
 
     async def run(self, name: str, *args: Any) -> Any:
-        """Submit a task and await its result."""
-        return await self.submit(name, *args)
+        """Submit a task and await its result. Where the ring is full, this coroutine waits for room; its loop goes on."""
+        lane = self._lane_of_thread()
+        return await (await self._lanes.push_in_loop(lane, lambda: self._try_submit(lane, name, args)))
 
     def graph(self, *, name: str | None = None, limits: GraphLimits | None = None) -> TaskGraph:
         """A new graph: tasks with dependencies, which run together with one doorbell. See `resident/graph.py`."""
@@ -236,6 +246,7 @@ class Resident(Submitter):
         with self._control:
             self._check_open()
             self._paused_by = None
+            self._silence.begin_again()
             self._grid.start()
 
     @contextmanager
@@ -254,7 +265,8 @@ class Resident(Submitter):
         """Write the arrays into a checkpoint, at a task boundary; `kk.read_checkpoint(path)` reads it.
 
         `arrays=checkpoint.state` goes on from it, in another process or on another device. With a journal, `arrays=checkpoint`
-        runs every task again that was submitted since.
+        runs every task again that was submitted since. An earlier one that a resident grid saved there is replaced; any other
+        file is a `CheckpointError`.
         """
         with self.paused():
             journal = self._parts.journal.id if self._parts.journal is not None else ""
@@ -338,11 +350,28 @@ class Resident(Submitter):
             note_resident(self.cache, self._grid.view, tasks, facts, spans)
 
     def close(self) -> None:
-        """Wait for the tasks that were submitted, and stop."""
-        if not self._closed and self._failure is None and self._grid.is_wanted:
-            with suppress(DeviceError):
-                self.drain()
+        """Run the tasks that were submitted, also those that wait because the grid is paused, and stop.
+
+        `TaskSilent` if one of them takes longer than `silence_seconds`. The grid stays open then and goes on: call `close` again
+        to wait on, or `stop`. Any other error that keeps tasks from being done is raised after the grid was stopped.
+        """
+        problem: Exception | None = None
+        if not self._closed and self._failure is None:
+            try:
+                self._finish()
+            except TaskSilent:
+                raise
+            except Exception as error:
+                problem = None if self._closed else error  # else another thread stopped it
         self.stop()
+        if problem is not None:
+            raise problem
+
+    def _finish(self) -> None:
+        with self._control:
+            if not self._grid.is_wanted and any(lane.submitted > lane.done for lane in self._all_lanes):
+                self.resume()
+        self._lanes.drain(None)
 
     def end_at_exit(self) -> bool:
         """The interpreter ends, and so does the grid, without the tasks that wait; whether nobody had closed it.
@@ -399,6 +428,9 @@ class Resident(Submitter):
 
         `others` may name executors: their timelines go into the same file, on the same clock.
         """
+        for one in others:
+            if not hasattr(type(one), "timeline"):
+                raise ArgumentError(f"others must be executors or resident grids, got {one!r}")
         save_traces(path, [self.timeline, *(one.timeline for one in others)])
 
     def live_facts(self) -> Facts:

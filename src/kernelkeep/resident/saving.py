@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from ..continuous.checkpoints.checkpoint import Checkpoint, Written
+from ..continuous.checkpoints.file_set import find_file_set, real_path
 from ..continuous.checkpoints.files import write_checkpoint
 from ..continuous.checkpoints.header import CheckpointHeader, ScalarValue
 from ..devices.array import Array
 from ..devices.base import Device
-from ..errors import ArgumentError
+from ..errors import ArgumentError, CheckpointError
+from ..escaping import escaped
 from .argument_checks import check_folder
 
 _COUPLING = "resident"
@@ -35,7 +37,7 @@ def save_arrays(
     journal: str,
 ) -> Written:
     """Write the arrays of a grid that is paused."""
-    check_folder(Path(path), "checkpoint")
+    _check_replaceable(path)
     shapes = repr(sorted((name, one.dtype.str, one.shape) for name, one in arrays.items()))
     header = CheckpointHeader(
         program="resident grid of " + ", ".join(tasks),
@@ -50,6 +52,23 @@ def save_arrays(
         device_name=device.info.name,
     )
     return write_checkpoint(path, Checkpoint(header, {name: one.numpy() for name, one in arrays.items()}))
+
+
+def _check_replaceable(path: str | os.PathLike[str]) -> None:
+    """Raise unless a checkpoint may be written there: nothing is there yet, or what a resident grid saved."""
+    files = find_file_set(real_path(path))
+    check_folder(Path(path), "checkpoint")
+    if not files.exists:
+        return
+    if files.newest is None:
+        problem = files.problems[0]
+    elif files.newest.header.coupling != _COUPLING:
+        problem = f"it is of {escaped(files.newest.header.program)}"
+    else:
+        return
+    raise CheckpointError(
+        f"{path} exists already, and is no checkpoint that a resident grid saved ({problem}): pass another path, or remove it"
+    )
 
 
 def saved_done(checkpoint: Checkpoint) -> tuple[str, list[int]]:

@@ -10,7 +10,6 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -98,7 +97,7 @@ def save_traces(path: str | os.PathLike[str], timelines: Iterable[_Traced]) -> N
     timelines = list(timelines)
     origin = min((span.start for one in timelines for span in one.spans), default=0.0)
     events = [event for one in timelines for event in one.chrome_trace(origin)["traceEvents"]]
-    write_whole(Path(path), json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())
+    write_whole(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())
 
 
 def read_timeline(

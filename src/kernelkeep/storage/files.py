@@ -247,11 +247,15 @@ def write_temporary(folder: Path, data: bytes, prefix: str = "") -> Path:
     return path
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file for the user, atomically; `ArgumentError` where it cannot be written.
 
     A link is followed. A device, pipe, socket or folder at `path` is refused: a rename would replace it.
     """
+    try:
+        path = Path(path)
+    except TypeError:
+        raise ArgumentError(f"path must be the path of a file, got {path!r}") from None
     try:
         check_destination(path)
         path = Path(os.path.realpath(path))
