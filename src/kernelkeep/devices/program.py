@@ -71,7 +71,11 @@ class Program(ABC):
         if name not in self._signatures:
             known = ", ".join(self.kernel_names) or "none"
             raise ArgumentError(f"program {self.name} has no kernel {name!r}; it has: {known}")
-        return self._kernels.setdefault(name, self.make_kernel(self._signatures[name]))
+        return self.keep(self.make_kernel(self._signatures[name]))
+
+    def keep(self, kernel: Kernel) -> Kernel:
+        """Have `kernel()` return this one from now on; or the one that it returns already, which comes back."""
+        return self._kernels.setdefault(kernel.name, kernel)
 
     def check_open(self) -> None:
         """Raise `DeviceError` if the program or its device is closed."""

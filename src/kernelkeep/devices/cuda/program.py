@@ -99,7 +99,7 @@ class CudaProgram(Program):
         """The program's only kernel, as `kernel()` gives it, but its code may not be on the device yet."""
         (signature,) = self.compiled.kernels
         self.check_open()
-        kernel = self._kernels.setdefault(signature.name, CudaKernel(self, signature, self._find(signature)))
+        kernel = self.keep(CudaKernel(self, signature, self._find(signature)))
         assert isinstance(kernel, CudaKernel)
         return kernel
 
