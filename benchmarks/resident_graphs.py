@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import kernelkeep as kk
-from common import chosen_sections, row, show
+from common import chosen_sections, open_cuda, row, show
 
 NODES = 1000
 ROUNDS = 60
@@ -280,7 +280,7 @@ SECTIONS = {"chain": chain, "fan": fan, "wide": wide}
 
 
 def main() -> None:
-    with kk.open_device("cuda") as device, kk.ProgramCache(device) as cache:
+    with open_cuda() as device, kk.ProgramCache(device) as cache:
         for name in chosen_sections(SECTIONS):
             SECTIONS[name](cache)
 
