@@ -81,6 +81,7 @@ def _native() -> Any:
         return None
     try:
         from .. import _reading
+        from .._reading import is_private_folder  # noqa: F401  one that was built from an older file has none
     except ImportError:
         return None
     return _reading
