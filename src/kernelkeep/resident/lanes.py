@@ -35,7 +35,7 @@ class Lanes:
         self._numbers = {id(lane): number for number, lane in enumerate(self.all)}
         self._turn = itertools.count()
         self._waiting = waiting
-        self._lines: RoomLines | None = None
+        self.lines: RoomLines | None = None  # since a coroutine found the ring full
 
     def of_thread(self) -> Any:
         """The lane of the thread that calls."""
@@ -97,11 +97,11 @@ class Lanes:
 
     async def push_in_loop(self, lane: Any, push: Callable[[], TaskFuture | None]) -> TaskFuture:
         """What `push` returns as soon as there is room in the lane. Only the coroutine waits, not its event loop."""
-        if self._lines is None:
+        if self.lines is None:
             from .awaiting import RoomLines  # imports asyncio
 
-            self._lines = RoomLines()
-        future: TaskFuture = await self._lines.first_future(
+            self.lines = RoomLines()
+        future: TaskFuture = await self.lines.first_future(
             push,
             lambda: lane.wait_for_room(0, 0, max(1, self._capacity // 4)),
             lambda: self._waiting.look(lane),

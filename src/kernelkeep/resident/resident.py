@@ -210,7 +210,10 @@ class Resident(Submitter):
     async def run(self, name: str, *args: Any) -> Any:
         """Submit a task and await its result. Where the ring is full, this coroutine waits for room; its loop goes on."""
         lane = self._lane_of_thread()
-        return await (await self._lanes.push_in_loop(lane, lambda: self._try_submit(lane, name, args)))
+        future = None if self._lanes.lines else self._try_submit(lane, name, args)
+        if future is None:
+            future = await self._lanes.push_in_loop(lane, lambda: self._try_submit(lane, name, args))
+        return await future
 
     def graph(self, *, name: str | None = None, limits: GraphLimits | None = None) -> TaskGraph:
         """A new graph: tasks with dependencies, which run together with one doorbell. See `resident/graph.py`."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kernelkeep.errors import ArgumentError
 from kernelkeep.execution.stage_times import StageTimes
 from kernelkeep.execution.timeline import Span, Timeline, covered, merged
 
@@ -200,6 +201,8 @@ def test_the_trace_has_every_span(tmp_path: Path) -> None:
     add(timeline, 0, [10, 11, 12, 15, 16, 18])
     add(timeline, 1, [11, 12, 15, 18, 18, 20], slot=1)
     timeline.save(tmp_path / "trace.json")
+    with pytest.raises(ArgumentError, match="path must be the path of a file, got 5"):
+        timeline.save(5)  # type: ignore[arg-type]
     trace = json.loads((tmp_path / "trace.json").read_text())
     assert trace == timeline.chrome_trace()
     events = trace["traceEvents"]

@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint
+from kernelkeep.continuous.checkpoints.files import write_checkpoint
+from kernelkeep.continuous.checkpoints.header import CheckpointHeader
 from kernelkeep.resident import pulse
 from kernelkeep.resident.diagnosis import describe, not_ended
 from kernelkeep.resident.protocol import Layout
@@ -120,6 +123,35 @@ def test_no_folder_is_made_for_a_misspelled_path(reference: kk.ProgramCache, tmp
     assert not missing.exists()
 
 
+def test_save_replaces_only_what_a_resident_grid_saved(reference: kk.ProgramCache, tmp_path: Path) -> None:
+    notes, saved, run = tmp_path / "notes.txt", tmp_path / "arrays.kkpt", tmp_path / "run.kkpt"
+    notes.write_text("dear diary")
+    heat = CheckpointHeader(
+        program="heat", program_digest="", layout_digest="", coupling="loop", items=8, iteration=1, generation=1
+    )
+    write_checkpoint(run, Checkpoint(heat, {"x": np.zeros(8, "f4")}))
+    with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
+        for path, said in ((notes, "notes.txt is not a checkpoint"), (run, "it is of heat")):
+            before = path.read_bytes()
+            with pytest.raises(kk.CheckpointError, match=f"exists already, and is no checkpoint that .* {said}"):
+                resident.save(path)
+            assert path.read_bytes() == before
+        for value in (1.0, 2.0):
+            resident.submit("put", 0, value).result(TIMEOUT)
+            resident.save(saved)
+            assert kk.read_checkpoint(saved).state["x"][0] == value
+        for path in (5, None):
+            with pytest.raises(kk.ArgumentError, match=f"{path} cannot be a checkpoint"):
+                resident.save(path)  # type: ignore[arg-type]
+
+
+def test_a_failure_that_nobody_waited_for_is_raised_by_close(reference: kk.ProgramCache) -> None:
+    with pytest.raises(kk.KernelFault, match=r"x\[100\]"), kk.Resident.emulated(reference, TASKS, arrays()) as resident:
+        resident.submit("put", 100, 1.0)
+    assert resident.closed
+    resident.close()
+
+
 def test_sms_are_not_emulated(reference: kk.ProgramCache) -> None:
     with pytest.raises(kk.ArgumentError, match="sms must be left out"):
         kk.Resident.emulated(reference, TASKS, arrays(), sms=8)
@@ -137,6 +169,10 @@ def test_the_timeline_shows_every_task(reference: kk.ProgramCache, tmp_path: Pat
         assert {span.block for span in spans if span.task == "all"} == {0, 1}
         assert all(span.start <= span.end for span in spans)
         resident.save_trace(tmp_path / "trace.json")
+        with pytest.raises(kk.ArgumentError, match="path must be the path of a file, got None"):
+            resident.save_trace(None)  # type: ignore[arg-type]
+        with pytest.raises(kk.ArgumentError, match="others must be executors or resident grids, got 5"):
+            resident.save_trace(tmp_path / "other.json", 5)
         for _ in range(5):
             resident.submit_many("put", [(1, 2.0)] * 5).result(TIMEOUT)
         assert len([span for span in resident.timeline.spans if span.block == spans[0].block]) == 16

@@ -170,6 +170,40 @@ def test_awaiting_looks_at_the_device(make_ring: MakeRing) -> None:
         asyncio.run(gather([lane.push(PLAIN, ())]))
 
 
+def test_many_awaits_are_one_poll(make_ring: MakeRing) -> None:
+    """The device is looked at for the first of them only."""
+    looks: list[Any] = []
+    ring, [lane] = make_ring(capacity=256, context=Waiting(looks.append))
+
+    async def main() -> list[Any]:
+        def finish_all() -> None:
+            for number in range(200):
+                finish(ring, number)
+
+        asyncio.get_running_loop().call_later(0.35, finish_all)
+        return await gather([lane.push(LONG, (1,)) for _ in range(200)])
+
+    assert asyncio.run(main()) == list(range(200))
+    assert 1 <= len(looks) <= 8
+
+
+def test_awaits_in_any_order(make_ring: MakeRing) -> None:
+    """One that is awaited later may be done sooner; one that is cancelled holds up nobody."""
+    ring, [lane] = make_ring()
+
+    async def main() -> None:
+        futures = [lane.push(LONG, (1,)) for _ in range(3)] + [BatchFuture([lane.push_many(1, bytes(8), 8, 1, "q")[1]])]
+        awaits = [asyncio.ensure_future(gather([future])) for future in reversed(futures)]
+        await asyncio.sleep(0.01)
+        awaits.pop().cancel()
+        for number in range(4):
+            finish(ring, number)
+            if number:
+                assert await asyncio.wait_for(awaits.pop(), 60) == [number]
+
+    asyncio.run(main())
+
+
 def test_callbacks_are_called_once_each_from_one_thread(make_ring: MakeRing) -> None:
     ring, lanes = make_ring(lanes=2, capacity=64, context=(context := Waiting()))
     called: list[tuple[Any, threading.Thread]] = []

@@ -153,6 +153,11 @@ def test_too_many_nodes_or_edges_are_refused() -> None:
         named(host, 4, [], GraphLimits(nodes=3)).check()
     with pytest.raises(GraphError, match="can have 1 edges, and 1 → 2 is one more") as caught:
         named(host, 3, [(0, 1), (1, 2)], GraphLimits(edges=1)).check()
+    for wrong in ("x", -1, True):
+        with pytest.raises(
+            ArgumentError, match=f"nodes of GraphLimits must be an integer of at least 0, got {wrong!r}"
+        ):
+            GraphLimits(nodes=wrong)  # type: ignore[arg-type]
     assert caught.value.edge == ("1", "2")
     with pytest.raises(GraphError, match="at least one task"):
         host.graph().run()

@@ -45,7 +45,7 @@ class BatchTests(ResidentPart):
         assert (total[1], total[3]) == (2 * len(given), 4 * len(given))
         assert total.sum() == 6 * len(given)
         assert resident.submit_many("twice", [4, 5]).result(TIMEOUT).tolist() == [8, 10]
-        assert resident.submit_many("nothing", 7).count == 7
+        assert resident.submit_many("nothing", 7).count == resident.submit_many("nothing", np.int64(7)).count == 7
         assert resident.submit_many("twice", np.zeros((0, 1), "i4")).result(TIMEOUT).tolist() == []
 
     def test_more_rows_than_the_ring_holds(self, cache: ProgramCache) -> None:
@@ -66,6 +66,15 @@ class BatchTests(ResidentPart):
             ("fill", [(0, 1, 1e39)], "argument value of task fill must be float32"),
             ("count", [1, 2, 3], "must have 2 columns"),
             ("count", np.zeros(3, [("at", "i4"), ("to", "i4")]), "must have the fields at, by"),
+            ("twice", [1, 2, 2**31], "must be int32, and row 2 does not fit: 2147483648"),
+            (
+                "twice",
+                np.zeros(3, [("v", "i4", (2,))]),
+                r"field v of the rows for task twice must be one number, got .* shape \(2,\)",
+            ),
+            ("twice", np.zeros((3, 1), [("v", "i4")]), r"must be records in one dimension, got shape \(3, 1\)"),
+            ("twice", np.ma.array([1, 2], mask=[0, 1]), "must be an array without a mask"),
+            ("nothing", 2**62, "must fit into memory, a byte for each task, got 4611686018427387904"),
             ("nothing", [1, 2], "takes no arguments"),
             ("missing", [1], "there is no task 'missing'"),
         ],

@@ -57,6 +57,17 @@ class PausingTests(ResidentPart):
             with pytest.raises(DeviceError, match=r"this thread paused the resident grid.*resume\(\)"):
                 resident.submit("nothing")  # the ring is full
 
+    def test_close_runs_what_waits_in_a_paused_grid(self, cache: ProgramCache) -> None:
+        with self.make(cache) as resident:
+            resident.pause()
+            future = resident.submit_many("twice", [1, 2, 3])
+        assert future.result(TIMEOUT).tolist() == [2, 4, 6]
+        resident = self.make(cache)
+        resident.pause()
+        launches = resident.live_facts().counts["launches"]
+        resident.close()
+        assert resident.live_facts().counts["launches"] == launches  # nothing waited
+
     def test_nothing_is_lost_or_done_twice_over_many_pauses(self, resident: Resident) -> None:
         over = threading.Event()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 
@@ -72,6 +73,32 @@ class SilenceTests(ResidentPart):
         assert result_of(future) is None
         assert caplog.text.count("runs endless(n=42") == 1
         resident.close()
+
+    def test_close_tells_what_it_waits_for_and_loses_nothing(self, cache: ProgramCache, device: Device) -> None:
+        own = ProgramCache(device, cache.cache_dir)
+        resident = self.looping(own, device)
+        try:
+            with (
+                pytest.raises(TaskSilent, match=r"runs endless\(n=42.*1 more wait.*close\(\) may be called again"),
+                resident,
+            ):
+                futures = [resident.submit("endless", 42, 0.5), resident.submit("quick", 1)]
+            with pytest.raises(TaskSilent, match=r"runs endless\(n=42"):
+                own.close()
+            assert not resident.closed
+            assert not own.closed
+        finally:
+            self.let_go(resident)
+        assert eventually(lambda: self.closes(own))
+        assert resident.closed
+        assert [future.result() for future in futures] == [None, None]
+        assert resident.arrays["flag"].numpy()[1] == 1
+
+    @staticmethod
+    def closes(cache: ProgramCache) -> bool:
+        with contextlib.suppress(TaskSilent):
+            cache.close()
+        return cache.closed
 
     def test_pause_tells_what_does_not_end_and_the_grid_goes_on(
         self, cache: ProgramCache, device: Device, monkeypatch: pytest.MonkeyPatch

@@ -86,6 +86,36 @@ class SubmittingTests(ResidentPart):
 
         assert asyncio.run(work()) == [2 * v for v in range(20)]
 
+    def test_a_full_ring_makes_coroutines_wait_in_their_order(self, cache: ProgramCache) -> None:
+        async def work(resident: Resident) -> int:
+            runs = [asyncio.create_task(resident.run("note", 0, number)) for number in range(40)]
+            for _ in range(5):
+                await asyncio.sleep(0.001)
+            done = sum(resident.done)  # none, unless the loop stood still until the timer
+            resident.resume()
+            await asyncio.wait_for(asyncio.gather(*runs), TIMEOUT)
+            return done
+
+        with self.opened(cache, capacity=8, blocks=1) as resident:
+            other = threading.Thread(target=resident.pause)
+            other.start()
+            other.join()
+            timer = threading.Timer(5, resident.resume)
+            timer.start()
+            assert asyncio.run(work(resident)) == 0
+            timer.cancel()
+            assert self.read(resident, "log")[:40].tolist() == list(range(40))
+
+    def test_a_coroutine_that_waits_for_room_is_told_what_is_wrong(self, cache: ProgramCache) -> None:
+        async def work(resident: Resident) -> list[Any]:
+            return await asyncio.gather(*(resident.run("nothing") for _ in range(12)), return_exceptions=True)
+
+        with self.opened(cache, capacity=8, blocks=1) as resident:
+            resident.pause()
+            assert {str(one)[:41] for one in asyncio.run(work(resident))} == {
+                "this thread paused the resident grid, so "
+            }
+
     def test_a_full_ring_makes_submit_wait(self, cache: ProgramCache) -> None:
         with self.opened(cache, capacity=8, blocks=1) as resident:
             resident.pause()
