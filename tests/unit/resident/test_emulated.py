@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,16 +134,25 @@ def test_save_replaces_only_what_a_resident_grid_saved(reference: kk.ProgramCach
     with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
         for path, said in ((notes, "notes.txt is not a checkpoint"), (run, "it is of heat")):
             before = path.read_bytes()
-            with pytest.raises(kk.CheckpointError, match=f"exists already, and is no checkpoint that .* {said}"):
+            with pytest.raises(kk.CheckpointError, match=f"exists already, and is no checkpoint that .*{said}"):
                 resident.save(path)
             assert path.read_bytes() == before
         for value in (1.0, 2.0):
             resident.submit("put", 0, value).result(TIMEOUT)
             resident.save(saved)
             assert kk.read_checkpoint(saved).state["x"][0] == value
-        for path in (5, None):
-            with pytest.raises(kk.ArgumentError, match=f"{path} cannot be a checkpoint"):
-                resident.save(path)  # type: ignore[arg-type]
+        for wrong in (5, None):
+            with pytest.raises(kk.ArgumentError, match=f"{wrong} cannot be a checkpoint"):
+                resident.save(wrong)  # type: ignore[arg-type]
+
+
+def test_a_pause_is_no_silence(reference: kk.ProgramCache) -> None:
+    with kk.Resident.emulated(reference, TASKS, arrays(), silence_seconds=0.01) as resident:
+        resident.pause()
+        assert resident._silence.lasts(0, 0) == 0  # as whoever waits looks
+        time.sleep(0.02)
+        resident.resume()
+        assert resident._silence.lasts(0, 0) == 0
 
 
 def test_a_failure_that_nobody_waited_for_is_raised_by_close(reference: kk.ProgramCache) -> None:

@@ -73,7 +73,7 @@ class BatchTests(ResidentPart):
                 r"field v of the rows for task twice must be one number, got .* shape \(2,\)",
             ),
             ("twice", np.zeros((3, 1), [("v", "i4")]), r"must be records in one dimension, got shape \(3, 1\)"),
-            ("twice", np.ma.array([1, 2], mask=[0, 1]), "must be an array without a mask"),
+            ("twice", np.ma.array([1, 2], mask=[False, True]), "must be an array without a mask"),
             ("nothing", 2**62, "must fit into memory, a byte for each task, got 4611686018427387904"),
             ("nothing", [1, 2], "takes no arguments"),
             ("missing", [1], "there is no task 'missing'"),
